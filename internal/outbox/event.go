@@ -1,0 +1,71 @@
+// Package outbox is the vocabulary of the relay: an event read from the WAL, its position, and a reason to stop.
+// It is the ground floor: every other package may import it, it imports none of them.
+package outbox
+
+import (
+	"time"
+)
+
+// PayloadKind says what the payload column is, and so which content type the message carries.
+type PayloadKind uint8
+
+// The payload column types the relay accepts.
+const (
+	JSON   PayloadKind = iota // json, jsonb: application/json
+	Text                      // text, varchar: text/plain
+	Binary                    // bytea, already decoded from hex: application/octet-stream
+)
+
+// ContentType is the MIME type of a payload of this kind.
+func (k PayloadKind) ContentType() string {
+	switch k {
+	case Text:
+		return "text/plain"
+	case Binary:
+		return "application/octet-stream"
+	default:
+		return "application/json"
+	}
+}
+
+// Event is one outbox row of a committed transaction.
+//
+// A nil byte slice is SQL NULL (or a column that is not mapped), an empty one is the empty string. The bytes belong to
+// whoever handed the event out: decode's are valid until its next call, a sink's until its Publish call returns.
+// Nobody writes to them.
+type Event struct {
+	Position   Position
+	CommitTime time.Time // of the transaction, from Begin; microseconds
+	Time       time.Time // the timestamp column when one is mapped, else CommitTime
+
+	ID        []byte // message id; never nil unless Fault is set
+	Aggregate []byte
+	Key       []byte
+	Type      []byte
+
+	Payload     []byte // untouched bytes of the column; nil for NULL
+	PayloadKind PayloadKind
+
+	Traceparent []byte
+	Headers     []byte   // the headers column: the text of a jsonb value
+	Columns     [][]byte // the extra columns of decode.Config.Columns, in that order
+
+	// Ordered is true when the event has an ordering key: a key that is neither NULL nor empty.
+	Ordered bool
+	// Hash is a 64-bit digest of (aggregate, key) when Ordered, else of Position. Equal keys have equal hashes; two keys
+	// that share one are merely kept in order with each other.
+	Hash uint64
+
+	// Fault says why the row cannot be relayed as configured (its id is NULL, say). Such an event is never sent and
+	// never dropped: it counts as rejected for good.
+	Fault error
+}
+
+// Size is the number of bytes of the row that the event holds.
+func (e *Event) Size() int {
+	n := len(e.ID) + len(e.Aggregate) + len(e.Key) + len(e.Type) + len(e.Payload) + len(e.Traceparent) + len(e.Headers)
+	for _, c := range e.Columns {
+		n += len(c)
+	}
+	return n
+}

@@ -1,0 +1,83 @@
+package sink
+
+// State is what is known of one event after a Publish call.
+type State uint8
+
+const (
+	// Unknown: sent, perhaps, and not answered: the connection broke or ctx ended. The zero value, because it is the
+	// only one that is safe to be left behind by mistake: the event is sent again and nothing is settled.
+	Unknown State = iota
+	// Unsent: certainly not at the broker; sending it was spared or not reached.
+	Unsent
+	// Confirmed: the broker took responsibility for it. Only now is it settled.
+	Confirmed
+	// Rejected: the broker (or a check that stands in for it) refused it; Fault says why.
+	Rejected
+)
+
+// String is the state's name in logs and status.
+func (s State) String() string {
+	return [...]string{"unknown", "unsent", "confirmed", "rejected"}[s]
+}
+
+// Outcome is what became of one event in one Publish call.
+type Outcome struct {
+	State State
+	// Fault is non-nil exactly when State is Rejected. Events refused for one cause may share one Fault.
+	Fault *Fault
+}
+
+// Class is whose fault a rejection is (invariant I4). Unavailable is not among them: it is Publish's error.
+type Class uint8
+
+const (
+	// Destination: the broker's answer accuses an exchange, a pair of exchange and routing key, a topic or a partition.
+	Destination Class = iota
+	// Transient: this event's own fault, and it may pass.
+	Transient
+	// Permanent: this event's own fault for ever: too large, invalid, undecodable.
+	Permanent
+)
+
+// String is the class's name in metrics, logs and status.
+func (c Class) String() string {
+	return [...]string{"destination", "transient", "permanent"}[c]
+}
+
+// Reason is the closed list of why an event was rejected: the label of outbox_rejections_total.
+type Reason string
+
+// The reasons.
+const (
+	Unroutable      Reason = "unroutable"       // returned: no queue is bound for its routing key
+	NoExchange      Reason = "no_exchange"      // 404
+	NotPermitted    Reason = "not_permitted"    // 403
+	Nacked          Reason = "nacked"           // the queue is full (reject-publish), or a queue process died
+	Unconfirmed     Reason = "unconfirmed"      // no answer within confirm_timeout, twice, while others on the connection are confirmed
+	TooLarge        Reason = "too_large"        // body or headers over the broker's limit
+	Invalid         Reason = "invalid"          // a header, key or property the protocol cannot carry
+	NullInTemplate  Reason = "null_in_template" // the exchange, routing key or topic has no value
+	Undecodable     Reason = "undecodable"      // the row itself: outbox.Event.Fault
+	BrokerException Reason = "broker_exception" // a channel or connection exception for this event sent alone
+)
+
+// Fault is why an event was rejected, and whose fault that is.
+type Fault struct {
+	Class  Class
+	Reason Reason
+	// Destination is what the broker's answer accuses, when Class is Destination, as an operator would name it:
+	// `exchange "outbox.events"`, `exchange "outbox.events", routing key "order.created"`. Else it is where the event
+	// was going, or "".
+	Destination string
+	// Words are the broker's own, or the name of the limit that is passed. They carry no payload, key or header value.
+	Words string
+}
+
+// Error makes a Fault usable as an error.
+func (f *Fault) Error() string {
+	msg := string(f.Reason) + ": " + f.Words
+	if f.Destination != "" {
+		msg = f.Destination + ": " + msg
+	}
+	return msg
+}

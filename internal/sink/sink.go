@@ -1,0 +1,45 @@
+// Package sink is the contract between the lanes and a broker: what a sink is asked to do, and the outcomes it tells apart.
+package sink
+
+import (
+	"context"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// Sink publishes events to one broker. Lane is called by the reader's goroutine, Publish by one goroutine per lane, Run by
+// one goroutine of its own.
+type Sink interface {
+	// Lane says which lane an event belongs to, from 0. It does no I/O and does not block. All events of an ordering key
+	// have the same lane as long as any of them is unsettled. ok is false only while no metadata answer is in: the event
+	// waits, and with it the later events of its topic, until Changed delivers. A topic that was answered with an error
+	// has a lane of its own, events without a topic share one: Publish there returns the fault.
+	Lane(ev *outbox.Event) (lane int, ok bool)
+
+	// Changed delivers after metadata changed, so that Lane is worth asking again. A sink whose Lane always answers
+	// returns nil.
+	Changed() <-chan struct{}
+
+	// Publish sends the events in order and fills in one outcome each; len(outcomes) == len(events), all zero at the call.
+	//
+	// A call carries at most one event of an ordering key, unless the sink appends a call atomically or ordering is
+	// pipelined. After a rejected event nothing of its key is sent in that call: those are Unsent. With a nil error every
+	// outcome is Confirmed, Rejected or Unsent.
+	//
+	// A non-nil error means unavailable, and at least one outcome is Unknown or all are Unsent; only those two are
+	// offered again, first and in order: to a sink that appends atomically as the same call, to any other one by one
+	// until one is confirmed. While the broker is away, or has blocked its publishers, Publish waits; no attempt is
+	// spent. It returns soon after ctx is done, then with ctx's error, and never hangs on a dead connection.
+	Publish(ctx context.Context, lane int, events []*outbox.Event, outcomes []Outcome) error
+
+	// Run keeps the connections until ctx is done; it returns nil then, and an error only when the sink can never work
+	// (an *outbox.Stop). Publish works only while Run runs.
+	Run(ctx context.Context) error
+}
+
+// A call carries at most MaxCallEvents events or MaxCallBytes bytes (one larger event goes alone), which bounds what a
+// sink must keep beside the window. More than this gained nothing and cost 80 MiB of return buffers at 10,000.
+const (
+	MaxCallEvents = 512
+	MaxCallBytes  = 1 << 20
+)
