@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Installs what the tests and the demo need from the system's packages: PostgreSQL and RabbitMQ, and with `all` also
+# what make test-all needs (a C compiler for the race detector, node to fetch other PostgreSQL versions).
+# The tests start private servers of their own: the packages' services are not started and no cluster is created.
+# Silent when everything is there.
+set -euo pipefail
+
+missing=()
+need() { # need PACKAGE FILE...: the package is missing unless one of the files exists
+	local package=$1 file
+	shift
+	for file in "$@"; do
+		[ -e "$file" ] && return
+	done
+	missing+=("$package")
+}
+need_command() { # need_command PACKAGE COMMAND
+	command -v "$2" >/dev/null || missing+=("$1")
+}
+
+# A server elsewhere on PATH is not enough on Debian: the tests look where its packages put them.
+need postgresql /usr/lib/postgresql/*/bin/postgres
+need rabbitmq-server /usr/lib/rabbitmq/bin/rabbitmq-server
+if [ "${1:-}" = all ]; then
+	need_command gcc gcc
+	need libc6-dev /usr/include/stdlib.h
+	need_command git git
+	need_command nodejs node
+	need_command npm npm
+fi
+if [ ${#missing[@]} -eq 0 ]; then
+	exit 0
+fi
+
+if ! command -v apt-get >/dev/null; then
+	echo "deps: this system has no apt-get. Install PostgreSQL 14 or later (server and contrib) and RabbitMQ 3.10 or later" >&2
+	echo "deps: in the places of Debian's packages, or give CDC_RELAY_TEST_POSTGRES and CDC_RELAY_TEST_RABBITMQ; missing: ${missing[*]}" >&2
+	exit 1
+fi
+if [ "$(id -u)" -ne 0 ]; then
+	echo "deps: ${missing[*]} must be installed (nothing is started); run: sudo bash $(realpath "$0") ${1:-}" >&2
+	exit 1
+fi
+
+echo "deps: installing ${missing[*]} (no service is started, no database cluster is created)"
+
+# Debian asks policy-rc.d before it starts a package's service; 101 forbids it. One that forbids it already stays, any
+# other one is put aside and comes back in the end.
+policy=/usr/sbin/policy-rc.d
+saved=$policy.before-cdc-relay
+cluster=/etc/postgresql-common/createcluster.d/cdc-relay-deps.conf
+marker='# cdc-relay: no services while its dependencies are installed'
+restore() {
+	rm -f "$cluster"
+	if grep -qsF "$marker" "$policy"; then
+		rm -f "$policy"
+	fi
+	if [ -e "$saved" ] || [ -L "$saved" ]; then
+		mv -f "$saved" "$policy"
+	fi
+}
+restore # what a killed run has left
+trap restore EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+forbids() { # forbids SERVICE: does the policy in place forbid to start it?
+	[ -x "$policy" ] || return 1
+	local rc=0
+	"$policy" "$1" start >/dev/null 2>&1 || rc=$?
+	[ "$rc" -eq 101 ]
+}
+if ! forbids postgresql || ! forbids rabbitmq-server || ! forbids epmd; then
+	if [ -e "$policy" ] || [ -L "$policy" ]; then
+		mv "$policy" "$saved"
+	fi
+	printf '#!/bin/sh\n%s\nexit 101\n' "$marker" >"$policy"
+	chmod 755 "$policy"
+fi
+if [ ! -d "${cluster%/*}" ]; then
+	mkdir -p "${cluster%/*}"
+fi
+echo 'create_main_cluster = false' >"$cluster"
+
+export DEBIAN_FRONTEND=noninteractive
+log=$(mktemp)
+trap 'restore; rm -f "$log"' EXIT
+install() { apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=120 "${missing[@]}" >"$log" 2>&1 </dev/null; }
+# The package lists are fetched only when they are missing or name versions that are gone.
+if ! install; then
+	if ! { apt-get update >/dev/null && install; }; then
+		cat "$log" >&2
+		echo "deps: apt-get could not install ${missing[*]}" >&2
+		exit 1
+	fi
+fi
