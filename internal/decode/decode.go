@@ -1,0 +1,194 @@
+// Package decode turns the bytes of pgoutput, protocol version 1, into outbox events.
+//
+// It is pure: no I/O, no clock, no goroutine. The same frames give the same events, and a frame that is cut, malformed or
+// out of place gives an error, never a panic and never a row. The formats are those of the PostgreSQL manual, "Logical
+// Replication Message Formats".
+package decode
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// Config says which tables are the outbox and which of their columns an event is made of.
+type Config struct {
+	Tables []Table
+	// Columns are wanted beside the mapping, by templates, headers and properties. Each must exist in every table. Their
+	// values are Event.Columns, in this order.
+	Columns []string
+}
+
+// Kind is what a frame means to the reader.
+type Kind uint8
+
+// The kinds.
+const (
+	Begin   Kind = iota // a transaction opens
+	Commit              // it ends: every row of it has been seen
+	Row                 // an insert into one of our tables
+	Skipped             // a change that is not an event: Message.Reason
+	Other               // a description (relation, type, origin) that changes nothing for the reader
+)
+
+// Message is one decoded frame.
+type Message struct {
+	Kind   Kind
+	Xid    uint32        // Begin, Commit
+	Commit pglogrepl.LSN // Begin, Commit: the start of the commit record (Begin's final_lsn)
+	End    pglogrepl.LSN // Commit: TransactionEndLSN, the position to confirm once all before it is settled
+	Time   time.Time     // Begin, Commit: commit time, microseconds, UTC
+
+	// Event is the row. It belongs to the decoder and is valid until its next call; its bytes alias the frame, or (bytea)
+	// a buffer of the decoder.
+	Event *outbox.Event
+
+	// Reason is why a change was Skipped: "update", "delete" or "truncate" of our table, "foreign_table", "message".
+	Reason string
+}
+
+// Decoder holds what the frames of one replication session refer back to: the relations described so far and the open
+// transaction. It is not safe for concurrent use.
+type Decoder struct {
+	tables []Table
+	extra  []string
+	// tableOf is the index in tables of every OID that was configured or has been seen under a configured name. It
+	// outlives a session: a table that is renamed stays ours after a reconnect, too.
+	tableOf   map[uint32]int
+	relations map[uint32]*relation
+
+	open       bool
+	xid        uint32
+	commit     pglogrepl.LSN
+	commitTime time.Time
+	index      uint32 // of the transaction's next I, U, D or M frame
+
+	// scratch of the current row
+	values  []value
+	event   outbox.Event
+	columns [][]byte
+	raw     []byte
+}
+
+// New makes a decoder for the start of a session.
+func New(cfg Config) *Decoder {
+	d := &Decoder{
+		tables:    slices.Clone(cfg.Tables),
+		extra:     cfg.Columns,
+		tableOf:   make(map[uint32]int),
+		relations: make(map[uint32]*relation),
+		columns:   make([][]byte, len(cfg.Columns)),
+	}
+	for i, t := range cfg.Tables {
+		if t.OID != 0 {
+			d.tableOf[t.OID] = i
+		}
+	}
+	return d
+}
+
+// Reset prepares for a new session: it forgets the relations, which the server describes again, and an open transaction,
+// which it sends again from its Begin.
+func (d *Decoder) Reset() {
+	clear(d.relations)
+	d.open = false
+}
+
+// Decode reads one frame (the data of an XLogData message) into msg, which it overwrites. wal is not changed.
+//
+// An *outbox.Stop means that a table of ours no longer fits its mapping; it is returned before any row of that shape.
+// Any other error means that the stream cannot be trusted. After an error the session is over: Reset, then a new one.
+func (d *Decoder) Decode(wal []byte, msg *Message) error {
+	*msg = Message{Kind: Other}
+	if len(wal) == 0 {
+		return errors.New("decode frame: it is empty")
+	}
+	f := frame{rest: wal[1:]}
+	var err error
+	switch wal[0] {
+	case 'I':
+		err = d.insert(&f, msg)
+	case 'B':
+		err = d.begin(&f, msg)
+	case 'C':
+		err = d.end(&f, msg)
+	case 'R':
+		err = d.describe(&f)
+	case 'U':
+		err = d.update(&f, msg)
+	case 'D':
+		err = d.delete(&f, msg)
+	case 'T':
+		err = d.truncate(&f, msg)
+	case 'M':
+		err = d.message(&f, msg)
+	case 'O':
+		f.uint64() // commit LSN on the origin
+		f.string() // its name
+		err = f.end()
+	case 'Y':
+		f.uint32() // OID
+		f.string() // schema
+		f.string() // name
+		err = f.end()
+	default:
+		return fmt.Errorf("decode frame: type %q is not of protocol version 1", wal[0])
+	}
+	if err == nil {
+		return nil
+	}
+	*msg = Message{Kind: Other}
+	if stop, ok := errors.AsType[*outbox.Stop](err); ok {
+		return stop
+	}
+	return fmt.Errorf("decode frame of type %q: %w", wal[0], err)
+}
+
+func (d *Decoder) begin(f *frame, msg *Message) error {
+	commit, at, xid := pglogrepl.LSN(f.uint64()), f.time(), f.uint32()
+	if err := f.end(); err != nil {
+		return err
+	}
+	if d.open {
+		return fmt.Errorf("transaction %d begins inside transaction %d", xid, d.xid)
+	}
+	d.open, d.xid, d.commit, d.commitTime, d.index = true, xid, commit, at, 0
+	msg.Kind, msg.Xid, msg.Commit, msg.Time = Begin, xid, commit, at
+	return nil
+}
+
+func (d *Decoder) end(f *frame, msg *Message) error {
+	f.byte() // flags, unused
+	commit, end, at := pglogrepl.LSN(f.uint64()), pglogrepl.LSN(f.uint64()), f.time()
+	if err := f.end(); err != nil {
+		return err
+	}
+	if !d.open {
+		return fmt.Errorf("commit at %s without a begin", commit)
+	}
+	if commit != d.commit {
+		return fmt.Errorf("commit at %s ends a transaction whose begin announced %s", commit, d.commit)
+	}
+	d.open = false
+	msg.Kind, msg.Xid, msg.Commit, msg.End, msg.Time = Commit, d.xid, commit, end, at
+	return nil
+}
+
+// count gives the frame its index in the transaction. Every I, U, D and transactional M frame passes here, and nothing
+// else, whatever table it belongs to: a position must not change when the configuration does.
+func (d *Decoder) count() (uint32, error) {
+	if !d.open {
+		return 0, errors.New("it is outside a transaction")
+	}
+	if d.index == math.MaxUint32 {
+		return 0, fmt.Errorf("transaction %d has more than %d changes: they cannot be told apart", d.xid, uint32(math.MaxUint32))
+	}
+	d.index++
+	return d.index - 1, nil
+}

@@ -1,0 +1,144 @@
+// The bounds-checked reading of one frame.
+
+package decode
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+)
+
+var errShort = errors.New("it ends too early")
+
+// frame is what is left to read of a frame. A read beyond the end gives zeroes and sets err, which stays; so a
+// description is read field by field and checked once, at its end.
+type frame struct {
+	rest []byte
+	err  error
+}
+
+func (f *frame) fail(err error) {
+	if f.err == nil {
+		f.err = err
+	}
+	f.rest = nil
+}
+
+// end is the first error, also when bytes are left over: then the fields were not what they seemed.
+func (f *frame) end() error {
+	if f.err == nil && len(f.rest) > 0 {
+		f.err = fmt.Errorf("%d bytes follow its end", len(f.rest))
+	}
+	return f.err
+}
+
+func (f *frame) byte() byte {
+	if len(f.rest) < 1 {
+		f.fail(errShort)
+		return 0
+	}
+	v := f.rest[0]
+	f.rest = f.rest[1:]
+	return v
+}
+
+func (f *frame) uint16() uint16 {
+	if len(f.rest) < 2 {
+		f.fail(errShort)
+		return 0
+	}
+	v := binary.BigEndian.Uint16(f.rest)
+	f.rest = f.rest[2:]
+	return v
+}
+
+func (f *frame) uint32() uint32 {
+	if len(f.rest) < 4 {
+		f.fail(errShort)
+		return 0
+	}
+	v := binary.BigEndian.Uint32(f.rest)
+	f.rest = f.rest[4:]
+	return v
+}
+
+func (f *frame) uint64() uint64 {
+	if len(f.rest) < 8 {
+		f.fail(errShort)
+		return 0
+	}
+	v := binary.BigEndian.Uint64(f.rest)
+	f.rest = f.rest[8:]
+	return v
+}
+
+// string reads up to a zero byte, which it passes.
+func (f *frame) string() []byte {
+	end := bytes.IndexByte(f.rest, 0)
+	if end < 0 {
+		f.fail(errShort)
+		return nil
+	}
+	v := f.rest[:end]
+	f.rest = f.rest[end+1:]
+	return v
+}
+
+// time reads microseconds since 2000-01-01 UTC.
+func (f *frame) time() time.Time {
+	const epoch = 946_684_800_000_000 // 2000-01-01 in microseconds since 1970-01-01
+	return time.UnixMicro(int64(f.uint64()) + epoch).UTC()
+}
+
+// expect reads the byte that announces a tuple.
+func (f *frame) expect(tag byte) {
+	if got := f.byte(); f.err == nil && got != tag {
+		f.fail(fmt.Errorf("tuple is announced by %q, not by %q", got, tag))
+	}
+}
+
+// value is one column of a tuple.
+type value struct {
+	data []byte // aliases the frame; nil exactly when there is none
+	kind byte   // 't' text, 'n' NULL, 'u' unchanged TOAST, 'b' binary
+}
+
+// tuple reads a tuple of len(values) columns into values.
+func (f *frame) tuple(values []value) {
+	if n := int(f.uint16()); f.err == nil && n != len(values) {
+		f.fail(fmt.Errorf("tuple has %d columns, its relation %d", n, len(values)))
+	}
+	b := f.rest
+	for i := range values {
+		if len(b) < 1 {
+			f.fail(errShort)
+			return
+		}
+		kind := b[0]
+		b = b[1:]
+		var data []byte
+		switch kind {
+		case 't', 'b':
+			if len(b) < 4 {
+				f.fail(errShort)
+				return
+			}
+			size := uint64(binary.BigEndian.Uint32(b))
+			b = b[4:]
+			if uint64(len(b)) < size {
+				f.fail(errShort)
+				return
+			}
+			data = b[:size:size]
+			b = b[size:]
+		case 'n', 'u':
+		default:
+			f.fail(fmt.Errorf("column %d is of the unknown kind %q", i, kind))
+			return
+		}
+		values[i] = value{data, kind}
+	}
+	f.rest = b
+}

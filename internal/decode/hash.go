@@ -1,0 +1,48 @@
+// The 64-bit digests by which events are spread over lanes and kept in order.
+
+package decode
+
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// Odd constants without structure (the fractional bits of the square roots of 2, 3 and 5).
+const (
+	mul1 = 0x6a09e667f3bcc909
+	mul2 = 0xbb67ae8584caa73b
+	mul3 = 0x3c6ef372fe94f82b
+)
+
+// hashKey digests an ordering key. It is the same in every process and on every machine, so it has no seed; it takes
+// eight bytes at a time because it runs once per event (FNV-1a cost as much as all the rest of the decoder). The length of the aggregate
+// goes in first: ("ab", "c") and ("a", "bc") are two keys.
+func hashKey(aggregate, key []byte) uint64 {
+	h := fold(uint64(len(aggregate))^mul3, mul1)
+	h = hashBytes(h, aggregate)
+	return fold(hashBytes(h, key), mul3)
+}
+
+func hashPosition(p outbox.Position) uint64 {
+	return fold(fold(uint64(p.Commit)^mul1, mul2)^uint64(p.Index), mul3)
+}
+
+func hashBytes(h uint64, b []byte) uint64 {
+	n := uint64(len(b))
+	for ; len(b) >= 8; b = b[8:] {
+		h = fold(h^binary.LittleEndian.Uint64(b), mul1)
+	}
+	var tail uint64
+	for i, c := range b {
+		tail |= uint64(c) << (8 * i)
+	}
+	return fold(h^tail, mul2^n)
+}
+
+// fold is the 128-bit product, its halves joined: each bit of it depends on all bits of a and b.
+func fold(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	return hi ^ lo
+}

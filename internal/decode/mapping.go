@@ -1,0 +1,116 @@
+// The mapping: which column is which part of an event, and whether a table's columns fit.
+
+package decode
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// Names are the candidates for one part of an event: the first that the table has is taken, so that a column can be
+// renamed while the relay runs. Without candidates the part is not mapped.
+type Names struct {
+	Any      []string
+	Optional bool // the table may lack it (a default that nobody wrote)
+}
+
+// Mapping names the columns of an event's parts. ID and Payload must be mapped.
+type Mapping struct {
+	ID, Aggregate, Key, Type, Payload, Timestamp, Traceparent, Headers Names
+}
+
+// Table is an outbox table as configured.
+type Table struct {
+	Schema, Name string
+	OID          uint32 // 0: not known
+	Mapping      Mapping
+}
+
+// String is the table's name in messages: schema.name.
+func (t *Table) String() string { return t.Schema + "." + t.Name }
+
+// Column is a column as a Relation frame or the catalogue describes it.
+type Column struct {
+	Name    string
+	TypeOID uint32 // pg_type.oid; of a domain its own, not its base type's
+}
+
+// Check says whether the mapping and the extra columns fit a table with these columns: those that the publication sends,
+// which are fewer than the table's when it has a column list or generated columns. The error is an *outbox.Stop (exit 4)
+// that names the table, every misfit, what was wanted and what is there.
+func (t Table) Check(columns []Column, extra []string) error {
+	_, err := t.bind(columns, extra)
+	return err
+}
+
+// places are the indexes in a tuple of an event's parts; -1 is not mapped.
+type places struct {
+	id, aggregate, key, typ, payload, timestamp, traceparent, headers int
+
+	extra       []int
+	payloadKind outbox.PayloadKind
+}
+
+// bind finds the places.
+func (t *Table) bind(columns []Column, extra []string) (places, error) {
+	b := binding{columns: columns}
+	m := &t.Mapping
+	p := places{
+		id:          b.required("id", m.ID, nil),
+		aggregate:   b.place("aggregate", m.Aggregate, nil),
+		key:         b.place("key", m.Key, nil),
+		typ:         b.place("type", m.Type, nil),
+		payload:     b.required("payload", m.Payload, payloadTypes),
+		timestamp:   b.place("timestamp", m.Timestamp, timestampTypes),
+		traceparent: b.place("traceparent", m.Traceparent, nil),
+		headers:     b.place("headers_column", m.Headers, headersTypes),
+	}
+	for _, name := range extra {
+		p.extra = append(p.extra, b.place("template, header or property", Names{Any: []string{name}}, nil))
+	}
+	if len(b.misfits) > 0 {
+		return places{}, &outbox.Stop{
+			Code:   outbox.ExitMapping,
+			Reason: "mapping",
+			What: fmt.Sprintf("table %s does not fit the mapping: %s (columns there: %s)",
+				t, strings.Join(b.misfits, "; "), listColumns(columns)),
+			Mend: "change the table, or the column names under outbox: in the configuration (a list of names allows for a rename)",
+		}
+	}
+	p.payloadKind = payloadKind(columns[p.payload].TypeOID)
+	return p, nil
+}
+
+// binding collects what does not fit.
+type binding struct {
+	columns []Column
+	misfits []string
+}
+
+func (b *binding) required(part string, names Names, types []columnType) int {
+	if len(names.Any) == 0 {
+		b.misfits = append(b.misfits, part+" is not mapped to a column")
+		return -1
+	}
+	return b.place(part, names, types)
+}
+
+func (b *binding) place(part string, names Names, types []columnType) int {
+	for _, name := range names.Any {
+		i := slices.IndexFunc(b.columns, func(c Column) bool { return c.Name == name })
+		if i < 0 {
+			continue
+		}
+		if oid := b.columns[i].TypeOID; !accepts(types, oid) {
+			b.misfits = append(b.misfits, fmt.Sprintf("%s: column %q has type OID %d, wanted %s", part, name, oid, listTypes(types)))
+		}
+		return i
+	}
+	if len(names.Any) > 0 && !names.Optional {
+		b.misfits = append(b.misfits, fmt.Sprintf("%s: no column %s", part, listNames(names.Any)))
+	}
+	return -1
+}

@@ -1,0 +1,85 @@
+// Relation frames: which tables are ours, and where in a tuple their columns stand.
+
+package decode
+
+import (
+	"fmt"
+)
+
+// relation is what is known of an OID in this session.
+type relation struct {
+	columns int    // of its tuples
+	table   *Table // nil: not ours
+	names   []string
+	places  places
+}
+
+// describe reads a Relation frame. The server sends one before the first change of a table and again after the table
+// was changed, so rows always meet the places of their own shape.
+func (d *Decoder) describe(f *frame) error {
+	oid := f.uint32()
+	schema, name := string(f.string()), string(f.string())
+	f.byte() // replica identity
+	columns, err := describedColumns(f)
+	if err != nil {
+		return err
+	}
+	// Until the new description is accepted, rows of this table are an error, not rows of the old shape.
+	delete(d.relations, oid)
+	rel := &relation{columns: len(columns)}
+	if i, ours := d.ours(oid, schema, name); ours {
+		rel.table = &d.tables[i]
+		if rel.places, err = rel.table.bind(columns, d.extra); err != nil {
+			return err
+		}
+		for _, c := range columns {
+			rel.names = append(rel.names, c.Name)
+		}
+	}
+	d.relations[oid] = rel
+	if len(d.values) < rel.columns {
+		d.values = make([]value, rel.columns)
+	}
+	return nil
+}
+
+// describedColumns reads the columns, to the end of the frame.
+func describedColumns(f *frame) ([]Column, error) {
+	const least = 1 + 1 + 4 + 4 // flags, an empty name, type, modifier
+	n := int(f.uint16())
+	if len(f.rest) < n*least {
+		f.fail(errShort)
+		return nil, f.end()
+	}
+	columns := make([]Column, n)
+	for i := range columns {
+		f.byte() // flags: part of the key
+		columns[i].Name = string(f.string())
+		columns[i].TypeOID = f.uint32()
+		f.uint32() // type modifier
+	}
+	return columns, f.end()
+}
+
+// ours finds the configured table of a relation: by OID first, so that a table renamed in mid-stream stays ours, then by
+// name, so that one created anew under the name is ours, and from then on by its OID too.
+func (d *Decoder) ours(oid uint32, schema, name string) (table int, ok bool) {
+	if i, ok := d.tableOf[oid]; ok {
+		return i, true
+	}
+	for i, t := range d.tables {
+		if t.Schema == schema && t.Name == name {
+			d.tableOf[oid] = i
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// lookup finds the relation of a change. Without its description nobody can say whether the change is an event of ours.
+func (d *Decoder) lookup(oid uint32) (*relation, error) {
+	if rel := d.relations[oid]; rel != nil {
+		return rel, nil
+	}
+	return nil, fmt.Errorf("relation %d was not described", oid)
+}
