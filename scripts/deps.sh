@@ -38,7 +38,7 @@ if ! command -v apt-get >/dev/null; then
 	exit 1
 fi
 if [ "$(id -u)" -ne 0 ]; then
-	echo "deps: ${missing[*]} must be installed (nothing is started); run: sudo bash $(realpath "$0") ${1:-}" >&2
+	echo "deps: ${missing[*]} must be installed (nothing is started); run: sudo bash $(realpath "$0")${1:+ $1}" >&2
 	exit 1
 fi
 

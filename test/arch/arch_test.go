@@ -1,0 +1,140 @@
+// Package arch proves the arrows of the house: which package may import which.
+//
+//	cmd -> {replication, relay, ops, config} -> {decode, sink, sink/*} -> outbox
+package arch
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/cdc-relay/cdc-relay"
+
+// allowed lists, for every package below internal/, the packages below internal/ that its non-test files may import.
+// An entry of its own goes before that of a tree. A package that is not listed is a fault: decide where it stands.
+var allowed = map[string][]string{
+	"outbox":        {},
+	"decode":        {"outbox"},
+	"sink":          {"outbox"},
+	"sink/...":      {"outbox", "sink"},
+	"sink/sinktest": {"outbox", "sink", "devenv/..."},
+	"replication":   {"outbox", "decode"},
+	"relay":         {"outbox", "decode", "sink"},
+	"config":        {"outbox", "decode", "sink", "sink/..."},
+	"ops":           {"outbox", "decode", "sink", "sink/..."},
+	"devenv/...":    {"outbox", "devenv/..."}, // it judges the relay from outside
+}
+
+// pureBans are what decode may not import: it has no I/O and no goroutines (source_test.go looks for clocks).
+var pureBans = []string{"net/...", "os/...", "io/fs", "log/...", "context", "sync/...", "syscall"}
+
+// testOnly must not be linked into the binary.
+var testOnly = []string{
+	"testing/...", module + "/internal/devenv/...", module + "/internal/sink/sinktest", module + "/test/...",
+	"go.uber.org/goleak", "pgregory.net/rapid", "github.com/cockroachdb/datadriven", "github.com/HdrHistogram/...",
+}
+
+// pkg is what go list says of a package.
+type pkg struct {
+	ImportPath, Name                         string
+	Imports, TestImports, XTestImports, Deps []string
+}
+
+func TestArrows(t *testing.T) {
+	pkgs := list(t)
+	if len(pkgs) < 5 {
+		t.Fatalf("go list found %d packages, want the whole module", len(pkgs))
+	}
+	for _, fault := range faults(pkgs) {
+		t.Error(fault)
+	}
+}
+
+// list asks go list for all packages of the module; -e, so that an import cycle is named by its offending import too.
+func list(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Name,Imports,TestImports,XTestImports,Deps", "./...")
+	cmd.Dir, cmd.Stderr = "../..", os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("list packages: %v", err)
+	}
+	var pkgs []pkg
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := dec.Decode(&p); err == io.EOF {
+			return pkgs
+		} else if err != nil {
+			t.Fatalf("decode go list: %v", err)
+		}
+		pkgs = append(pkgs, p)
+	}
+}
+
+// faults names every import that breaks a rule.
+func faults(pkgs []pkg) []string {
+	var found []string
+	report := func(p pkg, imported, rule string) {
+		found = append(found, fmt.Sprintf("%s imports %s: %s", strings.TrimPrefix(p.ImportPath, module+"/"), imported, rule))
+	}
+	for _, p := range pkgs {
+		name, internal := strings.CutPrefix(p.ImportPath, module+"/internal/")
+		may, known := rule(name)
+		if internal && !known {
+			found = append(found, fmt.Sprintf("internal/%s has no rule: add it to allowed in test/arch", name))
+		}
+		for _, imp := range p.Imports {
+			target, ours := strings.CutPrefix(imp, module+"/internal/")
+			if internal && ours && !matches(target, may) {
+				report(p, "internal/"+target, "not below it; it may import "+strings.Join(may, ", "))
+			}
+			if name == "decode" && matches(imp, pureBans) {
+				report(p, imp, "decode is pure")
+			}
+			if name != "ops" && strings.HasPrefix(imp, "github.com/prometheus/") {
+				report(p, imp, "only internal/ops knows prometheus")
+			}
+		}
+		for _, imp := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+			if strings.HasPrefix(imp, module+"/cmd/") {
+				report(p, imp, "nobody imports cmd")
+			}
+		}
+		if p.Name == "main" && strings.HasPrefix(p.ImportPath, module+"/cmd/") {
+			for _, dep := range p.Deps {
+				if matches(dep, testOnly) {
+					report(p, dep, "linked into the binary, but for tests only")
+				}
+			}
+		}
+	}
+	return found
+}
+
+// rule is the entry of allowed for a package: its own, else that of the nearest "parent/...".
+func rule(name string) (may []string, known bool) {
+	if may, known = allowed[name]; known {
+		return may, true
+	}
+	for pattern, may := range allowed {
+		if matches(name, []string{pattern}) {
+			return may, true
+		}
+	}
+	return nil, false
+}
+
+// matches reports whether one of the patterns names the path. As for the go command, "a/..." is a and all below it.
+func matches(path string, patterns []string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		parent, tree := strings.CutSuffix(pattern, "/...")
+		return path == pattern || tree && strings.HasPrefix(path+"/", parent+"/")
+	})
+}

@@ -1,0 +1,47 @@
+package arch
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestRules breaks each rule on paper: the arrows' test is tested.
+func TestRules(t *testing.T) {
+	in := func(path string) string { return module + "/internal/" + path }
+	for _, tc := range []struct {
+		name string
+		pkg  pkg
+		want string // in the one fault; "" for none
+	}{
+		{"outbox stands on nothing", pkg{ImportPath: in("outbox"), Imports: []string{in("sink")}}, "internal/outbox imports internal/sink"},
+		{"sink never knows config", pkg{ImportPath: in("sink"), Imports: []string{in("config")}}, "internal/sink imports internal/config"},
+		{"nor does a sink", pkg{ImportPath: in("sink/rabbit"), Imports: []string{in("config")}}, "internal/sink/rabbit imports internal/config"},
+		{"sinks do not know each other", pkg{ImportPath: in("sink/rabbit"), Imports: []string{in("sink/stdout")}}, "imports internal/sink/stdout"},
+		{"a sink knows the contract", pkg{ImportPath: in("sink/rabbit"), Imports: []string{in("sink"), in("outbox")}}, ""},
+		{"no arrow sideways", pkg{ImportPath: in("relay"), Imports: []string{in("replication")}}, "internal/relay imports internal/replication"},
+		{"nor up", pkg{ImportPath: in("decode"), Imports: []string{in("relay")}}, "internal/decode imports internal/relay"},
+		{"devenv judges from outside", pkg{ImportPath: in("devenv/checker"), Imports: []string{in("relay")}}, "imports internal/relay"},
+		{"devenv is one tree", pkg{ImportPath: in("devenv/demo"), Imports: []string{in("devenv"), in("outbox")}}, ""},
+		{"the code does not use devenv", pkg{ImportPath: in("ops"), Imports: []string{in("devenv")}}, "imports internal/devenv"},
+		{"its tests may", pkg{ImportPath: in("ops"), TestImports: []string{in("devenv")}}, ""},
+		{"decode reads nothing", pkg{ImportPath: in("decode"), Imports: []string{"net/http"}}, "imports net/http: decode is pure"},
+		{"prometheus is for ops", pkg{ImportPath: in("relay"), Imports: []string{"github.com/prometheus/client_golang/prometheus"}}, "only internal/ops"},
+		{"ops has it", pkg{ImportPath: in("ops"), Imports: []string{"github.com/prometheus/client_golang/prometheus"}}, ""},
+		{"cmd is the top", pkg{ImportPath: module + "/test/fault", XTestImports: []string{module + "/cmd/cdc-relay"}}, "nobody imports cmd"},
+		{"the binary has no tests", pkg{ImportPath: module + "/cmd/cdc-relay", Name: "main", Deps: []string{in("devenv")}}, "linked into the binary"},
+		{"a new room is placed first", pkg{ImportPath: in("attic")}, "internal/attic has no rule"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := strings.Join(faults([]pkg{tc.pkg}), "\n")
+			if tc.want == "" && got != "" || !strings.Contains(got, tc.want) || strings.Count(got, "\n") > 0 {
+				t.Errorf("faults:\n%s\nwant one with %q", got, tc.want)
+			}
+		})
+	}
+	const src = `package decode
+import "time"
+func f(at time.Time) { go f(time.Now()) }`
+	if got := impurities(t, "x.go", src); len(got) != 2 {
+		t.Errorf("impurities = %q, want the go statement and time.Now", got)
+	}
+}
