@@ -13,10 +13,10 @@ func parseTimestamp(b []byte) (time.Time, bool) {
 	}
 	year, month, day := digits(b[0:4]), digits(b[5:7]), digits(b[8:10])
 	hour, minute, second := digits(b[11:13]), digits(b[14:16]), digits(b[17:19])
-	if year < 1 || hour > 23 || minute > 59 || second > 59 {
+	if year < 1 || month < 1 || month > 12 || day < 1 || day > daysIn(year, month) || hour > 23 || minute > 59 || second > 59 {
 		return time.Time{}, false
 	}
-	nanos, rest, ok := parseFraction(b[len(layout):])
+	micros, rest, ok := parseFraction(b[len(layout):])
 	if !ok {
 		return time.Time{}, false
 	}
@@ -24,27 +24,43 @@ func parseTimestamp(b []byte) (time.Time, bool) {
 	if !ok {
 		return time.Time{}, false
 	}
-	t := time.Date(year, time.Month(month), day, hour, minute, second, nanos, time.UTC)
-	if t.Day() != day || t.Month() != time.Month(month) { // 30 February became 2 March
-		return time.Time{}, false
+	t := time.Date(year, time.Month(month), day, hour, minute, second, micros*1000, time.UTC)
+	if offset == 0 {
+		return t, true
 	}
 	t = t.Add(-offset)
 	return t, t.Year() >= 1 && t.Year() <= 9999
 }
 
+func daysIn(year, month int) int {
+	switch {
+	case month == 2 && year%4 == 0 && (year%100 != 0 || year%400 == 0):
+		return 29
+	case month == 2:
+		return 28
+	case month == 4 || month == 6 || month == 9 || month == 11:
+		return 30
+	default:
+		return 31
+	}
+}
+
 // parseFraction reads "" or ".1" to ".123456".
-func parseFraction(b []byte) (nanos int, rest []byte, ok bool) {
+func parseFraction(b []byte) (micros int, rest []byte, ok bool) {
 	if len(b) == 0 || b[0] != '.' {
 		return 0, b, true
 	}
-	b = b[1:]
-	n, unit := 0, 1_000_000_000
-	for n < len(b) && n < 6 && isDigit(b[n]) {
-		unit /= 10
-		nanos += int(b[n]-'0') * unit
-		n++
+	n := 1
+	for ; n < len(b) && n <= 6 && isDigit(b[n]); n++ {
+		micros = micros*10 + int(b[n]-'0')
 	}
-	return nanos, b[n:], n > 0
+	if n == 1 {
+		return 0, nil, false
+	}
+	for i := n; i <= 6; i++ {
+		micros *= 10
+	}
+	return micros, b[n:], true
 }
 
 // parseOffset reads "", "+hh", "+hh:mm" or "+hh:mm:ss".
