@@ -1,0 +1,170 @@
+package sink
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// allowed is what a template may contain, for the error that refuses the rest.
+const allowed = "{aggregate}, {key}, {type}, {id} and {column:NAME}"
+
+// Template makes the name of a destination (exchange, routing key, topic) from an event. The zero value is the empty
+// constant. It is immutable and safe for concurrent use.
+type Template struct {
+	text  string
+	parts []part // empty: text is the value
+}
+
+// part is one literal or one placeholder.
+type part struct {
+	kind    partKind
+	literal string // kind literal: the text; kind column: the column's name
+	index   int    // kind column: its place in Event.Columns, -1 until Bind
+}
+
+type partKind uint8
+
+const (
+	literal partKind = iota
+	aggregate
+	key
+	eventType
+	id
+	column
+)
+
+// ParseTemplate reads a template: text with the placeholders {aggregate}, {key}, {type}, {id} and {column:NAME}. There
+// is no escape for braces. A template that names columns must be bound before it is used.
+func ParseTemplate(s string) (Template, error) {
+	t := Template{text: s}
+	if !strings.ContainsAny(s, "{}") {
+		return t, nil
+	}
+	for rest := s; rest != ""; {
+		open := strings.IndexAny(rest, "{}")
+		if open < 0 {
+			t.parts = append(t.parts, part{literal: rest})
+			break
+		}
+		if rest[open] == '}' {
+			return Template{}, fmt.Errorf("parse template %q: a } without its {; allowed are %s", s, allowed)
+		}
+		if open > 0 {
+			t.parts = append(t.parts, part{literal: rest[:open]})
+		}
+		end := strings.IndexAny(rest[open+1:], "{}")
+		if end < 0 || rest[open+1+end] == '{' {
+			return Template{}, fmt.Errorf("parse template %q: a { without its }; allowed are %s", s, allowed)
+		}
+		p, err := parsePlaceholder(rest[open+1 : open+1+end])
+		if err != nil {
+			return Template{}, fmt.Errorf("parse template %q: %w", s, err)
+		}
+		t.parts = append(t.parts, p)
+		rest = rest[open+end+2:]
+	}
+	return t, nil
+}
+
+// parsePlaceholder reads what stands between the braces.
+func parsePlaceholder(name string) (part, error) {
+	switch name {
+	case "aggregate":
+		return part{kind: aggregate}, nil
+	case "key":
+		return part{kind: key}, nil
+	case "type":
+		return part{kind: eventType}, nil
+	case "id":
+		return part{kind: id}, nil
+	}
+	if col, ok := strings.CutPrefix(name, "column:"); ok && col != "" {
+		return part{kind: column, literal: col, index: -1}, nil
+	}
+	return part{}, fmt.Errorf("unknown placeholder {%s}; allowed are %s", name, allowed)
+}
+
+// String is the template as it was written.
+func (t Template) String() string { return t.text }
+
+// Constant returns the value of a template without placeholders.
+func (t Template) Constant() (string, bool) { return t.text, len(t.parts) == 0 }
+
+// Columns lists the columns that the template names, each once, in order of appearance.
+func (t Template) Columns() []string {
+	var names []string
+	for _, p := range t.parts {
+		if p.kind == column && !slices.Contains(names, p.literal) {
+			names = append(names, p.literal)
+		}
+	}
+	return names
+}
+
+// Uses reports which columns of the mapping the template needs: "aggregate", "key", "type", "id".
+func (t Template) Uses() []string {
+	var names []string
+	for _, p := range t.parts {
+		name := map[partKind]string{aggregate: "aggregate", key: "key", eventType: "type", id: "id"}[p.kind]
+		if name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Bind returns the template with each {column:NAME} tied to its place in columns, which is the order of Event.Columns.
+func (t Template) Bind(columns []string) (Template, error) {
+	t.parts = slices.Clone(t.parts)
+	for i, p := range t.parts {
+		if p.kind != column {
+			continue
+		}
+		if t.parts[i].index = slices.Index(columns, p.literal); t.parts[i].index < 0 {
+			return Template{}, fmt.Errorf("bind template %q: column %q is not read", t.text, p.literal)
+		}
+	}
+	return t, nil
+}
+
+// Append appends the value for ev to dst. ok is false when a placeholder's value is NULL; dst is then of no use.
+func (t Template) Append(dst []byte, ev *outbox.Event) (value []byte, ok bool) {
+	if len(t.parts) == 0 {
+		return append(dst, t.text...), true
+	}
+	for i := range t.parts {
+		p := &t.parts[i]
+		if p.kind == literal {
+			dst = append(dst, p.literal...)
+			continue
+		}
+		v := p.of(ev)
+		if v == nil {
+			return dst, false
+		}
+		dst = append(dst, v...)
+	}
+	return dst, true
+}
+
+// of is the placeholder's value in ev; nil is NULL.
+func (p *part) of(ev *outbox.Event) []byte {
+	switch p.kind {
+	case aggregate:
+		return ev.Aggregate
+	case key:
+		return ev.Key
+	case eventType:
+		return ev.Type
+	case id:
+		return ev.ID
+	default:
+		if p.index < 0 || p.index >= len(ev.Columns) {
+			return nil // never bound: refused as NULL rather than sent to a wrong place
+		}
+		return ev.Columns[p.index]
+	}
+}
