@@ -1,0 +1,5 @@
+package devenv
+
+import "testing"
+
+func TestMain(m *testing.M) { Main(m) }

@@ -1,0 +1,125 @@
+package devenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+var errNotOurs = errors.New("the server was not started by this process")
+
+// Stop shuts the server down by the signal that pg_ctl sends for the mode (smart, fast or immediate) and waits until it
+// has ended, as pg_ctl -w does, at most a minute. It returns how long that took.
+func (p *Postgres) Stop(mode string) (time.Duration, error) {
+	if p.server == nil {
+		return 0, fmt.Errorf("stop PostgreSQL: %w", errNotOurs)
+	}
+	signal, ok := map[string]os.Signal{"smart": syscall.SIGTERM, "fast": syscall.SIGINT, "immediate": syscall.SIGQUIT}[mode]
+	if !ok {
+		return 0, fmt.Errorf("stop PostgreSQL: mode %q is none of smart, fast, immediate", mode)
+	}
+	start := time.Now()
+	if err := p.server.signal(signal); err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	err := p.server.wait(ctx)
+	return time.Since(start), err
+}
+
+// Kill ends the postmaster and all its children at once by SIGKILL, as the machine's death would.
+func (p *Postgres) Kill() error {
+	if p.server == nil {
+		return fmt.Errorf("kill PostgreSQL: %w", errNotOurs)
+	}
+	// A stopped postmaster neither starts children nor tells those that live to end.
+	if err := p.server.signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	children, err := childrenOf(p.server.pid())
+	if err != nil {
+		return err
+	}
+	for _, pid := range children {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("kill PostgreSQL's process %d: %w", pid, err)
+		}
+	}
+	if err := p.server.kill(); err != nil {
+		return err
+	}
+	// A child that lives keeps the shared memory, and the next start refuses.
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return poll(ctx, 5*time.Millisecond, func() (bool, error) {
+		for _, pid := range children {
+			if alive(pid) {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+}
+
+// Close ends the server and removes its data.
+func (p *Postgres) Close() error {
+	if p.server == nil {
+		return nil
+	}
+	if p.server.running() {
+		if err := p.Kill(); err != nil {
+			return err
+		}
+	}
+	return removeDir(p.dir)
+}
+
+// childrenOf reads /proc for the processes whose parent is pid.
+func childrenOf(pid int) ([]int, error) {
+	paths, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	var children []int
+	for _, path := range paths {
+		state, parent := procStat(path)
+		if parent != pid || state == "Z" {
+			continue
+		}
+		child, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if err != nil {
+			return nil, fmt.Errorf("list processes: %w", err)
+		}
+		children = append(children, child)
+	}
+	return children, nil
+}
+
+// alive reports whether a process runs; one that only waits to be reaped does not.
+func alive(pid int) bool {
+	state, _ := procStat(fmt.Sprintf("/proc/%d/stat", pid))
+	return state != "" && state != "Z" && state != "X"
+}
+
+// procStat is the state and the parent of a process; "" when it is gone. The name before them may hold any character,
+// so they are looked for behind its last parenthesis (proc(5)).
+func procStat(path string) (state string, parent int) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", 0
+	}
+	s := string(b)
+	fields := strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
+	if len(fields) < 2 {
+		return "", 0
+	}
+	parent, _ = strconv.Atoi(fields[1])
+	return fields[0], parent
+}

@@ -1,0 +1,237 @@
+package devenv
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// RabbitOptions says how to start a broker.
+type RabbitOptions struct {
+	Config map[string]string // more lines of rabbitmq.conf
+}
+
+// Rabbit is a private broker: user guest with password guest, virtual host /, no plugins. The zero value is not usable.
+// Its methods may be called from several goroutines, except Stop, Start, Kill and Close.
+type Rabbit struct {
+	url    *url.URL // of the virtual host /
+	bin    string   // directory of rabbitmq-server and rabbitmqctl
+	dir    string
+	node   string
+	cookie string
+	ports  struct{ amqp, dist, epmd int }
+	epmd   *process
+	server *process // nil: the broker is not ours
+}
+
+const rabbitMissing = "RabbitMQ (rabbitmq-server, rabbitmqctl, epmd) is not installed; install it with: make deps (as root: apt-get install -y --no-install-recommends rabbitmq-server)"
+
+// StartRabbitMQ starts a broker with fresh data, of its own node name, directories, cookie and ports of 127.0.0.1. It
+// returns when the broker takes connections.
+//
+// The Erlang port mapper (epmd) is our own child on a port of its own: one that the broker starts would leave its process
+// group and stay for ever.
+func StartRabbitMQ(ctx context.Context, opt RabbitOptions) (*Rabbit, error) {
+	bin, err := rabbitBinDir()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := newDir("rabbitmq")
+	if err != nil {
+		return nil, err
+	}
+	for attempt := 1; ; attempt++ {
+		r := &Rabbit{bin: bin, dir: dir, cookie: rand.Text()}
+		if err := r.prepare(opt); err != nil {
+			return nil, err
+		}
+		err := r.Start(ctx)
+		if err == nil {
+			return r, nil
+		}
+		taken := strings.Contains(r.Log(), "eaddrinuse")
+		if cerr := r.Close(); cerr != nil {
+			return nil, fmt.Errorf("%w; and then: %w", err, cerr)
+		}
+		if attempt == 3 || !taken {
+			return nil, err
+		}
+	}
+}
+
+func rabbitBinDir() (string, error) {
+	if _, err := exec.LookPath("epmd"); err != nil {
+		return "", fmt.Errorf("find epmd: %w: %s", err, rabbitMissing)
+	}
+	// Debian's /usr/sbin/rabbitmq-server is a wrapper that changes user and directory; behind it are the plain scripts.
+	const debian = "/usr/lib/rabbitmq/bin"
+	if _, err := os.Stat(filepath.Join(debian, "rabbitmq-server")); err == nil {
+		return debian, nil
+	}
+	path, err := exec.LookPath("rabbitmq-server")
+	if err != nil {
+		return "", fmt.Errorf("find rabbitmq-server: %w: %s", err, rabbitMissing)
+	}
+	return filepath.Dir(path), nil
+}
+
+// prepare chooses the ports and writes the files.
+func (r *Rabbit) prepare(opt RabbitOptions) (err error) {
+	for _, port := range []*int{&r.ports.amqp, &r.ports.dist, &r.ports.epmd} {
+		if *port, err = freePort(); err != nil {
+			return err
+		}
+	}
+	r.node = fmt.Sprintf("cdc%d@localhost", r.ports.amqp)
+	r.url = &url.URL{Scheme: "amqp", User: url.UserPassword("guest", "guest"), Host: fmt.Sprintf("127.0.0.1:%d", r.ports.amqp), Path: "/"}
+	conf := []string{
+		fmt.Sprintf("listeners.tcp.1 = 127.0.0.1:%d", r.ports.amqp),
+		"log.file = false",
+		"log.console = true",
+		"log.console.level = info",
+	}
+	for name, value := range opt.Config {
+		conf = append(conf, name+" = "+value)
+	}
+	if err := os.MkdirAll(r.dir, 0o755); err != nil {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	for name, text := range map[string]string{
+		"rabbitmq.conf":   strings.Join(conf, "\n") + "\n",
+		"advanced.config": `[{kernel, [{inet_dist_use_interface, {127,0,0,1}}]}].`,
+		"enabled_plugins": "[].",
+		".erlang.cookie":  r.cookie,
+	} {
+		mode := os.FileMode(0o644)
+		if name == ".erlang.cookie" {
+			mode = 0o400
+		}
+		path := filepath.Join(r.dir, name)
+		if err := os.RemoveAll(path); err != nil {
+			return fmt.Errorf("remove old %s: %w", name, err)
+		}
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			return fmt.Errorf("write %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (r *Rabbit) env() []string {
+	in := func(name string) string { return filepath.Join(r.dir, name) }
+	return []string{
+		"PATH=" + os.Getenv("PATH"),
+		"LANG=C.UTF-8",
+		"HOME=" + r.dir, // where the cookie is
+		fmt.Sprintf("ERL_EPMD_PORT=%d", r.ports.epmd),
+		"ERL_EPMD_ADDRESS=127.0.0.1",
+		"RABBITMQ_NODENAME=" + r.node,
+		fmt.Sprintf("RABBITMQ_DIST_PORT=%d", r.ports.dist),
+		"RABBITMQ_MNESIA_BASE=" + in("mnesia"),
+		"RABBITMQ_LOG_BASE=" + in("log"),
+		"RABBITMQ_LOGS=-",
+		"RABBITMQ_PID_FILE=" + in("pid"),
+		"RABBITMQ_CONF_ENV_FILE=/dev/null",
+		"RABBITMQ_CONFIG_FILE=" + in("rabbitmq.conf"),
+		"RABBITMQ_ADVANCED_CONFIG_FILE=" + in("advanced.config"),
+		"RABBITMQ_ENABLED_PLUGINS_FILE=" + in("enabled_plugins"),
+		"RABBITMQ_ALLOW_INPUT=1", // the script then becomes the Erlang VM instead of waiting beside it
+		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-noinput +S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none +A 16",
+	}
+}
+
+// Start starts the broker again after Stop or Kill, on the same ports and data, and returns when it takes connections.
+func (r *Rabbit) Start(ctx context.Context) (err error) {
+	if r.server.running() {
+		return fmt.Errorf("start RabbitMQ: it runs already")
+	}
+	if !r.epmd.running() {
+		epmd := exec.Command("epmd", "-port", fmt.Sprint(r.ports.epmd), "-address", "127.0.0.1")
+		epmd.Env = r.env()
+		if r.epmd, err = startProcess("epmd", epmd, filepath.Join(r.dir, "epmd.log")); err != nil {
+			return err
+		}
+	}
+	server := exec.Command(filepath.Join(r.bin, "rabbitmq-server"))
+	server.Env, server.Dir = r.env(), r.dir
+	if r.server, err = startProcess("RabbitMQ", server, r.logPath()); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
+	defer cancel()
+	err = poll(ctx, 50*time.Millisecond, func() (bool, error) {
+		if !r.server.running() {
+			return false, fmt.Errorf("broker ended")
+		}
+		conn, err := amqp.DialConfig(r.URL(), amqp.Config{Heartbeat: 10 * time.Second, Dial: amqp.DefaultDial(time.Second)})
+		if err != nil {
+			return false, nil
+		}
+		return true, conn.CloseDeadline(time.Now().Add(5 * time.Second))
+	})
+	if err != nil {
+		return fmt.Errorf("start RabbitMQ: %w: %s", err, tail(r.Log()))
+	}
+	return nil
+}
+
+// Stop shuts the broker down in order and waits until it has ended, at most a minute.
+func (r *Rabbit) Stop(ctx context.Context) error {
+	if r.server == nil {
+		return fmt.Errorf("stop RabbitMQ: %w", errNotOurs)
+	}
+	if err := r.server.signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return r.server.wait(ctx)
+}
+
+// Kill ends the broker by SIGKILL.
+func (r *Rabbit) Kill() error {
+	if r.server == nil {
+		return fmt.Errorf("kill RabbitMQ: %w", errNotOurs)
+	}
+	return r.server.kill()
+}
+
+// Close ends the broker and its epmd and removes its data.
+func (r *Rabbit) Close() error {
+	for _, p := range []*process{r.server, r.epmd} {
+		if p.running() {
+			if err := p.kill(); err != nil {
+				return err
+			}
+		}
+	}
+	if r.dir == "" {
+		return nil
+	}
+	return removeDir(r.dir)
+}
+
+// URL is the address of the virtual host /, with user and password.
+func (r *Rabbit) URL() string { return r.url.String() }
+
+// Addr is host:port.
+func (r *Rabbit) Addr() string { return r.url.Host }
+
+func (r *Rabbit) logPath() string { return filepath.Join(r.dir, "server.log") }
+
+// Log is everything the broker has written.
+func (r *Rabbit) Log() string {
+	if r.dir == "" {
+		return ""
+	}
+	return readLog(r.logPath())
+}

@@ -1,0 +1,177 @@
+package devenv
+
+import (
+	"context"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+func testContext(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPostgresKeepsCommittedRowsThroughStopAndKill(t *testing.T) {
+	ctx := testContext(t)
+	p, err := StartPostgres(ctx, PostgresOptions{Settings: map[string]string{"application_name": "it's set"}})
+	must(t, err)
+	defer func() { must(t, p.Close()) }()
+	addr := p.Addr()
+	must(t, p.exec(ctx, "CREATE TABLE kept (n int)"))
+
+	ends := map[string]func() error{
+		"smart":     func() error { _, err := p.Stop("smart"); return err },
+		"fast":      func() error { _, err := p.Stop("fast"); return err },
+		"immediate": func() error { _, err := p.Stop("immediate"); return err },
+		"kill":      p.Kill,
+	}
+	rows := 0
+	for name, end := range ends {
+		must(t, p.exec(ctx, "INSERT INTO kept VALUES (1)"))
+		rows++
+		must(t, end())
+		if conn, err := net.DialTimeout("tcp", addr, time.Second); err == nil {
+			conn.Close()
+			t.Fatalf("after %s the server still listens", name)
+		}
+		must(t, p.Start(ctx))
+		var n int
+		must(t, p.query(ctx, &n, "SELECT count(*) FROM kept"))
+		if n != rows || p.Addr() != addr {
+			t.Fatalf("after %s: %d rows at %s, want %d at %s", name, n, p.Addr(), rows, addr)
+		}
+	}
+	if _, err := p.Stop("slowly"); err == nil {
+		t.Fatal("an unknown mode was taken")
+	}
+	var level, name string
+	must(t, p.query(ctx, &level, "SHOW wal_level"))
+	must(t, p.query(ctx, &name, "SELECT reset_val FROM pg_settings WHERE name = 'application_name'"))
+	if level != "logical" || name != "it's set" && name != "" {
+		t.Fatalf("wal_level %q, application_name %q", level, name)
+	}
+}
+
+func TestDatabaseIsDroppedWithItsSlotsAndSessions(t *testing.T) {
+	ctx := testContext(t)
+	p := SharedPostgres(t)
+	var dbURL string
+	t.Run("test with a database", func(t *testing.T) {
+		dbURL = p.Database(t)
+		conn, err := pgx.Connect(ctx, dbURL)
+		must(t, err)
+		t.Cleanup(func() { conn.Close(ctx) })
+		_, err = conn.Exec(ctx, "SELECT pg_create_logical_replication_slot('left_behind', 'pgoutput')")
+		must(t, err)
+		t.Cleanup(func() {}) // the database is dropped after the connection above is closed; this one stays open:
+		stays, err := pgx.Connect(ctx, dbURL)
+		must(t, err)
+		_ = stays
+	})
+	if conn, err := pgx.Connect(ctx, dbURL); err == nil {
+		conn.Close(ctx)
+		t.Fatal("the database is still there")
+	}
+	var slots int
+	must(t, p.query(ctx, &slots, "SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'left_behind'"))
+	if slots != 0 {
+		t.Fatal("the slot is still there")
+	}
+}
+
+func TestRabbitKeepsPersistentMessagesThroughStopAndKill(t *testing.T) {
+	ctx := testContext(t)
+	r, err := StartRabbitMQ(ctx, RabbitOptions{})
+	must(t, err)
+	defer func() { must(t, r.Close()) }()
+	publish := func(body string) {
+		onChannel(t, r.URL(), func(ch *amqp.Channel) {
+			_, err := ch.QueueDeclare("kept", true, false, false, false, nil)
+			must(t, err)
+			must(t, ch.Confirm(false))
+			confirm, err := ch.PublishWithDeferredConfirm("", "kept", true, false, amqp.Publishing{DeliveryMode: amqp.Persistent, Body: []byte(body)})
+			must(t, err)
+			if ok, err := confirm.WaitContext(ctx); !ok || err != nil {
+				t.Fatalf("publish: ack %v, %v", ok, err)
+			}
+		})
+	}
+	publish("before stop")
+	must(t, r.Stop(ctx))
+	must(t, r.Start(ctx))
+	publish("before kill")
+	must(t, r.Kill())
+	must(t, r.Start(ctx))
+	onChannel(t, r.URL(), func(ch *amqp.Channel) {
+		q, err := ch.QueueDeclarePassive("kept", true, false, false, false, nil)
+		must(t, err)
+		if q.Messages != 2 {
+			t.Fatalf("%d messages are kept, want 2", q.Messages)
+		}
+	})
+}
+
+func TestRabbitAlarmAndMaxMessageSize(t *testing.T) {
+	ctx := testContext(t)
+	r := SharedRabbitMQ(t)
+	must(t, r.Alarm(ctx, true))
+	out, err := r.Ctl(ctx, "eval", "rabbit_alarm:get_alarms().")
+	must(t, err)
+	if !strings.Contains(out, "memory") {
+		t.Fatalf("alarms are %s", out)
+	}
+	must(t, r.Alarm(ctx, false))
+	must(t, r.SetMaxMessageSize(ctx, 1000))
+	defer func() { must(t, r.SetMaxMessageSize(ctx, 134217728)) }()
+	vhost := r.VHost(t)
+	onChannel(t, vhost, func(ch *amqp.Channel) {
+		closed := ch.NotifyClose(make(chan *amqp.Error, 1))
+		must(t, ch.PublishWithContext(ctx, "", "nowhere", false, false, amqp.Publishing{Body: make([]byte, 1001)}))
+		select {
+		case err := <-closed:
+			if err == nil || !strings.Contains(err.Reason, "larger than configured max size 1000") {
+				t.Fatalf("channel closed with %v", err)
+			}
+		case <-ctx.Done():
+			t.Fatal("the channel was not closed")
+		}
+	})
+}
+
+func TestMissingServerNamesTheCommand(t *testing.T) {
+	_, err := StartPostgres(testContext(t), PostgresOptions{BinDir: t.TempDir()})
+	if err == nil || !strings.Contains(err.Error(), "make deps") {
+		t.Fatalf("error is %v", err)
+	}
+	if _, err := os.Stat("/usr/lib/rabbitmq/bin"); err == nil {
+		t.Setenv("PATH", t.TempDir())
+		_, err = StartRabbitMQ(testContext(t), RabbitOptions{})
+		if err == nil || !strings.Contains(err.Error(), "make deps") {
+			t.Fatalf("error is %v", err)
+		}
+	}
+}
+
+func onChannel(t testing.TB, url string, do func(*amqp.Channel)) {
+	t.Helper()
+	conn, err := amqp.Dial(url)
+	must(t, err)
+	defer conn.CloseDeadline(time.Now().Add(5 * time.Second))
+	ch, err := conn.Channel()
+	must(t, err)
+	do(ch)
+}

@@ -1,0 +1,109 @@
+package devenv
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// This file ends what the process started when the process is gone, however it went.
+//
+// Every server and relay is started with ownerVariable set to a token of this process. One shell per process, the
+// watcher, waits at the read end of a pipe whose write end only this process holds. The kernel closes it at exit, at a
+// crash and at SIGKILL alike; the watcher then ends every process that carries the token and removes the directory.
+// Searching by the token needs no list of pids, so there is no moment at which a process runs but is not yet listed, and
+// no pid that meanwhile belongs to somebody else.
+
+const ownerVariable = "CDC_RELAY_DEVENV"
+
+// SIGQUIT is PostgreSQL's immediate shutdown, by which the postmaster takes its children along; the Erlang VM and the
+// relay end by it too. What is still there after 5 s (a stopped process, say) gets SIGKILL.
+const watcherScript = `
+while read -r _; do :; done
+owned() { grep -lszxF "$1" /proc/[0-9]*/environ | cut -d/ -f3; }
+n=0
+while pids=$(owned "$1") && [ -n "$pids" ] && [ $n -lt 150 ]; do
+	[ $n -eq 0 ] && kill -QUIT $pids
+	[ $n -ge 50 ] && kill -KILL $pids
+	n=$((n + 1))
+	sleep 0.1
+done
+rm -rf "$2"
+`
+
+// owner is what this process shares with its watcher.
+type owner struct {
+	variable string   // ownerVariable=token, in the environment of everything started
+	dir      string   // holds every directory of every server; removed by the watcher
+	alive    *os.File // write end of the watcher's pipe; closed by the kernel
+}
+
+var startOwner = sync.OnceValues(newOwner)
+
+func newOwner() (_ *owner, err error) {
+	token := make([]byte, 16)
+	if _, err := rand.Read(token); err != nil {
+		return nil, fmt.Errorf("make token: %w", err)
+	}
+	o := &owner{variable: ownerVariable + "=" + hex.EncodeToString(token)}
+	if o.dir, err = os.MkdirTemp("", "cdc-relay-"); err != nil {
+		return nil, fmt.Errorf("make directory: %w", err)
+	}
+	// PostgreSQL may run as another user and must be able to pass.
+	if err := os.Chmod(o.dir, 0o711); err != nil {
+		return nil, fmt.Errorf("open directory to other users: %w", err)
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("make pipe to watcher: %w", err)
+	}
+	defer read.Close()
+	o.alive = write
+
+	watcher := exec.Command("/bin/sh", "-c", watcherScript, "cdc-relay-watcher", o.variable, o.dir)
+	watcher.Stdin = read
+	watcher.Dir = "/"
+	watcher.Env = environWithout(ownerVariable) // an outer watcher must not end this one
+	watcher.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := watcher.Start(); err != nil {
+		return nil, fmt.Errorf("start watcher: %w", err)
+	}
+	return o, watcher.Process.Release()
+}
+
+// newDir makes a directory that lives no longer than this process.
+func newDir(name string) (string, error) {
+	o, err := startOwner()
+	if err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp(o.dir, name+"-")
+	if err != nil {
+		return "", fmt.Errorf("make directory: %w", err)
+	}
+	return dir, nil
+}
+
+func environWithout(name string) []string {
+	var env []string
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, name+"=") {
+			env = append(env, v)
+		}
+	}
+	return env
+}
+
+// removeDir removes a directory made by newDir.
+func removeDir(dir string) error {
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove %s: %w", filepath.Base(dir), err)
+	}
+	return nil
+}
