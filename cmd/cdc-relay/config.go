@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+// newConfig is `config validate` and `config print`.
+func newConfig(g *global) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Check or show the configuration, without connecting to anything",
+		RunE:  needsSubcommand,
+	}
+	cmd.AddCommand(
+		&cobra.Command{
+			Use:   "validate",
+			Short: "Report every fault of the configuration file and of the CDC_RELAY_ variables; exit 2 if there is one",
+			Example: `  cdc-relay config validate
+  cdc-relay config validate -c /etc/cdc-relay.yaml`,
+			Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				if _, err := g.load(); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "the configuration is valid")
+				return err
+			},
+		},
+		&cobra.Command{
+			Use:   "print",
+			Short: "Print the effective configuration as YAML, secrets replaced, each value with where it came from",
+			Example: `  cdc-relay config print
+  CDC_RELAY_DELIVERY__WINDOW=50000 cdc-relay config print -c cdc-relay.yaml`,
+			Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				c, err := g.load()
+				if err != nil {
+					return err
+				}
+				return c.Print(cmd.OutOrStdout())
+			},
+		},
+	)
+	return cmd
+}

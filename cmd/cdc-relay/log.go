@@ -1,0 +1,51 @@
+package main
+
+import (
+	"os"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/cdc-relay/cdc-relay/internal/config"
+)
+
+// The keys of every log line, beside those of its own.
+const (
+	logTime   = "time"
+	logLevel  = "level"
+	logName   = "logger"
+	logMsg    = "msg"
+	logCaller = zapcore.OmitKey
+)
+
+// newLogger writes to stderr, as JSON or for people. Nothing is sampled: no line is logged per event, and a repeated
+// fault is logged when it changes. The level can be changed while running.
+func newLogger(c config.Log) (*zap.Logger, zap.AtomicLevel) {
+	level := zap.NewAtomicLevel()
+	if parsed, err := zapcore.ParseLevel(c.Level); err == nil { // config accepts only names of levels
+		level.SetLevel(parsed)
+	}
+	core := zapcore.NewCore(newEncoder(c.Format), zapcore.Lock(os.Stderr), level)
+	return zap.New(core, zap.ErrorOutput(zapcore.Lock(os.Stderr))), level
+}
+
+func newEncoder(format string) zapcore.Encoder {
+	keys := zapcore.EncoderConfig{
+		TimeKey:        logTime,
+		LevelKey:       logLevel,
+		NameKey:        logName,
+		MessageKey:     logMsg,
+		CallerKey:      logCaller,
+		LineEnding:     zapcore.DefaultLineEnding,
+		EncodeTime:     zapcore.TimeEncoderOfLayout("2006-01-02T15:04:05.000000Z07:00"),
+		EncodeLevel:    zapcore.LowercaseLevelEncoder,
+		EncodeDuration: func(d time.Duration, out zapcore.PrimitiveArrayEncoder) { out.AppendString(d.String()) },
+	}
+	if format == "console" {
+		keys.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
+		keys.ConsoleSeparator = "  "
+		return zapcore.NewConsoleEncoder(keys)
+	}
+	return zapcore.NewJSONEncoder(keys)
+}

@@ -1,0 +1,168 @@
+// Package config is the relay's configuration: one struct, its defaults, and a strict reader that reports every fault of
+// the file and of the environment at once. It opens no connection.
+package config
+
+import "time"
+
+// Config is the effective configuration: the defaults, overridden by the file, overridden by the environment.
+type Config struct {
+	Source   Source
+	Outbox   Outbox
+	Sink     Sink
+	Delivery Delivery
+	Admin    Admin
+	Log      Log
+
+	wrote map[string]assignment // by path: the values that the file or the environment gave
+}
+
+// Source is the PostgreSQL database, its slot and its publication.
+type Source struct {
+	URL              Secret // libpq URL or key=value; "" leaves everything to PG*, passfile and service file
+	Password         Secret // "" leaves it to URL, PGPASSWORD or the passfile
+	Slot             string
+	Publication      string
+	Tables           []Table
+	Create           bool
+	Backfill         *bool // nil: not stated
+	MaxConnections   int   // beside the replication connection
+	WALSenderTimeout time.Duration
+}
+
+// Table is one outbox table and the mapping of its columns.
+type Table struct {
+	Schema, Name string
+	Outbox       Outbox // complete: the outbox section with this table's own keys over it
+}
+
+// String is the table as schema.name.
+func (t Table) String() string { return t.Schema + "." + t.Name }
+
+// Column names the column a part of the message is read from.
+type Column struct {
+	Names   []string // the first one that the table has; empty: not mapped
+	Written bool     // the user wrote it: the table must have one of Names, also where the column is optional
+}
+
+// Mapped is false for a part that no column feeds.
+func (c Column) Mapped() bool { return len(c.Names) > 0 }
+
+// Outbox maps the columns of an outbox table to the parts of a message.
+type Outbox struct {
+	ID, Payload          Column // always mapped
+	Aggregate, Key, Type Column
+	Timestamp            Column // not mapped: the commit time
+	Traceparent          Column // a default (not Written) that the table lacks is not used; so are the two below
+	Headers              []NamedColumn
+	HeadersColumn        Column
+}
+
+// NamedColumn feeds one message header or property from a column.
+type NamedColumn struct {
+	Name   string
+	Column Column
+}
+
+// Sink holds exactly one broker; the others are nil.
+type Sink struct {
+	RabbitMQ *RabbitMQ
+	Stdout   *Stdout
+}
+
+// RabbitMQ is where and how to publish with AMQP 0-9-1.
+type RabbitMQ struct {
+	URLs               []Secret // the nodes of one cluster, at least one
+	Username, Password Secret   // of an address that carries none
+	Exchange           string   // template
+	RoutingKey         string   // template
+	Properties         []NamedColumn
+	Connections        int
+	Declare            bool
+	TLS                TLS
+}
+
+// TLS names PEM files, which are read at every connect; "" is the system's authorities, or no client certificate.
+type TLS struct {
+	CA, Cert, Key string
+	ServerName    string // "" is the host of the address
+}
+
+// Stdout writes JSON lines.
+type Stdout struct{}
+
+// The values of Delivery.Ordering.
+const (
+	OrderingKey       = "key"
+	OrderingPipelined = "pipelined"
+	OrderingCommit    = "commit"
+	OrderingNone      = "none"
+)
+
+// Delivery bounds what is in flight and says what order is kept.
+type Delivery struct {
+	Ordering       string
+	Lanes          int
+	Window         int   // events
+	WindowBytes    int64 // bytes
+	ConfirmTimeout time.Duration
+	ShutdownGrace  time.Duration
+}
+
+// Admin is the HTTP listener for metrics, health and the API.
+type Admin struct {
+	Listen    string // host:port
+	Token     Secret // "" is no token; either token is good for reading
+	ReadToken Secret
+}
+
+// Log is the level and the form of the log on stderr.
+type Log struct {
+	Level  string // debug, info, warn, error
+	Format string // json, console
+}
+
+// Default is the configuration before the file and the environment are read. It has no sink: that is the one thing the
+// user must choose.
+func Default() *Config {
+	return &Config{
+		Source: Source{
+			Slot:             "cdc_relay",
+			Publication:      "cdc_relay",
+			Create:           true,
+			MaxConnections:   3,
+			WALSenderTimeout: 20 * time.Second,
+		},
+		Outbox: Outbox{
+			ID:            columnNamed("id"),
+			Aggregate:     columnNamed("aggregatetype"),
+			Key:           columnNamed("aggregateid"),
+			Type:          columnNamed("type"),
+			Payload:       columnNamed("payload"),
+			Traceparent:   columnNamed("traceparent"),
+			HeadersColumn: columnNamed("headers"),
+		},
+		Delivery: Delivery{
+			Ordering:       OrderingKey,
+			Lanes:          32,
+			Window:         10_000,
+			WindowBytes:    16 << 20,
+			ConfirmTimeout: 30 * time.Second,
+			ShutdownGrace:  20 * time.Second,
+		},
+		Admin: Admin{Listen: "127.0.0.1:9464"},
+		Log:   Log{Level: "info", Format: "json"},
+	}
+}
+
+func defaultRabbitMQ() *RabbitMQ {
+	return &RabbitMQ{
+		URLs:        []Secret{plain("amqp://localhost:5672/")},
+		Username:    plain("guest"),
+		Password:    plain("guest"),
+		Exchange:    "outbox.events",
+		RoutingKey:  "{aggregate}.{type}",
+		Connections: 2,
+	}
+}
+
+func columnNamed(name string) Column { return Column{Names: []string{name}} }

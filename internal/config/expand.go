@@ -1,0 +1,81 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// expand replaces ${VAR}, ${VAR:-default}, ${file:/path} and $$ in the text of a scalar. What it puts in is not expanded
+// again. A dollar sign before anything else stands for itself. The content of a file loses its last line end.
+//
+// As in a shell, the default is taken for a variable that is unset or empty; without a default only an unset variable
+// is an error.
+func expand(text string, env map[string]string) (string, error) {
+	if !strings.Contains(text, "$") {
+		return text, nil
+	}
+	var out strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, "$")
+		out.WriteString(before)
+		switch {
+		case !found:
+			return out.String(), nil
+		case strings.HasPrefix(rest, "$"):
+			out.WriteByte('$')
+			text = rest[1:]
+		case strings.HasPrefix(rest, "{"):
+			reference, after, closed := strings.Cut(rest[1:], "}")
+			if !closed {
+				return "", errors.New("a ${ without its } (a literal $ before { is written $$)")
+			}
+			value, err := resolve(reference, env)
+			if err != nil {
+				return "", err
+			}
+			out.WriteString(value)
+			text = after
+		default:
+			out.WriteByte('$')
+			text = rest
+		}
+	}
+}
+
+// resolve is the value of what stands between ${ and }.
+func resolve(reference string, env map[string]string) (string, error) {
+	if path, ok := strings.CutPrefix(reference, "file:"); ok {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return "", fmt.Errorf("read ${%s}: %w", reference, err)
+		}
+		return strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r"), nil
+	}
+	name, fallback, hasFallback := strings.Cut(reference, ":-")
+	if !isVariable(name) {
+		return "", errors.New("between ${ and } must stand VAR, VAR:-default or file:/path (a literal $ before { is written $$)")
+	}
+	value, set := env[name]
+	switch {
+	case hasFallback && value == "":
+		return fallback, nil
+	case !set:
+		return "", fmt.Errorf("the environment variable %s is not set", name)
+	}
+	return value, nil
+}
+
+func isVariable(name string) bool {
+	for i, r := range name {
+		letter := r == '_' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
+		if !letter && (i == 0 || r < '0' || r > '9') {
+			return false
+		}
+	}
+	return name != ""
+}
+
+// literal writes text so that expand gives it back.
+func literal(text string) string { return strings.ReplaceAll(text, "$", "$$") }

@@ -1,0 +1,73 @@
+package config
+
+import (
+	"slices"
+	"time"
+)
+
+// fields is every key that exists, in the order of `config print`, with its type and its range.
+var fields = slices.Concat([]field{
+	secret("source.url", showAddress, func(c *Config) *Secret { return &c.Source.URL }),
+	secret("source.password", showPassword, func(c *Config) *Secret { return &c.Source.Password }),
+	text("source.slot", func(c *Config) *string { return &c.Source.Slot }),
+	text("source.publication", func(c *Config) *string { return &c.Source.Publication }),
+	tables("source.tables"),
+	boolean("source.create", func(c *Config) *bool { return &c.Source.Create }),
+	backfill("source.backfill"),
+	integer("source.max_connections", 2, 100, func(c *Config) *int { return &c.Source.MaxConnections }),
+	duration("source.wal_sender_timeout", time.Second, time.Hour, func(c *Config) *time.Duration { return &c.Source.WALSenderTimeout }),
+}, outboxFields, []field{
+	secrets("sink.rabbitmq.urls", showAddress, func(c *Config) *[]Secret { return &c.Sink.RabbitMQ.URLs }),
+	secret("sink.rabbitmq.username", showPassword, func(c *Config) *Secret { return &c.Sink.RabbitMQ.Username }),
+	secret("sink.rabbitmq.password", showPassword, func(c *Config) *Secret { return &c.Sink.RabbitMQ.Password }),
+	text("sink.rabbitmq.exchange", func(c *Config) *string { return &c.Sink.RabbitMQ.Exchange }),
+	text("sink.rabbitmq.routing_key", func(c *Config) *string { return &c.Sink.RabbitMQ.RoutingKey }),
+	properties("sink.rabbitmq.properties"),
+	integer("sink.rabbitmq.connections", 1, 64, func(c *Config) *int { return &c.Sink.RabbitMQ.Connections }),
+	boolean("sink.rabbitmq.declare", func(c *Config) *bool { return &c.Sink.RabbitMQ.Declare }),
+	text("sink.rabbitmq.tls.ca", func(c *Config) *string { return &c.Sink.RabbitMQ.TLS.CA }),
+	text("sink.rabbitmq.tls.cert", func(c *Config) *string { return &c.Sink.RabbitMQ.TLS.Cert }),
+	text("sink.rabbitmq.tls.key", func(c *Config) *string { return &c.Sink.RabbitMQ.TLS.Key }),
+	text("sink.rabbitmq.tls.server_name", func(c *Config) *string { return &c.Sink.RabbitMQ.TLS.ServerName }),
+	chosen("sink.stdout"),
+
+	choice("delivery.ordering", func(c *Config) *string { return &c.Delivery.Ordering },
+		OrderingKey, OrderingPipelined, OrderingCommit, OrderingNone),
+	integer("delivery.lanes", 1, 1024, func(c *Config) *int { return &c.Delivery.Lanes }),
+	integer("delivery.window", 1, 10_000_000, func(c *Config) *int { return &c.Delivery.Window }),
+	size("delivery.window_bytes", 64<<10, 64<<30, func(c *Config) *int64 { return &c.Delivery.WindowBytes }),
+	duration("delivery.confirm_timeout", 100*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.Delivery.ConfirmTimeout }),
+	duration("delivery.shutdown_grace", 100*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.Delivery.ShutdownGrace }),
+
+	text("admin.listen", func(c *Config) *string { return &c.Admin.Listen }),
+	secret("admin.token", showPassword, func(c *Config) *Secret { return &c.Admin.Token }),
+	secret("admin.read_token", showPassword, func(c *Config) *Secret { return &c.Admin.ReadToken }),
+
+	choice("log.level", func(c *Config) *string { return &c.Log.Level }, "debug", "info", "warn", "error"),
+	choice("log.format", func(c *Config) *string { return &c.Log.Format }, "json", "console"),
+})
+
+// outboxFields are the keys of the outbox section, which a table's own entry may have too.
+var outboxFields = []field{
+	column("outbox.id", func(o *Outbox) *Column { return &o.ID }),
+	column("outbox.aggregate", func(o *Outbox) *Column { return &o.Aggregate }),
+	column("outbox.key", func(o *Outbox) *Column { return &o.Key }),
+	column("outbox.type", func(o *Outbox) *Column { return &o.Type }),
+	column("outbox.payload", func(o *Outbox) *Column { return &o.Payload }),
+	column("outbox.timestamp", func(o *Outbox) *Column { return &o.Timestamp }),
+	column("outbox.traceparent", func(o *Outbox) *Column { return &o.Traceparent }),
+	outboxHeaders("outbox.headers"),
+	column("outbox.headers_column", func(o *Outbox) *Column { return &o.HeadersColumn }),
+}
+
+// aliases are second spellings of a key, for one value instead of a list.
+var aliases = map[string]string{"sink.rabbitmq.url": "sink.rabbitmq.urls"}
+
+// later are the keys and sections that this version does not have yet. Each is an error that says so, whatever its
+// value, because a setting that is accepted and does nothing misleads.
+var later = []string{
+	"source.message_prefix", "source.failover",
+	"sink.kafka", "sink.compat",
+	"retry", "dead_letters", "guard", "retention",
+	"admin.show_payloads", "admin.slot_metrics",
+}

@@ -1,0 +1,192 @@
+package config
+
+import (
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+const (
+	variablePrefix = "CDC_RELAY_"
+
+	// Minimal is the least that a configuration must say.
+	Minimal = "source: {url: postgres://relay@localhost:5432/shop}\nsink: {rabbitmq: {url: amqp://guest:guest@localhost:5672/}}\n"
+)
+
+// Load reads the file at path ("" for none) and the environment, as os.Environ gives it, and checks the whole. Its error
+// is an *outbox.Stop of exit code 2 that lists every fault, each with its file, line and column or its variable.
+//
+// Every value that is one may hold ${VAR}, ${VAR:-default}, ${file:/path} and $$, in the file and in a variable. A
+// variable is an override when its name has a double underscore: CDC_RELAY_SINK__RABBITMQ__URL.
+func Load(path string, environ []string) (*Config, error) {
+	l := &loader{cfg: Default(), env: variables(environ), written: map[string]assignment{}}
+	l.cfg.Sink = Sink{RabbitMQ: defaultRabbitMQ(), Stdout: &Stdout{}}
+	l.outbox, l.cfg.wrote = &l.cfg.Outbox, l.written
+	if path != "" {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return nil, &outbox.Stop{Code: outbox.ExitUsage, Reason: "config", What: "read configuration", Err: err}
+		}
+		root, faults := parse(path, content)
+		l.faults = append(l.faults, faults...)
+		if root != nil {
+			l.section("", root)
+		}
+	}
+	l.variables()
+	if path == "" && len(l.written) == 0 && len(l.faults) == 0 {
+		return nil, &outbox.Stop{
+			Code: outbox.ExitUsage, Reason: "config", What: "there is no configuration: no file, and no CDC_RELAY_SECTION__KEY variable",
+			Mend: "write cdc-relay.yaml, to start with:\n" + Minimal,
+		}
+	}
+	l.assign()
+	l.validate()
+	if err := l.faults.stop(); err != nil {
+		return nil, err
+	}
+	return l.cfg, nil
+}
+
+// loader gathers what the file and the variables say, gives it to the fields, and collects the faults.
+type loader struct {
+	cfg     *Config
+	outbox  *Outbox // the one that outbox keys are read into: the section's, or a table's
+	env     map[string]string
+	written map[string]assignment // by the path of the field
+	sinks   []mention             // the sinks of the file and of variables, in that order, each once
+	faults  Faults
+}
+
+// assignment is the value that a key has in the end, before it is read.
+type assignment struct {
+	path  string // as written: that of the field, or of its alias
+	value *node
+}
+
+type mention struct {
+	path  string
+	where place
+}
+
+func (l *loader) fault(where place, key, what string) {
+	l.faults = append(l.faults, &Fault{where: where, Key: key, What: what})
+}
+
+// section takes the keys of one mapping of the file; a section without a value is one without keys.
+func (l *loader) section(path string, n *node) {
+	if n.kind != mapping {
+		if n.kind != null {
+			l.fault(n.where, path, "wants a mapping of keys, has "+n.kind.String())
+		}
+		return
+	}
+	for _, e := range n.entries {
+		l.key(join(path, e.name), e)
+	}
+}
+
+func (l *loader) key(path string, e entry) {
+	if parent, _, _ := cutLast(path); parent == "sink" {
+		l.mention(path, e.where)
+	}
+	target := canonical(path)
+	switch {
+	case isLater(path):
+		l.fault(e.where, path, "is not in this version")
+	case isField(target):
+		l.assignFile(path, target, e)
+	case isSection(path):
+		l.section(path, e.value)
+	default:
+		l.fault(e.where, path, "unknown key"+suggestKey(path))
+	}
+}
+
+func (l *loader) assignFile(path, target string, e entry) {
+	if e.value.kind == null {
+		return
+	}
+	if earlier, twice := l.written[target]; twice {
+		l.fault(e.where, path, "is given beside "+earlier.path+"; one of the two")
+		return
+	}
+	l.written[target] = assignment{path: path, value: e.value}
+}
+
+// variables takes the overrides of the environment.
+func (l *loader) variables() {
+	names := make([]string, 0, len(l.env))
+	for name := range l.env {
+		if rest, ok := strings.CutPrefix(name, variablePrefix); ok && strings.Contains(rest, "__") {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		l.variable(name)
+	}
+}
+
+func (l *loader) variable(name string) {
+	path := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, variablePrefix), "__", "."))
+	where := place{variable: name}
+	target := canonical(path)
+	known := variableOf(path) == name
+	if known && strings.HasPrefix(path, "sink.") {
+		l.mention(strings.Join(strings.SplitN(path, ".", 3)[:2], "."), where)
+	}
+	switch {
+	case known && isLater(path):
+		l.fault(where, "", "is not in this version")
+	case known && isField(target):
+		value := fromVariable(name, l.env[name], fieldOf(target).kind)
+		if target != path {
+			value = fromVariable(name, l.env[name], scalar)
+		}
+		if earlier, twice := l.written[target]; twice && earlier.value.where.variable != "" {
+			l.fault(where, "", "is given beside "+earlier.value.where.variable+"; one of the two")
+			return
+		}
+		l.written[target] = assignment{path: path, value: value}
+	default:
+		l.fault(where, "", "unknown override; the nearest known one is "+nearest(name, knownVariables()))
+	}
+}
+
+// mention notes that a sink is named, which is what chooses it.
+func (l *loader) mention(path string, where place) {
+	if path == "sink.compat" {
+		return
+	}
+	if !slices.ContainsFunc(l.sinks, func(m mention) bool { return m.path == path }) {
+		l.sinks = append(l.sinks, mention{path: path, where: where})
+	}
+}
+
+// assign reads every value into the configuration; the tables last, because each starts as a copy of the outbox section.
+func (l *loader) assign() {
+	for _, f := range fields {
+		if a, ok := l.written[f.path]; ok && f.path != "source.tables" {
+			f.set(l, a.path, a.value)
+		}
+	}
+	if a, ok := l.written["source.tables"]; ok {
+		l.tables(a.path, a.value)
+		return
+	}
+	l.cfg.Source.Tables = []Table{{Schema: "public", Name: "outbox", Outbox: l.cfg.Outbox}}
+}
+
+// variables is the environment as a map; of a name given twice the last one, as in the shell.
+func variables(environ []string) map[string]string {
+	env := make(map[string]string, len(environ))
+	for _, pair := range environ {
+		if name, value, ok := strings.Cut(pair, "="); ok {
+			env[name] = value
+		}
+	}
+	return env
+}

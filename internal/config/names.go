@@ -1,0 +1,94 @@
+package config
+
+import (
+	"slices"
+	"strings"
+)
+
+// canonical is the path of the field that a path, perhaps an alias, sets.
+func canonical(path string) string {
+	if target, ok := aliases[path]; ok {
+		return target
+	}
+	return path
+}
+
+func fieldOf(path string) *field {
+	for i := range fields {
+		if fields[i].path == path {
+			return &fields[i]
+		}
+	}
+	return nil
+}
+
+func isField(path string) bool { return fieldOf(path) != nil }
+
+// isSection is true for a path that keys stand under.
+func isSection(path string) bool {
+	return slices.ContainsFunc(fields, func(f field) bool { return strings.HasPrefix(f.path, path+".") })
+}
+
+func isLater(path string) bool {
+	return slices.ContainsFunc(later, func(key string) bool { return path == key || strings.HasPrefix(path, key+".") })
+}
+
+// variableOf is the name of the variable that overrides the key at path.
+func variableOf(path string) string {
+	return variablePrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "__"))
+}
+
+// knownPaths is every path that may be written: fields and aliases.
+func knownPaths() []string {
+	paths := make([]string, 0, len(fields)+len(aliases))
+	for _, f := range fields {
+		paths = append(paths, f.path)
+	}
+	for alias := range aliases {
+		paths = append(paths, alias)
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+func knownVariables() []string {
+	names := knownPaths()
+	for i, path := range names {
+		names[i] = variableOf(path)
+	}
+	return names
+}
+
+// suggestKey names the known key that an unknown one probably means: the same name in another section, else the nearest
+// name of the same section.
+func suggestKey(path string) string {
+	section, name, _ := cutLast(path)
+	var siblings []string
+	for _, known := range knownPaths() {
+		if _, leaf, nested := cutLast(known); nested && leaf == name {
+			return ", the nearest known one is " + known
+		}
+		if rest, ok := strings.CutPrefix(known, join(section, "")); ok {
+			child, _, _ := strings.Cut(rest, ".")
+			siblings = append(siblings, child)
+		}
+	}
+	return ", the nearest known one is " + join(section, nearest(name, siblings))
+}
+
+// join puts a name under a section; the file itself is the section "".
+func join(section, name string) string {
+	if section == "" {
+		return name
+	}
+	return section + "." + name
+}
+
+// cutLast splits a path before its last name.
+func cutLast(path string) (section, name string, nested bool) {
+	i := strings.LastIndexByte(path, '.')
+	if i < 0 {
+		return "", path, false
+	}
+	return path[:i], path[i+1:], true
+}

@@ -1,0 +1,86 @@
+package config
+
+import (
+	"net/url"
+	"regexp"
+	"strings"
+)
+
+const redacted = "[redacted]"
+
+// Secret is a value that is never printed and that is read anew at every use, so that a rotated password or token in a
+// file is taken up without a restart. It is safe for concurrent use.
+type Secret struct {
+	text  string            // as written, references not replaced
+	env   map[string]string // the environment at start
+	shown string
+}
+
+// plain is a secret that is no secret: one of the defaults.
+func plain(text string) Secret { return Secret{text: literal(text), shown: text} }
+
+// NewSecret is a secret of a fixed value.
+func NewSecret(value string) Secret { return Secret{text: literal(value), shown: redacted} }
+
+// Read gives the value as it is now: it reads the files that the configuration names. The error names a file or a
+// variable, never a value.
+func (s Secret) Read() (string, error) { return expand(s.text, s.env) }
+
+// IsSet is false for a secret that the configuration does not have, or has as "".
+func (s Secret) IsSet() bool { return s.text != "" }
+
+// String is the value with what is secret in it replaced: all of it, or the password of an address.
+func (s Secret) String() string { return s.shown }
+
+// GoString is String, so that %#v shows no more.
+func (s Secret) GoString() string { return s.shown }
+
+// MarshalText is String, so that JSON, YAML and logs show no more.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.shown), nil }
+
+// onlyReferences matches text that is nothing but references without a default: it can be shown as it is.
+var onlyReferences = regexp.MustCompile(`^(\$\{(file:[^}]*|[A-Za-z_][A-Za-z0-9_]*)\})+$`)
+
+// showPassword is what may be shown of a password or token written as text.
+func showPassword(text, _ string) string {
+	if text == "" || onlyReferences.MatchString(text) {
+		return text
+	}
+	return redacted
+}
+
+// showAddress is what may be shown of an address: all of it but the passwords. When more @ follow than the one after the
+// user, nobody can tell where the password ends, and nothing is shown.
+func showAddress(_, value string) string {
+	scheme, rest, isURL := strings.Cut(value, "://")
+	if !isURL {
+		return keywordPassword.ReplaceAllString(value, "${1}xxxxx")
+	}
+	if i := strings.IndexAny(rest, "@/?"); i >= 0 && rest[i] == '@' {
+		user, _, hasPassword := strings.Cut(rest[:i], ":")
+		if hasPassword {
+			user += ":xxxxx"
+		}
+		scheme, rest = scheme+"://"+user+"@", rest[i+1:]
+	} else {
+		scheme += "://"
+	}
+	if strings.Contains(rest, "@") {
+		return redacted
+	}
+	path, query, _ := strings.Cut(rest, "?")
+	if query == "" {
+		return scheme + path
+	}
+	parameters := strings.Split(query, "&")
+	for i, parameter := range parameters {
+		name, _, _ := strings.Cut(parameter, "=")
+		if plainName, err := url.QueryUnescape(name); err != nil || strings.Contains(plainName, "password") {
+			parameters[i] = name + "=xxxxx"
+		}
+	}
+	return scheme + path + "?" + strings.Join(parameters, "&")
+}
+
+// keywordPassword matches the password of a libpq key=value string, quoted or not.
+var keywordPassword = regexp.MustCompile(`((?:^|\s)(?:ssl)?password\s*=\s*)('(?:[^'\\]|\\.)*'?|(?:[^\s\\]|\\.)+)`)

@@ -1,0 +1,145 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// tables reads source.tables: names, or mappings of a name and keys of the outbox section for this table alone.
+func (l *loader) tables(path string, n *node) {
+	l.cfg.Source.Tables = nil
+	if n.kind == mapping {
+		l.fault(n.where, path, "wants a list of tables, has "+n.kind.String())
+		return
+	}
+	for i, item := range n.orItself() {
+		l.table(fmt.Sprintf("%s[%d]", path, i), item)
+	}
+	if len(l.cfg.Source.Tables) == 0 && len(n.orItself()) == 0 {
+		l.fault(n.where, path, "names no table")
+	}
+}
+
+func (l *loader) table(path string, n *node) {
+	name := n
+	t := Table{Outbox: l.cfg.Outbox}
+	if n.kind == mapping {
+		name = nil
+		for _, e := range n.entries {
+			if e.name == "name" {
+				name = e.value
+			} else if e.value.kind != null {
+				l.override(&t.Outbox, path, e)
+			}
+		}
+		if name == nil {
+			l.fault(n.where, path, "has no name")
+			return
+		}
+	}
+	written, ok := l.scalar(path, name)
+	if !ok {
+		return
+	}
+	var err error
+	if t.Schema, t.Name, err = parseTable(written); err != nil {
+		l.fault(name.where, path, err.Error())
+		return
+	}
+	if slices.ContainsFunc(l.cfg.Source.Tables, func(other Table) bool { return other.String() == t.String() }) {
+		l.fault(name.where, path, "names "+t.String()+" a second time")
+		return
+	}
+	l.cfg.Source.Tables = append(l.cfg.Source.Tables, t)
+	l.requireColumns(path, n.where, &t.Outbox)
+}
+
+// override reads one key of a table's entry over its copy of the outbox section.
+func (l *loader) override(into *Outbox, path string, e entry) {
+	i := slices.IndexFunc(outboxFields, func(f field) bool { return f.path == join("outbox", e.name) })
+	if i < 0 {
+		known := []string{"name"}
+		for _, f := range outboxFields {
+			known = append(known, strings.TrimPrefix(f.path, "outbox."))
+		}
+		l.fault(e.where, join(path, e.name), "unknown key, the nearest known one is "+nearest(e.name, known))
+		return
+	}
+	section := l.outbox
+	l.outbox = into
+	outboxFields[i].set(l, join(path, e.name), e.value)
+	l.outbox = section
+}
+
+// requireColumns refuses a mapping without the two columns that every message has.
+func (l *loader) requireColumns(path string, where place, o *Outbox) {
+	for _, required := range []struct {
+		key    string
+		column Column
+	}{{"id", o.ID}, {"payload", o.Payload}} {
+		if !required.column.Mapped() {
+			l.fault(where, join(path, required.key), `must name a column; "" is for keys that a message can do without`)
+		}
+	}
+}
+
+// parseTable reads schema.name, or name alone in schema public. Names stand as in the catalog, upper case and all; one
+// with a dot or a quote in it is written in double quotes as in SQL.
+func parseTable(s string) (schema, name string, err error) {
+	first, rest, err := parseIdentifier(s)
+	switch {
+	case err != nil:
+		return "", "", fmt.Errorf("table %q: %w", s, err)
+	case rest == "":
+		return "public", first, nil
+	case rest[0] == '.':
+		second, rest, err := parseIdentifier(rest[1:])
+		if err != nil {
+			return "", "", fmt.Errorf("table %q: %w", s, err)
+		}
+		if rest == "" {
+			return first, second, nil
+		}
+	}
+	return "", "", fmt.Errorf("table %q: want name or schema.name", s)
+}
+
+// maxIdentifier is the longest name PostgreSQL keeps, NAMEDATALEN - 1 bytes.
+const maxIdentifier = 63
+
+func parseIdentifier(s string) (identifier, rest string, err error) {
+	if strings.HasPrefix(s, `"`) {
+		identifier, rest, err = unquoteIdentifier(s[1:])
+	} else if i := strings.IndexAny(s, `."`); i >= 0 {
+		identifier, rest = s[:i], s[i:]
+	} else {
+		identifier = s
+	}
+	switch {
+	case err != nil:
+		return "", "", err
+	case identifier == "" || strings.TrimSpace(identifier) != identifier || strings.ContainsRune(identifier, 0):
+		return "", "", errors.New("want name or schema.name")
+	case len(identifier) > maxIdentifier:
+		return "", "", fmt.Errorf("%q is longer than %d bytes, the most PostgreSQL keeps", identifier, maxIdentifier)
+	}
+	return identifier, rest, nil
+}
+
+func unquoteIdentifier(s string) (identifier, rest string, err error) {
+	var out strings.Builder
+	for {
+		before, after, closed := strings.Cut(s, `"`)
+		out.WriteString(before)
+		if !closed {
+			return "", "", errors.New("a double quote is not closed")
+		}
+		if !strings.HasPrefix(after, `"`) {
+			return out.String(), after, nil
+		}
+		out.WriteByte('"')
+		s = after[1:]
+	}
+}

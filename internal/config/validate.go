@@ -1,0 +1,195 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// validate checks what one value cannot tell by itself, and what must have a certain form.
+func (l *loader) validate() {
+	l.validateSink()
+	l.validateSource()
+	l.validateAdmin()
+	if _, written := l.written["source.tables"]; !written || !l.cfg.Outbox.ID.Mapped() || !l.cfg.Outbox.Payload.Mapped() {
+		l.requireColumns("outbox", l.where("outbox.id"), &l.cfg.Outbox)
+	}
+}
+
+// where is where the value of a key was written, nowhere for a default.
+func (l *loader) where(path string) place {
+	if a, ok := l.written[path]; ok {
+		return a.value.where
+	}
+	return place{}
+}
+
+// check reports err about the key at path, under the name that was written for it.
+func (l *loader) check(path string, err error) {
+	if err == nil {
+		return
+	}
+	written := path
+	if a, ok := l.written[path]; ok {
+		written = a.path
+	}
+	l.fault(l.where(path), written, err.Error())
+}
+
+// validateSink keeps the one sink that is named and drops the others.
+func (l *loader) validateSink() {
+	const three = "rabbitmq, kafka, stdout"
+	switch len(l.sinks) {
+	case 0:
+		l.fault(place{}, "sink", "none is configured; want exactly one of "+three)
+	case 1:
+	default:
+		var names []string
+		for _, m := range l.sinks {
+			_, name, _ := cutLast(m.path)
+			names = append(names, name)
+		}
+		l.fault(l.sinks[1].where, "sink", strings.Join(names, " and ")+" are configured; want exactly one of "+three)
+	}
+	var rabbit, stdout bool
+	for _, m := range l.sinks {
+		rabbit = rabbit || m.path == "sink.rabbitmq"
+		stdout = stdout || m.path == "sink.stdout"
+	}
+	if rabbit {
+		l.validateRabbitMQ()
+	} else {
+		l.cfg.Sink.RabbitMQ = nil
+	}
+	if !stdout {
+		l.cfg.Sink.Stdout = nil
+	}
+}
+
+func (l *loader) validateRabbitMQ() {
+	r := l.cfg.Sink.RabbitMQ
+	const urls = "sink.rabbitmq.urls"
+	if len(r.URLs) == 0 && len(l.faults) == 0 {
+		l.check(urls, errors.New("names no broker"))
+	}
+	_, user := l.written["sink.rabbitmq.username"]
+	_, password := l.written["sink.rabbitmq.password"]
+	plaintext := false
+	for _, secret := range r.URLs {
+		value, err := secret.Read()
+		if err != nil {
+			l.check(urls, err)
+			continue
+		}
+		u, err := parseAMQP(value)
+		if err != nil {
+			l.check(urls, err)
+			continue
+		}
+		plaintext = plaintext || u.Scheme == "amqp"
+		if u.User != nil && (user || password) {
+			l.check(urls, errors.New("has a user in the address, and username or password is given too; one of the two"))
+		}
+	}
+	for _, key := range []string{"ca", "cert", "key", "server_name"} {
+		path := "sink.rabbitmq.tls." + key
+		if _, written := l.written[path]; written && plaintext {
+			l.check(path, errors.New("has no effect on an amqp:// address; write amqps://"))
+		}
+	}
+	if (r.TLS.Cert == "") != (r.TLS.Key == "") {
+		present := "sink.rabbitmq.tls.cert"
+		if r.TLS.Cert == "" {
+			present = "sink.rabbitmq.tls.key"
+		}
+		l.check(present, errors.New("is given alone; a certificate and its key come together"))
+	}
+}
+
+// parseAMQP never quotes the address in its error: a password with a / or @ in it ends up anywhere.
+func parseAMQP(value string) (*url.URL, error) {
+	u, err := url.Parse(value)
+	switch {
+	case err != nil:
+		return nil, errors.New("cannot be parsed as amqp://user:password@host:port/vhost (in a password / ? # @ : % are written %2F %3F %23 %40 %3A %25)")
+	case u.Scheme != "amqp" && u.Scheme != "amqps":
+		return nil, fmt.Errorf("starts with %q, want amqp:// or amqps://", u.Scheme+":")
+	case u.Hostname() == "":
+		return nil, errors.New("has no host, want amqp://host:port/vhost")
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+			return nil, fmt.Errorf("has port %s, want 1 to 65535", port)
+		}
+	}
+	return u, nil
+}
+
+var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
+
+func (l *loader) validateSource() {
+	s := &l.cfg.Source
+	if !slotName.MatchString(s.Slot) {
+		l.check("source.slot", fmt.Errorf("is %q, want 1 to 63 of a-z, 0-9 and _", s.Slot))
+	}
+	if s.Publication == "" || len(s.Publication) > maxIdentifier || strings.ContainsRune(s.Publication, 0) {
+		l.check("source.publication", fmt.Errorf("is %q, want a name of 1 to %d bytes", s.Publication, maxIdentifier))
+	}
+	if !s.URL.IsSet() {
+		for _, name := range []string{"PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE"} {
+			if l.env[name] != "" {
+				return
+			}
+		}
+		l.check("source.url", errors.New("is not set, and neither is PGHOST, PGSERVICE or PGDATABASE"))
+		return
+	}
+	value, err := s.URL.Read()
+	if err == nil {
+		err = checkPostgres(value)
+	}
+	l.check("source.url", err)
+}
+
+// checkPostgres passes on pgconn's reason without the connection string that it quotes, and no reason where the string
+// does not even fall into parts: that one would quote a piece of it.
+func checkPostgres(value string) error {
+	_, err := pgconn.ParseConfig(value)
+	if err == nil {
+		return nil
+	}
+	reason := err.Error()
+	if i := strings.LastIndex(reason, "`: "); i >= 0 {
+		reason = reason[i+len("`: "):]
+	}
+	if strings.HasPrefix(reason, "failed to parse as") || strings.Contains(reason, "`") {
+		return errors.New("cannot be parsed as postgres://user:password@host:port/database or as key=value (quote a value with spaces as 'a b'; in a URL's password / ? # @ : % are written %2F %3F %23 %40 %3A %25)")
+	}
+	return errors.New("cannot be used: " + reason)
+}
+
+func (l *loader) validateAdmin() {
+	a := &l.cfg.Admin
+	host, port, err := net.SplitHostPort(a.Listen)
+	if n, portErr := strconv.Atoi(port); err != nil || portErr != nil || n < 0 || n > 65535 {
+		l.check("admin.listen", fmt.Errorf("is %q, want host:port, such as 127.0.0.1:9464", a.Listen))
+		return
+	}
+	if !isLoopback(host) && !a.Token.IsSet() && !a.ReadToken.IsSet() {
+		l.check("admin.listen", fmt.Errorf("is %q, which others can reach: set admin.token or admin.read_token for /api", a.Listen))
+	}
+}
+
+func isLoopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}

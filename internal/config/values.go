@@ -1,0 +1,108 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// scalar is the text of a single value, references replaced; false after a fault.
+func (l *loader) scalar(path string, n *node) (string, bool) {
+	if n.kind != scalar {
+		l.fault(n.where, path, "wants a single value, has "+n.kind.String())
+		return "", false
+	}
+	value, err := expand(n.text, l.env)
+	if err != nil {
+		l.fault(n.where, path, err.Error())
+		return "", false
+	}
+	return value, true
+}
+
+// secret keeps the text with its references and reads it once, to find out now what cannot be read.
+func (l *loader) secret(path string, n *node, show func(text, value string) string) (Secret, bool) {
+	value, ok := l.scalar(path, n)
+	if !ok {
+		return Secret{}, false
+	}
+	return Secret{text: n.text, env: l.env, shown: show(n.text, value)}, true
+}
+
+// column reads a name, or a list of names of which the first one present is meant; "" is not mapped.
+func (l *loader) column(path string, n *node) Column {
+	c := Column{Written: true}
+	for _, item := range n.orItself() {
+		name, ok := l.scalar(path, item)
+		switch {
+		case !ok:
+		case name == "" && n.kind == list:
+			l.fault(item.where, path, "has an empty column name in its list")
+		case name != "" && slices.Contains(c.Names, name):
+			l.fault(item.where, path, fmt.Sprintf("has column %q twice", name))
+		case name != "":
+			c.Names = append(c.Names, name)
+		}
+	}
+	return c
+}
+
+// named reads a mapping of a header or property to its column, in the order written; check refuses a name.
+func (l *loader) named(path string, n *node, check func(name string) error) []NamedColumn {
+	if n.kind != mapping {
+		l.fault(n.where, path, "wants a mapping of name: column, has "+n.kind.String())
+		return nil
+	}
+	var read []NamedColumn
+	for _, e := range n.entries {
+		at := join(path, e.name)
+		if err := check(e.name); err != nil {
+			l.fault(e.where, at, err.Error())
+			continue
+		}
+		before := len(l.faults)
+		c := l.column(at, e.value)
+		if !c.Mapped() && len(l.faults) == before {
+			l.fault(e.value.where, at, "wants the name of a column")
+		}
+		read = append(read, NamedColumn{Name: e.name, Column: c})
+	}
+	return read
+}
+
+// orItself is the items of a list, or a single value as a list of one.
+func (n *node) orItself() []*node {
+	if n.kind == list {
+		return n.items
+	}
+	return []*node{n}
+}
+
+// reserved are the header names that the relay writes itself or leaves to a consumer's retry.
+var reserved = []string{
+	"aggregate_type", "aggregate_id", "timestamp_in_ms", "cdc_position", "cdc_replay",
+	"traceparent", "tracestate", "x-retry-count",
+}
+
+const maxShortString = 255 // bytes of an AMQP 0-9-1 short string, which a header's name is
+
+func checkHeader(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("has a header without a name")
+	case len(name) > maxShortString:
+		return fmt.Errorf("is longer than %d bytes, the most a header's name may have", maxShortString)
+	case slices.Contains(reserved, name):
+		return fmt.Errorf("is a header that the relay writes or reserves (%s); choose another name", strings.Join(reserved, ", "))
+	}
+	return nil
+}
+
+var propertyNames = []string{"correlation_id", "priority", "expiration"}
+
+func checkProperty(name string) error {
+	if !slices.Contains(propertyNames, name) {
+		return fmt.Errorf("unknown property, the nearest known one is %s", nearest(name, propertyNames))
+	}
+	return nil
+}
