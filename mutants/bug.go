@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// bug is one patch file: what it breaks and who must notice, in lines "Name: value" before the diff.
+type bug struct {
+	name      string // of the file, without .patch
+	path      string // absolute
+	invariant string // I1 to I10 of ARCHITECTURE.md, or what else it breaks
+	pkg       string // of the test, as go test takes it
+	test      string // the one test that must turn red, exactly as go test -v prints it
+	what      string // the bug in a few words
+	files     []string
+}
+
+// readBugs reads every patch of the directory, in the order of their names. All faults are reported at once.
+func readBugs(dir string) ([]bug, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*.patch"))
+	if err != nil {
+		return nil, err
+	}
+	var bugs []bug
+	var faults []error
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("read patch: %w", err)
+		}
+		abs, err := filepath.Abs(path)
+		if err != nil {
+			return nil, err
+		}
+		b, err := parseBug(text)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", path, err))
+			continue
+		}
+		b.name, b.path = strings.TrimSuffix(filepath.Base(path), ".patch"), abs
+		bugs = append(bugs, b)
+	}
+	return bugs, errors.Join(faults...)
+}
+
+func parseBug(text []byte) (bug, error) {
+	var b bug
+	header := map[string]*string{"Invariant": &b.invariant, "Package": &b.pkg, "Test": &b.test, "Bug": &b.what}
+	inDiff := false
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		line := lines.Text()
+		if file, ok := strings.CutPrefix(line, "+++ b/"); ok {
+			b.files = append(b.files, file)
+		} else if file, ok := strings.CutPrefix(line, "--- a/"); ok {
+			inDiff = true
+			b.files = append(b.files, file)
+		}
+		inDiff = inDiff || strings.HasPrefix(line, "diff ") || strings.HasPrefix(line, "--- ")
+		if name, value, ok := strings.Cut(line, ": "); ok && !inDiff && header[name] != nil {
+			*header[name] = strings.TrimSpace(value)
+		}
+	}
+	for _, name := range []string{"Invariant", "Package", "Test", "Bug"} {
+		if *header[name] == "" {
+			return b, fmt.Errorf("no line %q before the diff", name+": ...")
+		}
+	}
+	if len(b.files) == 0 {
+		return b, errors.New("no diff with the prefixes a/ and b/")
+	}
+	for _, file := range b.files {
+		if !isProduct(file) {
+			return b, fmt.Errorf("changes %s: a bug is planted in the code under test, never in a test", file)
+		}
+	}
+	return b, nil
+}
+
+// isProduct: the code that is linked into the binary.
+func isProduct(file string) bool {
+	return strings.HasSuffix(file, ".go") && !strings.HasSuffix(file, "_test.go") &&
+		(strings.HasPrefix(file, "cmd/") || strings.HasPrefix(file, "internal/")) &&
+		!strings.HasPrefix(file, "internal/devenv/") && !strings.HasPrefix(file, "internal/sink/sinktest/")
+}
+
+// pattern is the test's name as go test -run wants it: every level exact.
+func (b bug) pattern() string {
+	return "^" + strings.Join(strings.Split(escape(b.test), "/"), "$/^") + "$"
+}
+
+// top is the name of the test function.
+func (b bug) top() string {
+	name, _, _ := strings.Cut(b.test, "/")
+	return name
+}
+
+// printBugs prints the table of ARCHITECTURE.md.
+func printBugs(w io.Writer, bugs []bug) {
+	fmt.Fprintln(w, "| Invariant | Planted bug | Patch | Turned red by |\n|---|---|---|---|")
+	for _, b := range bugs {
+		fmt.Fprintf(w, "| %s | %s | `%s` | `%s` in `%s` |\n", b.invariant, b.what, b.name, b.test, b.pkg)
+	}
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// lab is where bugs are planted: copies of the tree, one per worker.
+type lab struct {
+	copies  []string
+	timeout time.Duration
+}
+
+// checkGreen runs all named tests without a bug: a test that is red anyway, skipped or gone notices nothing.
+func (l *lab) checkGreen(ctx context.Context, w io.Writer, bugs []bug) error {
+	tops := map[string][]string{} // by package
+	for _, b := range bugs {
+		if !slices.Contains(tops[b.pkg], b.top()) {
+			tops[b.pkg] = append(tops[b.pkg], b.top())
+		}
+	}
+	results := map[string]outcome{}
+	for pkg, names := range tops {
+		fmt.Fprintf(w, "without a bug: %s (%s)\n", pkg, strings.Join(names, ", "))
+		bound := l.timeout * time.Duration(len(names))
+		results[pkg] = goTest(ctx, l.copies[0], pkg, "^("+strings.Join(names, "|")+")$", bound)
+	}
+	var faults []error
+	for _, b := range bugs {
+		if got := results[b.pkg].results[b.test]; got != "pass" {
+			faults = append(faults, fmt.Errorf("%s: without the bug %s in %s is not green but %q\n%s",
+				b.name, b.test, b.pkg, got, tail(results[b.pkg].output)))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// plantAll tries every bug, as many at a time as there are copies, and prints the verdicts.
+func (l *lab) plantAll(ctx context.Context, w io.Writer, bugs []bug) error {
+	queue := make(chan bug)
+	var (
+		workers sync.WaitGroup
+		mu      sync.Mutex // guards w and missed
+		missed  int
+	)
+	for _, dir := range l.copies {
+		workers.Go(func() {
+			for b := range queue {
+				begin := time.Now()
+				err := l.plant(ctx, dir, b)
+				mu.Lock()
+				verdict := "noticed"
+				if err != nil {
+					verdict = "MISSED "
+					missed++
+				}
+				fmt.Fprintf(w, "%s  %-4s %-36s %s (%.1f s)\n", verdict, b.invariant, b.name, b.test, time.Since(begin).Seconds())
+				if err != nil {
+					fmt.Fprintf(w, "  %s: %s\n  %s\n", b.name, b.what, strings.ReplaceAll(err.Error(), "\n", "\n  "))
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for _, b := range bugs {
+		queue <- b
+	}
+	close(queue)
+	workers.Wait()
+	fmt.Fprintf(w, "%d planted bugs, %d noticed, %d missed\n", len(bugs), len(bugs)-missed, missed)
+	if missed > 0 {
+		return fmt.Errorf("%d planted bugs were not turned red by their test", missed)
+	}
+	return ctx.Err()
+}
+
+// plant tries one bug in one copy; nil means that its test noticed it.
+func (l *lab) plant(ctx context.Context, dir string, b bug) (err error) {
+	if err := apply(ctx, dir, b.path, false); err != nil {
+		return fmt.Errorf("the patch no longer applies: %w", err)
+	}
+	defer func() {
+		// Without the caller's cancel: a bug left behind would be there for the next test.
+		if undo := apply(context.WithoutCancel(ctx), dir, b.path, true); undo != nil {
+			err = errors.Join(err, fmt.Errorf("take the patch out: %w", undo))
+		}
+	}()
+	got := goTest(ctx, dir, b.pkg, b.pattern(), l.timeout)
+	switch result := got.results[b.test]; {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case !got.built:
+		return fmt.Errorf("the patched tree does not build:\n%s", tail(got.output))
+	case got.timedOut:
+		return fmt.Errorf("the test hung; it must fail by itself:\n%s", tail(got.output))
+	case result == "pass":
+		return errors.New("the test stayed green")
+	case result != "fail":
+		return fmt.Errorf("the test did not fail but ended as %q:\n%s", result, tail(got.output))
+	}
+	return nil
+}
