@@ -7,16 +7,19 @@ import "time"
 // parseTimestamp reads "2025-11-20 12:25:01.123456" with an optional offset "+00", "-03:30" or "+01:02:03"; without one
 // it is UTC. It refuses what has no place in a time of the years 1 to 9999: infinity, BC, years of five digits.
 func parseTimestamp(b []byte) (time.Time, bool) {
-	const layout = "dddd-dd-dd dd:dd:dd"
-	if len(b) < len(layout) || !hasShape(b[:len(layout)], layout) {
+	const least = len("2025-11-20 12:25:01")
+	if len(b) < least || b[4] != '-' || b[7] != '-' || b[10] != ' ' || b[13] != ':' || b[16] != ':' {
 		return time.Time{}, false
 	}
-	year, month, day := digits(b[0:4]), digits(b[5:7]), digits(b[8:10])
-	hour, minute, second := digits(b[11:13]), digits(b[14:16]), digits(b[17:19])
-	if year < 1 || month < 1 || month > 12 || day < 1 || day > daysIn(year, month) || hour > 23 || minute > 59 || second > 59 {
+	year, month, day := 100*pair(b[0], b[1])+pair(b[2], b[3]), pair(b[5], b[6]), pair(b[8], b[9])
+	hour, minute, second := pair(b[11], b[12]), pair(b[14], b[15]), pair(b[17], b[18])
+	if year < 1 || year > 9999 || month < 1 || month > 12 || day < 1 || day > daysIn(year, month) {
 		return time.Time{}, false
 	}
-	micros, rest, ok := parseFraction(b[len(layout):])
+	if hour > 23 || minute > 59 || second > 59 {
+		return time.Time{}, false
+	}
+	micros, rest, ok := parseFraction(b[least:])
 	if !ok {
 		return time.Time{}, false
 	}
@@ -30,6 +33,15 @@ func parseTimestamp(b []byte) (time.Time, bool) {
 	}
 	t = t.Add(-offset)
 	return t, t.Year() >= 1 && t.Year() <= 9999
+}
+
+// pair is the number that two digits write; for anything else one that is beyond every range.
+func pair(tens, ones byte) int {
+	tens, ones = tens-'0', ones-'0'
+	if tens > 9 || ones > 9 {
+		return 10_000
+	}
+	return 10*int(tens) + int(ones)
 }
 
 func daysIn(year, month int) int {
@@ -51,7 +63,7 @@ func parseFraction(b []byte) (micros int, rest []byte, ok bool) {
 		return 0, b, true
 	}
 	n := 1
-	for ; n < len(b) && n <= 6 && isDigit(b[n]); n++ {
+	for ; n < len(b) && n <= 6 && b[n]-'0' <= 9; n++ {
 		micros = micros*10 + int(b[n]-'0')
 	}
 	if n == 1 {
@@ -64,42 +76,24 @@ func parseFraction(b []byte) (micros int, rest []byte, ok bool) {
 }
 
 // parseOffset reads "", "+hh", "+hh:mm" or "+hh:mm:ss".
-func parseOffset(b []byte) (time.Duration, bool) {
-	if len(b) == 0 {
+func parseOffset(b []byte) (offset time.Duration, ok bool) {
+	if len(b) == 0 || string(b) == "+00" {
 		return 0, true
 	}
-	const layout = "+dd:dd:dd"
-	if len(b) != 3 && len(b) != 6 && len(b) != 9 || b[0] != '+' && b[0] != '-' || !hasShape(b[1:], layout[1:len(b)]) {
+	if len(b)%3 != 0 || len(b) > 9 || b[0] != '+' && b[0] != '-' {
 		return 0, false
 	}
-	var offset time.Duration
 	unit := time.Hour
-	for i := 1; i < len(b); i += 3 {
-		offset += time.Duration(digits(b[i:i+2])) * unit
+	for i := 0; i < len(b); i += 3 {
+		n := pair(b[i+1], b[i+2])
+		if i > 0 && b[i] != ':' || n > 59 {
+			return 0, false
+		}
+		offset += time.Duration(n) * unit
 		unit /= 60
 	}
 	if b[0] == '-' {
 		offset = -offset
 	}
 	return offset, true
-}
-
-// hasShape reports whether b is like layout, in which d stands for a digit and anything else for itself.
-func hasShape(b []byte, layout string) bool {
-	for i, c := range b {
-		if layout[i] == 'd' && !isDigit(c) || layout[i] != 'd' && layout[i] != c {
-			return false
-		}
-	}
-	return true
-}
-
-func isDigit(c byte) bool { return '0' <= c && c <= '9' }
-
-func digits(b []byte) int {
-	n := 0
-	for _, c := range b {
-		n = n*10 + int(c-'0')
-	}
-	return n
 }

@@ -1,0 +1,129 @@
+// What pglogrepl makes of a frame, to compare with what the decoder made of it.
+
+package decode
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// oracleRefuses are the shortest valid frames that pglogrepl takes for truncated: an insert of no columns, a truncate of
+// no tables.
+func oracleRefuses(wal []byte) bool {
+	return wal[0] == 'I' && len(wal) == 8 || wal[0] == 'T' && len(wal) == 6
+}
+
+// compareWithOracle says how msg, which d decoded from wal, differs from pglogrepl's reading. pglogrepl checks no bounds
+// and allocates what a length field says, so it is asked only about frames that the decoder accepted.
+func compareWithOracle(d *Decoder, wal []byte, msg *Message) error {
+	if oracleRefuses(wal) {
+		return nil
+	}
+	parsed, err := pglogrepl.Parse(wal)
+	if err != nil {
+		return fmt.Errorf("accepted, but pglogrepl says: %w", err)
+	}
+	switch m := parsed.(type) {
+	case *pglogrepl.BeginMessage:
+		if msg.Kind != Begin || msg.Xid != m.Xid || msg.Commit != m.FinalLSN || inRange(wal[9:]) && !msg.Time.Equal(m.CommitTime) {
+			return fmt.Errorf("got %+v, want %+v", msg, m)
+		}
+	case *pglogrepl.CommitMessage:
+		if msg.Kind != Commit || msg.Commit != m.CommitLSN || msg.End != m.TransactionEndLSN ||
+			inRange(wal[18:]) && !msg.Time.Equal(m.CommitTime) {
+			return fmt.Errorf("got %+v, want %+v", msg, m)
+		}
+	case *pglogrepl.RelationMessage:
+		return compareRelation(d.relations[m.RelationID], m)
+	case *pglogrepl.InsertMessage:
+		if msg.Kind == Row {
+			return compareRow(d, msg, m)
+		}
+	}
+	if (msg.Kind == Row) != (wal[0] == 'I' && d.relations[be.Uint32(wal[1:])].table != nil) {
+		return fmt.Errorf("got kind %d for a frame of type %q", msg.Kind, wal[0])
+	}
+	return nil
+}
+
+// inRange reports whether the time is one that pglogrepl, which counts in nanoseconds, can hold.
+func inRange(b []byte) bool {
+	micros := int64(be.Uint64(b))
+	return -1<<52 < micros && micros < 1<<52
+}
+
+func compareRelation(rel *relation, m *pglogrepl.RelationMessage) error {
+	if rel == nil || rel.columns != len(m.Columns) {
+		return fmt.Errorf("got %+v, want %d columns", rel, len(m.Columns))
+	}
+	for i, name := range rel.names {
+		if name != m.Columns[i].Name {
+			return fmt.Errorf("column %d: got %q, want %q", i, name, m.Columns[i].Name)
+		}
+	}
+	return nil
+}
+
+func compareRow(d *Decoder, msg *Message, m *pglogrepl.InsertMessage) error {
+	rel, ev := d.relations[m.RelationID], msg.Event
+	p := &rel.places
+	parts := map[string]struct {
+		place int
+		got   []byte
+	}{
+		"id": {p.id, ev.ID}, "aggregate": {p.aggregate, ev.Aggregate}, "key": {p.key, ev.Key}, "type": {p.typ, ev.Type},
+		"traceparent": {p.traceparent, ev.Traceparent}, "headers": {p.headers, ev.Headers}, "payload": {p.payload, ev.Payload},
+	}
+	for i, place := range p.extra {
+		parts[fmt.Sprint("extra ", i)] = struct {
+			place int
+			got   []byte
+		}{place, ev.Columns[i]}
+	}
+	for name, part := range parts {
+		if part.place < 0 {
+			continue
+		}
+		want, ok := oracleValue(m.Tuple.Columns[part.place], name == "payload" && ev.PayloadKind == outbox.Binary)
+		if !ok && ev.Fault == nil {
+			return fmt.Errorf("%s cannot be decoded, but the event has no fault", name)
+		}
+		if (part.got == nil) != (want == nil) || !bytes.Equal(part.got, want) {
+			return fmt.Errorf("%s: got %q, want %q", name, part.got, want)
+		}
+	}
+	if len(ev.ID) == 0 && ev.Fault == nil {
+		return errors.New("row without an id has no fault")
+	}
+	if ev.Ordered != (len(ev.Key) > 0 && ev.Fault == nil) {
+		return fmt.Errorf("ordered is %v for key %q, fault %v", ev.Ordered, ev.Key, ev.Fault)
+	}
+	return nil
+}
+
+// oracleValue is the column's value; ok is false when it has none that can be decoded.
+func oracleValue(c *pglogrepl.TupleDataColumn, fromHex bool) (v []byte, ok bool) {
+	switch c.DataType {
+	case 'n':
+		return nil, true
+	case 't':
+		if !fromHex {
+			return c.Data, true
+		}
+		digits, ok := strings.CutPrefix(string(c.Data), `\x`)
+		raw, err := hex.DecodeString(digits)
+		if !ok || err != nil {
+			return nil, false
+		}
+		return raw, true
+	default:
+		return nil, false
+	}
+}
