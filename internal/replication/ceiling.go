@@ -1,0 +1,41 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// ceilingGap is the least time between two raises: each is a commit in the source database.
+const ceilingGap = 100 * time.Millisecond
+
+// keepCeiling raises the ceiling when the reporter asks, off the reporter's way: reports flow while a raise waits for the
+// database. A raise whose answer is lost leaves the table above what we know, which is the safe side.
+func (se *session) keepCeiling(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-se.raise:
+		}
+		err := raiseCeiling(ctx, se.pool, &se.cfg, se.t, se.pid)
+		var stop *outbox.Stop
+		switch {
+		case err == nil:
+			signal(se.kick)
+		case errors.As(err, &stop) || errors.Is(err, errNotHolder):
+			return err
+		default:
+			signal(se.suspect)
+			se.cfg.Log.Debug("ceiling not raised", zap.Error(err))
+			signal(se.raise) // again
+		}
+		if !se.final.Load() && sleep(ctx, ceilingGap) != nil {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,96 @@
+// Package replication is the PostgreSQL side of the relay: slot and publication from their creation to their end, who
+// leads, the session that reads the WAL, the reports that let the slot move, and the checks that it is still our slot.
+package replication
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// Config says which slot of which database is read, and where its events go.
+type Config struct {
+	URL      string                 // libpq URL or key=value
+	Password func() (string, error) // asked at every connect; "" keeps what the URL, PGPASSWORD or the passfile say
+
+	Slot        string
+	Publication string
+	Tables      []decode.Table // OIDs are filled in from the catalogue
+	Columns     []string       // extra columns, as in decode.Config
+
+	Create   bool  // create what is missing on the first start
+	Backfill *bool // must be stated when the slot is created on a table that has rows
+
+	MaxConnections   int           // of the pool, beside the replication connection
+	WALSenderTimeout time.Duration // of our walsender, sent at connect; bounds the detection of a silent cut
+	Grace            time.Duration // for a clean stop: reading gets half of it
+
+	// NewLine makes an empty line whose first watermark is start. Called once per epoch.
+	NewLine func(start pglogrepl.LSN) Line
+	Hooks   Hooks
+	Log     *zap.Logger
+}
+
+// Line is where the reader puts what it reads, and whose watermark the reporter reports; relay.Line stands behind it.
+// Begin to Disconnected are called by the reader's goroutine only.
+type Line interface {
+	Run(ctx context.Context) error
+	Begin(commit pglogrepl.LSN, xid uint32) (from uint32, err error)
+	Event(ctx context.Context, ev *outbox.Event) error
+	Commit(end pglogrepl.LSN)
+	Keepalive(pos pglogrepl.LSN)
+	Disconnected()
+
+	Watermark() (position, own pglogrepl.LSN)
+	Moved() <-chan struct{}
+	Unsettled() int
+	WaitSettled(ctx context.Context) error
+}
+
+// Hooks tell the outside what happens; each may be nil.
+type Hooks struct {
+	Skipped   func(reason string) // a frame of the stream that is not an event of ours
+	Reconnect func()              // a session after the first one was started
+	Beat      func()              // the reporter's loop is alive
+}
+
+var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
+
+// applicationName is how a relay of this slot is told from any other holder of it.
+func (c *Config) applicationName() string { return applicationPrefix + c.Slot }
+
+const applicationPrefix = "cdc-relay/"
+
+func (c *Config) validate() error {
+	if !slotName.MatchString(c.Slot) {
+		return &outbox.Stop{
+			Code: outbox.ExitUsage, Reason: "config",
+			What: fmt.Sprintf("slot name %q: want 1 to 63 of a-z, 0-9 and _", c.Slot),
+		}
+	}
+	return nil
+}
+
+// tableNames is the configured tables as SQL, comma separated.
+func (c *Config) tableNames() string {
+	names := make([]string, len(c.Tables))
+	for i, t := range c.Tables {
+		names[i] = quoteTable(t)
+	}
+	return strings.Join(names, ", ")
+}
+
+func quoteTable(t decode.Table) string { return pgx.Identifier{t.Schema, t.Name}.Sanitize() }
+
+func quoteName(name string) string { return pgx.Identifier{name}.Sanitize() }
+
+func quoteText(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

@@ -1,0 +1,105 @@
+package replication
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// readBuffer is the size in bytes of the replication connection's read buffer: with pgproto3's own 8 KiB a backlog of
+// large transactions needs three times as many reads.
+const readBuffer = 256 << 10
+
+// pinned are the settings of every session of ours: a role's or database's own would change what the relay sends
+// (bytea_output, DateStyle, …), how durable its rows are (synchronous_commit) or which tables it means (search_path).
+func pinned(application string) map[string]string {
+	return map[string]string{
+		"application_name":   application,
+		"client_encoding":    "UTF8",
+		"bytea_output":       "hex",
+		"DateStyle":          "ISO, YMD",
+		"IntervalStyle":      "postgres",
+		"TimeZone":           "UTC",
+		"extra_float_digits": "1",
+		"search_path":        "pg_catalog",
+	}
+}
+
+// connectPool makes the pool that everything but the stream uses. It does not connect yet.
+func connectPool(c *Config) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(c.URL)
+	if err != nil {
+		return nil, badURL(err)
+	}
+	for name, value := range pinned(c.applicationName()) {
+		cfg.ConnConfig.RuntimeParams[name] = value
+	}
+	for name, value := range map[string]string{
+		"synchronous_commit":            "on",
+		"default_transaction_read_only": "off",
+		"statement_timeout":             "15s",
+		"lock_timeout":                  "5s",
+	} {
+		cfg.ConnConfig.RuntimeParams[name] = value
+	}
+	cfg.ConnConfig.ConnectTimeout = connectTimeout
+	cfg.MaxConns = int32(max(c.MaxConnections, 2))
+	cfg.MinConns = 0
+	// A connection is made anew now and then, so that a smart shutdown of the server, which waits for the sessions it
+	// has and refuses new ones, is seen.
+	cfg.MaxConnLifetime = 30 * time.Second
+	cfg.BeforeConnect = func(_ context.Context, cc *pgx.ConnConfig) error {
+		return setPassword(c, &cc.Config)
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	if err != nil {
+		return nil, fmt.Errorf("make connection pool: %w", err)
+	}
+	return pool, nil
+}
+
+const connectTimeout = 10 * time.Second
+
+// connectStream opens the replication connection; a gulp paces its reads.
+func connectStream(ctx context.Context, c *Config) (*pgconn.PgConn, error) {
+	cfg, err := pgconn.ParseConfig(c.URL)
+	if err != nil {
+		return nil, badURL(err)
+	}
+	for name, value := range pinned(c.applicationName()) {
+		cfg.RuntimeParams[name] = value
+	}
+	cfg.RuntimeParams["replication"] = "database"
+	cfg.RuntimeParams["wal_sender_timeout"] = strconv.FormatInt(c.WALSenderTimeout.Milliseconds(), 10)
+	cfg.ConnectTimeout = connectTimeout
+	if err := setPassword(c, cfg); err != nil {
+		return nil, err
+	}
+	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
+		return pgproto3.NewFrontend(bufio.NewReaderSize(&gulp{from: r}, readBuffer), w)
+	}
+	return pgconn.ConnectConfig(ctx, cfg)
+}
+
+// setPassword asks for the password anew, so that a rotated secret is used from the next connect on.
+func setPassword(c *Config, cfg *pgconn.Config) error {
+	if c.Password == nil {
+		return nil
+	}
+	password, err := c.Password()
+	if err != nil {
+		return fmt.Errorf("read source.password: %w", err)
+	}
+	if password != "" {
+		cfg.Password = password
+	}
+	return nil
+}

@@ -1,0 +1,330 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// prepare makes sure that publication and slot exist and are ours, creating them on the first start, and returns the
+// tables as the catalogue knows them. It is what `init` does, and what `run` does before it asks for the slot.
+//
+// Creation happens under an advisory lock of the session, which a crash releases: a row that says "creating" while the
+// lock is free was left behind, and the slot beside it may hold rows that nobody asked about; it is made anew.
+func prepare(ctx context.Context, pool *pgxpool.Pool, c *Config) ([]decode.Table, error) {
+	if err := refuseSyncStandby(ctx, pool, c); err != nil {
+		return nil, err
+	}
+	if err := checkServer(ctx, pool); err != nil {
+		return nil, err
+	}
+	if err := ensureSchema(ctx, pool, c); err != nil {
+		return nil, err
+	}
+	stream, err := connectStream(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer closeStream(stream)
+	id, err := identify(ctx, stream)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Release()
+	if err := lockCreation(ctx, lock, c); err != nil {
+		return nil, err
+	}
+	defer unlockCreation(lock, c)
+
+	rec, err := readRecord(ctx, pool, c.Slot)
+	if err != nil {
+		return nil, err
+	}
+	slot, err := readSlot(ctx, pool, c.Slot)
+	if err != nil {
+		return nil, err
+	}
+	first := rec == nil && slot == nil || rec != nil && rec.State == stateCreating
+	tables, err := findTables(ctx, pool, c, first)
+	if err != nil {
+		return nil, err
+	}
+	c.Tables = tables
+	return tables, settleSlot(ctx, pool, stream, c, id, rec, slot)
+}
+
+// settleSlot brings the slot into the state ready, or says why not: the table of what may be found.
+func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *Config, id identity, rec *record, slot *slotView) error {
+	switch {
+	case rec == nil && slot == nil:
+		return createSlot(ctx, pool, stream, c, id, true)
+	case rec == nil: // by our name, with no record of ours: made by hand, or by another tool
+		if err := checkIdentity(c, nil, slot, id); err != nil {
+			return err
+		}
+		return adoptSlot(ctx, pool, c, id, slot, "no relay has used it before")
+	case rec.State == stateCreating:
+		if err := dropUnfinished(ctx, pool, c, slot); err != nil {
+			return err
+		}
+		return createSlot(ctx, pool, stream, c, id, true)
+	case rec.State == stateAdopt && slot == nil:
+		return createSlot(ctx, pool, stream, c, id, false)
+	case rec.State == stateAdopt:
+		if err := checkIdentity(c, nil, slot, id); err != nil {
+			return err
+		}
+		return adoptSlot(ctx, pool, c, id, slot, "its row in cdc_relay.slots says adopt")
+	case slot == nil:
+		return slotLost(c, fmt.Sprintf("slot %q does not exist any more; what was committed after %s and not delivered before is only in the outbox table",
+			c.Slot, rec.Reported), "find and re-send what is missing"+adoptHint(c)+" (a new slot is created)")
+	}
+	if err := checkIdentity(c, rec, slot, id); err != nil {
+		return err
+	}
+	return checkPublication(ctx, pool, c)
+}
+
+// createSlot creates publication and slot and, when ask is set, asks in the slot's own snapshot whether the tables have
+// rows. A query before the slot exists would miss a row whose transaction is still open, and a query after it would
+// count rows that the slot will deliver: only the snapshot splits them exactly, all rows in it are not in the slot.
+func createSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *Config, id identity, ask bool) error {
+	if !c.Create {
+		return &outbox.Stop{
+			Code: outbox.ExitOperator, Reason: "slot_missing",
+			What: fmt.Sprintf("slot %q does not exist and source.create is false", c.Slot),
+			Mend: "run `cdc-relay init`",
+		}
+	}
+	if err := ensurePublication(ctx, pool, c); err != nil {
+		return err
+	}
+	if err := checkPublication(ctx, pool, c); err != nil {
+		return err
+	}
+	if err := beginCreating(ctx, pool, c, id); err != nil {
+		return err
+	}
+	stopNotice := noticeLongWait(c, "creating the slot waits for the transactions that are open now to end")
+	res, err := pglogrepl.CreateReplicationSlot(ctx, stream, c.Slot, "pgoutput", pglogrepl.CreateReplicationSlotOptions{
+		Mode: pglogrepl.LogicalReplication,
+	})
+	stopNotice()
+	if err != nil {
+		return errors.Join(createFailed(c, err), forgetUnmade(ctx, pool, c))
+	}
+	at, err := pglogrepl.ParseLSN(res.ConsistentPoint)
+	if err != nil {
+		return fmt.Errorf("create slot %q: consistent point: %w", c.Slot, err)
+	}
+	behind, err := countInSnapshot(ctx, pool, c, res.SnapshotName)
+	if err != nil {
+		return err // the row says creating: the next start makes the slot anew
+	}
+	if ask && behind.rows > 0 && c.Backfill == nil {
+		return errors.Join(behind.refuse(c), dropSlot(ctx, stream, c), forgetUnmade(ctx, pool, c))
+	}
+	if behind.rows > 0 {
+		c.Log.Warn("rows that were in the outbox before the slot are left behind: they are not sent",
+			zap.Int64("rows", behind.rows), zap.String("newest", behind.newest), zap.String("slot", c.Slot))
+	}
+	if err := makeReady(ctx, pool, c, id, at); err != nil {
+		return err
+	}
+	c.Log.Info("slot created", zap.String("slot", c.Slot), zap.String("publication", c.Publication),
+		zap.Stringer("lsn", at), zap.String("tables", namedIn(c.Tables)))
+	return nil
+}
+
+// leftBehind are the rows that were visible in the slot's snapshot.
+type leftBehind struct {
+	rows   int64
+	newest string // ctid-free words: the id of the last row by insertion order of the table, for people
+}
+
+func (b leftBehind) refuse(c *Config) error {
+	return &outbox.Stop{
+		Code: outbox.ExitUsage, Reason: "backfill",
+		What: fmt.Sprintf("the outbox (%s) already has %d rows, newest %s: a new slot sends only what is committed from now on",
+			namedIn(c.Tables), b.rows, b.newest),
+		Mend: "state `source.backfill: false` to leave them behind, or empty the table (backfill: true, which would send them, is not in this version)",
+	}
+}
+
+func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *Config, snapshot string) (leftBehind, error) {
+	var b leftBehind
+	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET TRANSACTION SNAPSHOT "+quoteText(snapshot)); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "SET LOCAL statement_timeout = 0"); err != nil {
+			return err
+		}
+		for _, t := range c.Tables {
+			var rows int64
+			if err := tx.QueryRow(ctx, "SELECT count(*) FROM "+quoteTable(t)).Scan(&rows); err != nil {
+				return err
+			}
+			if rows == 0 {
+				continue
+			}
+			b.rows += rows
+			var newest string
+			// Insertion order is what ctid approximates; it is for the eye of the operator only.
+			if err := tx.QueryRow(ctx, fmt.Sprintf("SELECT left(t.%s::text, 100) FROM %s t ORDER BY t.ctid DESC LIMIT 1",
+				quoteName(idColumn(t)), quoteTable(t))).Scan(&newest); err != nil {
+				return err
+			}
+			b.newest = newest
+		}
+		return nil
+	})
+	if err != nil {
+		return b, fmt.Errorf("look for rows in the outbox: %w", err)
+	}
+	return b, nil
+}
+
+func idColumn(t decode.Table) string {
+	if len(t.Mapping.ID.Any) == 0 {
+		return "id"
+	}
+	return t.Mapping.ID.Any[0]
+}
+
+// createFailed names the mend for what CREATE_REPLICATION_SLOT may answer.
+func createFailed(c *Config, err error) error {
+	switch pgCode(err) {
+	case "53400":
+		return &outbox.Stop{
+			Code: outbox.ExitFailure, Reason: "no_slot", Err: err,
+			What: fmt.Sprintf("no free replication slot for %q", c.Slot),
+			Mend: "drop an unused one (SELECT slot_name, active FROM pg_replication_slots) or raise max_replication_slots and restart the server",
+		}
+	case "42501":
+		return &outbox.Stop{
+			Code: outbox.ExitFailure, Reason: "rights", Err: err,
+			What: "this role may not create a replication slot", Mend: "ALTER ROLE <role> REPLICATION",
+		}
+	}
+	return fmt.Errorf("create slot %q: %w", c.Slot, err)
+}
+
+// adoptSlot takes a slot as it stands and says from where it goes on.
+func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, slot *slotView, why string) error {
+	if slot.ActivePID != 0 {
+		return heldByOther(c, slot)
+	}
+	if err := ensurePublication(ctx, pool, c); err != nil {
+		return err
+	}
+	if err := checkPublication(ctx, pool, c); err != nil {
+		return err
+	}
+	if err := makeReady(ctx, pool, c, id, slot.ConfirmedFlush); err != nil {
+		return err
+	}
+	c.Log.Warn("slot adopted: events committed before its position are not sent by this relay",
+		zap.String("slot", c.Slot), zap.Stringer("lsn", slot.ConfirmedFlush), zap.String("why", why))
+	return nil
+}
+
+// dropUnfinished removes the slot that a crash left between its creation and the answer to the question.
+func dropUnfinished(ctx context.Context, pool *pgxpool.Pool, c *Config, slot *slotView) error {
+	if slot == nil {
+		return nil
+	}
+	if slot.Plugin != "pgoutput" || slot.ActivePID != 0 {
+		return heldByOther(c, slot)
+	}
+	if _, err := pool.Exec(ctx, `SELECT pg_drop_replication_slot($1)`, c.Slot); err != nil {
+		return fmt.Errorf("drop unfinished slot %q: %w", c.Slot, err)
+	}
+	c.Log.Info("dropped a slot whose creation was not finished", zap.String("slot", c.Slot))
+	return nil
+}
+
+func dropSlot(ctx context.Context, stream *pgconn.PgConn, c *Config) error {
+	if err := pglogrepl.DropReplicationSlot(ctx, stream, c.Slot, pglogrepl.DropReplicationSlotOptions{}); err != nil {
+		return fmt.Errorf("drop slot %q again: %w", c.Slot, err)
+	}
+	return nil
+}
+
+func forgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *Config) error {
+	_, err := pool.Exec(ctx, `DELETE FROM cdc_relay.slots WHERE slot = $1 AND state = 'creating'`, c.Slot)
+	return err
+}
+
+// lockCreation waits for the advisory lock under which this slot is created, with one log line when it must wait.
+func lockCreation(ctx context.Context, conn *pgxpool.Conn, c *Config) error {
+	said := false
+	for {
+		var got bool
+		err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1, hashtext($2))`, creationLock, c.Slot).Scan(&got)
+		if err != nil {
+			return fmt.Errorf("lock the creation of slot %q: %w", c.Slot, err)
+		}
+		if got {
+			return nil
+		}
+		if !said {
+			c.Log.Info("waiting for another relay that prepares the slot", zap.String("slot", c.Slot))
+			said = true
+		}
+		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// creationLock is the first key of the advisory lock on a slot's creation; the second is the hash of its name.
+const creationLock = 0x63646372
+
+func unlockCreation(conn *pgxpool.Conn, c *Config) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if _, err := conn.Exec(ctx, `SELECT pg_advisory_unlock($1, hashtext($2))`, creationLock, c.Slot); err != nil {
+		// A session that keeps the lock would keep every other relay out: end it.
+		c.Log.Debug("unlock failed, closing the session", zap.Error(err))
+		_ = conn.Conn().Close(ctx) //nolint:errcheck // the session is given up either way
+	}
+}
+
+// noticeLongWait logs a line when what follows takes more than a second; the returned func ends the wait.
+func noticeLongWait(c *Config, what string) (done func()) {
+	timer := time.AfterFunc(time.Second, func() { c.Log.Info(what, zap.String("slot", c.Slot)) })
+	return func() { timer.Stop() }
+}
+
+// sleep waits for d or until ctx is done.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+func closeStream(conn *pgconn.PgConn) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	_ = conn.Close(ctx) //nolint:errcheck // nothing is lost with it
+}

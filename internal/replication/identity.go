@@ -1,0 +1,92 @@
+package replication
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// identity is what IDENTIFY_SYSTEM says of the cluster at the other end.
+type identity struct {
+	SystemID string
+	Timeline int32
+	Database string
+}
+
+func identify(ctx context.Context, conn *pgconn.PgConn) (identity, error) {
+	sys, err := pglogrepl.IdentifySystem(ctx, conn)
+	if err != nil {
+		return identity{}, fmt.Errorf("identify system: %w", err)
+	}
+	return identity{sys.SystemID, sys.Timeline, sys.DBName}, nil
+}
+
+// checkIdentity compares record, slot and cluster: is this still the slot we know (I7)? It asks nothing of positions;
+// those are compared while the slot is held, by checkPosition.
+func checkIdentity(c *Config, rec *record, slot *slotView, id identity) error {
+	switch {
+	case slot.Type != "logical" || slot.Plugin != "pgoutput":
+		return foreignSlot(c, fmt.Sprintf("is a %s slot of plugin %q, not pgoutput", slot.Type, slot.Plugin))
+	case slot.Database != id.Database:
+		return foreignSlot(c, fmt.Sprintf("belongs to database %q, not %q", slot.Database, id.Database))
+	case slot.WALStatus == "lost" || slot.Invalidation != "":
+		return slotLost(c, fmt.Sprintf("slot %q was invalidated by the server (wal_status %s %s): what was committed after %s and not yet delivered can not be read from it",
+			c.Slot, slot.WALStatus, slot.Invalidation, rec.reported()),
+			fmt.Sprintf("SELECT pg_drop_replication_slot(%s)", quoteText(c.Slot))+adoptHint(c))
+	case rec == nil:
+		return nil
+	case rec.SystemID != id.SystemID:
+		return slotMoved(c, fmt.Sprintf("slot %q belongs to system %s, this server is system %s", c.Slot, rec.SystemID, id.SystemID))
+	case rec.Timeline != id.Timeline:
+		return slotMoved(c, fmt.Sprintf("slot %q was left on timeline %d, this server is on timeline %d: it was restored or promoted, rows may be missing from its WAL",
+			c.Slot, rec.Timeline, id.Timeline))
+	case rec.Publication != c.Publication:
+		return slotMoved(c, fmt.Sprintf("slot %q was read with publication %q, source.publication now names %q: positions of events would change",
+			c.Slot, rec.Publication, c.Publication))
+	}
+	return nil
+}
+
+// checkPosition runs while we hold the slot: a position beyond everything that was ever reported means that the slot
+// is another one, or was moved by another hand, and that rows in between were never sent.
+func checkPosition(c *Config, rec *record, slot *slotView, lastReported pglogrepl.LSN) error {
+	if slot.ConfirmedFlush > rec.Ceiling {
+		return slotMoved(c, fmt.Sprintf("slot %q is at %s, but no relay ever reported more than %s: it was dropped and created anew, or moved; rows committed between %s and %s may be missing",
+			c.Slot, slot.ConfirmedFlush, rec.Ceiling, rec.Reported, slot.ConfirmedFlush))
+	}
+	if lastReported != 0 && slot.ConfirmedFlush > lastReported {
+		return slotMoved(c, fmt.Sprintf("slot %q is at %s, but this relay reported no more than %s: it was dropped and created anew, or moved; rows in between may be missing",
+			c.Slot, slot.ConfirmedFlush, lastReported))
+	}
+	return nil
+}
+
+func (r *record) reported() pglogrepl.LSN {
+	if r == nil {
+		return 0
+	}
+	return r.Reported
+}
+
+func slotLost(c *Config, what, mend string) *outbox.Stop {
+	return &outbox.Stop{Code: outbox.ExitOperator, Reason: "slot_lost", What: what, Mend: mend}
+}
+
+func slotMoved(c *Config, what string) *outbox.Stop {
+	return &outbox.Stop{
+		Code: outbox.ExitOperator, Reason: "slot_moved", What: what,
+		Mend: "find and re-send what is missing" + adoptHint(c),
+	}
+}
+
+func foreignSlot(c *Config, what string) *outbox.Stop {
+	return &outbox.Stop{
+		Code: outbox.ExitOperator, Reason: "slot_foreign",
+		What: fmt.Sprintf("slot %q %s", c.Slot, what),
+		Mend: "choose another source.slot",
+	}
+}

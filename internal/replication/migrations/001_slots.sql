@@ -1,0 +1,30 @@
+-- What a relay must remember of its slot: who leads, and how far it may have reported.
+CREATE TABLE cdc_relay.slots (
+    slot        name PRIMARY KEY,
+    system_id   text NOT NULL,
+    timeline    integer NOT NULL,
+    publication text NOT NULL,
+    state       text NOT NULL CHECK (state IN ('creating', 'ready', 'adopt')),
+    incarnation bigint NOT NULL,
+    epoch       bigint NOT NULL DEFAULT 0,
+    leader      text NOT NULL DEFAULT '',
+    changed_at  timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE  cdc_relay.slots IS 'One row per replication slot of a cdc-relay. Only the acquisition of leadership writes to it.';
+COMMENT ON COLUMN cdc_relay.slots.system_id   IS 'system identifier of the cluster the slot was created in (IDENTIFY_SYSTEM)';
+COMMENT ON COLUMN cdc_relay.slots.timeline    IS 'timeline of that cluster; another one means a restore or a promoted standby';
+COMMENT ON COLUMN cdc_relay.slots.publication IS 'the publication the slot is read with; positions of events depend on it';
+COMMENT ON COLUMN cdc_relay.slots.state       IS 'creating: not to be used yet. ready. adopt: set by an operator, accepts the slot as it is now';
+COMMENT ON COLUMN cdc_relay.slots.incarnation IS 'raised each time the slot is created or adopted';
+COMMENT ON COLUMN cdc_relay.slots.epoch       IS 'raised by each new leader; a former leader''s statements find another number and change nothing';
+COMMENT ON COLUMN cdc_relay.slots.leader      IS 'host and process id of the current leader, for people';
+
+CREATE TABLE cdc_relay.progress (
+    slot     name PRIMARY KEY,
+    ceiling  pg_lsn NOT NULL,
+    reported pg_lsn NOT NULL,
+    at       timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE  cdc_relay.progress IS 'How far the relay of a slot may have reported. A slot beyond the ceiling is not the one we left.';
+COMMENT ON COLUMN cdc_relay.progress.ceiling  IS 'no position above it was ever reported to the slot; raised durably before it is used';
+COMMENT ON COLUMN cdc_relay.progress.reported IS 'the position reported when the row was written last';

@@ -1,0 +1,113 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+const (
+	monitorFirst = time.Second     // after the first report, when sync_state is known
+	monitorEvery = 5 * time.Second // how long rows of a table that left the publication can go unseen before we stop
+)
+
+// monitor asks the server now and then how the slot stands, and whether the publication still sends what we need. A check
+// that can not be made is made again; one that fails ends the relay and names the gap since the last good one.
+func (se *session) monitor(ctx context.Context) error {
+	next := monitorFirst
+	for sleep(ctx, next) == nil {
+		next = monitorEvery
+		slot, err := readSlot(ctx, se.pool, se.cfg.Slot)
+		if err == nil && slot != nil {
+			se.status.slot(slot)
+			err = se.checkHeld(ctx, slot)
+		}
+		var stop *outbox.Stop
+		switch {
+		case errors.As(err, &stop):
+			return se.nameGap(ctx, stop)
+		case err != nil:
+			signal(se.suspect)
+			se.cfg.Log.Debug("check not made", zap.Error(err))
+		case slot != nil:
+			se.lastGood = slot.Current
+		}
+	}
+	return nil
+}
+
+// checkHeld looks at what may change under a running relay.
+func (se *session) checkHeld(ctx context.Context, slot *slotView) error {
+	switch slot.HolderState {
+	case "", "async":
+	default:
+		return syncStandbyStop(&se.cfg, fmt.Sprintf("the server counts this relay as a %s standby", slot.HolderState))
+	}
+	return checkPublication(ctx, se.pool, &se.cfg)
+}
+
+// nameGap adds to a failed check between which positions rows may have been committed that were never sent.
+func (se *session) nameGap(ctx context.Context, stop *outbox.Stop) error {
+	if stop.Code != outbox.ExitOperator || se.lastGood == 0 {
+		return stop
+	}
+	now, err := readSlot(ctx, se.pool, se.cfg.Slot)
+	if err != nil || now == nil {
+		return stop
+	}
+	named := *stop
+	named.What += fmt.Sprintf("; rows committed between %s and %s may be missing", se.lastGood, now.Current)
+	return &named
+}
+
+// watchShutdown keeps one session of the pool waiting for nothing, so that the server's end of it is noticed at once: a
+// fast shutdown waits for walsenders until they have reported its last record. When a new session is refused because
+// the server is shutting down (57P03), shutdown is closed.
+func (se *session) watchShutdown(ctx context.Context) error {
+	for ctx.Err() == nil {
+		se.holdSession(ctx)
+		if ctx.Err() == nil && se.isShuttingDown(ctx) {
+			close(se.shutdown)
+			return nil
+		}
+		if sleep(ctx, 200*time.Millisecond) != nil {
+			return nil
+		}
+	}
+	return nil
+}
+
+// holdSession returns when its session ended, or when another use of the pool found reason to suspect a shutdown.
+func (se *session) holdSession(ctx context.Context) {
+	conn, err := se.pool.Acquire(ctx)
+	if err != nil {
+		return
+	}
+	defer conn.Release()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-se.suspect:
+			cancel()
+		}
+	}()
+	_, _ = conn.Conn().WaitForNotification(ctx) //nolint:errcheck // any end of it is the answer
+}
+
+func (se *session) isShuttingDown(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	conn, err := connectStream(ctx, &se.cfg)
+	if err == nil {
+		closeStream(conn)
+		return false
+	}
+	return pgCode(err) == "57P03"
+}

@@ -1,0 +1,168 @@
+package replication
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// Layouts of the two messages inside CopyData:
+// https://www.postgresql.org/docs/current/protocol-replication.html#PROTOCOL-REPLICATION-XLOGDATA
+const (
+	xlogHeader    = 1 + 8 + 8 + 8 // 'w', start, end (both useless in logical mode), time
+	keepaliveSize = 1 + 8 + 8 + 1 // 'k', end of WAL, time, reply requested
+)
+
+// read is the reader: it owns reads of the connection, and all calls of the line's reading side. ctx ends its waits for
+// room in the window only; Receive is ended by the connection's read deadline.
+func (se *session) read(ctx context.Context) error {
+	r := reading{session: se, ctx: ctx}
+	se.decoder.Reset()
+	for {
+		msg, err := se.front.Receive()
+		if err != nil {
+			if err = se.interrupted(err); err != nil {
+				return err
+			}
+			continue
+		}
+		se.frames.Add(1)
+		err = r.message(msg)
+		se.frames.Add(1)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// interrupted tells what a read error means. A deadline is ours: the end at a boundary of transactions, or nothing to a
+// reader that may still finish its transaction.
+func (se *session) interrupted(err error) error {
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("read from the replication connection: %w", err)
+	}
+	if !se.stopping.Load() {
+		return errors.New("the session was ended") // by run, after something else failed
+	}
+	if !se.inTx.Load() {
+		return errReadStopped
+	}
+	if se.cutAt.Load() {
+		return errReadCut
+	}
+	return se.conn.SetReadDeadline(time.Time{})
+}
+
+// reading is the reader's own state between two messages.
+type reading struct {
+	*session
+	ctx  context.Context //nolint:containedctx // one per session, not per message: a context per row costs more than the row
+	msg  decode.Message
+	from uint32 // first index of the transaction that is still wanted
+}
+
+func (r *reading) message(msg pgproto3.BackendMessage) error {
+	switch m := msg.(type) {
+	case *pgproto3.CopyData:
+		return r.copyData(m.Data)
+	case *pgproto3.ErrorResponse: // while streaming a server error comes as a message
+		return pgconn.ErrorResponseToPgError(m)
+	case *pgproto3.NoticeResponse:
+		return r.notice(m)
+	case *pgproto3.CopyDone, *pgproto3.CommandComplete, *pgproto3.ReadyForQuery:
+		return errors.New("the server ended the stream")
+	}
+	return nil // ParameterStatus, NotificationResponse
+}
+
+func (r *reading) copyData(data []byte) error {
+	switch {
+	case len(data) >= xlogHeader && data[0] == 'w':
+		if err := r.decoder.Decode(data[xlogHeader:], &r.msg); err != nil {
+			return fmt.Errorf("decode: %w", err)
+		}
+		return r.frame()
+	case len(data) >= keepaliveSize && data[0] == 'k':
+		r.keepalive(pglogrepl.LSN(binary.BigEndian.Uint64(data[1:])), data[17] != 0)
+		if r.stopping.Load() && !r.inTx.Load() {
+			return errReadStopped
+		}
+		return nil
+	}
+	return fmt.Errorf("unknown replication message of %d bytes", len(data))
+}
+
+func (r *reading) frame() error {
+	switch r.msg.Kind {
+	case decode.Begin:
+		r.inTx.Store(true)
+		from, err := r.t.line.Begin(r.msg.Commit, r.msg.Xid)
+		r.from = from
+		return err
+	case decode.Row:
+		if r.from == math.MaxUint32 {
+			return nil // the whole transaction is here already
+		}
+		return r.event(r.msg.Event)
+	case decode.Commit:
+		r.t.line.Commit(r.msg.End)
+		r.advance(r.msg.End)
+		r.inTx.Store(false)
+		if r.stopping.Load() {
+			return errReadStopped
+		}
+	case decode.Skipped:
+		if r.cfg.Hooks.Skipped != nil {
+			r.cfg.Hooks.Skipped(r.msg.Reason)
+		}
+	}
+	return nil
+}
+
+func (r *reading) event(ev *outbox.Event) error {
+	if err := r.t.line.Event(r.ctx, ev); err != nil {
+		if r.ctx.Err() != nil {
+			return errReadCut
+		}
+		return err
+	}
+	return nil
+}
+
+// keepalive is a commit without events when it comes outside a transaction: everything up to it that concerns us was
+// sent before it. Inside one it only says how far the server is.
+func (r *reading) keepalive(end pglogrepl.LSN, reply bool) {
+	if !r.inTx.Load() {
+		r.t.line.Keepalive(end)
+	}
+	r.advance(end)
+	if reply {
+		signal(r.replyNow)
+	}
+}
+
+func (r *reading) advance(to pglogrepl.LSN) {
+	if uint64(to) > r.received.Load() { // this goroutine is the only writer
+		r.received.Store(uint64(to))
+	}
+}
+
+// notice stops at the one warning that means lost rows: PostgreSQL 18 goes on without a publication that is missing.
+func (r *reading) notice(m *pgproto3.NoticeResponse) error {
+	if m.SeverityUnlocalized == "WARNING" && strings.Contains(m.Message, `"`+r.cfg.Publication+`"`) {
+		return publicationStop(&r.cfg, "is not used by the server any more: "+m.Message, createPublicationSQL(&r.cfg)+adoptHint(&r.cfg))
+	}
+	return nil
+}

@@ -1,0 +1,138 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// record is our row of cdc_relay.slots with the numbers of cdc_relay.progress: what we remember of the slot.
+type record struct {
+	SystemID    string
+	Timeline    int32
+	Publication string
+	State       string // stateCreating, stateReady or stateAdopt
+	Incarnation int64
+	Epoch       int64
+	Leader      string
+	Ceiling     pglogrepl.LSN // 0 while creating
+	Reported    pglogrepl.LSN
+}
+
+const (
+	stateCreating = "creating"
+	stateReady    = "ready"
+	stateAdopt    = "adopt"
+)
+
+// querier is what a pool, a connection and a transaction have in common.
+type querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// readRecord is nil when the database has no record of the slot.
+func readRecord(ctx context.Context, q querier, slot string) (*record, error) {
+	var r record
+	err := q.QueryRow(ctx, `SELECT s.system_id, s.timeline, s.publication, s.state, s.incarnation, s.epoch, s.leader,
+			coalesce(p.ceiling, '0/0'::pg_lsn), coalesce(p.reported, '0/0'::pg_lsn)
+		FROM cdc_relay.slots s LEFT JOIN cdc_relay.progress p USING (slot) WHERE s.slot = $1`, slot).
+		Scan(&r.SystemID, &r.Timeline, &r.Publication, &r.State, &r.Incarnation, &r.Epoch, &r.Leader, &r.Ceiling, &r.Reported)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil //nolint:nilnil // absent is an answer here, not an error
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read cdc_relay.slots: %w", err)
+	}
+	return &r, nil
+}
+
+// slotView is the slot's row of pg_replication_slots and the server's position beside it.
+type slotView struct {
+	Plugin, Type, Database string
+	ConfirmedFlush         pglogrepl.LSN
+	Restart                pglogrepl.LSN
+	ActivePID              int32 // 0: nobody holds it
+	WALStatus              string
+	Invalidation           string // PG17+, else ""
+	SafeWALBytes           *int64 // nil: unlimited, or lost
+	Current                pglogrepl.LSN
+	Holder, HolderUser     string // application_name and role of the holder
+	HolderState            string // sync_state of the holder in pg_stat_replication
+	SpilledBytes           int64
+	Failover               bool
+}
+
+// readSlot is nil when there is no slot of that name. to_jsonb makes one statement serve PostgreSQL 14 to 18.
+func readSlot(ctx context.Context, q querier, slot string) (*slotView, error) {
+	var v slotView
+	err := q.QueryRow(ctx, `SELECT coalesce(s.plugin, ''), s.slot_type, coalesce(s.database, ''),
+			coalesce(s.confirmed_flush_lsn, '0/0'::pg_lsn), coalesce(s.restart_lsn, '0/0'::pg_lsn),
+			coalesce(s.active_pid, 0), coalesce(s.wal_status, ''), coalesce(to_jsonb(s)->>'invalidation_reason', ''),
+			s.safe_wal_size, pg_current_wal_lsn(), coalesce(a.application_name, ''), coalesce(a.usename, ''),
+			coalesce(r.sync_state, ''), coalesce(t.spill_bytes, 0), coalesce((to_jsonb(s)->>'failover')::boolean, false)
+		FROM pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
+			LEFT JOIN pg_stat_replication r ON r.pid = s.active_pid
+			LEFT JOIN pg_stat_replication_slots t ON t.slot_name = s.slot_name
+		WHERE s.slot_name = $1`, slot).
+		Scan(&v.Plugin, &v.Type, &v.Database, &v.ConfirmedFlush, &v.Restart, &v.ActivePID, &v.WALStatus, &v.Invalidation,
+			&v.SafeWALBytes, &v.Current, &v.Holder, &v.HolderUser, &v.HolderState, &v.SpilledBytes, &v.Failover)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil //nolint:nilnil // absent is an answer here, not an error
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read pg_replication_slots: %w", err)
+	}
+	return &v, nil
+}
+
+// beginCreating durably marks the slot as not to be used yet, before it exists: a slot found in this state without the
+// creator's advisory lock was left by a crash and is made anew.
+func beginCreating(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity) error {
+	_, err := pool.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)
+		VALUES ($1, $2, $3, $4, 'creating', 1)
+		ON CONFLICT (slot) DO UPDATE SET system_id = excluded.system_id, timeline = excluded.timeline,
+			publication = excluded.publication, state = 'creating', changed_at = now()`,
+		c.Slot, id.SystemID, id.Timeline, c.Publication)
+	if err != nil {
+		return fmt.Errorf("write cdc_relay.slots: %w", err)
+	}
+	return nil
+}
+
+// makeReady records a slot that may be used from now on: created, or adopted as it stands, at position at. Its
+// incarnation is a new one.
+func makeReady(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, at pglogrepl.LSN) error {
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)
+			VALUES ($1, $2, $3, $4, 'ready', 1)
+			ON CONFLICT (slot) DO UPDATE SET system_id = excluded.system_id, timeline = excluded.timeline,
+				publication = excluded.publication, state = 'ready', incarnation = slots.incarnation + 1,
+				epoch = slots.epoch + 1, changed_at = now()`,
+			c.Slot, id.SystemID, id.Timeline, c.Publication)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `INSERT INTO cdc_relay.progress (slot, ceiling, reported) VALUES ($1, $2, $2)
+			ON CONFLICT (slot) DO UPDATE SET ceiling = $2, reported = $2, at = now()`, c.Slot, at)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("write cdc_relay.slots: %w", err)
+	}
+	return nil
+}
+
+// forget removes our rows of a slot that does not exist (any more).
+func forget(ctx context.Context, q querier, slot string) error {
+	if _, err := q.Exec(ctx, `WITH p AS (DELETE FROM cdc_relay.progress WHERE slot = $1)
+		DELETE FROM cdc_relay.slots WHERE slot = $1`, slot); err != nil {
+		return fmt.Errorf("delete from cdc_relay.slots: %w", err)
+	}
+	return nil
+}

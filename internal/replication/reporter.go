@@ -1,0 +1,167 @@
+package replication
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+)
+
+const (
+	reportEvery = time.Second           // at least, also when nothing moved
+	reportGap   = 10 * time.Millisecond // between two writes: else report and keepalive chase each other
+	writeBound  = 5 * time.Second       // a report that can not be written for so long ends the session
+)
+
+// report is the reporter: it owns writes to the connection, and it is the one place that decides what may be flushed.
+//
+// Invariants: the flush position is a watermark of the line, at or below the durable ceiling, never lower than before,
+// never zero (a client library would turn that into the write position, confirming what was merely received).
+func (se *session) report(ctx context.Context) error {
+	r := reporter{session: se, flush: se.startPosition(), ask: time.Now()}
+	tick := time.NewTicker(reportEvery)
+	defer tick.Stop()
+	for {
+		timer := false
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			timer = true
+			if se.cfg.Hooks.Beat != nil {
+				se.cfg.Hooks.Beat()
+			}
+			if err := r.checkAlive(); err != nil {
+				return err
+			}
+		case <-se.replyNow:
+			timer = true
+		case <-se.t.line.Moved():
+		case <-se.kick:
+		}
+		if err := r.step(ctx, timer); err != nil {
+			return err
+		}
+	}
+}
+
+// startPosition is the slot's own confirmed_flush_lsn in a new term, else what this process reported before.
+func (se *session) startPosition() pglogrepl.LSN {
+	if at := se.t.reported.Load(); at != 0 {
+		return pglogrepl.LSN(at)
+	}
+	position, _ := se.t.line.Watermark()
+	return min(position, pglogrepl.LSN(se.t.ceiling.Load()))
+}
+
+type reporter struct {
+	*session
+	flush pglogrepl.LSN // the newest watermark at or below the ceiling
+	// candidate is the watermark the ceiling was last raised for. Under load the watermark of the moment is above any
+	// ceiling once that is durable; this one is not.
+	candidate pglogrepl.LSN
+	sent      pglogrepl.LSN // the flush position written last
+	sentOwn   pglogrepl.LSN // the newest of our events among it
+	raised    time.Time     // when the ceiling was last asked for
+	written   time.Time
+	ask       time.Time // when a reply was last asked for
+	frames    uint64    // of the reader, when it was last seen moving
+	moved     time.Time
+	buf       []byte
+}
+
+// step moves the flush position as far as the ceiling allows, asks for a higher ceiling, and writes a report when one is due.
+func (r *reporter) step(ctx context.Context, timer bool) error {
+	position, own := r.t.line.Watermark()
+	ceiling := pglogrepl.LSN(r.t.ceiling.Load())
+	for _, at := range []pglogrepl.LSN{r.candidate, position} {
+		if at <= ceiling && at > r.flush {
+			r.flush = at
+		}
+	}
+	r.wantCeiling(position, own, ceiling)
+	ours := own > r.sentOwn && own <= r.flush
+	if !timer && !ours && !r.final.Load() || r.flush == r.sent && !timer {
+		return nil
+	}
+	if gap := reportGap - time.Since(r.written); gap > 0 {
+		if err := sleep(ctx, gap); err != nil {
+			return nil //nolint:nilerr // the session is over
+		}
+	}
+	if ours {
+		r.sentOwn = own
+	}
+	return r.write()
+}
+
+// wantCeiling asks for a higher ceiling: soon for a watermark that settled events of ours, seldom for any other, because
+// a raise is a commit itself, and the next keepalive covers it.
+func (r *reporter) wantCeiling(position, own, ceiling pglogrepl.LSN) {
+	if position <= ceiling {
+		return
+	}
+	if own > ceiling || r.final.Load() || position-ceiling >= idleRaiseBytes || time.Since(r.raised) >= idleRaiseEvery {
+		if r.candidate <= r.flush {
+			r.candidate = position
+		}
+		r.raised = time.Now()
+		signal(r.raise)
+	}
+}
+
+const (
+	idleRaiseEvery = time.Minute
+	idleRaiseBytes = 16 << 20
+)
+
+// write sends a standby status update:
+// https://www.postgresql.org/docs/current/protocol-replication.html#PROTOCOL-REPLICATION-STANDBY-STATUS-UPDATE
+func (r *reporter) write() error {
+	if r.flush == 0 || uint64(r.flush) > r.t.ceiling.Load() || uint64(r.flush) < r.t.reported.Load() {
+		return fmt.Errorf("report %s: outside of what may be reported (%s to %s)", r.flush,
+			pglogrepl.LSN(r.t.reported.Load()), pglogrepl.LSN(r.t.ceiling.Load()))
+	}
+	now := time.Now()
+	written := max(pglogrepl.LSN(r.received.Load()), r.flush)
+	b := append(r.buf[:0], 'd', 0, 0, 0, 4+34, 'r')
+	b = binary.BigEndian.AppendUint64(b, uint64(written))
+	b = binary.BigEndian.AppendUint64(b, uint64(r.flush))
+	b = binary.BigEndian.AppendUint64(b, uint64(r.flush)) // applied
+	b = binary.BigEndian.AppendUint64(b, uint64(now.UnixMicro()-postgresEpoch))
+	reply := byte(0)
+	if now.Sub(r.ask) >= r.cfg.WALSenderTimeout/3 {
+		reply, r.ask = 1, now
+	}
+	r.buf = append(b, reply)
+	// reported goes up before the bytes leave: should the write fail half way, the server may have them.
+	r.t.reported.Store(uint64(r.flush))
+	if err := r.conn.SetWriteDeadline(now.Add(writeBound)); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	if _, err := r.conn.Write(r.buf); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	r.sent, r.written = r.flush, now
+	return nil
+}
+
+// postgresEpoch is 2000-01-01 UTC in microseconds of the Unix epoch.
+const postgresEpoch = 946684800 * 1_000_000
+
+// checkAlive ends a session in which nothing came for the whole wal_sender_timeout although replies were asked for. A
+// reader that is busy, or waits for room in the window, is not the server's silence.
+func (r *reporter) checkAlive() error {
+	now, frames := time.Now(), r.session.frames.Load()
+	if frames != r.frames || frames%2 == 1 || r.moved.IsZero() {
+		r.frames, r.moved = frames, now
+		return nil
+	}
+	if now.Sub(r.moved) > r.cfg.WALSenderTimeout {
+		return errors.New("the server has been silent for " + r.cfg.WALSenderTimeout.String())
+	}
+	return nil
+}

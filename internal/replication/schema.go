@@ -1,0 +1,157 @@
+package replication
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// migration is one embedded step of the schema cdc_relay. Steps only add what the version before them can ignore, so
+// that two neighbouring versions of the relay run side by side.
+type migration struct {
+	version int
+	sql     string
+}
+
+func listMigrations() ([]migration, error) {
+	names, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil {
+		return nil, err
+	}
+	list := make([]migration, 0, len(names))
+	for _, name := range names {
+		body, err := migrations.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		var version int
+		if _, err := fmt.Sscanf(strings.TrimPrefix(name, "migrations/"), "%03d_", &version); err != nil {
+			return nil, fmt.Errorf("migration %s: %w", name, err)
+		}
+		list = append(list, migration{version, string(body)})
+	}
+	return list, nil
+}
+
+const bootstrapSchema = `CREATE SCHEMA IF NOT EXISTS cdc_relay;
+CREATE TABLE IF NOT EXISTS cdc_relay.migration (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now());
+COMMENT ON TABLE cdc_relay.migration IS 'Which steps of this schema were applied, and when.';
+`
+
+// schemaLock is the advisory lock under which the schema is changed and slots are created: "cdc_rlay" as a number.
+const schemaLock = 0x6364635f726c6179
+
+// ensureSchema brings the schema cdc_relay up to this version. A role that may not gets a Stop with the init line.
+func ensureSchema(ctx context.Context, pool *pgxpool.Pool, c *Config) error {
+	list, err := listMigrations()
+	if err != nil {
+		return err
+	}
+	have, err := schemaVersion(ctx, pool)
+	if err != nil {
+		return err
+	}
+	if have >= list[len(list)-1].version {
+		return checkSchemaRights(ctx, pool)
+	}
+	if !c.Create {
+		return needInit(nil)
+	}
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(schemaLock)); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, bootstrapSchema); err != nil {
+			return err
+		}
+		return migrate(ctx, tx, list)
+	})
+	if pgCode(err) == "42501" {
+		return needInit(err)
+	}
+	if err != nil {
+		return fmt.Errorf("migrate schema cdc_relay: %w", err)
+	}
+	return nil
+}
+
+func migrate(ctx context.Context, tx pgx.Tx, list []migration) error {
+	var have int
+	if err := tx.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM cdc_relay.migration`).Scan(&have); err != nil {
+		return err
+	}
+	for _, m := range list {
+		if m.version <= have {
+			continue
+		}
+		if _, err := tx.Exec(ctx, m.sql); err != nil {
+			return fmt.Errorf("migration %d: %w", m.version, err)
+		}
+		if _, err := tx.Exec(ctx, `INSERT INTO cdc_relay.migration (version) VALUES ($1)`, m.version); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// schemaVersion is the newest step applied, 0 when there is no schema of ours.
+func schemaVersion(ctx context.Context, pool *pgxpool.Pool) (int, error) {
+	var version int
+	err := pool.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM cdc_relay.migration`).Scan(&version)
+	switch pgCode(err) {
+	case "42P01", "3F000": // no such table, no such schema
+		return 0, nil
+	case "42501":
+		return 0, needInit(err)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read cdc_relay.migration: %w", err)
+	}
+	return version, nil
+}
+
+// checkSchemaRights asks for what every statement of the relay needs, so that a missing GRANT is named at the start.
+func checkSchemaRights(ctx context.Context, pool *pgxpool.Pool) error {
+	var ok bool
+	err := pool.QueryRow(ctx, `SELECT has_table_privilege('cdc_relay.slots', 'SELECT, INSERT, UPDATE')
+		AND has_table_privilege('cdc_relay.slots', 'INSERT') AND has_table_privilege('cdc_relay.slots', 'UPDATE')
+		AND has_table_privilege('cdc_relay.progress', 'SELECT') AND has_table_privilege('cdc_relay.progress', 'INSERT')
+		AND has_table_privilege('cdc_relay.progress', 'UPDATE')`).Scan(&ok)
+	if err != nil {
+		return fmt.Errorf("read rights on schema cdc_relay: %w", err)
+	}
+	if !ok {
+		return needInit(nil)
+	}
+	return nil
+}
+
+func needInit(cause error) error {
+	return &outbox.Stop{
+		Code: outbox.ExitFailure, Reason: "schema",
+		What: "schema cdc_relay is missing, older than this version, or not this role's to use",
+		Mend: "run `cdc-relay init --url <URL of a role that may create it> --role <this role>`",
+		Err:  cause,
+	}
+}
+
+// pgCode is the SQLSTATE of a server error, "" for any other.
+func pgCode(err error) string {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		return pgErr.Code
+	}
+	return ""
+}

@@ -1,0 +1,221 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// standbyPoll is how often a standby asks whether the slot is free.
+const standbyPoll = 250 * time.Millisecond
+
+// seize stands by until the slot is free, starts replication, and makes sure of three things while it holds the slot:
+// that the epoch is ours, that the slot is the one we know, and that the publication sends what we need. *t is the term
+// of this process, if any; it survives when nobody led in between, else a new one takes its place.
+func (s *Stream) seize(ctx context.Context, t **term) (*session, error) {
+	if err := s.standBy(ctx, t); err != nil {
+		return nil, err
+	}
+	conn, err := connectStream(ctx, &s.cfg)
+	if err != nil {
+		return nil, err
+	}
+	id, err := identify(ctx, conn)
+	if err == nil {
+		err = s.start(ctx, conn, id)
+	}
+	if err == nil {
+		err = s.lead(ctx, conn, t)
+	}
+	if err != nil {
+		closeStream(conn)
+		return nil, err
+	}
+	hijacked, err := conn.Hijack()
+	if err != nil {
+		closeStream(conn)
+		return nil, fmt.Errorf("take over the replication connection: %w", err)
+	}
+	return newSession(s, *t, hijacked), nil
+}
+
+// standBy returns when nobody holds the slot. Only another cdc-relay is waited for: any other holder reads rows that we
+// then never see.
+func (s *Stream) standBy(ctx context.Context, t **term) error {
+	foreign := 0
+	for {
+		slot, err := readSlot(ctx, s.pool, s.cfg.Slot)
+		if err != nil {
+			return err
+		}
+		if slot == nil || slot.ActivePID == 0 {
+			return nil // a missing slot is start's to explain
+		}
+		if !strings.HasPrefix(slot.Holder, applicationPrefix) && slot.Holder+slot.HolderUser != "" {
+			// Seen twice: a holder that is just leaving shows no name for a moment.
+			if foreign++; foreign > 1 {
+				return heldByOther(&s.cfg, slot)
+			}
+		}
+		if err := s.standBehind(ctx, slot, t); err != nil {
+			return err
+		}
+		if err := sleep(ctx, standbyPoll); err != nil {
+			return err
+		}
+	}
+}
+
+// standBehind tells our own lost session, whose walsender has not noticed yet, from another relay that leads: behind the
+// latter what is in memory is thrown away, the other one reads it again.
+func (s *Stream) standBehind(ctx context.Context, slot *slotView, t **term) error {
+	if *t == nil {
+		s.standingBy(slot)
+		return nil
+	}
+	rec, err := readRecord(ctx, s.pool, s.cfg.Slot)
+	if err != nil {
+		return err
+	}
+	if rec != nil && rec.Epoch == (*t).epoch {
+		s.wait("the walsender of our lost session still holds the slot")
+		return nil
+	}
+	(*t).end()
+	*t = nil
+	s.standingBy(slot)
+	return nil
+}
+
+func (s *Stream) standingBy(slot *slotView) {
+	s.status.standby(slot)
+	why := fmt.Sprintf("slot %q is held by %s (pid %d)", s.cfg.Slot, slot.Holder, slot.ActivePID)
+	if s.said != why {
+		s.said = why
+		s.cfg.Log.Info("standing by", zap.String("why", why))
+	}
+}
+
+func heldByOther(c *Config, slot *slotView) *outbox.Stop {
+	return &outbox.Stop{
+		Code: outbox.ExitOperator, Reason: "slot_held",
+		What: fmt.Sprintf("slot %q is held by %q (role %s, pid %d), which is not a cdc-relay", c.Slot, slot.Holder, slot.HolderUser, slot.ActivePID),
+		Mend: "stop that program, or choose another source.slot",
+	}
+}
+
+// start checks what can be checked before, and sends START_REPLICATION. Proto 1 and messages are always asked for, so that
+// an event's index in its transaction never depends on the configuration.
+func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn, id identity) error {
+	c := &s.cfg
+	rec, slot, err := s.recordAndSlot(ctx)
+	if err != nil {
+		return err
+	}
+	if s.sessions > 0 && (slot == nil || rec == nil) {
+		return slotLost(c, fmt.Sprintf("slot %q, or its row in cdc_relay.slots, is gone", c.Slot),
+			"find and re-send what is missing, then start the relay again (a new slot is created)")
+	}
+	if slot == nil || rec == nil || rec.State != stateReady {
+		return errPrepareAgain // its table of cases says what to do
+	}
+	if err := checkIdentity(c, rec, slot, id); err != nil {
+		return err
+	}
+	if err := refuseSyncStandby(ctx, s.pool, c); err != nil {
+		return err
+	}
+	if err := checkPublication(ctx, s.pool, c); err != nil {
+		return err
+	}
+	err = pglogrepl.StartReplication(ctx, conn, c.Slot, 0, pglogrepl.StartReplicationOptions{
+		PluginArgs: []string{
+			"proto_version '1'",
+			"publication_names " + quoteText(quoteName(c.Publication)),
+			"messages 'true'",
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("start replication: %w", err)
+	}
+	return nil
+}
+
+// lead runs while our walsender holds the slot. The epoch is read, or raised, after START_REPLICATION: whoever held the
+// slot before has raised it by then, or never will without holding the slot again.
+func (s *Stream) lead(ctx context.Context, conn *pgconn.PgConn, t **term) error {
+	c := &s.cfg
+	rec, err := readRecord(ctx, s.pool, c.Slot)
+	if err != nil {
+		return err
+	}
+	if rec == nil || rec.State != stateReady {
+		return errPrepareAgain
+	}
+	old := *t
+	if old != nil && old.epoch == rec.Epoch {
+		slot, err := s.held(ctx, conn.PID())
+		if err != nil {
+			return err
+		}
+		return checkPosition(c, rec, slot, pglogrepl.LSN(old.reported.Load()))
+	}
+	if old != nil {
+		c.Log.Warn("another relay led in between: what is in memory is thrown away and read again",
+			zap.Int64("epoch", old.epoch), zap.Int64("now", rec.Epoch))
+		old.end()
+		*t = nil
+	}
+	epoch, err := raiseEpoch(ctx, s.pool, c)
+	if err != nil {
+		return err
+	}
+	slot, err := s.held(ctx, conn.PID())
+	if err != nil {
+		return err
+	}
+	if rec, err = readRecord(ctx, s.pool, c.Slot); err != nil {
+		return err
+	}
+	if rec == nil || rec.Epoch != epoch {
+		return errPrepareAgain
+	}
+	if err := checkPosition(c, rec, slot, 0); err != nil {
+		return err
+	}
+	*t = newTerm(c, epoch, slot.ConfirmedFlush, rec.Ceiling)
+	c.Log.Info("leading", zap.String("slot", c.Slot), zap.Int64("epoch", epoch), zap.Stringer("lsn", slot.ConfirmedFlush))
+	return nil
+}
+
+// held is the slot's row when our walsender pid holds it.
+func (s *Stream) held(ctx context.Context, pid uint32) (*slotView, error) {
+	slot, err := readSlot(ctx, s.pool, s.cfg.Slot)
+	if err != nil {
+		return nil, err
+	}
+	if slot == nil || slot.ActivePID != int32(pid) { //nolint:gosec // process ids fit
+		return nil, errNotHolder
+	}
+	return slot, nil
+}
+
+func (s *Stream) recordAndSlot(ctx context.Context) (*record, *slotView, error) {
+	rec, err := readRecord(ctx, s.pool, s.cfg.Slot)
+	if err != nil {
+		return nil, nil, err
+	}
+	slot, err := readSlot(ctx, s.pool, s.cfg.Slot)
+	return rec, slot, err
+}
+
+func isNoRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }

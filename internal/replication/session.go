@@ -1,0 +1,264 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// session is one START_REPLICATION to its end. The reader owns reads of conn and the decoder, the reporter owns writes;
+// the ceiling, the monitor and the sentinel use the pool. run owns them all and conn's end.
+type session struct {
+	*Stream
+	t       *term
+	conn    net.Conn
+	front   *pgproto3.Frontend
+	pid     uint32
+	decoder *decode.Decoder
+
+	received atomic.Uint64 // highest position received: a commit's end or a keepalive's
+	frames   atomic.Uint64 // odd while the reader works on one, even while it waits in Receive
+	stopping atomic.Bool   // the reader returns at the next boundary of transactions
+	cutAt    atomic.Bool   // it returns at once, wherever it is
+	inTx     atomic.Bool
+	final    atomic.Bool // the ceiling is raised for any watermark, at once
+
+	replyNow chan struct{} // the server asked for a report
+	kick     chan struct{} // something the reporter reports on may have changed
+	raise    chan struct{} // the ceiling is too low
+	suspect  chan struct{} // a pool session was ended by the server: is it shutting down?
+	shutdown chan struct{} // closed when the server is shutting down
+	lastGood pglogrepl.LSN // position of the server at the last check that found everything in order
+}
+
+func newSession(s *Stream, t *term, h *pgconn.HijackedConn) *session {
+	return &session{
+		Stream: s, t: t, conn: h.Conn, front: h.Frontend, pid: h.PID,
+		decoder:  decode.New(decode.Config{Tables: s.cfg.Tables, Columns: s.cfg.Columns}),
+		replyNow: make(chan struct{}, 1), kick: make(chan struct{}, 1), raise: make(chan struct{}, 1),
+		suspect: make(chan struct{}, 1), shutdown: make(chan struct{}),
+	}
+}
+
+var (
+	errServerStopping = errors.New("the server is shutting down")
+	errReadStopped    = errors.New("reading stopped at a transaction boundary")
+	errReadCut        = errors.New("reading stopped inside a transaction")
+)
+
+// run streams until the session ends, for whatever reason, and leaves nothing running. errCleanStop: reading was done
+// and everything read is settled and reported.
+func (se *session) run(reading, draining context.Context) error {
+	se.begin()
+	ctx, cancel := context.WithCancel(context.Background())
+	readCtx, cutReading := context.WithCancel(ctx)
+	failed := make(chan error, 8)
+	var all sync.WaitGroup
+	readerDone := make(chan error, 1)
+	start := func(run func(context.Context) error) {
+		all.Go(func() {
+			if err := run(ctx); err != nil && ctx.Err() == nil {
+				failed <- err
+			}
+		})
+	}
+	all.Go(func() { readerDone <- se.read(readCtx) })
+	start(se.report)
+	start(se.keepCeiling)
+	start(se.monitor)
+	start(se.watchShutdown)
+
+	err := se.attend(reading, draining, readerDone, failed, cutReading)
+
+	cancel()
+	cutReading()
+	_ = se.conn.SetDeadline(time.Now()) //nolint:errcheck // a dead connection has ended its users already
+	all.Wait()
+	_ = se.conn.Close() //nolint:errcheck // nothing is lost with it
+	se.t.line.Disconnected()
+	return err
+}
+
+func (se *session) begin() {
+	se.sessions++
+	se.said = ""
+	if se.sessions > 1 && se.cfg.Hooks.Reconnect != nil {
+		se.cfg.Hooks.Reconnect()
+	}
+	se.status.streaming(se.t.epoch, func(snap *Snapshot) {
+		snap.Received = pglogrepl.LSN(se.received.Load())
+		snap.Ceiling = pglogrepl.LSN(se.t.ceiling.Load())
+		snap.Reported = pglogrepl.LSN(se.t.reported.Load())
+	})
+	se.cfg.Log.Info("streaming", zap.String("slot", se.cfg.Slot), zap.Int64("epoch", se.t.epoch))
+}
+
+// attend waits for the first thing that ends the session, and ends it the way that fits.
+func (se *session) attend(reading, draining context.Context, readerDone <-chan error, failed <-chan error, cutReading func()) error {
+	select {
+	case <-reading.Done():
+		se.status.stopping()
+		err := se.stopReading(readerDone, cutReading)
+		return se.finish(draining, err)
+	case <-se.shutdown:
+		return se.letGo(readerDone)
+	case err := <-failed:
+		return err
+	case <-se.t.done:
+		if se.t.err != nil {
+			return se.t.err
+		}
+		return errors.New("the lanes ended")
+	case err := <-readerDone:
+		var stop *outbox.Stop
+		if errors.As(err, &stop) && stop.Code == outbox.ExitMapping {
+			return errors.Join(stop, ignoreClean(se.finish(draining, nil)))
+		}
+		return err
+	}
+}
+
+func ignoreClean(err error) error {
+	if errors.Is(err, errCleanStop) {
+		return nil
+	}
+	return err
+}
+
+// stopReading lets the reader come to the end of its transaction for half the grace, then cuts it.
+func (se *session) stopReading(readerDone <-chan error, cutReading func()) error {
+	se.stopping.Store(true)
+	se.interruptIdle()
+	half := time.NewTimer(se.cfg.Grace / 2)
+	defer half.Stop()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-readerDone:
+			return err
+		case <-tick.C:
+			se.interruptIdle()
+		case <-half.C:
+			se.cutAt.Store(true)
+			cutReading()
+			_ = se.conn.SetReadDeadline(time.Now()) //nolint:errcheck // a dead connection ends the reader too
+			return <-readerDone
+		}
+	}
+}
+
+// interruptIdle wakes a reader that waits for a next transaction. One that is inside a transaction goes on: should the
+// deadline hit it all the same, it takes the deadline back and reads on.
+func (se *session) interruptIdle() {
+	if !se.inTx.Load() {
+		_ = se.conn.SetReadDeadline(time.Now()) //nolint:errcheck // a dead connection ends the reader too
+	}
+}
+
+// finish drains the lanes, reports the last watermark and has the server acknowledge it. Only then may the ceiling go
+// down, and only then is the stop a clean one.
+func (se *session) finish(draining context.Context, readErr error) error {
+	ctx, cancel := context.WithTimeout(draining, se.cfg.Grace)
+	defer cancel()
+	settled := se.t.line.WaitSettled(ctx)
+	if err := se.reportFinally(); err != nil {
+		se.cfg.Log.Warn("the last report was not acknowledged: what it covered is sent again", zap.Error(err))
+	} else if settled == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		if err := lowerCeiling(ctx, se.pool, &se.cfg, se.t, se.pid); err != nil {
+			se.cfg.Log.Warn("lower ceiling", zap.Error(err))
+		}
+	}
+	if settled != nil {
+		return &outbox.Stop{
+			Code: outbox.ExitCut, Reason: "cut", Err: settled,
+			What: fmt.Sprintf("stopped with %d events not confirmed; they are sent again at the next start", se.t.line.Unsettled()),
+			Mend: "a longer delivery.shutdown_grace lets the broker answer",
+		}
+	}
+	if errors.Is(readErr, errReadCut) {
+		se.cfg.Log.Warn("stopped inside a transaction: its events are sent again at the next start")
+	}
+	return errCleanStop
+}
+
+// reportFinally raises the ceiling for the last watermark and waits (some seconds at most) until the pool sees that the
+// slot has it. What the socket was told is not enough: a close with unread data behind it can take the report away.
+func (se *session) reportFinally() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
+	defer cancel()
+	se.final.Store(true)
+	want, _ := se.t.line.Watermark()
+	for {
+		signal(se.kick)
+		slot, err := se.held(ctx, se.pid)
+		if err != nil {
+			return err
+		}
+		if slot.ConfirmedFlush >= want {
+			return nil
+		}
+		if err := sleep(ctx, 10*time.Millisecond); err != nil {
+			return fmt.Errorf("slot %q is at %s, not yet at %s: %w", se.cfg.Slot, slot.ConfirmedFlush, want, err)
+		}
+	}
+}
+
+// letGo frees a server that is shutting down, which otherwise waits until we have reported its last record: at once when
+// nothing is unsettled, else after some seconds (I10). No ceiling can be raised any more, so what is reported is what
+// the ceiling allows.
+func (se *session) letGo(readerDone <-chan error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownPatience)
+	defer cancel()
+	settled := make(chan struct{})
+	go func() {
+		defer close(settled)
+		_ = se.t.line.WaitSettled(ctx) //nolint:errcheck // settled or not, the server is let go
+	}()
+	select {
+	case <-settled:
+	case <-readerDone:
+		cancel()
+		<-settled
+	}
+	se.lastWords()
+	se.cfg.Log.Info("the server is shutting down: let go of the slot", zap.Int("unsettled", se.t.line.Unsettled()))
+	return errServerStopping
+}
+
+// shutdownPatience is how long a shutdown of the server is held up for events that wait for a dead broker.
+const shutdownPatience = 5 * time.Second
+
+// lastWords gives the reporter a moment to write what may be reported.
+func (se *session) lastWords() {
+	signal(se.kick)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	for want, _ := se.t.line.Watermark(); uint64(want) > se.t.reported.Load() && uint64(want) <= se.t.ceiling.Load(); {
+		if sleep(ctx, time.Millisecond) != nil {
+			return
+		}
+	}
+}
+
+// signal wakes the one goroutine that waits on a channel of capacity 1.
+func signal(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,117 @@
+package replication
+
+import (
+	"sync"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+)
+
+// Phase is what the stream is doing, in one word.
+type Phase string
+
+// The phases.
+const (
+	Starting  Phase = "starting"
+	Waiting   Phase = "waiting" // for PostgreSQL; Why says what it answered
+	Standby   Phase = "standby" // another relay holds the slot
+	Streaming Phase = "streaming"
+	Stopping  Phase = "stopping"
+)
+
+// Snapshot is what the stream tells the outside: status, health and metrics.
+type Snapshot struct {
+	Phase    Phase
+	Why      string
+	Epoch    int64
+	Sessions int // started since the process began
+	Since    time.Time
+	Slot     Slot
+	Received pglogrepl.LSN // highest position received in this session
+	Ceiling  pglogrepl.LSN
+	Reported pglogrepl.LSN
+}
+
+// Slot is what pg_replication_slots said last, at the time Checked.
+type Slot struct {
+	Checked        time.Time // zero: not yet
+	ConfirmedFlush pglogrepl.LSN
+	Restart        pglogrepl.LSN
+	Current        pglogrepl.LSN // the server's write position at that time
+	WALStatus      string
+	SafeWALBytes   *int64 // nil: unlimited
+	SpilledBytes   int64
+	Active         bool
+	Holder         string
+}
+
+// status is the Snapshot behind a lock.
+type status struct {
+	mu   sync.Mutex
+	snap Snapshot
+	live func(*Snapshot) // fills in the numbers of the running session
+}
+
+// Snapshot may be called by anyone, also before Run.
+func (s *Stream) Snapshot() Snapshot {
+	s.status.mu.Lock()
+	defer s.status.mu.Unlock()
+	snap := s.status.snap
+	if snap.Phase == "" {
+		snap.Phase = Starting
+	}
+	if s.status.live != nil {
+		s.status.live(&snap)
+	}
+	return snap
+}
+
+func (s *status) phase(p Phase, why string) {
+	if s.snap.Phase != p {
+		s.snap.Phase, s.snap.Since = p, time.Now()
+	}
+	s.snap.Why = why
+}
+
+func (s *status) waiting(why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.phase(Waiting, why)
+	s.live = nil
+}
+
+func (s *status) standby(v *slotView) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.phase(Standby, "slot is held by "+v.Holder)
+	s.live = nil
+	s.snap.Slot = v.public()
+}
+
+func (s *status) streaming(epoch int64, live func(*Snapshot)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.phase(Streaming, "")
+	s.snap.Epoch = epoch
+	s.snap.Sessions++
+	s.live = live
+}
+
+func (s *status) stopping() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.phase(Stopping, "finishing what was read")
+}
+
+func (s *status) slot(v *slotView) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.snap.Slot = v.public()
+}
+
+func (v *slotView) public() Slot {
+	return Slot{
+		Checked: time.Now(), ConfirmedFlush: v.ConfirmedFlush, Restart: v.Restart, Current: v.Current, WALStatus: v.WALStatus,
+		SafeWALBytes: v.SafeWALBytes, SpilledBytes: v.SpilledBytes, Active: v.ActivePID != 0, Holder: v.Holder,
+	}
+}

@@ -1,0 +1,158 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// Stream reads one slot for as long as the process lives: it prepares the slot, stands by while another relay holds
+// it, leads when it is free, and goes on after every lost session.
+//
+// Run owns everything below it. One term is one epoch: a line with its lanes, kept over lost sessions, thrown away when
+// another relay led in between.
+type Stream struct {
+	cfg  Config
+	pool *pgxpool.Pool
+
+	status status // what the outside may ask
+
+	started       time.Time
+	everConnected bool
+	sessions      int
+	said          string // the last reason for waiting that was logged
+}
+
+// New checks the configuration and makes the pool; it does not connect.
+func New(cfg Config) (*Stream, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	pool, err := connectPool(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &Stream{cfg: cfg, pool: pool}, nil
+}
+
+// Run relays until reading is done, then finishes what was read (until draining is done or the grace is over) and
+// returns nil after a clean stop. Any other error is an *outbox.Stop: the relay can not go on by itself.
+func (s *Stream) Run(reading, draining context.Context) error {
+	defer s.pool.Close()
+	s.started = time.Now()
+	var t *term
+	defer func() { t.end() }()
+
+	prepared := false
+	wait := backoff{min: 100 * time.Millisecond, max: 5 * time.Second}
+	for {
+		if !prepared {
+			if _, err := prepare(reading, s.pool, &s.cfg); err != nil {
+				if again, err := s.pause(reading, &wait, err); !again {
+					return err
+				}
+				continue
+			}
+			prepared, s.everConnected = true, true
+			wait.reset()
+		}
+		se, err := s.seize(reading, &t)
+		if err == nil {
+			wait.resetAfter(10 * time.Second)
+			err = se.run(reading, draining)
+		}
+		switch {
+		case errors.Is(err, errCleanStop):
+			return nil
+		case errors.Is(err, errPrepareAgain):
+			prepared = false
+			t.end()
+			t = nil
+			continue
+		}
+		if again, err := s.pause(reading, &wait, err); !again {
+			if t != nil && t.line.Unsettled() > 0 {
+				s.cfg.Log.Warn("stopped without a session: what is not confirmed or not reported is sent again at the next start",
+					zap.Int("unsettled", t.line.Unsettled()))
+			}
+			return err
+		}
+	}
+}
+
+// pause decides whether err is worth another try, says why it waits (once per reason) and waits. A nil error to
+// return means that the relay was asked to stop.
+func (s *Stream) pause(reading context.Context, wait *backoff, err error) (again bool, _ error) {
+	if reading.Err() != nil {
+		var stop *outbox.Stop
+		if errors.As(err, &stop) && !errors.Is(err, context.Canceled) {
+			return false, err
+		}
+		return false, nil
+	}
+	var stop *outbox.Stop
+	if errors.As(err, &stop) {
+		return false, err
+	}
+	if stop := fatalConnect(&s.cfg, err, s.everConnected, s.started); stop != nil {
+		return false, stop
+	}
+	s.wait(err.Error())
+	if sleep(reading, wait.next()) != nil {
+		return false, nil
+	}
+	return true, nil
+}
+
+// wait shows and logs why the relay is not streaming; the same reason is logged once.
+func (s *Stream) wait(why string) {
+	s.status.waiting(why)
+	if why != s.said {
+		s.cfg.Log.Warn("waiting for PostgreSQL", zap.String("why", why), zap.String("slot", s.cfg.Slot))
+		s.said = why
+	}
+}
+
+var (
+	errCleanStop    = errors.New("stopped as asked")
+	errPrepareAgain = errors.New("the slot's record changed: prepare again")
+)
+
+// backoff doubles from min to max, with full jitter in the upper half.
+type backoff struct {
+	min, max time.Duration
+	current  time.Duration
+	since    time.Time
+}
+
+func (b *backoff) next() time.Duration {
+	b.current = min(max(2*b.current, b.min), b.max)
+	return b.current/2 + rand.N(b.current/2+1)
+}
+
+func (b *backoff) reset() { b.current = 0 }
+
+// resetAfter starts over when the last call was longer ago than d: the session between held that long.
+func (b *backoff) resetAfter(d time.Duration) {
+	now := time.Now()
+	if now.Sub(b.since) > d {
+		b.reset()
+	}
+	b.since = now
+}
+
+// fenced is the end of a leader that another one replaced.
+func fenced(c *Config, epoch int64) *outbox.Stop {
+	return &outbox.Stop{
+		Code: outbox.ExitFailure, Reason: "fenced",
+		What: fmt.Sprintf("fenced: a newer leader of slot %q raised the epoch past %d", c.Slot, epoch),
+		Mend: "none: start this relay again, it stands by",
+	}
+}

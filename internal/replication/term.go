@@ -1,0 +1,132 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+)
+
+// term is the time under one epoch of ours: its line, and how far it may report and did.
+type term struct {
+	epoch int64
+	line  Line
+
+	// ceiling is durable in cdc_relay.progress before it is stored here, so that what is in the table is never below
+	// it. Invariant: reported <= ceiling.
+	ceiling atomic.Uint64
+	// reported is the highest flush position this process ever wrote to the slot under this epoch; 0 before the first.
+	reported atomic.Uint64
+
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error // of line.Run, valid after done
+}
+
+// newTerm starts the lanes of a new line at the slot's position.
+func newTerm(c *Config, epoch int64, start, ceiling pglogrepl.LSN) *term {
+	ctx, cancel := context.WithCancel(context.Background())
+	t := &term{epoch: epoch, line: c.NewLine(start), cancel: cancel, done: make(chan struct{})}
+	t.ceiling.Store(uint64(ceiling))
+	go func() {
+		defer close(t.done)
+		t.err = t.line.Run(ctx)
+	}()
+	return t
+}
+
+// end stops the lanes and waits for them. What is unsettled stays in the slot. A nil term has ended already.
+func (t *term) end() {
+	if t == nil {
+		return
+	}
+	t.cancel()
+	<-t.done
+}
+
+// raiseEpoch makes every statement of a former leader change nothing from now on. A former leader's session that holds
+// the row (stopped inside a statement) is ended: by its name and role it is one of ours.
+func raiseEpoch(ctx context.Context, pool *pgxpool.Pool, c *Config) (int64, error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Release()
+	for try := 0; ; try++ {
+		var epoch int64
+		unblock := time.AfterFunc(time.Second, func() { endBlockers(ctx, pool, c, conn.Conn().PgConn().PID()) })
+		err := conn.QueryRow(ctx, `UPDATE cdc_relay.slots SET epoch = epoch + 1, leader = $2, changed_at = now()
+			WHERE slot = $1 AND state = 'ready' RETURNING epoch`, c.Slot, leaderName()).Scan(&epoch)
+		unblock.Stop()
+		switch {
+		case err == nil:
+			return epoch, nil
+		case isNoRows(err):
+			return 0, errPrepareAgain
+		case pgCode(err) == "55P03" && try < 3: // lock_timeout
+			continue
+		}
+		return 0, fmt.Errorf("raise epoch: %w", err)
+	}
+}
+
+// endBlockers ends the sessions of ours that keep the session pid waiting.
+func endBlockers(ctx context.Context, pool *pgxpool.Pool, c *Config, pid uint32) {
+	tag, err := pool.Exec(ctx, `SELECT pg_terminate_backend(a.pid) FROM unnest(pg_blocking_pids($1)) b(pid)
+		JOIN pg_stat_activity a ON a.pid = b.pid WHERE a.application_name = $2 AND a.usename = current_user`,
+		int32(pid), c.applicationName()) //nolint:gosec // process ids fit
+	if err == nil && tag.RowsAffected() > 0 {
+		c.Log.Warn("ended sessions of a former leader that kept the fence waiting", zap.Int64("sessions", tag.RowsAffected()))
+	}
+}
+
+// raiseCeiling makes it durable that positions up to the current end of the WAL may be reported. It changes nothing when
+// we are fenced (a Stop), or do not hold the slot (errNotHolder).
+func raiseCeiling(ctx context.Context, pool *pgxpool.Pool, c *Config, t *term, pid uint32) error {
+	var ceiling pglogrepl.LSN
+	err := pool.QueryRow(ctx, `WITH fence AS (SELECT FROM cdc_relay.slots WHERE slot = $1 AND epoch = $2 FOR SHARE)
+		UPDATE cdc_relay.progress p SET ceiling = pg_current_wal_insert_lsn(), reported = $3, at = now()
+		FROM fence WHERE p.slot = $1
+			AND EXISTS (SELECT FROM pg_replication_slots r WHERE r.slot_name = $1 AND r.active_pid = $4)
+		RETURNING p.ceiling`, c.Slot, t.epoch, pglogrepl.LSN(t.reported.Load()), int32(pid)).Scan(&ceiling) //nolint:gosec // process ids fit
+	if isNoRows(err) {
+		return whyNotRaised(ctx, pool, c, t)
+	}
+	if err != nil {
+		return fmt.Errorf("raise ceiling: %w", err)
+	}
+	t.ceiling.Store(max(t.ceiling.Load(), uint64(ceiling)))
+	return nil
+}
+
+var errNotHolder = errors.New("this session does not hold the slot any more")
+
+func whyNotRaised(ctx context.Context, pool *pgxpool.Pool, c *Config, t *term) error {
+	rec, err := readRecord(ctx, pool, c.Slot)
+	if err != nil {
+		return err
+	}
+	if rec == nil || rec.Epoch != t.epoch {
+		return fenced(c, t.epoch)
+	}
+	return errNotHolder
+}
+
+// lowerCeiling is the last statement of a clean stop: from now on a slot beyond at is not the one we left. The final
+// report was acknowledged before, and nothing is reported after.
+func lowerCeiling(ctx context.Context, pool *pgxpool.Pool, c *Config, t *term, pid uint32) error {
+	at := pglogrepl.LSN(t.reported.Load())
+	_, err := pool.Exec(ctx, `WITH fence AS (SELECT FROM cdc_relay.slots WHERE slot = $1 AND epoch = $2 FOR SHARE)
+		UPDATE cdc_relay.progress p SET ceiling = $3, reported = $3, at = now() FROM fence WHERE p.slot = $1
+			AND EXISTS (SELECT FROM pg_replication_slots r WHERE r.slot_name = $1 AND r.active_pid = $4)`,
+		c.Slot, t.epoch, at, int32(pid)) //nolint:gosec // process ids fit
+	if err != nil {
+		return fmt.Errorf("lower ceiling: %w", err)
+	}
+	return nil
+}
