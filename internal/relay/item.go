@@ -1,0 +1,94 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// item is an event inside the line, from its admission to its settlement. Items are pooled by the window.
+type item struct {
+	ev      outbox.Event
+	columns [][]byte // backing of ev.Columns, kept by the pool
+	commit  *commit
+	chunk   *chunk // where the event's bytes are; nil when it has none
+	size    int
+
+	next   *item // in an inbox, a ready list or the window's free list
+	behind *item // the next event of the same key in the same lane
+
+	state    sink.State // what the last call that carried it left: Unsent (also when none did), Unknown or Rejected
+	fault    *sink.Fault
+	attempts int // rejections so far
+	since    time.Time
+}
+
+// fill makes it a copy of ev, with the bytes in buf (len(buf) == ev.Size()). NULL stays nil, and empty stays not nil.
+func (it *item) fill(ev *outbox.Event, buf []byte, c *commit) {
+	it.ev = *ev
+	it.commit = c
+	it.state = sink.Unsent
+	for _, f := range [...]*[]byte{&it.ev.ID, &it.ev.Aggregate, &it.ev.Key, &it.ev.Type, &it.ev.Payload, &it.ev.Traceparent, &it.ev.Headers} {
+		*f, buf = carve(buf, *f)
+	}
+	it.ev.Columns = nil
+	if len(ev.Columns) > 0 {
+		cols := it.columns[:0]
+		for _, c := range ev.Columns {
+			var col []byte
+			col, buf = carve(buf, c)
+			cols = append(cols, col)
+		}
+		it.columns, it.ev.Columns = cols, cols
+	}
+}
+
+// carve copies b to the front of buf and returns the copy, which cannot grow into its neighbour, and the rest of buf.
+func carve(buf, b []byte) (copied, rest []byte) {
+	if b == nil {
+		return nil, buf
+	}
+	n := copy(buf, b)
+	return buf[:n:n], buf[n:]
+}
+
+// clear drops every reference, so that a pooled item keeps no chunk alive.
+func (it *item) clear() {
+	clear(it.columns)
+	*it = item{columns: it.columns[:0]}
+}
+
+// fifo is a list of items linked by next.
+type fifo struct{ first, last *item }
+
+func (f *fifo) push(it *item) {
+	it.next = nil
+	if f.first == nil {
+		f.first = it
+	} else {
+		f.last.next = it
+	}
+	f.last = it
+}
+
+func (f *fifo) pop() *item {
+	it := f.first
+	f.first = it.next
+	it.next = nil
+	return it
+}
+
+// join moves all of g to the end of f.
+func (f *fifo) join(g *fifo) {
+	if g.first == nil {
+		return
+	}
+	if f.first == nil {
+		f.first = g.first
+	} else {
+		f.last.next = g.first
+	}
+	f.last = g.last
+	*g = fifo{}
+}

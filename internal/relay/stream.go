@@ -1,0 +1,204 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// AllAdmitted is Begin's answer for a transaction that is in the line already, or went through it.
+const AllAdmitted uint32 = math.MaxUint32
+
+// stream is the reader's side of the line: where it is in the replication stream, and what it had from earlier sessions.
+// Only the reader's goroutine touches it.
+//
+// A server sends again, after a reconnect, every transaction whose end it was not told to be flushed, in commit order,
+// frame for frame as before. So the newest transaction that was closed and the one that was left half admitted tell of
+// every transaction what is here of it.
+type stream struct {
+	where  where
+	cur    transaction // the one that is open, or half admitted (where != inside and cur.entry != nil)
+	newest struct {    // the newest one that was closed
+		lsn pglogrepl.LSN
+		xid uint32
+	}
+	passed  pglogrepl.LSN // the highest end or keepalive: no transaction may follow whose commit is before it
+	refused bool          // an event of cur was offered and not admitted: cur must not be closed without it
+
+	unwoken []*lane // have events, and sleep
+	weight  int     // of the events pushed since lanes were woken
+}
+
+// transaction is what is here of one.
+type transaction struct {
+	lsn      pglogrepl.LSN
+	xid      uint32
+	next     uint32  // the first index that is still wanted
+	admitted int     // events
+	entry    *commit // in the tracker since the first event
+}
+
+type where uint8
+
+const (
+	outside where = iota
+	inside
+	skipping
+)
+
+// Begin opens the transaction with that commit LSN (Begin's final_lsn). from is the first index that is still wanted: 0 of a
+// new transaction, AllAdmitted of one that is here (its events and its Commit are ignored), and between them for one that
+// was half admitted when its session ended. An error is an *outbox.Stop: what the server sends contradicts what it sent
+// before.
+func (l *Line) Begin(commit pglogrepl.LSN, xid uint32) (from uint32, err error) {
+	half := l.cur.entry != nil
+	switch {
+	case l.where != outside:
+		return 0, moved("transaction %s (xid %d) begins inside transaction %s", commit, xid, l.cur.lsn)
+	case half && commit == l.cur.lsn && xid == l.cur.xid:
+		l.where = inside
+		return l.cur.next, nil
+	case half && commit > l.newest.lsn:
+		return 0, moved("transaction %s (xid %d) came where the rest of transaction %s (xid %d) was due", commit, xid, l.cur.lsn, l.cur.xid)
+	case commit == l.newest.lsn && xid != l.newest.xid:
+		return 0, moved("transaction %s has xid %d, and had xid %d before", commit, xid, l.newest.xid)
+	case commit <= l.newest.lsn:
+		l.where = skipping
+		return AllAdmitted, nil
+	case commit < l.passed:
+		return 0, moved("transaction %s (xid %d) came after position %s", commit, xid, l.passed)
+	}
+	l.where = inside
+	l.cur = transaction{lsn: commit, xid: xid}
+	return 0, nil
+}
+
+func moved(format string, args ...any) error {
+	return &outbox.Stop{
+		Code:   outbox.ExitOperator,
+		Reason: "stream_moved",
+		What:   "the replication stream contradicts what it sent before: " + fmt.Sprintf(format, args...),
+		Mend:   "see whether the slot was re-created or moved, or the server restored, and start the relay again",
+	}
+}
+
+// Event admits the next event of the open transaction: it copies the event, with its bytes, into the line. It blocks while
+// the window is full or the sink does not know the event's lane yet, until ctx is done: then it returns ctx's error, the
+// event is not in the line, and the same event may be offered again, in this session or the next. An event that is here
+// already (its index is below the wanted one) is ignored.
+func (l *Line) Event(ctx context.Context, ev *outbox.Event) error {
+	switch {
+	case l.where == skipping:
+		return nil
+	case l.where == outside || ev.Position.Commit != l.cur.lsn:
+		return fmt.Errorf("admit event %s: its transaction is not open", ev.Position)
+	case ev.Position.Index < l.cur.next:
+		return nil
+	}
+	l.refused = true
+	ln, err := l.laneOf(ctx, ev)
+	if err != nil {
+		return err
+	}
+	size := ev.Size()
+	it, buf := l.window.admit(&ln.arena, size)
+	for it == nil {
+		l.wake()
+		if err := l.window.wait(ctx); err != nil {
+			return err
+		}
+		it, buf = l.window.admit(&ln.arena, size)
+	}
+	if l.cur.entry == nil {
+		l.cur.entry = l.tracker.open(l.cur.lsn, ev.CommitTime)
+	}
+	it.fill(ev, buf, l.cur.entry)
+	l.cur.admitted++
+	l.cur.next = ev.Position.Index + 1
+	l.refused = false
+	if ln.push(it) {
+		l.unwoken = append(l.unwoken, ln)
+	}
+	if l.weight += size + eventWeight; l.weight >= wakeWeight {
+		l.wake()
+	}
+	return nil
+}
+
+// Sleeping lanes are woken when the transaction ends, when the reader is about to block, and within a transaction after
+// each 32 KiB of events, each counted for 512 bytes more than it has: so the events of a transaction go out in few calls,
+// and none waits for more than that to arrive.
+const (
+	wakeWeight  = 32 << 10
+	eventWeight = 512
+)
+
+// wake wakes the lanes that sleep and have events.
+func (l *Line) wake() {
+	for i, ln := range l.unwoken {
+		ln.signal()
+		l.unwoken[i] = nil
+	}
+	l.unwoken = l.unwoken[:0]
+	l.weight = 0
+}
+
+// laneOf asks the sink for the event's lane, and waits for its metadata if it must.
+func (l *Line) laneOf(ctx context.Context, ev *outbox.Event) (*lane, error) {
+	for {
+		if n, ok := l.cfg.Sink.Lane(ev); ok {
+			return l.lane(n), nil
+		}
+		l.wake()
+		select {
+		case <-l.cfg.Sink.Changed():
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// Commit closes the transaction; end is its TransactionEndLSN. In a transaction that is skipped it does nothing. Should the
+// last event offered not have been admitted, the transaction stays half admitted, as after Disconnected: closing it would
+// lose that event.
+func (l *Line) Commit(end pglogrepl.LSN) {
+	if l.where != inside || l.refused {
+		l.Disconnected()
+		return
+	}
+	l.wake()
+	l.where = outside
+	l.newest.lsn, l.newest.xid = l.cur.lsn, l.cur.xid
+	l.passed = max(l.passed, end)
+	if l.cur.entry == nil {
+		l.tracker.pass(end)
+	} else {
+		l.tracker.close(l.cur.entry, end, l.cur.admitted)
+	}
+	l.cur = transaction{}
+}
+
+// Keepalive takes the position of a keepalive. Outside a transaction it counts as a commit without events. Inside one it says
+// nothing, nor before the rest of a half admitted one has come.
+func (l *Line) Keepalive(pos pglogrepl.LSN) {
+	if l.where != outside || l.cur.entry != nil {
+		return
+	}
+	l.passed = max(l.passed, pos)
+	l.tracker.pass(pos)
+}
+
+// Disconnected says that the session ended. A transaction that is open now is half admitted: it holds the watermark, and the
+// next session goes on with it where this one stopped.
+func (l *Line) Disconnected() {
+	l.wake()
+	l.where = outside
+	l.refused = false
+	if l.cur.entry == nil {
+		l.cur = transaction{}
+	}
+}

@@ -1,0 +1,158 @@
+package relay
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+)
+
+// Watermark is how far the stream is settled.
+type Watermark struct {
+	// LSN may be reported to the server as flushed: every event of every transaction up to it is settled. It is exactly
+	// the end LSN of a transaction, a keepalive's position received outside a transaction, or Config.Start.
+	LSN pglogrepl.LSN
+	// Own is the end LSN of the newest transaction with events of ours that LSN covers; 0 as long as there is none.
+	Own pglogrepl.LSN
+}
+
+// commit is a transaction that has unsettled events, or that is still open. What follows it without any (transactions
+// settled out of turn, empty ones, keepalives) is merged into it, so that the list of commits is never longer than the
+// number of unsettled events plus one, whatever a lane that stands still or a busy foreign table does.
+type commit struct {
+	lsn  pglogrepl.LSN // of the commit record
+	end  pglogrepl.LSN // the watermark once this is settled; raised by what is merged into it
+	own  pglogrepl.LSN // the end of the newest transaction with events among it and what is merged
+	time time.Time
+
+	closed   bool
+	admitted int // events; known when closed
+	settled  int // events of its own
+	merged   int // settled events of the commits merged into it
+
+	prev, next *commit // next is also the link of the free list
+}
+
+// tracker is the list of commits in the order of the stream. Only the last one can be open.
+//
+// Why the watermark never passes an unsettled event: it moves in emit alone, which is called with the end of the first
+// commit once that is closed and settled, or with a position received while the list is empty. A commit behind an
+// unsettled one never reaches emit: it hands its end to the commit before it and leaves. And emit itself refuses a position
+// behind the first commit of the list.
+type tracker struct {
+	mu         sync.Mutex
+	head, tail *commit
+	length     int
+	free       *commit
+
+	mark      Watermark
+	moved     chan struct{} // cap 1
+	confirmed uint64        // events settled
+	covered   uint64        // of those, the ones the watermark covers
+}
+
+func newTracker(start pglogrepl.LSN) *tracker {
+	return &tracker{mark: Watermark{LSN: start}, moved: make(chan struct{}, 1)}
+}
+
+// open appends the transaction that begins; it is called with its first event.
+func (t *tracker) open(lsn pglogrepl.LSN, at time.Time) *commit {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.free
+	if c == nil {
+		c = new(commit)
+	} else {
+		t.free = c.next
+	}
+	*c = commit{lsn: lsn, time: at, prev: t.tail}
+	if t.tail == nil {
+		t.head = c
+	} else {
+		t.tail.next = c
+	}
+	t.tail = c
+	t.length++
+	return c
+}
+
+// close says that c has ended at end and that admitted events of it went into the line.
+func (t *tracker) close(c *commit, end pglogrepl.LSN, admitted int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c.closed, c.end, c.own, c.admitted = true, end, end, admitted
+	t.leave(c)
+}
+
+// pass takes a position behind which nothing of ours is open: a keepalive's, or the end of a transaction without events.
+func (t *tracker) pass(pos pglogrepl.LSN) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.tail == nil:
+		t.emit(pos, t.mark.Own)
+	case t.tail.closed:
+		t.tail.end = max(t.tail.end, pos)
+	}
+}
+
+// settle counts events that are durable elsewhere now.
+func (t *tracker) settle(items []*item) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.confirmed += uint64(len(items))
+	for _, it := range items {
+		it.commit.settled++
+		t.leave(it.commit)
+	}
+}
+
+// leave takes c off the list if it is settled: the first one moves the watermark, any other gives what it knows to the one
+// before it. So no settled commit stays in the list, and after the first one left there is none to look at.
+func (t *tracker) leave(c *commit) {
+	if !c.closed || c.settled != c.admitted {
+		return
+	}
+	if c.next == nil {
+		t.tail = c.prev
+	} else {
+		c.next.prev = c.prev
+	}
+	if c.prev == nil {
+		t.head = c.next
+		t.covered += uint64(c.settled + c.merged)
+		t.emit(c.end, c.own)
+	} else {
+		p := c.prev
+		p.next = c.next
+		p.end, p.own = max(p.end, c.end), max(p.own, c.own)
+		p.merged += c.settled + c.merged
+	}
+	t.length--
+	*c = commit{next: t.free}
+	t.free = c
+}
+
+// emit is the only place where the watermark moves. It only ratchets, and it dies rather than pass a commit that is not
+// settled: such a position, once reported, loses events.
+func (t *tracker) emit(lsn, own pglogrepl.LSN) {
+	if t.head != nil && lsn > t.head.lsn {
+		panic(fmt.Sprintf("relay: watermark %s would pass the unsettled commit %s", lsn, t.head.lsn))
+	}
+	if lsn <= t.mark.LSN && own <= t.mark.Own {
+		return
+	}
+	t.mark = Watermark{LSN: max(lsn, t.mark.LSN), Own: max(own, t.mark.Own)}
+	select {
+	case t.moved <- struct{}{}:
+	default:
+	}
+}
+
+// watermark is the newest one emitted.
+func (t *tracker) watermark() Watermark {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mark
+}

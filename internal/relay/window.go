@@ -1,0 +1,108 @@
+package relay
+
+import (
+	"context"
+	"sync"
+)
+
+// window bounds what is inside the line, by events and by the bytes of the chunks they lie in. It owns the pools.
+type window struct {
+	mu      sync.Mutex
+	limit   int // events
+	events  int
+	bytes   int64 // of the events themselves
+	chunks  chunks
+	free    *item
+	waiting bool          // the reader waits for room
+	room    chan struct{} // cap 1: room was made while it waited
+	empty   chan struct{} // closed when events becomes 0; nil when nobody waits for that
+}
+
+func newWindow(events int, bytes int64) *window {
+	return &window{limit: events, chunks: newChunks(bytes), room: make(chan struct{}, 1)}
+}
+
+// admit takes in an event of size bytes for a's lane and returns an empty item and the buffer for its bytes. It returns nil
+// when the window is full; then the reader waits with wait and asks again.
+func (w *window) admit(a *arena, size int) (*item, []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.events >= w.limit {
+		w.waiting = true
+		return nil, nil
+	}
+	c, buf, ok := w.chunks.place(a, size)
+	if !ok {
+		w.waiting = true
+		return nil, nil
+	}
+	it := w.free
+	if it == nil {
+		it = new(item)
+	} else {
+		w.free = it.next
+	}
+	it.chunk, it.size, it.next = c, size, nil
+	w.events++
+	w.bytes += int64(size)
+	return it, buf
+}
+
+// wait returns when release made room since admit failed, or with ctx's error.
+func (w *window) wait(ctx context.Context) error {
+	select {
+	case <-w.room:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// release takes back settled items with their bytes.
+func (w *window) release(items []*item) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, it := range items {
+		w.bytes -= int64(it.size)
+		if it.chunk != nil {
+			w.chunks.drop(it.chunk)
+		}
+		it.clear()
+		it.next = w.free
+		w.free = it
+	}
+	w.events -= len(items)
+	if w.waiting {
+		w.waiting = false
+		select {
+		case w.room <- struct{}{}:
+		default:
+		}
+	}
+	if w.events == 0 && w.empty != nil {
+		close(w.empty)
+		w.empty = nil
+	}
+}
+
+// whenEmpty returns a channel that is closed once no event is inside.
+func (w *window) whenEmpty() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.empty == nil {
+		w.empty = make(chan struct{})
+	}
+	c := w.empty
+	if w.events == 0 {
+		close(w.empty)
+		w.empty = nil
+	}
+	return c
+}
+
+// size is what is inside: events and their bytes, and the memory charged for them.
+func (w *window) size() (events int, bytes, charged int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.events, w.bytes, w.chunks.charged
+}
