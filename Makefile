@@ -3,6 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
+.NOTPARALLEL:
 
 # Two packages at a time: those that need servers start their own, and a small machine has two cores.
 # -count=1: a result depends on servers that the test cache does not see, so a cached one says nothing.
@@ -11,7 +12,8 @@ GO_TEST  := go run ./tools/testrun -p 2 -count=1 -timeout 8m
 # What differs between PostgreSQL versions is tested on each of them.
 PG_PACKAGES ?= ./internal/replication/... ./test/fault/...
 STEP     := scripts/step.sh
-VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# Without a tag the version is the one that go build finds in the checkout.
+VERSION  := $(shell git describe --tags --dirty 2>/dev/null)
 
 # Everything but test/long, whose packages take minutes each and belong to test-all.
 PACKAGES  = $$(go list ./... | grep -v /test/long)
@@ -26,44 +28,43 @@ demo: deps ## PostgreSQL, the relay and RabbitMQ at work, through a broker resta
 
 .PHONY: test
 test: deps ## unit and fault tests on the system's PostgreSQL and RabbitMQ
-	@$(STEP) test $(GO_TEST) $(PACKAGES)
+	@echo "== $@"; $(GO_TEST) $(PACKAGES)
 
 .PHONY: test-all
 test-all: deps-all ## everything CI runs: lint, tests, -race, long tests, PostgreSQL 14 and 18, mutants
-	@$(STEP) total $(MAKE) --no-print-directory lint test test-race test-long test-pg14 test-pg18 mutants
+	@$(STEP) test-all $(MAKE) -k --no-print-directory lint test test-race test-long test-pg14 test-pg18 mutants | scripts/total.sh
 
 .PHONY: test-race
 test-race: deps ## the tests of make test under the race detector
-	@$(STEP) test-race $(GO_TEST) -race $(PACKAGES)
+	@echo "== $@"; $(GO_TEST) -race $(PACKAGES)
 
 .PHONY: test-long
 test-long: deps ## the tests that take minutes (test/long)
-	@$(STEP) test-long $(GO_TEST) -timeout 15m ./test/long/...
+	@echo "== $@"; $(GO_TEST) -timeout 15m ./test/long/...
 
 .PHONY: test-pg14 test-pg18
 test-pg14 test-pg18: test-pg%: deps
-	@bin=$$(scripts/postgres.sh $*); \
-	CDC_RELAY_TEST_PGBIN=$$bin $(STEP) test-pg$* $(GO_TEST) $(PG_PACKAGES)
+	@echo "== $@"; bin=$$(scripts/postgres.sh $*); CDC_RELAY_TEST_POSTGRES_BIN=$$bin $(GO_TEST) $(PG_PACKAGES)
 
 .PHONY: mutants
 mutants: deps ## plant each bug of mutants/ in a copy: its named test must turn red
-	@$(STEP) mutants go run ./mutants
+	@$(STEP) $@ go run ./mutants
 
 .PHONY: bench
 bench: deps ## the main benchmark table, under 25 minutes
-	@$(STEP) bench go run ./bench
+	@$(STEP) $@ go run ./bench
 
 .PHONY: bench-full
 bench-full: deps ## every cell of the benchmark, hours
-	@$(STEP) bench-full go run ./bench -full
+	@$(STEP) $@ go run ./bench -full
 
 .PHONY: soak
 soak: deps ## random faults for an hour, not CI (SOAK=10m sets the time)
-	@$(STEP) soak go run ./test/soak -for $(or $(SOAK),1h)
+	@$(STEP) $@ go run ./test/soak -for $(or $(SOAK),1h)
 
 .PHONY: lint
 lint: ## vet, golangci-lint (tools/lint pins it), formatting
-	@$(STEP) lint scripts/lint.sh
+	@$(STEP) $@ scripts/lint.sh
 
 .PHONY: fmt
 fmt: ## format the code as make lint wants it

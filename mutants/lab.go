@@ -60,7 +60,7 @@ func (l *lab) plantAll(ctx context.Context, w io.Writer, bugs []bug) error {
 					verdict = "MISSED "
 					missed++
 				}
-				fmt.Fprintf(w, "%s  %-4s %-36s %s (%.1f s)\n", verdict, b.invariant, b.name, b.test, time.Since(begin).Seconds())
+				fmt.Fprintf(w, "%s  %-6s %-36s %s (%.1f s)\n", verdict, b.invariant, b.name, b.test, time.Since(begin).Seconds())
 				if err != nil {
 					fmt.Fprintf(w, "  %s: %s\n  %s\n", b.name, b.what, strings.ReplaceAll(err.Error(), "\n", "\n  "))
 				}

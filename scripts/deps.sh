@@ -24,6 +24,7 @@ need rabbitmq-server /usr/lib/rabbitmq/bin/rabbitmq-server
 if [ "${1:-}" = all ]; then
 	need_command gcc gcc
 	need libc6-dev /usr/include/stdlib.h
+	need_command make make
 	need_command git git
 	need_command nodejs node
 	need_command npm npm

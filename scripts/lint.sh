@@ -15,5 +15,5 @@ fi
 if [ "${1:-}" = fmt ]; then
 	exec "$lint" fmt
 fi
-#go mod tidy -diff
-exec "$lint" run ./...
+"$lint" run ./...
+go mod tidy -diff

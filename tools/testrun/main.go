@@ -2,8 +2,8 @@
 //
 //	go run ./tools/testrun [go test flags] packages
 //
-// It prints one line per package, the output of failing tests only, and at the end "N passed, N failed" on a line of its
-// own. A skipped test is a failure: nothing here may be left out in silence. The exit code is go test's, or 1.
+// It prints one line per package, the output of failing tests only, how long it took, and "N passed, N failed" as the
+// last line. A skipped test is a failure: nothing here may be left out in silence. The exit code is go test's, or 1.
 package main
 
 import (
@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"time"
 )
 
 func main() {
@@ -27,6 +28,7 @@ func run(args []string) (int, error) {
 	// An interrupt reaches go test too, by the terminal; it ends the tests and we report what it reported.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 
+	begin := time.Now()
 	cmd := exec.CommandContext(context.Background(), "go", append([]string{"test", "-json"}, args...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -39,7 +41,7 @@ func run(args []string) (int, error) {
 	rep := newReport(os.Stdout)
 	readErr := rep.read(out)
 	waitErr := cmd.Wait()
-	rep.close()
+	rep.close(time.Since(begin))
 	if readErr != nil {
 		return 1, fmt.Errorf("read go test: %w", readErr)
 	}

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
+	"time"
 )
 
 // event is one line of go test -json (go doc test2json).
@@ -147,7 +147,7 @@ func (r *report) fail(name string) {
 }
 
 // close prints the verdict; a package that never ended has failed.
-func (r *report) close() {
+func (r *report) close(took time.Duration) {
 	for name, p := range r.packages {
 		r.unended(p, name)
 		if !p.failed {
@@ -165,11 +165,12 @@ func (r *report) close() {
 	if r.passed+r.failed == 0 {
 		fmt.Fprintln(r.w, "no test ran")
 	}
+	fmt.Fprintf(r.w, "took %.0f s\n", took.Seconds())
 	verdict := fmt.Sprintf("%d passed, %d failed", r.passed, r.failed)
 	if len(r.skipped) > 0 {
 		verdict += fmt.Sprintf(", %d skipped", len(r.skipped))
 	}
-	fmt.Fprintln(r.w, strings.TrimSpace(verdict))
+	fmt.Fprintln(r.w, verdict)
 }
 
 // ok: everything that was asked for ran, and passed.

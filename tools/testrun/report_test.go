@@ -60,7 +60,7 @@ func TestReport(t *testing.T) {
 			if err := rep.read(strings.NewReader(tc.in)); err != nil {
 				t.Fatal(err)
 			}
-			rep.close()
+			rep.close(0)
 			if rep.ok() != tc.ok {
 				t.Errorf("ok = %t, want %t", rep.ok(), tc.ok)
 			}
