@@ -2,7 +2,10 @@
 // the file and of the environment at once. It opens no connection.
 package config
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Config is the effective configuration: the defaults, overridden by the file, overridden by the environment.
 type Config struct {
@@ -72,13 +75,31 @@ type Sink struct {
 // RabbitMQ is where and how to publish with AMQP 0-9-1.
 type RabbitMQ struct {
 	URLs               []Secret // the nodes of one cluster, at least one
-	Username, Password Secret   // of an address that carries none
+	Username, Password Secret   // used when the addresses carry none: see Credentials
 	Exchange           string   // template
 	RoutingKey         string   // template
 	Properties         []NamedColumn
 	Connections        int
 	Declare            bool
 	TLS                TLS
+
+	userInURL bool // of every address, or of none
+}
+
+// Credentials reads the user and the password anew at every call. It is nil when the addresses carry them.
+func (r *RabbitMQ) Credentials() func() (user, password string, err error) {
+	if r.userInURL {
+		return nil
+	}
+	return func() (user, password string, err error) {
+		if user, err = r.Username.Read(); err != nil {
+			return "", "", fmt.Errorf("read sink.rabbitmq.username: %w", err)
+		}
+		if password, err = r.Password.Read(); err != nil {
+			return "", "", fmt.Errorf("read sink.rabbitmq.password: %w", err)
+		}
+		return user, password, nil
+	}
 }
 
 // TLS names PEM files, which are read at every connect; "" is the system's authorities, or no client certificate.

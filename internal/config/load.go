@@ -21,18 +21,14 @@ const (
 // Every value that is one may hold ${VAR}, ${VAR:-default}, ${file:/path} and $$, in the file and in a variable. A
 // variable is an override when its name has a double underscore: CDC_RELAY_SINK__RABBITMQ__URL.
 func Load(path string, environ []string) (*Config, error) {
-	l := &loader{cfg: Default(), env: variables(environ), written: map[string]assignment{}}
-	l.cfg.Sink = Sink{RabbitMQ: defaultRabbitMQ(), Stdout: &Stdout{}}
-	l.outbox, l.cfg.wrote = &l.cfg.Outbox, l.written
+	l := newLoader(environ)
 	if path != "" {
 		content, err := os.ReadFile(path)
 		if err != nil {
 			return nil, &outbox.Stop{Code: outbox.ExitUsage, Reason: "config", What: "read configuration", Err: err}
 		}
-		root, faults := parse(path, content)
-		l.faults = append(l.faults, faults...)
-		if root != nil {
-			l.section("", root)
+		if !l.file(path, content) {
+			return nil, l.faults.stop()
 		}
 	}
 	l.variables()
@@ -71,8 +67,26 @@ type mention struct {
 	where place
 }
 
+func newLoader(environ []string) *loader {
+	l := &loader{cfg: Default(), env: variables(environ), written: map[string]assignment{}}
+	l.cfg.Sink = Sink{RabbitMQ: defaultRabbitMQ(), Stdout: &Stdout{}}
+	l.outbox, l.cfg.wrote = &l.cfg.Outbox, l.written
+	return l
+}
+
 func (l *loader) fault(where place, key, what string) {
 	l.faults = append(l.faults, &Fault{where: where, Key: key, What: what})
+}
+
+// file takes what the file at path says; false when it is not YAML, and then nothing more can be said.
+func (l *loader) file(path string, content []byte) bool {
+	root, faults := parse(path, content)
+	l.faults = append(l.faults, faults...)
+	if root == nil {
+		return false
+	}
+	l.section("", root)
+	return true
 }
 
 // section takes the keys of one mapping of the file; a section without a value is one without keys.
@@ -89,7 +103,7 @@ func (l *loader) section(path string, n *node) {
 }
 
 func (l *loader) key(path string, e entry) {
-	if parent, _, _ := cutLast(path); parent == "sink" {
+	if parent, _, _ := cutLast(path); parent == "sink" && (isSection(path) || isField(path) || isLater(path)) {
 		l.mention(path, e.where)
 	}
 	target := canonical(path)

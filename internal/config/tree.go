@@ -96,6 +96,9 @@ func (t *tree) node(n ast.Node) *node {
 		for _, value := range n.Values {
 			t.entry(out, value)
 		}
+		if !n.IsFlowStyle && len(out.entries) > 0 {
+			out.where = out.entries[0].where // the mapping has no token of its own
+		}
 	case *ast.MappingValueNode:
 		out.kind = mapping
 		t.entry(out, n)

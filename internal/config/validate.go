@@ -80,7 +80,7 @@ func (l *loader) validateRabbitMQ() {
 	}
 	_, user := l.written["sink.rabbitmq.username"]
 	_, password := l.written["sink.rabbitmq.password"]
-	plaintext := false
+	plaintext, users := false, 0
 	for _, secret := range r.URLs {
 		value, err := secret.Read()
 		if err != nil {
@@ -93,14 +93,20 @@ func (l *loader) validateRabbitMQ() {
 			continue
 		}
 		plaintext = plaintext || u.Scheme == "amqp"
-		if u.User != nil && (user || password) {
-			l.check(urls, errors.New("has a user in the address, and username or password is given too; one of the two"))
+		if u.User != nil {
+			users++
 		}
 	}
-	for _, key := range []string{"ca", "cert", "key", "server_name"} {
-		path := "sink.rabbitmq.tls." + key
-		if _, written := l.written[path]; written && plaintext {
-			l.check(path, errors.New("has no effect on an amqp:// address; write amqps://"))
+	r.userInURL = users > 0
+	switch {
+	case users > 0 && (user || password):
+		l.check(urls, errors.New("has a user in the address, and username or password is given too; one of the two"))
+	case users > 0 && users < len(r.URLs):
+		l.check(urls, errors.New("has a user in some addresses and not in others; in all, or none and username and password"))
+	}
+	for key, value := range map[string]string{"ca": r.TLS.CA, "cert": r.TLS.Cert, "key": r.TLS.Key, "server_name": r.TLS.ServerName} {
+		if value != "" && plaintext {
+			l.check("sink.rabbitmq.tls."+key, errors.New("has no effect on an amqp:// address; write amqps://"))
 		}
 	}
 	if (r.TLS.Cert == "") != (r.TLS.Key == "") {

@@ -1,0 +1,406 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+
+// base is a configuration without a fault, to which a test adds one.
+const base = "source: {url: postgres://relay@localhost:5432/shop}\nsink: {rabbitmq: {}}\n"
+
+// load reads a file of this content, named relay.yaml in messages.
+func load(t *testing.T, content string, env ...string) (*Config, error) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("relay.yaml", []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return Load("relay.yaml", env)
+}
+
+func mustLoad(t *testing.T, content string, env ...string) *Config {
+	t.Helper()
+	c, err := load(t, content, env...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// faultsOf gives one line a fault, and checks that the error is one of exit code 2.
+func faultsOf(t *testing.T, err error) []string {
+	t.Helper()
+	var stop *outbox.Stop
+	if !errors.As(err, &stop) || stop.Code != outbox.ExitUsage {
+		t.Fatalf("got %v, want a Stop of exit code 2", err)
+	}
+	var faults Faults
+	if !errors.As(err, &faults) {
+		return []string{err.Error()}
+	}
+	var lines []string
+	for _, f := range faults {
+		lines = append(lines, f.Error())
+	}
+	return lines
+}
+
+func TestMinimalIsEnough(t *testing.T) {
+	c := mustLoad(t, Minimal)
+	if c.Sink.RabbitMQ == nil || c.Sink.Stdout != nil {
+		t.Fatalf("sink is %+v, want RabbitMQ alone", c.Sink)
+	}
+	if got := c.Source.Tables; len(got) != 1 || got[0].String() != "public.outbox" || !reflect.DeepEqual(got[0].Outbox, c.Outbox) {
+		t.Errorf("tables are %v, want public.outbox with the outbox section", got)
+	}
+}
+
+func TestNoConfigurationAtAll(t *testing.T) {
+	_, err := Load("", []string{"PATH=/bin", "CDC_RELAY_CONFIG=", "CDC_RELAY_TEST_POSTGRES=x"})
+	got := strings.Join(faultsOf(t, err), "\n")
+	if !strings.Contains(got, "there is no configuration") || !strings.Contains(got, Minimal) {
+		t.Errorf("got %q, want the two lines to begin with", got)
+	}
+}
+
+func TestNamedFileMustExist(t *testing.T) {
+	_, err := Load("/nonexistent/relay.yaml", nil)
+	if got := faultsOf(t, err)[0]; !strings.Contains(got, "/nonexistent/relay.yaml") {
+		t.Errorf("got %q, want the file's name", got)
+	}
+}
+
+func TestEnvironmentAloneIsEnough(t *testing.T) {
+	c, err := Load("", []string{
+		"CDC_RELAY_SOURCE__URL=postgres://relay@db/shop",
+		"CDC_RELAY_SOURCE__TABLES=outbox, sales.outbox",
+		"CDC_RELAY_SINK__RABBITMQ__URL=amqp://relay:pa,ss@mq/",
+		"CDC_RELAY_OUTBOX__KEY=customer_id,client_id",
+		"CDC_RELAY_OUTBOX__AGGREGATE=",
+		"CDC_RELAY_OUTBOX__HEADERS=tenant=tenant_id, region=region",
+		"CDC_RELAY_DELIVERY__WINDOW_BYTES=1048576",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, err := c.Sink.RabbitMQ.URLs[0].Read()
+	if err != nil || url != "amqp://relay:pa,ss@mq/" || len(c.Sink.RabbitMQ.URLs) != 1 {
+		t.Errorf("urls are %v, %v; a comma in a single url is no separator", c.Sink.RabbitMQ.URLs, err)
+	}
+	if got := fmt.Sprint(c.Source.Tables[0], c.Source.Tables[1]); got != "public.outbox sales.outbox" {
+		t.Errorf("tables are %s", got)
+	}
+	o := c.Source.Tables[1].Outbox
+	if fmt.Sprint(o.Key, o.Aggregate, o.Headers) != "{[customer_id client_id] true} {[] true} [{tenant {[tenant_id] true}} {region {[region] true}}]" {
+		t.Errorf("the mapping of the second table is %+v", o)
+	}
+	if c.Delivery.WindowBytes != 1<<20 {
+		t.Errorf("window_bytes is %d", c.Delivery.WindowBytes)
+	}
+}
+
+func TestVariableWinsOverFile(t *testing.T) {
+	content := "source: {url: postgres://relay@localhost/shop}\nsink: {rabbitmq: {urls: [amqp://a, amqp://b]}}\ndelivery: {lanes: 4, window: wrong}\n"
+	c := mustLoad(t, content,
+		"CDC_RELAY_DELIVERY__LANES=8", "CDC_RELAY_DELIVERY__WINDOW=9", "CDC_RELAY_SINK__RABBITMQ__URL=amqp://c")
+	if c.Delivery.Lanes != 8 || c.Delivery.Window != 9 {
+		t.Errorf("delivery is %+v, want the variables' values", c.Delivery)
+	}
+	if got := fmt.Sprint(c.Sink.RabbitMQ.URLs); got != "[amqp://c]" {
+		t.Errorf("urls are %s, want the variable's", got)
+	}
+}
+
+func TestStdoutIsChosenByName(t *testing.T) {
+	for name, content := range map[string]string{"empty mapping": "sink: {stdout: {}}", "nothing": "sink:\n  stdout:\n"} {
+		t.Run(name, func(t *testing.T) {
+			c := mustLoad(t, "source: {url: postgres://h/d}\n"+content)
+			if c.Sink.Stdout == nil || c.Sink.RabbitMQ != nil {
+				t.Errorf("sink is %+v, want stdout alone", c.Sink)
+			}
+		})
+	}
+	t.Run("variable", func(t *testing.T) {
+		c := mustLoad(t, "source: {url: postgres://h/d}", "CDC_RELAY_SINK__STDOUT={}")
+		if c.Sink.Stdout == nil {
+			t.Error("stdout is not chosen")
+		}
+	})
+}
+
+// A key without a value is one that is not there: the default stays, and an optional column stays optional.
+func TestKeyWithoutValue(t *testing.T) {
+	c := mustLoad(t, base+"outbox: {traceparent: , headers_column: ~}\ndelivery:\n  lanes:\nadmin:\n")
+	if c.Delivery.Lanes != 32 || c.Outbox.Traceparent.Written || !c.Outbox.HeadersColumn.Mapped() {
+		t.Errorf("got %+v and %+v, want the defaults", c.Delivery, c.Outbox)
+	}
+}
+
+func TestWrittenColumns(t *testing.T) {
+	c := mustLoad(t, base+"outbox: {traceparent: traceparent, headers_column: \"\"}\n")
+	o := c.Source.Tables[0].Outbox
+	if !o.Traceparent.Written {
+		t.Error("traceparent is written, though with its default: the table must have it")
+	}
+	if o.HeadersColumn.Mapped() || !o.HeadersColumn.Written {
+		t.Errorf("headers_column is %+v, want not mapped, by the user", o.HeadersColumn)
+	}
+	if o.ID.Written {
+		t.Error("id is not written")
+	}
+}
+
+func TestTableOverridesItsOwnColumnsOnly(t *testing.T) {
+	c := mustLoad(t, `
+source:
+  url: postgres://h/d
+  tables:
+    - {name: a.one, id: event_id, headers: {}}
+    - a.two
+outbox: {key: k, headers: {x: y}}
+sink: {stdout: }
+`)
+	one, two := c.Source.Tables[0].Outbox, c.Source.Tables[1].Outbox
+	if one.ID.Names[0] != "event_id" || one.Key.Names[0] != "k" || len(one.Headers) != 0 {
+		t.Errorf("a.one is %+v", one)
+	}
+	if !reflect.DeepEqual(two, c.Outbox) || two.ID.Names[0] != "id" {
+		t.Errorf("a.two is %+v, want the outbox section", two)
+	}
+}
+
+func TestScalarsKeepTheirText(t *testing.T) {
+	c := mustLoad(t, base+"admin: {token: 0123}\n")
+	if got, err := c.Admin.Token.Read(); err != nil || got != "0123" {
+		t.Errorf("token is %q, %v; want 0123 as written, not a number", got, err)
+	}
+}
+
+func TestReferences(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "slot")
+	if err := os.WriteFile(file, []byte("from_file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{"NAME": "shop", "EMPTY": "", "DOLLAR": "$${NAME}"}
+	for text, want := range map[string]string{
+		"plain":                "plain",
+		"a_${NAME}_b":          "a_shop_b",
+		"${NAME}${NAME}":       "shopshop",
+		"${MISSING:-d}":        "d",
+		"${EMPTY:-d}":          "d",
+		"${EMPTY}":             "",
+		"${MISSING:-}":         "",
+		"$${NAME}":             "${NAME}",
+		"a$b $ $$":             "a$b $ $",
+		"${file:" + file + "}": "from_file",
+		"${DOLLAR}":            "$${NAME}",
+	} {
+		if got, err := expand(text, env); err != nil || got != want {
+			t.Errorf("expand(%q) = %q, %v; want %q", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"${MISSING}":       "MISSING is not set",
+		"${NAME":           "without its }",
+		"${}":              "must stand VAR",
+		"${2X}":            "must stand VAR",
+		"${NAME-d}":        "must stand VAR",
+		"${file:/no/such}": "no such file",
+	} {
+		if got, err := expand(text, env); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("expand(%q) = %q, %v; want an error with %q", text, got, err, want)
+		}
+	}
+}
+
+func TestSecretIsReadAnew(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "password")
+	write := func(content string) {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("old\n")
+	c := mustLoad(t, "source: {url: postgres://h/d, password: \"${file:"+file+"}\"}\nsink: {stdout: }\n")
+	write("new\n")
+	if got, err := c.Source.Password.Read(); err != nil || got != "new" {
+		t.Errorf("password is %q, %v; want the file's present content", got, err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Source.Password.Read(); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("got %v, want an error that names the file", err)
+	}
+}
+
+func TestCredentials(t *testing.T) {
+	if c := mustLoad(t, base+"log:\n", "CDC_RELAY_SINK__RABBITMQ__URL=amqp://u:p@h"); c.Sink.RabbitMQ.Credentials() != nil {
+		t.Error("the default user stands before the one in the address")
+	}
+	user, password, err := mustLoad(t, base).Sink.RabbitMQ.Credentials()()
+	if user != "guest" || password != "guest" || err != nil {
+		t.Errorf("got %s, %s, %v; want guest", user, password, err)
+	}
+	file := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := mustLoad(t, base, "CDC_RELAY_SINK__RABBITMQ__PASSWORD=${file:"+file+"}")
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := c.Sink.RabbitMQ.Credentials()(); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("got %v, want an error that names the file", err)
+	}
+}
+
+// Nothing that prints a configuration may show what is secret in it.
+func TestSecretsAreNotShown(t *testing.T) {
+	content, err := os.ReadFile("testdata/print.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Load("testdata/print.yaml", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asJSON, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var printed bytes.Buffer
+	if err := c.Print(&printed); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(content, []byte("topsecret")) {
+		t.Fatal("the file has no secret to hide")
+	}
+	for form, shown := range map[string]string{
+		"%v": fmt.Sprintf("%v", c.Source), "%+v": fmt.Sprintf("%+v", c.Admin), "%#v": fmt.Sprintf("%#v", *c.Sink.RabbitMQ),
+		"JSON": string(asJSON), "Print": printed.String(),
+	} {
+		if strings.Contains(shown, "topsecret") {
+			t.Errorf("%s shows a secret: %s", form, shown)
+		}
+	}
+}
+
+func TestAddressesAreShownWithoutPasswords(t *testing.T) {
+	for address, want := range map[string]string{
+		"postgres://u:p@h/d":                     "postgres://u:xxxxx@h/d",
+		"postgres://h/d?user=u&pass%77ord=p&a=b": "postgres://h/d?user=u&pass%77ord=xxxxx&a=b",
+		"postgres://u:p@h:1,i:2/d?password=p":    "postgres://u:xxxxx@h:1,i:2/d?password=xxxxx",
+		"postgres://u:p/@q@h/d":                  redacted,
+		"amqp://u@h/":                            "amqp://u@h/",
+		"amqp://h?x=@":                           redacted,
+		"host=h password=p dbname=d":             "host=h password=xxxxx dbname=d",
+		"password = 'p \\' q' host=h":            "password = xxxxx host=h",
+		"host=h sslpassword='open":               "host=h sslpassword=xxxxx",
+	} {
+		if got := showAddress("", address); got != want {
+			t.Errorf("showAddress(%q) = %q, want %q", address, got, want)
+		}
+	}
+}
+
+func TestPrint(t *testing.T) {
+	for name, open := range map[string]func() (*Config, error){
+		"print.golden": func() (*Config, error) {
+			return Load("testdata/print.yaml", []string{"CDC_RELAY_DELIVERY__ORDERING=commit", "CDC_RELAY_SOURCE__SLOT=a_slot"})
+		},
+		"print-defaults.golden": func() (*Config, error) {
+			return Load("", []string{"CDC_RELAY_SINK__STDOUT={}", "PGHOST=/run/postgresql"})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var printed bytes.Buffer
+			if err := c.Print(&printed); err != nil {
+				t.Fatal(err)
+			}
+			golden := filepath.Join("testdata", name)
+			if *rewrite {
+				if err := os.WriteFile(golden, printed.Bytes(), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(printed.Bytes(), want) {
+				t.Errorf("print gives\n%s\nwant\n%s", &printed, want)
+			}
+		})
+	}
+}
+
+// What print writes is YAML of known keys and values in their ranges: reading it finds the replaced secrets at most.
+func TestPrintedIsReadable(t *testing.T) {
+	c, err := Load("", []string{"CDC_RELAY_SINK__RABBITMQ__EXCHANGE=$$true #{aggregate}", "PGHOST=/run/postgresql", "CDC_RELAY_OUTBOX__KEY=a b,\"c\""})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var printed bytes.Buffer
+	if err := c.Print(&printed); err != nil {
+		t.Fatal(err)
+	}
+	again := mustLoad(t, printed.String(), "PGHOST=/run/postgresql")
+	if got := again.Sink.RabbitMQ.Exchange; got != "$true #{aggregate}" {
+		t.Errorf("exchange is %q", got)
+	}
+	if got := again.Outbox.Key.Names; !reflect.DeepEqual(got, []string{"a b", `"c"`}) {
+		t.Errorf("key is %q", got)
+	}
+	if again.Delivery != c.Delivery {
+		t.Errorf("delivery is %+v", again.Delivery)
+	}
+}
+
+func TestSizesAndDurations(t *testing.T) {
+	for text, want := range map[string]int64{"0": 0, "512": 512, "512B": 512, "1 KiB": 1024, "16MiB": 16 << 20, "2GiB": 2 << 30, "3MB": 3e6, "4kB": 4000} {
+		if got, ok := parseSize(text); !ok || got != want {
+			t.Errorf("parseSize(%q) = %d, %v; want %d", text, got, ok, want)
+		}
+	}
+	for _, text := range []string{"", "MiB", "-1", "1.5MiB", "16M", "9999999999GiB", "1MiBs"} {
+		if got, ok := parseSize(text); ok {
+			t.Errorf("parseSize(%q) = %d, want a fault", text, got)
+		}
+	}
+	for d, want := range map[time.Duration]string{time.Hour: "1h", 90 * time.Minute: "1h30m", 20 * time.Second: "20s", 100 * time.Millisecond: "100ms", 10 * time.Minute: "10m", 61 * time.Minute: "1h1m"} {
+		if got := showDuration(d); got != want {
+			t.Errorf("showDuration(%d) = %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestExamples(t *testing.T) {
+	files, err := filepath.Glob("../../examples/*.yaml")
+	if err != nil || len(files) < 5 {
+		t.Fatalf("found examples %v, %v; want at least five", files, err)
+	}
+	for _, file := range files {
+		if _, err := Load(file, nil); err != nil {
+			t.Errorf("%v", err)
+		}
+	}
+}

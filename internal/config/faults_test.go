@@ -1,0 +1,189 @@
+package config
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// One case for each way to be wrong: the file is base with the change, or the whole content.
+func TestFaults(t *testing.T) {
+	source := "source: {url: postgres://relay@localhost:5432/shop}\n"
+	rabbit := "sink: {rabbitmq: {}}\n"
+	for _, c := range []struct {
+		name    string
+		content string
+		env     string
+		want    string // of the only fault; its beginning, when it ends with …
+	}{
+		{"not YAML", "source: [", "", "relay.yaml:1:9: not valid YAML: …"},
+		{"a tab", "source:\n\turl: x\n", "", "relay.yaml:2:1: not valid YAML: …"},
+		{"two documents", base + "---\na: b\n", "", "relay.yaml:4:2: a second YAML document; the configuration is one document"},
+		{"not a mapping", "- a\n", "CDC_RELAY_SINK__STDOUT={};CDC_RELAY_SOURCE__URL=host=h", "relay.yaml:1:1: wants a mapping of keys, has a list"},
+		{"an anchor", base + "log: {level: &a info}\n", "", "relay.yaml:3:14: YAML anchors, aliases, tags and merge keys are not used here; write the value itself"},
+		{"a merge key", base + "log:\n  <<: {level: info}\n", "", "relay.yaml:4:3: YAML anchors…"},
+		{"a key twice", base + "log: {level: info, level: debug}\n", "", "relay.yaml:3:20: level: given twice, first at relay.yaml:3:7"},
+		{"unknown section", base + "delivry: {}\n", "", "relay.yaml:3:1: delivry: unknown key, the nearest known one is delivery"},
+		{"unknown key", base + "delivery:\n  windw: 3\n", "", "relay.yaml:4:3: delivery.windw: unknown key, the nearest known one is delivery.window"},
+		{"key of another section", base + "delivery:\n  exchange: e\n", "", "relay.yaml:4:3: delivery.exchange: unknown key, the nearest known one is sink.rabbitmq.exchange"},
+		{"unknown nested key", source + "sink: {rabbitmq: {tls: {cafile: x}}}\n", "", "relay.yaml:2:25: sink.rabbitmq.tls.cafile: unknown key, the nearest known one is sink.rabbitmq.tls.ca"},
+		{"unknown sink", source + "sink: {rabbitmq: {}, nats: {}}\n", "", "relay.yaml:2:22: sink.nats: unknown key, the nearest known one is sink.…"},
+		{"section of the wrong kind", base + "log: debug\n", "", "relay.yaml:3:6: log: wants a mapping of keys, has a single value"},
+		{"scalar of the wrong kind", base + "log: {level: [debug]}\n", "", "relay.yaml:3:14: log.level: wants a single value, has a list"},
+		{"choice", base + "delivery: {ordering: keys}\n", "", `relay.yaml:3:22: delivery.ordering: is "keys", want one of key, pipelined, commit, none`},
+		{"bool", source + "sink: {rabbitmq: {declare: yes}}\n", "", `relay.yaml:2:28: sink.rabbitmq.declare: is "yes", want true or false`},
+		{"integer", base + "delivery: {lanes: many}\n", "", `relay.yaml:3:19: delivery.lanes: is "many", want a whole number from 1 to 1024`},
+		{"range", base + "delivery: {lanes: 0}\n", "", `relay.yaml:3:19: delivery.lanes: is "0", want a whole number from 1 to 1024`},
+		{"fraction", base + "delivery: {window: 1.5}\n", "", `relay.yaml:3:20: delivery.window: is "1.5"…`},
+		{"duration without unit", base + "delivery: {confirm_timeout: 30}\n", "", `relay.yaml:3:29: delivery.confirm_timeout: is "30", want a duration with its unit from 100ms to 1h, such as 20s`},
+		{"negative duration", base + "delivery: {shutdown_grace: -1s}\n", "", `relay.yaml:3:28: delivery.shutdown_grace: is "-1s"…`},
+		{"size", base + "delivery: {window_bytes: 16M}\n", "", `relay.yaml:3:26: delivery.window_bytes: is "16M", want bytes or a size such as 16MiB, from 64KiB to 64GiB`},
+		{"variable not set", base + "log: {level: \"${LEVEL}\"}\n", "", "relay.yaml:3:14: log.level: the environment variable LEVEL is not set"},
+		{"file not there", base + "admin: {token: \"${file:/no/such}\"}\n", "", "relay.yaml:3:16: admin.token: read ${file:/no/such}: open /no/such: no such file or directory"},
+
+		{"no source", rabbit, "", "source.url: is not set, and neither is PGHOST, PGSERVICE or PGDATABASE"},
+		{"slot", "source: {url: postgres://h/d, slot: My-Slot}\n" + rabbit, "", `relay.yaml:1:37: source.slot: is "My-Slot", want 1 to 63 of a-z, 0-9 and _`},
+		{"long slot", "source: {url: postgres://h/d, slot: " + strings.Repeat("a", 64) + "}\n" + rabbit, "", `relay.yaml:1:37: source.slot: is "aaaa…`},
+		{"publication", "source: {url: postgres://h/d, publication: \"\"}\n" + rabbit, "", `relay.yaml:1:44: source.publication: is "", want a name of 1 to 63 bytes`},
+		{"source url", "source: {url: \"postgres://u:topsecret/x@h/d\"}\n" + rabbit, "", "relay.yaml:1:15: source.url: cannot be …"},
+		{"source url of another kind", "source: {url: \"mysql://u:topsecret@h/d\"}\n" + rabbit, "", "relay.yaml:1:15: source.url: cannot be parsed as postgres://…"},
+		{"source key=value", "source: {url: \"host=h password=top secret\"}\n" + rabbit, "", "relay.yaml:1:15: source.url: cannot be parsed as postgres://…"},
+		{"source sslmode", "source: {url: \"postgres://u:topsecret@h/d?sslmode=maybe\"}\n" + rabbit, "", "relay.yaml:1:15: source.url: cannot be used: failed to configure TLS (sslmode is invalid)"},
+		{"backfill true", "source: {url: postgres://h/d, backfill: true}\n" + rabbit, "", "relay.yaml:1:41: source.backfill: true is not in this version; …"},
+		{"no table", "source: {url: postgres://h/d, tables: []}\n" + rabbit, "", "relay.yaml:1:39: source.tables: names no table"},
+		{"tables as a mapping", "source: {url: postgres://h/d, tables: {name: a}}\n" + rabbit, "", "relay.yaml:1:39: source.tables: wants a list of tables, has a mapping"},
+		{"table twice", "source: {url: postgres://h/d, tables: [outbox, public.outbox]}\n" + rabbit, "", "relay.yaml:1:48: source.tables[1]: names public.outbox a second time"},
+		{"three-part table", "source: {url: postgres://h/d, tables: [a.b.c]}\n" + rabbit, "", `relay.yaml:1:40: source.tables[0]: table "a.b.c": want name or schema.name`},
+		{"open quote", "source: {url: postgres://h/d, tables: ['a.\"b']}\n" + rabbit, "", `relay.yaml:1:40: source.tables[0]: table "a.\"b": a double quote is not closed`},
+		{"empty table", "source: {url: postgres://h/d, tables: [\"\"]}\n" + rabbit, "", `relay.yaml:1:40: source.tables[0]: table "": want name or schema.name`},
+		{"long table", "source: {url: postgres://h/d, tables: [" + strings.Repeat("t", 64) + "]}\n" + rabbit, "", `relay.yaml:1:40: source.tables[0]: table "ttt…`},
+		{"table without name", "source: {url: postgres://h/d, tables: [{id: a}]}\n" + rabbit, "", "relay.yaml:1:40: source.tables[0]: has no name"},
+		{"unknown key of a table", "source: {url: postgres://h/d, tables: [{name: a, payloda: b}]}\n" + rabbit, "", "relay.yaml:1:50: source.tables[0].payloda: unknown key, the nearest known one is payload"},
+		{"table without payload", "source: {url: postgres://h/d, tables: [{name: a, payload: \"\"}]}\n" + rabbit, "", `relay.yaml:1:40: source.tables[0].payload: must name a column; …`},
+
+		{"no id", base + "outbox: {id: \"\"}\n", "", `relay.yaml:3:14: outbox.id: must name a column; "" is for keys that a message can do without`},
+		{"empty name in a list", base + "outbox: {key: [a, \"\"]}\n", "", "relay.yaml:3:19: outbox.key: has an empty column name in its list"},
+		{"column twice", base + "outbox: {key: [a, a]}\n", "", `relay.yaml:3:19: outbox.key: has column "a" twice`},
+		{"column as a mapping", base + "outbox: {key: {a: b}}\n", "", "relay.yaml:3:15: outbox.key: wants a single value, has a mapping"},
+		{"headers as a list", base + "outbox: {headers: [a]}\n", "", "relay.yaml:3:19: outbox.headers: wants a mapping of name: column, has a list"},
+		{"header without column", base + "outbox: {headers: {a: \"\"}}\n", "", "relay.yaml:3:23: outbox.headers.a: wants the name of a column"},
+		{"header without name", base + "outbox: {headers: {\"\": a}}\n", "", "relay.yaml:3:20: outbox.headers.: has a header without a name"},
+		{"long header", base + "outbox: {headers: {" + strings.Repeat("h", 256) + ": a}}\n", "", "relay.yaml:3:20: outbox.headers.hhh…"},
+
+		{"no sink", source, "", "sink: none is configured; want exactly one of rabbitmq, kafka, stdout"},
+		{"an empty sink", source + "sink:\n", "", "sink: none is configured; want exactly one of rabbitmq, kafka, stdout"},
+		{"two sinks", source + "sink: {rabbitmq: {}, stdout: {}}\n", "", "relay.yaml:2:22: sink: rabbitmq and stdout are configured; want exactly one of rabbitmq, kafka, stdout"},
+		{"a second sink in a variable", base, "CDC_RELAY_SINK__STDOUT={}", "CDC_RELAY_SINK__STDOUT: sink: rabbitmq and stdout are configured; want exactly one of rabbitmq, kafka, stdout"},
+		{"kafka", source + "sink: {kafka: {brokers: [a]}}\n", "", "relay.yaml:2:8: sink.kafka: is not in this version"},
+		{"stdout with a key", source + "sink: {stdout: {format: x}}\n", "", "relay.yaml:2:16: sink.stdout: has no keys; {} chooses it"},
+		{"url and urls", source + "sink: {rabbitmq: {url: amqp://a, urls: [amqp://b]}}\n", "", "relay.yaml:2:34: sink.rabbitmq.urls: is given beside sink.rabbitmq.url; one of the two"},
+		{"no urls", source + "sink: {rabbitmq: {urls: []}}\n", "", "relay.yaml:2:25: sink.rabbitmq.urls: names no broker"},
+		{"broker url", source + "sink: {rabbitmq: {url: \"amqp://u:topsecret/x@h/\"}}\n", "", "relay.yaml:2:24: sink.rabbitmq.url: cannot be parsed as amqp://…"},
+		{"broker url with an open escape", source + "sink: {rabbitmq: {url: \"amqp://u:topsecret%@h/\"}}\n", "", "relay.yaml:2:24: sink.rabbitmq.url: cannot be parsed as amqp://…"},
+		{"broker scheme", source + "sink: {rabbitmq: {url: \"http://h/\"}}\n", "", `relay.yaml:2:24: sink.rabbitmq.url: starts with "http:", want amqp:// or amqps://`},
+		{"broker without scheme", source + "sink: {rabbitmq: {url: localhost}}\n", "", `relay.yaml:2:24: sink.rabbitmq.url: starts with ":", want amqp:// or amqps://`},
+		{"broker without host", source + "sink: {rabbitmq: {url: \"amqp:///v\"}}\n", "", "relay.yaml:2:24: sink.rabbitmq.url: has no host, want amqp://host:port/vhost"},
+		{"broker port", source + "sink: {rabbitmq: {url: \"amqp://h:99999/\"}}\n", "", "relay.yaml:2:24: sink.rabbitmq.url: has port 99999, want 1 to 65535"},
+		{"user twice", source + "sink: {rabbitmq: {url: \"amqp://u:p@h/\", username: v}}\n", "", "relay.yaml:2:24: sink.rabbitmq.url: has a user in the address, and username or password is given too; one of the two"},
+		{"user in some addresses", source + "sink: {rabbitmq: {urls: [\"amqp://u:p@h/\", amqp://i/]}}\n", "", "relay.yaml:2:25: sink.rabbitmq.urls: has a user in some addresses and not in others; in all, or none and username and password"},
+		{"tls without amqps", source + "sink: {rabbitmq: {tls: {ca: /ca.pem}}}\n", "", "relay.yaml:2:29: sink.rabbitmq.tls.ca: has no effect on an amqp:// address; write amqps://"},
+		{"cert without key", source + "sink: {rabbitmq: {url: \"amqps://h\", tls: {cert: c}}}\n", "", "relay.yaml:2:49: sink.rabbitmq.tls.cert: is given alone; a certificate and its key come together"},
+		{"unknown property", source + "sink: {rabbitmq: {properties: {expiry: a}}}\n", "", "relay.yaml:2:32: sink.rabbitmq.properties.expiry: unknown property, the nearest known one is expiration"},
+
+		{"admin address", base + "admin: {listen: 9464}\n", "", `relay.yaml:3:17: admin.listen: is "9464", want host:port, such as 127.0.0.1:9464`},
+		{"admin port", base + "admin: {listen: \"localhost:99999\"}\n", "", `relay.yaml:3:17: admin.listen: is "localhost:99999"…`},
+		{"admin open to others", base + "admin: {listen: \"0.0.0.0:9464\"}\n", "", `relay.yaml:3:17: admin.listen: is "0.0.0.0:9464", which others can reach: set admin.token or admin.read_token for /api`},
+		{"admin on all addresses", base + "admin: {listen: \":9464\"}\n", "", `relay.yaml:3:17: admin.listen: is ":9464", which others can reach…`},
+		{"log level", base + "log: {level: trace}\n", "", `relay.yaml:3:14: log.level: is "trace", want one of debug, info, warn, error`},
+
+		{"unknown variable", base, "CDC_RELAY_SINK__RABBITMQ__URI=x", "CDC_RELAY_SINK__RABBITMQ__URI: unknown override; the nearest known one is CDC_RELAY_SINK__RABBITMQ__URL"},
+		{"variable in lower case", base, "CDC_RELAY_LOG__level=debug", "CDC_RELAY_LOG__level: unknown override; the nearest known one is CDC_RELAY_LOG__LEVEL"},
+		{"variable of a later key", base, "CDC_RELAY_RETRY__BACKOFF=1s", "CDC_RELAY_RETRY__BACKOFF: is not in this version"},
+		{"variable out of range", base, "CDC_RELAY_DELIVERY__LANES=0", `CDC_RELAY_DELIVERY__LANES: delivery.lanes: is "0", want a whole number from 1 to 1024`},
+		{"header variable without column", base, "CDC_RELAY_OUTBOX__HEADERS=tenant", "CDC_RELAY_OUTBOX__HEADERS: outbox.headers.tenant: wants the name of a column"},
+		{"two spellings in variables", base, "CDC_RELAY_SINK__RABBITMQ__URL=amqp://a;CDC_RELAY_SINK__RABBITMQ__URLS=amqp://b", "CDC_RELAY_SINK__RABBITMQ__URLS: is given beside CDC_RELAY_SINK__RABBITMQ__URL; one of the two"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var env []string
+			if c.env != "" {
+				env = strings.Split(c.env, ";")
+			}
+			_, err := load(t, c.content, env...)
+			got := faultsOf(t, err)
+			begin, open := strings.CutSuffix(c.want, "…")
+			if len(got) != 1 || open && !strings.HasPrefix(got[0], begin) || !open && got[0] != c.want {
+				t.Errorf("got  %q\nwant %q", got, c.want)
+			}
+			if strings.Contains(strings.Join(got, ""), "secret") {
+				t.Errorf("%q shows a password", got)
+			}
+		})
+	}
+}
+
+// Every key of a later version is refused by name, whatever its value: also one that would change nothing.
+func TestLaterKeys(t *testing.T) {
+	content := `
+source: {url: postgres://h/d, message_prefix: "", failover: false}
+sink: {stdout: {}, compat: }
+retry: {max_attempts: 20}
+dead_letters:
+guard: {warn_at: }
+retention: {mode: none}
+admin: {show_payloads: true, slot_metrics: own}
+`
+	_, err := load(t, content)
+	want := []string{
+		"relay.yaml:2:31: source.message_prefix", "relay.yaml:2:51: source.failover", "relay.yaml:3:20: sink.compat", "relay.yaml:4:1: retry",
+		"relay.yaml:5:1: dead_letters", "relay.yaml:6:1: guard", "relay.yaml:7:1: retention",
+		"relay.yaml:8:9: admin.show_payloads", "relay.yaml:8:30: admin.slot_metrics",
+	}
+	for i := range want {
+		want[i] += ": is not in this version"
+	}
+	if got := faultsOf(t, err); !reflect.DeepEqual(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestReservedHeaders(t *testing.T) {
+	for _, name := range reserved {
+		_, err := load(t, base+"outbox: {headers: {"+name+": a}}\n")
+		if got := faultsOf(t, err); len(got) != 1 || !strings.HasPrefix(got[0], "relay.yaml:3:20: outbox.headers."+name+": is a header that the relay writes") {
+			t.Errorf("%s: got %q", name, got)
+		}
+	}
+}
+
+// All faults are reported at once: of the file in its order, then of the variables, then what is missing.
+func TestEveryFaultAtOnce(t *testing.T) {
+	_, err := load(t, "delivery: {lanes: 0}\nwindow: 1\nlog:\n  level: x\n  colour: true\n", "CDC_RELAY_LOG__FORMAT=xml")
+	want := []string{
+		`relay.yaml:1:19: delivery.lanes: is "0", want a whole number from 1 to 1024`,
+		"relay.yaml:2:1: window: unknown key, the nearest known one is delivery.window",
+		`relay.yaml:4:10: log.level: is "x", want one of debug, info, warn, error`,
+		"relay.yaml:5:3: log.colour: unknown key, the nearest known one is log.format",
+		`CDC_RELAY_LOG__FORMAT: log.format: is "xml", want one of json, console`,
+		"sink: none is configured; want exactly one of rabbitmq, kafka, stdout",
+		"source.url: is not set, and neither is PGHOST, PGSERVICE or PGDATABASE",
+	}
+	if got := faultsOf(t, err); !reflect.DeepEqual(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if text := err.Error(); strings.Count(text, "\n") != len(want) || !strings.HasPrefix(text, "the configuration cannot be used: 7 faults\n  relay.yaml:1") {
+		t.Errorf("the error is %q, want a count and a line each", text)
+	}
+}
+
+// Whatever the file is, Load answers: it never panics.
+func FuzzLoad(f *testing.F) {
+	for _, seed := range []string{base, "a: &a [*a]", "? x\n: y", "<<: {a: b}", "- - -", "a:\n- b\n c", "source: {tables: [{name: }]}", "outbox: {headers: {1: [a], true: b}}", "%YAML 1.2\n---\n!!map {a: b}", "source: |\n  x\n", "\x00", "'", "${", "sink: {rabbitmq: {url: ${}}}"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, content string) {
+		l := newLoader(nil)
+		l.file("relay.yaml", []byte(content))
+		l.assign()
+		l.validate()
+	})
+}
