@@ -69,6 +69,8 @@ type Decoder struct {
 	commitTime time.Time
 	index      uint32 // of the transaction's next I, U, D or M frame
 
+	failed error // the session's first error
+
 	// scratch of the current row
 	values  []value
 	event   outbox.Event
@@ -80,7 +82,7 @@ type Decoder struct {
 func New(cfg Config) *Decoder {
 	d := &Decoder{
 		tables:    slices.Clone(cfg.Tables),
-		extra:     cfg.Columns,
+		extra:     slices.Clone(cfg.Columns),
 		tableOf:   make(map[uint32]int),
 		relations: make(map[uint32]*relation),
 		columns:   make([][]byte, len(cfg.Columns)),
@@ -98,56 +100,66 @@ func New(cfg Config) *Decoder {
 func (d *Decoder) Reset() {
 	clear(d.relations)
 	d.open = false
+	d.failed = nil
 }
 
 // Decode reads one frame (the data of an XLogData message) into msg, which it overwrites. wal is not changed.
 //
 // An *outbox.Stop means that a table of ours no longer fits its mapping; it is returned before any row of that shape.
-// Any other error means that the stream cannot be trusted. After an error the session is over: Reset, then a new one.
+// Any other error means that the stream cannot be trusted. Either ends the session: until Reset every call returns the same
+// error, so that nothing behind a row that was not understood can pass, least of all its Commit.
 func (d *Decoder) Decode(wal []byte, msg *Message) error {
 	*msg = Message{Kind: Other}
+	if d.failed != nil {
+		return d.failed
+	}
 	if len(wal) == 0 {
-		return errors.New("decode frame: it is empty")
+		d.failed = errors.New("decode frame: it is empty")
+		return d.failed
 	}
-	f := frame{rest: wal[1:]}
-	var err error
-	switch wal[0] {
-	case 'I':
-		err = d.insert(&f, msg)
-	case 'B':
-		err = d.begin(&f, msg)
-	case 'C':
-		err = d.end(&f, msg)
-	case 'R':
-		err = d.describe(&f)
-	case 'U':
-		err = d.update(&f, msg)
-	case 'D':
-		err = d.delete(&f, msg)
-	case 'T':
-		err = d.truncate(&f, msg)
-	case 'M':
-		err = d.message(&f, msg)
-	case 'O':
-		f.uint64() // commit LSN on the origin
-		f.string() // its name
-		err = f.end()
-	case 'Y':
-		f.uint32() // OID
-		f.string() // schema
-		f.string() // name
-		err = f.end()
-	default:
-		return fmt.Errorf("decode frame: type %q is not of protocol version 1", wal[0])
-	}
+	err := d.decode(wal[0], &frame{rest: wal[1:]}, msg)
 	if err == nil {
 		return nil
 	}
 	*msg = Message{Kind: Other}
 	if stop, ok := errors.AsType[*outbox.Stop](err); ok {
-		return stop
+		d.failed = stop
+	} else {
+		d.failed = fmt.Errorf("decode frame of type %q: %w", wal[0], err)
 	}
-	return fmt.Errorf("decode frame of type %q: %w", wal[0], err)
+	return d.failed
+}
+
+func (d *Decoder) decode(kind byte, f *frame, msg *Message) error {
+	switch kind {
+	case 'I':
+		return d.insert(f, msg)
+	case 'B':
+		return d.begin(f, msg)
+	case 'C':
+		return d.end(f, msg)
+	case 'R':
+		return d.describe(f)
+	case 'U':
+		return d.update(f, msg)
+	case 'D':
+		return d.delete(f, msg)
+	case 'T':
+		return d.truncate(f, msg)
+	case 'M':
+		return d.message(f, msg)
+	case 'O':
+		f.uint64() // commit LSN on the origin
+		f.string() // its name
+		return f.end()
+	case 'Y':
+		f.uint32() // OID
+		f.string() // schema
+		f.string() // name
+		return f.end()
+	default:
+		return errors.New("it is not of protocol version 1")
+	}
 }
 
 func (d *Decoder) begin(f *frame, msg *Message) error {
@@ -176,6 +188,7 @@ func (d *Decoder) end(f *frame, msg *Message) error {
 		return fmt.Errorf("commit at %s ends a transaction whose begin announced %s", commit, d.commit)
 	}
 	d.open = false
+	d.release()
 	msg.Kind, msg.Xid, msg.Commit, msg.End, msg.Time = Commit, d.xid, commit, end, at
 	return nil
 }

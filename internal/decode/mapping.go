@@ -30,7 +30,7 @@ type Table struct {
 }
 
 // String is the table's name in messages: schema.name.
-func (t *Table) String() string { return t.Schema + "." + t.Name }
+func (t Table) String() string { return t.Schema + "." + t.Name }
 
 // Column is a column as a Relation frame or the catalogue describes it.
 type Column struct {
@@ -55,9 +55,9 @@ type places struct {
 }
 
 // bind finds the places.
-func (t *Table) bind(columns []Column, extra []string) (places, error) {
+func (t Table) bind(columns []Column, extra []string) (places, error) {
 	b := binding{columns: columns}
-	m := &t.Mapping
+	m := t.Mapping
 	p := places{
 		id:          b.required("id", m.ID, nil),
 		aggregate:   b.place("aggregate", m.Aggregate, nil),

@@ -94,12 +94,9 @@ func (d *Decoder) text(rel *relation, place int) []byte {
 
 // unhex decodes a bytea payload into d.raw, not in place: the frame is the caller's, and can be decoded again.
 func (d *Decoder) unhex(rel *relation, text []byte) []byte {
-	if cap(d.raw) > maxKeptRaw {
-		d.raw = nil
-	}
 	if len(text) >= 2 && text[0] == '\\' && text[1] == 'x' {
 		size := hex.DecodedLen(len(text) - 2)
-		if d.raw == nil || cap(d.raw) < size {
+		if d.raw == nil || cap(d.raw) < size || cap(d.raw) > maxKeptRaw {
 			d.raw = make([]byte, size)
 		}
 		if n, err := hex.Decode(d.raw[:size], text[2:]); err == nil {
@@ -110,8 +107,18 @@ func (d *Decoder) unhex(rel *relation, text []byte) []byte {
 	return nil
 }
 
-// maxKeptRaw bounds the bytes of the bytea buffer that are kept from one row to the next; one huge row does not stay.
+// maxKeptRaw bounds the bytes of the bytea buffer that are kept from one row to the next.
 const maxKeptRaw = 1 << 20
+
+// release lets go, at the end of a transaction, of the last row's frame and of a large buffer: an idle relay holds neither.
+func (d *Decoder) release() {
+	clear(d.values)
+	clear(d.columns)
+	d.event = outbox.Event{}
+	if cap(d.raw) > maxKeptRaw {
+		d.raw = nil
+	}
+}
 
 func (d *Decoder) timestamp(rel *relation) {
 	place := rel.places.timestamp

@@ -36,6 +36,7 @@ type story struct {
 //
 //	config   a table per line: "schema.name [oid=N] [part=column,column[?]]...", or "columns a b"; a new decoder
 //	send     frames in words, one per line
+//	try      the same, but the session goes on after an error
 //	wal      frames in hex, one per line
 //	reset    a new session
 //	check    columns "name:type OID ..." against the first table
@@ -49,12 +50,15 @@ func (s *story) step(t *testing.T, td *datadriven.TestData) string {
 		s.dec.Reset()
 	case "check":
 		fmt.Fprintln(&out, describeError(s.cfg.Tables[0].Check(storyColumns(t, strings.Fields(td.Input)), s.cfg.Columns)))
-	case "send", "wal":
+	case "send", "try", "wal":
 		for line := range strings.Lines(td.Input) {
 			wal := storyFrame(t, td.Cmd, strings.TrimSpace(line))
 			var msg Message
 			if err := s.dec.Decode(wal, &msg); err != nil {
 				fmt.Fprintln(&out, describeError(err))
+				if td.Cmd == "try" {
+					s.dec.failed = nil
+				}
 			} else {
 				fmt.Fprintln(&out, describeMessage(&msg))
 			}

@@ -69,6 +69,9 @@ func orList(words []string) string {
 // listColumns names the first columns of a table; a table may have 1,600.
 func listColumns(columns []Column) string {
 	const most = 30
+	if len(columns) == 0 {
+		return "none"
+	}
 	var names []string
 	for _, c := range columns[:min(len(columns), most)] {
 		names = append(names, c.Name)
