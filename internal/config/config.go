@@ -60,10 +60,10 @@ type Outbox struct {
 	HeadersColumn        Column
 }
 
-// NamedColumn feeds one message header or property from a column.
+// NamedColumn feeds one message header or property from a column, which every table must have.
 type NamedColumn struct {
 	Name   string
-	Column Column
+	Column Column // of exactly one name
 }
 
 // Sink holds exactly one broker; the others are nil.
@@ -104,7 +104,7 @@ func (r *RabbitMQ) Credentials() func() (user, password string, err error) {
 
 // TLS names PEM files, which are read at every connect; "" is the system's authorities, or no client certificate.
 type TLS struct {
-	CA, Cert, Key string
+	CA, Cert, Key string // an empty Key is in the file of Cert
 	ServerName    string // "" is the host of the address
 }
 

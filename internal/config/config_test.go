@@ -168,13 +168,13 @@ func TestTableOverridesItsOwnColumnsOnly(t *testing.T) {
 source:
   url: postgres://h/d
   tables:
-    - {name: a.one, id: event_id, headers: {}}
+    - {name: a.one, id: event_id, timestamp: [at, created_at]}
     - a.two
 outbox: {key: k, headers: {x: y}}
 sink: {stdout: }
 `)
 	one, two := c.Source.Tables[0].Outbox, c.Source.Tables[1].Outbox
-	if one.ID.Names[0] != "event_id" || one.Key.Names[0] != "k" || len(one.Headers) != 0 {
+	if one.ID.Names[0] != "event_id" || one.Key.Names[0] != "k" || len(one.Timestamp.Names) != 2 || len(one.Headers) != 1 {
 		t.Errorf("a.one is %+v", one)
 	}
 	if !reflect.DeepEqual(two, c.Outbox) || two.ID.Names[0] != "id" {

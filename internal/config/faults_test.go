@@ -67,6 +67,8 @@ func TestFaults(t *testing.T) {
 		{"column as a mapping", base + "outbox: {key: {a: b}}\n", "", "relay.yaml:3:15: outbox.key: wants a single value, has a mapping"},
 		{"headers as a list", base + "outbox: {headers: [a]}\n", "", "relay.yaml:3:19: outbox.headers: wants a mapping of name: column, has a list"},
 		{"header without column", base + "outbox: {headers: {a: \"\"}}\n", "", "relay.yaml:3:23: outbox.headers.a: wants the name of a column"},
+		{"header with a list", base + "outbox: {headers: {a: [b, c]}}\n", "", "relay.yaml:3:23: outbox.headers.a: wants a single value, has a list"},
+		{"headers of one table", "source: {url: postgres://h/d, tables: [{name: a, headers: {b: c}}]}\n" + rabbit, "", "relay.yaml:1:50: source.tables[0].headers: is not in this version for one table; outbox.headers are the same for all"},
 		{"header without name", base + "outbox: {headers: {\"\": a}}\n", "", "relay.yaml:3:20: outbox.headers.: has a header without a name"},
 		{"long header", base + "outbox: {headers: {" + strings.Repeat("h", 256) + ": a}}\n", "", "relay.yaml:3:20: outbox.headers.hhh…"},
 
@@ -87,7 +89,7 @@ func TestFaults(t *testing.T) {
 		{"user twice", source + "sink: {rabbitmq: {url: \"amqp://u:p@h/\", username: v}}\n", "", "relay.yaml:2:24: sink.rabbitmq.url: has a user in the address, and username or password is given too; one of the two"},
 		{"user in some addresses", source + "sink: {rabbitmq: {urls: [\"amqp://u:p@h/\", amqp://i/]}}\n", "", "relay.yaml:2:25: sink.rabbitmq.urls: has a user in some addresses and not in others; in all, or none and username and password"},
 		{"tls without amqps", source + "sink: {rabbitmq: {tls: {ca: /ca.pem}}}\n", "", "relay.yaml:2:29: sink.rabbitmq.tls.ca: has no effect on an amqp:// address; write amqps://"},
-		{"cert without key", source + "sink: {rabbitmq: {url: \"amqps://h\", tls: {cert: c}}}\n", "", "relay.yaml:2:49: sink.rabbitmq.tls.cert: is given alone; a certificate and its key come together"},
+		{"key without cert", source + "sink: {rabbitmq: {url: \"amqps://h\", tls: {key: c}}}\n", "", "relay.yaml:2:48: sink.rabbitmq.tls.key: is the key of no certificate: tls.cert is not set"},
 		{"unknown property", source + "sink: {rabbitmq: {properties: {expiry: a}}}\n", "", "relay.yaml:2:32: sink.rabbitmq.properties.expiry: unknown property, the nearest known one is expiration"},
 
 		{"admin address", base + "admin: {listen: 9464}\n", "", `relay.yaml:3:17: admin.listen: is "9464", want host:port, such as 127.0.0.1:9464`},

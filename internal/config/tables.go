@@ -58,6 +58,10 @@ func (l *loader) table(path string, n *node) {
 
 // override reads one key of a table's entry over its copy of the outbox section.
 func (l *loader) override(into *Outbox, path string, e entry) {
+	if e.name == "headers" {
+		l.fault(e.where, join(path, e.name), "is not in this version for one table; outbox.headers are the same for all")
+		return
+	}
 	i := slices.IndexFunc(outboxFields, func(f field) bool { return f.path == join("outbox", e.name) })
 	if i < 0 {
 		known := []string{"name"}

@@ -109,12 +109,8 @@ func (l *loader) validateRabbitMQ() {
 			l.check("sink.rabbitmq.tls."+key, errors.New("has no effect on an amqp:// address; write amqps://"))
 		}
 	}
-	if (r.TLS.Cert == "") != (r.TLS.Key == "") {
-		present := "sink.rabbitmq.tls.cert"
-		if r.TLS.Cert == "" {
-			present = "sink.rabbitmq.tls.key"
-		}
-		l.check(present, errors.New("is given alone; a certificate and its key come together"))
+	if r.TLS.Key != "" && r.TLS.Cert == "" {
+		l.check("sink.rabbitmq.tls.key", errors.New("is the key of no certificate: tls.cert is not set"))
 	}
 }
 

@@ -47,7 +47,7 @@ func (l *loader) column(path string, n *node) Column {
 	return c
 }
 
-// named reads a mapping of a header or property to its column, in the order written; check refuses a name.
+// named reads a mapping of a header or property to its one column, in the order written; check refuses a name.
 func (l *loader) named(path string, n *node, check func(name string) error) []NamedColumn {
 	if n.kind != mapping {
 		l.fault(n.where, path, "wants a mapping of name: column, has "+n.kind.String())
@@ -60,12 +60,13 @@ func (l *loader) named(path string, n *node, check func(name string) error) []Na
 			l.fault(e.where, at, err.Error())
 			continue
 		}
-		before := len(l.faults)
-		c := l.column(at, e.value)
-		if !c.Mapped() && len(l.faults) == before {
+		column, ok := l.scalar(at, e.value)
+		switch {
+		case ok && column == "":
 			l.fault(e.value.where, at, "wants the name of a column")
+		case ok:
+			read = append(read, NamedColumn{Name: e.name, Column: Column{Names: []string{column}, Written: true}})
 		}
-		read = append(read, NamedColumn{Name: e.name, Column: c})
 	}
 	return read
 }
