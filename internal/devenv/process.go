@@ -20,7 +20,8 @@ type process struct {
 	state   *os.ProcessState
 }
 
-// startProcess starts cmd with its output appended to logPath. cmd.Env must be complete; the token is added to it.
+// startProcess starts cmd with its output appended to logPath (stdout only if nothing else is set for it). cmd.Env must
+// be complete; the token is added to it.
 func startProcess(name string, cmd *exec.Cmd, logPath string) (*process, error) {
 	o, err := startOwner()
 	if err != nil {
@@ -31,7 +32,10 @@ func startProcess(name string, cmd *exec.Cmd, logPath string) (*process, error) 
 		return nil, fmt.Errorf("open log of %s: %w", name, err)
 	}
 	defer log.Close()
-	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Stderr = log
+	if cmd.Stdout == nil {
+		cmd.Stdout = log
+	}
 	cmd.Env = append(cmd.Env, o.variable)
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
