@@ -50,7 +50,7 @@ func (r *report) read(in io.Reader) error {
 		if len(line) > 0 {
 			var ev event
 			if json.Unmarshal(line, &ev) != nil || ev.Action == "" {
-				_, _ = r.w.Write(line)
+				fmt.Fprintf(r.w, "%s", line)
 			} else {
 				r.event(&ev)
 			}
@@ -99,11 +99,11 @@ func (r *report) testEvent(p *pkg, ev *event) {
 	case "fail":
 		p.failed = true
 		r.fail(ev.Package + " " + ev.Test)
-		_, _ = r.w.Write(out.Bytes())
+		fmt.Fprint(r.w, out.String())
 	case "skip":
 		p.failed = true
 		r.skipped = append(r.skipped, ev.Package+" "+ev.Test)
-		_, _ = r.w.Write(out.Bytes())
+		fmt.Fprint(r.w, out.String())
 	default: // run, pause, cont
 		return
 	}
@@ -123,7 +123,7 @@ func (r *report) packageEvent(p *pkg, ev *event) {
 		if !p.failed { // the package does not build, its TestMain failed, or it panicked outside a test
 			r.fail(ev.Package)
 		}
-		_, _ = r.w.Write(p.output.Bytes())
+		fmt.Fprint(r.w, p.output.String())
 		fmt.Fprintf(r.w, "FAIL  %-60s %4d tests %7.1f s\n", ev.Package, p.ran, ev.Elapsed)
 		delete(r.packages, ev.Package)
 	case "skip": // no test files
@@ -137,7 +137,7 @@ func (r *report) unended(p *pkg, name string) {
 		p.failed = true
 		p.ran++
 		r.fail(name + " " + test + " (did not end)")
-		_, _ = r.w.Write(out.Bytes())
+		fmt.Fprint(r.w, out.String())
 	}
 }
 
@@ -153,7 +153,7 @@ func (r *report) close(took time.Duration) {
 		if !p.failed {
 			r.fail(name + " (did not end)")
 		}
-		_, _ = r.w.Write(p.output.Bytes())
+		fmt.Fprint(r.w, p.output.String())
 	}
 	slices.Sort(r.failures)
 	for _, name := range r.failures {
