@@ -1,0 +1,67 @@
+package devenv
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+)
+
+// FlushWatch reads confirmed_flush_lsn of a slot every 5 ms and, whenever it has moved, puts a mark with it into the
+// consumer's queue. See Mark for what is made of that. Samples that cannot be taken or sent, because PostgreSQL or the
+// broker is away, are left out.
+type FlushWatch struct {
+	DB       string // URL of the slot's server
+	Slot     string
+	Consumer *Consumer
+}
+
+// Run samples until ctx ends, which is no error.
+func (w FlushWatch) Run(ctx context.Context) error {
+	var sent pglogrepl.LSN
+	for ctx.Err() == nil {
+		err := onConn(ctx, w.DB, func(conn *pgx.Conn) error { return w.sample(ctx, conn, &sent) })
+		if ctx.Err() == nil && err != nil {
+			pause, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			<-pause.Done()
+			cancel()
+		}
+	}
+	return nil
+}
+
+func (w FlushWatch) sample(ctx context.Context, conn *pgx.Conn, sent *pglogrepl.LSN) error {
+	return poll(ctx, 5*time.Millisecond, func() (bool, error) {
+		var text *string
+		err := conn.QueryRow(ctx, "SELECT max(confirmed_flush_lsn::text) FROM pg_replication_slots WHERE slot_name = $1", w.Slot).Scan(&text)
+		if err != nil || text == nil {
+			return false, err
+		}
+		lsn, err := pglogrepl.ParseLSN(*text)
+		if err != nil {
+			return false, fmt.Errorf("read confirmed_flush_lsn: %w", err)
+		}
+		if lsn == *sent {
+			return false, nil
+		}
+		if _, err := w.Consumer.marker.send(ctx, w.Consumer.opt, lsn); err == nil {
+			*sent = lsn
+		}
+		return false, nil
+	})
+}
+
+// Marks is what FlushWatch has sampled and what was in the queue then.
+func (c *Consumer) Marks() []Mark {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var marks []Mark
+	for _, m := range c.marks {
+		if m.flush != 0 {
+			marks = append(marks, Mark{Flush: m.flush, After: m.after})
+		}
+	}
+	return marks
+}

@@ -1,0 +1,121 @@
+package devenv
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// This file writes the consumer's own messages into its queue, and reads what the relay's messages carry.
+
+const markType = "cdc-relay-devenv.mark"
+
+var (
+	errMarkLost = errors.New("the mark did not come back within 5 s")
+	errBlocked  = errors.New("the broker blocks publishers")
+)
+
+// marker publishes marks over a connection of its own.
+type marker struct {
+	mu      sync.Mutex
+	conn    *amqp.Connection // nil: not connected
+	channel *amqp.Channel
+	blocked chan amqp.Blocking
+	stopped bool // the broker has said that it reads nothing
+}
+
+// send puts a mark at the end of the consumer's queue and returns its id. It does not wait for the broker.
+func (m *marker) send(ctx context.Context, opt ConsumerOptions, flush pglogrepl.LSN) (string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.connect(opt.URL); err != nil {
+		return "", fmt.Errorf("send mark: %w", err)
+	}
+	for more := true; more; {
+		select {
+		case b := <-m.blocked:
+			m.stopped = b.Active
+		default:
+			more = false
+		}
+	}
+	if m.stopped {
+		return "", fmt.Errorf("send mark: %w", errBlocked)
+	}
+	id := "mark-" + rand.Text()
+	err := m.channel.PublishWithContext(ctx, "", opt.Queue, false, false, amqp.Publishing{
+		Type: markType, MessageId: id, DeliveryMode: amqp.Persistent, Body: []byte(flush.String()),
+	})
+	if err != nil {
+		return "", fmt.Errorf("send mark: %w", err)
+	}
+	return id, nil
+}
+
+func (m *marker) connect(url string) (err error) {
+	if m.conn != nil && !m.conn.IsClosed() && !m.channel.IsClosed() {
+		return nil
+	}
+	m.disconnect()
+	if m.conn, err = dialAMQP(url); err != nil {
+		m.conn = nil
+		return err
+	}
+	m.stopped = false
+	m.blocked = m.conn.NotifyBlocked(make(chan amqp.Blocking, 100))
+	if m.channel, err = m.conn.Channel(); err != nil {
+		m.disconnect()
+	}
+	return err
+}
+
+func (m *marker) disconnect() {
+	if m.conn != nil {
+		_ = m.conn.CloseDeadline(time.Now().Add(2 * time.Second)) // it may have ended already
+	}
+	m.conn = nil
+}
+
+func (m *marker) close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.disconnect()
+}
+
+func header(d *amqp.Delivery, name string) string {
+	text, _ := d.Headers[name].(string)
+	return text
+}
+
+func position(d *amqp.Delivery) outbox.Position {
+	p, err := outbox.ParsePosition(header(d, "cdc_position"))
+	if err != nil {
+		return outbox.Position{} // none, or not ours
+	}
+	return p
+}
+
+// seqOf finds the number that a Workload wrote into the payload.
+func seqOf(body []byte) int64 {
+	_, rest, ok := bytes.Cut(body, []byte(`"seq":`))
+	if !ok {
+		return 0
+	}
+	digits := strings.TrimLeft(string(rest[:min(len(rest), 24)]), " ")
+	if end := strings.IndexAny(digits, ",}"); end >= 0 {
+		digits = digits[:end]
+	}
+	n, _ := strconv.ParseInt(digits, 10, 64)
+	return n
+}

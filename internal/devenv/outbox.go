@@ -1,0 +1,70 @@
+package devenv
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// OutboxTable is the SQL of the outbox table, the same that "init --outbox-table" runs.
+const OutboxTable = `CREATE TABLE outbox (
+	id uuid PRIMARY KEY,
+	aggregatetype text NOT NULL,
+	aggregateid text NOT NULL,
+	type text NOT NULL,
+	payload jsonb,
+	headers jsonb,
+	traceparent text,
+	created_at timestamptz NOT NULL DEFAULT now()
+)`
+
+// CreateOutbox creates the outbox table.
+func CreateOutbox(ctx context.Context, dbURL string) error {
+	return onConn(ctx, dbURL, func(conn *pgx.Conn) error {
+		if _, err := conn.Exec(ctx, OutboxTable); err != nil {
+			return fmt.Errorf("create outbox table: %w", err)
+		}
+		return nil
+	})
+}
+
+// Row is an outbox row that was written: its id, its aggregateid, and its number among the committed rows of that key.
+type Row struct {
+	ID  string
+	Key string
+	Seq int64 // 1, 2, 3, … in commit order of the key
+}
+
+// ReadCommitted reads the rows that a Workload has committed from the database, in no order.
+func ReadCommitted(ctx context.Context, dbURL string) ([]Row, error) {
+	var rows []Row
+	err := onConn(ctx, dbURL, func(conn *pgx.Conn) error {
+		found, err := conn.Query(ctx, "SELECT id::text, aggregateid, (payload->>'seq')::bigint FROM outbox")
+		if err != nil {
+			return fmt.Errorf("read outbox: %w", err)
+		}
+		keys := interned{}
+		rows, err = pgx.CollectRows(found, func(row pgx.CollectableRow) (r Row, err error) {
+			err = row.Scan(&r.ID, &r.Key, &r.Seq)
+			r.Key = keys.of(r.Key)
+			return r, err
+		})
+		if err != nil {
+			return fmt.Errorf("read outbox: %w", err)
+		}
+		return nil
+	})
+	return rows, err
+}
+
+// interned keeps one copy of each of few strings.
+type interned map[string]string
+
+func (in interned) of(s string) string {
+	if kept, ok := in[s]; ok {
+		return kept
+	}
+	in[s] = s
+	return s
+}

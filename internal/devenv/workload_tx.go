@@ -1,0 +1,208 @@
+package devenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// writer is one session of a Workload. It is not safe for concurrent use.
+type writer struct {
+	load   *Workload
+	id     int
+	random *rand.Rand
+	zipf   *rand.Zipf // nil: all keys alike
+	conn   *pgx.Conn  // nil: not connected
+}
+
+func (w *writer) connect(ctx context.Context) (err error) {
+	if w.conn != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	w.conn, err = pgx.Connect(ctx, w.load.URL)
+	return err
+}
+
+func (w *writer) disconnect() {
+	if w.conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = w.conn.Close(ctx) // it may have ended already
+	w.conn = nil
+}
+
+// serverAway reports whether the server or the way to it has failed, not the statement.
+func (w *writer) serverAway(err error) bool {
+	var answer *pgconn.PgError
+	if !errors.As(err, &answer) {
+		return w.conn == nil || w.conn.IsClosed()
+	}
+	switch answer.Code[:2] {
+	case "08", "53", "57": // connection exception, insufficient resources, operator intervention
+		return true
+	}
+	return false
+}
+
+// transaction writes RowsPerTx rows and ends as the dice say. Once begun it is not cancelled by ctx.
+func (w *writer) transaction(ctx context.Context) error {
+	if err := w.connect(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
+	defer cancel()
+	tx, err := w.conn.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback(ctx) //nolint:errcheck // after a commit it does nothing, after an error the error is returned
+
+	kept, undone := w.draw(w.load.RowsPerTx), []Row(nil)
+	if w.random.Float64() < w.load.SavepointRollbacks {
+		undone = w.draw(max(1, w.load.RowsPerTx/2))
+	}
+	last, err := lockKeys(ctx, tx, append(slices.Clone(kept), undone...))
+	if err != nil {
+		return err
+	}
+	half := len(kept) / 2
+	if err := w.insert(ctx, tx, kept[:half], last); err != nil {
+		return err
+	}
+	if len(undone) > 0 {
+		if err := w.insertAndUndo(ctx, tx, undone, last); err != nil {
+			return err
+		}
+	}
+	if err := w.insert(ctx, tx, kept[half:], last); err != nil {
+		return err
+	}
+	if err := storeKeys(ctx, tx, last); err != nil {
+		return err
+	}
+	if w.random.Float64() < w.load.Rollbacks {
+		w.load.note(nil, time.Time{}, append(kept, undone...))
+		return tx.Rollback(ctx)
+	}
+	w.load.note(nil, time.Time{}, undone)
+	at := time.Now()
+	if err := tx.Commit(ctx); err != nil {
+		return err
+	}
+	w.load.note(kept, at, nil)
+	return nil
+}
+
+// draw makes n rows of random keys, not yet numbered.
+func (w *writer) draw(n int) []Row {
+	rows := make([]Row, n)
+	for i := range rows {
+		key := uint64(0)
+		if w.zipf != nil {
+			key = w.zipf.Uint64()
+		} else {
+			key = w.random.Uint64N(uint64(w.load.Keys))
+		}
+		rows[i] = Row{ID: newUUID(), Key: fmt.Sprintf("k%d", key)}
+	}
+	return rows
+}
+
+// lockKeys locks the keys of the rows and returns the last number of each.
+func lockKeys(ctx context.Context, tx pgx.Tx, rows []Row) (map[string]int64, error) {
+	last := map[string]int64{}
+	for _, row := range rows {
+		last[row.Key] = 0
+	}
+	keys := make([]string, 0, len(last))
+	for key := range last {
+		keys = append(keys, key)
+	}
+	found, err := tx.Query(ctx, "SELECT key, seq FROM order_keys WHERE key = ANY($1) ORDER BY key FOR UPDATE", keys)
+	if err != nil {
+		return nil, err
+	}
+	var key string
+	var seq int64
+	_, err = pgx.ForEachRow(found, []any{&key, &seq}, func() error { last[key] = seq; return nil })
+	return last, err
+}
+
+func storeKeys(ctx context.Context, tx pgx.Tx, last map[string]int64) error {
+	var keys []string
+	var seqs []int64
+	for key, seq := range last {
+		keys, seqs = append(keys, key), append(seqs, seq)
+	}
+	_, err := tx.Exec(ctx, "UPDATE order_keys o SET seq = n.seq FROM unnest($1::text[], $2::bigint[]) n(key, seq) WHERE o.key = n.key", keys, seqs)
+	return err
+}
+
+// insertAndUndo writes rows that are rolled back to a savepoint; their numbers are free again.
+func (w *writer) insertAndUndo(ctx context.Context, tx pgx.Tx, rows []Row, last map[string]int64) error {
+	inner, err := tx.Begin(ctx) // SAVEPOINT
+	if err != nil {
+		return err
+	}
+	numbers := map[string]int64{}
+	for key, seq := range last {
+		numbers[key] = seq
+	}
+	if err := w.insert(ctx, inner, rows, numbers); err != nil {
+		return err
+	}
+	return inner.Rollback(ctx)
+}
+
+var types = []string{"placed", "paid", "shipped"}
+
+// insert numbers the rows and writes them, a thousand with each statement.
+func (w *writer) insert(ctx context.Context, tx pgx.Tx, rows []Row, last map[string]int64) error {
+	for chunk := range slices.Chunk(rows, 1000) {
+		var ids, keys, kinds, payloads []string
+		for i := range chunk {
+			row := &chunk[i]
+			last[row.Key]++
+			row.Seq = last[row.Key]
+			ids, keys = append(ids, row.ID), append(keys, row.Key)
+			kinds = append(kinds, types[row.Seq%int64(len(types))])
+			payloads = append(payloads, w.payload(row))
+		}
+		_, err := tx.Exec(ctx, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
+			SELECT id, 'order', key, type, payload
+			FROM unnest($1::uuid[], $2::text[], $3::text[], $4::jsonb[]) WITH ORDINALITY r(id, key, type, payload, n) ORDER BY n`,
+			ids, keys, kinds, payloads)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// payload is the row as JSON, filled up to the size that is asked for; jsonb prints it the same.
+func (w *writer) payload(row *Row) string {
+	text := fmt.Sprintf(`{"key": "%s", "seq": %d, "fill": "", "writer": %d}`, row.Key, row.Seq, w.id)
+	if missing := w.load.Payload - len(text); missing > 0 {
+		text = strings.Replace(text, `"fill": "`, `"fill": "`+strings.Repeat("x", missing), 1)
+	}
+	return text
+}
+
+// newUUID is a random UUID (RFC 9562, version 4).
+func newUUID() string {
+	a, b := rand.Uint64(), rand.Uint64()
+	a = a&^0xf000 | 0x4000
+	b = b&^(3<<62) | 2<<62
+	return fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", a>>32, a>>16&0xffff, a&0xffff, b>>48, b&0xffffffffffff)
+}
