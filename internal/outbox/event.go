@@ -50,7 +50,7 @@ type Event struct {
 	Headers     []byte   // the headers column: the text of a jsonb value
 	Columns     [][]byte // the extra columns of decode.Config.Columns, in that order
 
-	// Ordered is true when the event has an ordering key: a key that is neither NULL nor empty.
+	// Ordered is true when the event has an ordering key, one that is neither NULL nor empty, and no Fault.
 	Ordered bool
 	// Hash is a 64-bit digest of (aggregate, key) when Ordered, else of Position. Equal keys have equal hashes; two keys
 	// that share one are merely kept in order with each other.

@@ -185,7 +185,7 @@ func (se *session) finish(draining context.Context, readErr error) error {
 	}
 	if settled != nil {
 		return &outbox.Stop{
-			Code: outbox.ExitCut, Reason: "cut", Err: settled,
+			Code: outbox.ExitCut, Reason: "cut",
 			What: fmt.Sprintf("stopped with %d events not confirmed; they are sent again at the next start", se.t.line.Unsettled()),
 			Mend: "a longer delivery.shutdown_grace lets the broker answer",
 		}

@@ -90,16 +90,12 @@ func (s *Stream) Run(reading, draining context.Context) error {
 // pause decides whether err is worth another try, says why it waits (once per reason) and waits. A nil error to
 // return means that the relay was asked to stop.
 func (s *Stream) pause(reading context.Context, wait *backoff, err error) (again bool, _ error) {
-	if reading.Err() != nil {
-		var stop *outbox.Stop
-		if errors.As(err, &stop) && !errors.Is(err, context.Canceled) {
-			return false, err
-		}
-		return false, nil
-	}
 	var stop *outbox.Stop
 	if errors.As(err, &stop) {
 		return false, err
+	}
+	if reading.Err() != nil {
+		return false, nil
 	}
 	if stop := fatalConnect(&s.cfg, err, s.everConnected, s.started); stop != nil {
 		return false, stop

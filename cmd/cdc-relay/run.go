@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
+)
+
+func newRun(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use:   "run",
+		Short: "Relay until stopped",
+		Long: `Reads the slot and publishes, until SIGTERM or SIGINT: then it finishes what it has read, within delivery.shutdown_grace,
+and exits 0. A second signal skips that. Servers that are not there are waited for.`,
+		Example: `  cdc-relay run -c cdc-relay.yaml`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := g.load()
+			if err != nil {
+				return err
+			}
+			log, _ := newLogger(c.Log)
+			defer log.Sync() //nolint:errcheck // stderr can not be synced everywhere, and there is nobody to tell
+			reading, draining, stop := untilSignalled(cmd.Context(), log)
+			defer stop()
+			if err := run(reading, draining, c, log); err != nil {
+				log.Error("stopped", zap.Error(err), zap.Int("exit", exitCode(err, true)))
+				return logged{err}
+			}
+			log.Info("stopped")
+			return nil
+		},
+	}
+}
+
+// untilSignalled gives two contexts: the first signal ends reading, the second draining too.
+func untilSignalled(ctx context.Context, log *zap.Logger) (reading, draining context.Context, stop func()) {
+	reading, endReading := context.WithCancel(ctx)
+	draining, endDraining := context.WithCancel(context.WithoutCancel(ctx))
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	go func() {
+		for _, end := range []context.CancelFunc{endReading, endDraining} {
+			select {
+			case s := <-signals:
+				log.Info("signal", zap.Stringer("signal", s))
+				end()
+			case <-draining.Done():
+				return
+			}
+		}
+	}()
+	return reading, draining, func() {
+		signal.Stop(signals)
+		endReading()
+		endDraining()
+	}
+}
+
+// run wires the parts and keeps them until the stream ends: it is the one that knows when everything is finished.
+func run(reading, draining context.Context, c *config.Config, log *zap.Logger) error {
+	out, columns, err := openSink(c, log)
+	if err != nil {
+		return err
+	}
+	rc, err := replicationConfig(c, columns, log)
+	if err != nil {
+		return err
+	}
+	rc.NewLine = func(start pglogrepl.LSN) replication.Line {
+		return line{relay.New(relay.Config{
+			Ordering: orderings[c.Delivery.Ordering], Window: c.Delivery.Window, WindowBytes: c.Delivery.WindowBytes,
+			Start: start, Sink: out, Log: log,
+		})}
+	}
+	stream, err := replication.New(rc)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(context.Background())
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	reading, stopReading := context.WithCancel(reading)
+	defer stopReading()
+	group.Go(func() error {
+		err := out.Run(ctx)
+		if ctx.Err() == nil {
+			stopReading() // a sink that can never work
+		}
+		return err
+	})
+	group.Go(func() error {
+		defer cancel()
+		return stream.Run(reading, draining)
+	})
+	return group.Wait()
+}
+
+// openSink makes the one sink that is configured, and names the extra columns it needs.
+func openSink(c *config.Config, log *zap.Logger) (sink.Sink, []string, error) {
+	if c.Sink.Stdout != nil {
+		return stdout.New(os.Stdout), nil, nil
+	}
+	cfg, columns, err := rabbitConfig(c, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	out, err := rabbit.New(cfg)
+	if err != nil {
+		return nil, nil, usage("sink.rabbitmq", err)
+	}
+	return out, columns, nil
+}
+
+// sinkColumns are the extra columns of the sink that is configured.
+func sinkColumns(c *config.Config, log *zap.Logger) ([]string, error) {
+	if c.Sink.RabbitMQ == nil {
+		return nil, nil
+	}
+	_, columns, err := rabbitConfig(c, log)
+	return columns, err
+}

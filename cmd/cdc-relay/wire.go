@@ -1,0 +1,220 @@
+package main
+
+import (
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+
+	"github.com/jackc/pglogrepl"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
+)
+
+// This file turns the configuration into the packages' own ones; nothing is started here.
+
+// line gives relay.Line the shape that replication asks for.
+type line struct{ *relay.Line }
+
+func (l line) Watermark() (position, own pglogrepl.LSN) {
+	w := l.Line.Watermark()
+	return w.LSN, w.Own
+}
+
+var orderings = map[string]relay.Ordering{
+	config.OrderingKey:       relay.Key,
+	config.OrderingPipelined: relay.Pipelined,
+	config.OrderingCommit:    relay.Commit,
+	config.OrderingNone:      relay.None,
+}
+
+// replicationConfig is the source side; NewLine and Hooks are left to run.
+func replicationConfig(c *config.Config, columns []string, log *zap.Logger) (replication.Config, error) {
+	url, err := c.Source.URL.Read()
+	if err != nil {
+		return replication.Config{}, usage("source.url", err)
+	}
+	tables := make([]decode.Table, len(c.Source.Tables))
+	for i, t := range c.Source.Tables {
+		tables[i] = decode.Table{Schema: t.Schema, Name: t.Name, Mapping: mapping(t.Outbox)}
+	}
+	return replication.Config{
+		URL: url, Password: c.Source.Password.Read,
+		Slot: c.Source.Slot, Publication: c.Source.Publication,
+		Tables: tables, Columns: columns,
+		Create: c.Source.Create, Backfill: c.Source.Backfill,
+		MaxConnections: c.Source.MaxConnections, WALSenderTimeout: c.Source.WALSenderTimeout,
+		Grace: c.Delivery.ShutdownGrace, Log: log,
+	}, nil
+}
+
+func mapping(o config.Outbox) decode.Mapping {
+	must := func(c config.Column) decode.Names { return decode.Names{Any: c.Names} }
+	may := func(c config.Column) decode.Names { return decode.Names{Any: c.Names, Optional: !c.Written} }
+	return decode.Mapping{
+		ID: must(o.ID), Aggregate: must(o.Aggregate), Key: must(o.Key), Type: must(o.Type), Payload: must(o.Payload),
+		Timestamp: may(o.Timestamp), Traceparent: may(o.Traceparent), Headers: may(o.HeadersColumn),
+	}
+}
+
+// rabbitConfig is the RabbitMQ side, and the extra columns that its templates, headers and properties need.
+func rabbitConfig(c *config.Config, log *zap.Logger) (rabbit.Config, []string, error) {
+	r := c.Sink.RabbitMQ
+	exchange, errExchange := sink.ParseTemplate(r.Exchange)
+	routingKey, errKey := sink.ParseTemplate(r.RoutingKey)
+	if err := errors.Join(usageOrNil("sink.rabbitmq.exchange", errExchange), usageOrNil("sink.rabbitmq.routing_key", errKey)); err != nil {
+		return rabbit.Config{}, nil, err
+	}
+	if err := mappedInTemplates(c, exchange, routingKey); err != nil {
+		return rabbit.Config{}, nil, err
+	}
+	out := rabbit.Config{
+		Exchange: exchange, RoutingKey: routingKey,
+		Connections: r.Connections, Lanes: c.Delivery.Lanes, Declare: r.Declare,
+		Pipelined:      c.Delivery.Ordering != config.OrderingKey,
+		ConfirmTimeout: c.Delivery.ConfirmTimeout, ConnectionName: "cdc-relay/" + c.Source.Slot,
+		Log: log, TLS: brokerTLS(r.TLS),
+	}
+	if c.Delivery.Ordering == config.OrderingCommit {
+		out.Lanes = 1
+	}
+	for _, u := range r.URLs {
+		url, err := u.Read()
+		if err != nil {
+			return out, nil, usage("sink.rabbitmq.url", err)
+		}
+		out.URLs = append(out.URLs, url)
+	}
+	out.Credentials = func() (user, password string, err error) {
+		user, errUser := r.Username.Read()
+		password, errPassword := r.Password.Read()
+		return user, password, errors.Join(errUser, errPassword)
+	}
+	var named []string
+	written, err := headers(c)
+	if err != nil {
+		return out, nil, err
+	}
+	if err := onlyOneColumn("sink.rabbitmq.properties", r.Properties); err != nil {
+		return out, nil, err
+	}
+	for _, h := range written {
+		out.Headers = append(out.Headers, rabbit.HeaderColumn{Name: h.Name, Column: h.Column.Names[0]})
+		named = append(named, h.Column.Names[0])
+	}
+	for _, p := range r.Properties {
+		column := p.Column.Names[0]
+		switch p.Name {
+		case "correlation_id":
+			out.CorrelationID = column
+		case "priority":
+			out.Priority = column
+		case "expiration":
+			out.Expiration = column
+		}
+		named = append(named, column)
+	}
+	named = append(named, exchange.Columns()...)
+	named = append(named, routingKey.Columns()...)
+	slices.Sort(named)
+	out.Columns = slices.Compact(named)
+	if out.Exchange, err = exchange.Bind(out.Columns); err != nil {
+		return out, nil, err
+	}
+	out.RoutingKey, err = routingKey.Bind(out.Columns)
+	return out, out.Columns, err
+}
+
+// mappedInTemplates refuses a template that names a part of the event that no column is mapped to.
+func mappedInTemplates(c *config.Config, templates ...sink.Template) error {
+	for _, t := range c.Source.Tables {
+		mapped := map[string]config.Column{"aggregate": t.Outbox.Aggregate, "key": t.Outbox.Key, "type": t.Outbox.Type}
+		for _, template := range templates {
+			for _, part := range template.Uses() {
+				if column, ok := mapped[part]; ok && !column.Mapped() {
+					return &outbox.Stop{
+						Code: outbox.ExitUsage, Reason: "config",
+						What: fmt.Sprintf("template %q uses {%s}, but no column of %s is mapped to it", template, part, t),
+						Mend: "map one in the outbox section, or write the exchange and routing key without it",
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// headers are the same for all tables, because the sink writes them without knowing the table.
+func headers(c *config.Config) ([]config.NamedColumn, error) {
+	first := c.Source.Tables[0]
+	for _, t := range c.Source.Tables {
+		if !reflect.DeepEqual(names(t.Outbox.Headers), names(first.Outbox.Headers)) {
+			return nil, usage("source.tables", fmt.Errorf("outbox.headers of %s and %s differ: one set for all tables is supported", first, t))
+		}
+	}
+	return first.Outbox.Headers, onlyOneColumn("outbox.headers", first.Outbox.Headers)
+}
+
+func names(headers []config.NamedColumn) map[string][]string {
+	out := make(map[string][]string, len(headers))
+	for _, h := range headers {
+		out[h.Name] = h.Column.Names
+	}
+	return out
+}
+
+func onlyOneColumn(key string, named []config.NamedColumn) error {
+	for _, n := range named {
+		if len(n.Column.Names) != 1 {
+			return usage(key+"."+n.Name, errors.New("wants the name of one column"))
+		}
+	}
+	return nil
+}
+
+// brokerTLS reads the files anew at every connect, so that rotated certificates are taken up.
+func brokerTLS(t config.TLS) func() (*tls.Config, error) {
+	return func() (*tls.Config, error) {
+		out := &tls.Config{ServerName: t.ServerName, MinVersion: tls.VersionTLS12}
+		if t.CA != "" {
+			pem, err := os.ReadFile(t.CA)
+			if err != nil {
+				return nil, fmt.Errorf("sink.rabbitmq.tls.ca: %w", err)
+			}
+			out.RootCAs = x509.NewCertPool()
+			if !out.RootCAs.AppendCertsFromPEM(pem) {
+				return nil, fmt.Errorf("sink.rabbitmq.tls.ca: no certificate in %s", t.CA)
+			}
+		}
+		if t.Cert != "" {
+			pair, err := tls.LoadX509KeyPair(t.Cert, cmp.Or(t.Key, t.Cert))
+			if err != nil {
+				return nil, fmt.Errorf("sink.rabbitmq.tls.cert: %w", err)
+			}
+			out.Certificates = []tls.Certificate{pair}
+		}
+		return out, nil
+	}
+}
+
+func usage(key string, err error) error {
+	return &outbox.Stop{Code: outbox.ExitUsage, Reason: "config", What: key, Err: err}
+}
+
+func usageOrNil(key string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return usage(key, err)
+}

@@ -1,0 +1,150 @@
+package replication
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// openInsert inserts a row and leaves its transaction open.
+func (b *bench) openInsert(id string) (pgx.Tx, *pgx.Conn) {
+	b.t.Helper()
+	ctx := bounded(b.t, 20*time.Second)
+	other, err := pgx.Connect(ctx, b.url)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { other.Close(context.Background()) })
+	tx, err := other.Begin(ctx)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if _, err := tx.Exec(ctx, `INSERT INTO outbox VALUES ($1, '{}')`, id); err != nil {
+		b.t.Fatal(err)
+	}
+	return tx, other
+}
+
+// waitCreating returns once the creation of the slot has begun, which then waits for the open transaction.
+func (b *bench) waitCreating() {
+	b.t.Helper()
+	until(b.t, "CREATE_REPLICATION_SLOT to wait for the open transaction", func() bool {
+		var n int
+		if err := b.conn.QueryRow(bounded(b.t, 5*time.Second), `SELECT count(*) FROM pg_stat_activity
+			WHERE backend_type = 'walsender' AND datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n); err != nil {
+			b.t.Fatal(err)
+		}
+		return n > 0
+	})
+}
+
+func TestFirstStartRefusesARowWhoseTransactionWasOpen(t *testing.T) {
+	b := setup(t, devenv.SharedPostgres(t).Database(t))
+	tx, _ := b.openInsert("open")
+	r := b.run()
+	b.waitCreating()
+	if err := tx.Commit(bounded(t, 5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	stop := wantStop(t, r.wait(), outbox.ExitUsage, "backfill")
+	if !strings.Contains(stop.What, "1 rows, newest open") {
+		t.Errorf("the row is not named: %s", stop.What)
+	}
+	if v, err := readSlot(bounded(t, 5*time.Second), b.conn, b.cfg.Slot); err != nil || v != nil {
+		t.Errorf("the slot was left behind: %v %v", v, err)
+	}
+}
+
+func TestFirstStartCountsARowWhoseTransactionWasOpen(t *testing.T) {
+	b := setup(t, devenv.SharedPostgres(t).Database(t))
+	no := false
+	b.cfg.Backfill = &no
+	tx, _ := b.openInsert("open")
+	r := b.run()
+	b.waitCreating()
+	if err := tx.Commit(bounded(t, 5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	r.waitPhase(Streaming)
+	b.insert("after")
+	r.waitSeen("after")
+	left := b.logs.FilterMessageSnippet("left behind").All()
+	if len(left) != 1 || left[0].ContextMap()["rows"] != int64(1) || left[0].ContextMap()["newest"] != "open" {
+		t.Errorf("log: %v", left)
+	}
+	if err := r.end(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFirstStartDeliversWhatCommitsAfterTheSlot(t *testing.T) {
+	b := setup(t, devenv.SharedPostgres(t).Database(t))
+	r := b.run()
+	r.waitPhase(Streaming)
+	tx, _ := b.openInsert("slow") // open while the relay runs, committed later
+	b.insert("fast")
+	r.waitSeen("fast")
+	if err := tx.Commit(bounded(t, 5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	r.waitSeen("slow")
+	if err := r.end(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestUnfinishedCreationIsMadeAnew(t *testing.T) {
+	b := setup(t, devenv.SharedPostgres(t).Database(t))
+	ctx := bounded(t, 20*time.Second)
+	// What a crash between the creation of the slot and the question leaves behind.
+	pool, err := connectPool(&b.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if err := ensureSchema(ctx, pool, &b.cfg); err != nil {
+		t.Fatal(err)
+	}
+	if err := beginCreating(ctx, pool, &b.cfg, identity{"1", 1, "x"}); err != nil {
+		t.Fatal(err)
+	}
+	b.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, b.cfg.Slot)
+	b.insert("asked for by nobody")
+	r := b.run()
+	wantStop(t, r.wait(), outbox.ExitUsage, "backfill")
+}
+
+func TestTwoFirstStartsMakeOneSlot(t *testing.T) {
+	b := setup(t, devenv.SharedPostgres(t).Database(t))
+	one, two := b.run(), b.run()
+	until(t, "one leads, one stands by", func() bool {
+		p, q := one.s.Snapshot().Phase, two.s.Snapshot().Phase
+		return p == Streaming && q == Standby || p == Standby && q == Streaming
+	})
+	leader, standby := one, two
+	if two.s.Snapshot().Phase == Streaming {
+		leader, standby = two, one
+	}
+	b.insert("a")
+	leader.waitSeen("a")
+	if err := leader.end(); err != nil {
+		t.Fatal(err)
+	}
+	standby.waitPhase(Streaming)
+	b.insert("b")
+	standby.waitSeen("b")
+	for _, id := range b.current().seen() {
+		if id == "a" {
+			t.Error("a clean stop repeats nothing")
+		}
+	}
+	if err := standby.end(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,151 @@
+package replication
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+)
+
+// InitOptions say what Init creates beside schema, publication and slot.
+type InitOptions struct {
+	OutboxTable bool   // create the configured tables that are missing, in the relay's own layout
+	URL         string // of a role that may create them; "" is the relay's own
+	Role        string // to GRANT the relay's rights to
+}
+
+// outboxTableSQL is the layout that the default configuration reads.
+func outboxTableSQL(t decode.Table) string {
+	return fmt.Sprintf(`CREATE TABLE IF NOT EXISTS %s (
+    id            uuid PRIMARY KEY,
+    aggregatetype text NOT NULL,
+    aggregateid   text NOT NULL,
+    type          text NOT NULL,
+    payload       jsonb,
+    headers       jsonb,
+    traceparent   text,
+    created_at    timestamptz NOT NULL DEFAULT now()
+)`, quoteTable(t))
+}
+
+// grantSQL is what a role needs to relay, beside the attribute REPLICATION.
+func grantSQL(c *Config, role string) []string {
+	r := quoteName(role)
+	list := []string{
+		"GRANT USAGE ON SCHEMA cdc_relay TO " + r,
+		"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA cdc_relay TO " + r,
+	}
+	for _, t := range c.Tables {
+		list = append(list, fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s", quoteName(t.Schema), r),
+			fmt.Sprintf("GRANT SELECT ON %s TO %s", quoteTable(t), r))
+	}
+	return list
+}
+
+// Init creates what is missing: tables when asked, schema, rights, publication and slot. It may be run any number of times.
+func Init(ctx context.Context, c Config, opt InitOptions) error {
+	if err := c.validate(); err != nil {
+		return err
+	}
+	owner := c
+	owner.Create, c.Create = true, true
+	if opt.URL != "" {
+		owner.URL, owner.Password = opt.URL, nil
+	}
+	ddl, err := connectPool(&owner)
+	if err != nil {
+		return err
+	}
+	defer ddl.Close()
+	if err := checkServer(ctx, ddl); err != nil {
+		return err
+	}
+	if err := createObjects(ctx, ddl, &owner, opt); err != nil {
+		return err
+	}
+	pool, err := connectPool(&c)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if _, err := prepare(ctx, pool, &c); err != nil {
+		if stop := fatalConnect(&c, err, false, c.longAgo()); stop != nil {
+			return stop
+		}
+		return err
+	}
+	c.Log.Info("ready", zap.String("slot", c.Slot), zap.String("publication", c.Publication), zap.String("tables", namedIn(c.Tables)))
+	return nil
+}
+
+func createObjects(ctx context.Context, ddl *pgxpool.Pool, c *Config, opt InitOptions) error {
+	if opt.OutboxTable {
+		for _, t := range c.Tables {
+			if _, err := ddl.Exec(ctx, outboxTableSQL(t)); err != nil {
+				return fmt.Errorf("create table %s.%s: %w", t.Schema, t.Name, err)
+			}
+		}
+	}
+	if err := ensureSchema(ctx, ddl, c); err != nil {
+		return err
+	}
+	if opt.Role != "" {
+		err := pgx.BeginFunc(ctx, ddl, func(tx pgx.Tx) error {
+			for _, sql := range grantSQL(c, opt.Role) {
+				if _, err := tx.Exec(ctx, sql); err != nil {
+					return fmt.Errorf("%s: %w", sql, err)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	rec, err := readRecord(ctx, ddl, c.Slot)
+	if err != nil {
+		return err
+	}
+	if rec != nil && rec.State == stateReady {
+		return nil // a publication that is missing now was lost: prepare says what that means
+	}
+	if _, err := findTables(ctx, ddl, c, true); err != nil {
+		return err
+	}
+	return ensurePublication(ctx, ddl, c)
+}
+
+// PrintInit writes the SQL of Init, for those who run it by other means. It does not connect.
+func PrintInit(w io.Writer, c Config, opt InitOptions) error {
+	if err := c.validate(); err != nil {
+		return err
+	}
+	var b strings.Builder
+	if opt.OutboxTable {
+		for _, t := range c.Tables {
+			b.WriteString(outboxTableSQL(t) + ";\n\n")
+		}
+	}
+	b.WriteString(bootstrapSchema + "\n")
+	list, err := listMigrations()
+	if err != nil {
+		return err
+	}
+	for _, m := range list {
+		fmt.Fprintf(&b, "%sINSERT INTO cdc_relay.migration (version) VALUES (%d);\n\n", m.sql, m.version)
+	}
+	if opt.Role != "" {
+		fmt.Fprintf(&b, "ALTER ROLE %s REPLICATION;\n%s;\n\n", quoteName(opt.Role), strings.Join(grantSQL(&c, opt.Role), ";\n"))
+	}
+	b.WriteString("-- The publication must exist before the slot.\n" + createPublicationSQL(&c) + ";\n\n")
+	fmt.Fprintf(&b, "-- A slot made by hand is adopted as it stands: rows committed before it are not sent, and nobody asks about them.\n"+
+		"SELECT pg_create_logical_replication_slot(%s, 'pgoutput');\n", quoteText(c.Slot))
+	_, err = io.WriteString(w, b.String())
+	return err
+}
