@@ -1,0 +1,272 @@
+package rabbit
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// end is how a round's waiting came to its end.
+type end uint8
+
+const (
+	answered  end = iota // every message was answered, or its channel or connection was closed
+	cancelled            // ctx is done
+	late                 // some are unconfirmed past the timeout while others on the connection are confirmed
+	dead                 // nothing on the connection was confirmed for the timeout: it is given up
+)
+
+// await waits until every message of the round is answered. It looks at the last one first: confirms mostly come in
+// order and many at a time, so the lane is woken once and not at each.
+//
+// The confirm clock counts from the last confirm of the round, from the last write when there is none yet, and starts
+// again when the broker stops blocking.
+func (l *lane) await(ctx context.Context, ch *channel) end {
+	if len(l.sent) == 0 {
+		return answered
+	}
+	l.sink.pending.Add(int64(len(l.sent)))
+	defer l.sink.pending.Add(-int64(len(l.sent)))
+	defer l.timer.Stop()
+
+	clock := confirmClock{sess: ch.sess, start: time.Now(), timeout: l.sink.cfg.ConfirmTimeout}
+	clock.progress = clock.start
+	armed := false
+	for i := len(l.sent) - 1; i >= 0; i-- {
+		done := l.sent[i].answer.Done()
+		for waiting := true; waiting; {
+			select {
+			case <-done:
+				waiting = false
+				continue
+			default:
+			}
+			if !armed {
+				l.timer.Reset(clock.timeout / 8)
+				armed = true
+			}
+			select {
+			case <-done:
+				waiting = false
+			case <-ch.sess.gone:
+				return answered
+			case <-ctx.Done():
+				return cancelled
+			case now := <-l.timer.C:
+				armed = false
+				if e := clock.tick(now, l.answers()); e != answered {
+					return e
+				}
+			}
+		}
+	}
+	ch.sess.lastConfirm.Store(time.Now().UnixNano())
+	return answered
+}
+
+// answers counts what is answered by now.
+func (l *lane) answers() int {
+	n := 0
+	for i := range l.sent {
+		select {
+		case <-l.sent[i].answer.Done():
+			n++
+		default:
+		}
+	}
+	return n
+}
+
+// confirmClock decides when a broker has taken too long.
+type confirmClock struct {
+	sess            *session
+	timeout         time.Duration
+	start, progress time.Time // of the last write, of the last confirm seen
+	answers         int
+}
+
+// tick looks at the clock with so many answers in; answered means: go on waiting.
+func (c *confirmClock) tick(now time.Time, answers int) end {
+	if answers > c.answers {
+		c.answers, c.progress = answers, now
+		c.sess.lastConfirm.Store(now.UnixNano())
+	}
+	since := max(c.progress.UnixNano(), c.sess.lastUnblock.Load())
+	if c.sess.blocked.Load() || now.UnixNano()-since < int64(c.timeout) {
+		return answered
+	}
+	if c.sess.lastConfirm.Load() > c.start.UnixNano() {
+		return late
+	}
+	c.sess.kill(fmt.Errorf("no confirm for %s", c.timeout))
+	return dead
+}
+
+// resolve turns the round's answers into outcomes. Returns are read first: a returned message is acked too, and was
+// routed nowhere all the same. A negative answer on a closed channel is amqp091's, not the broker's.
+func (l *lane) resolve(ch *channel) {
+	returned := l.returned(ch)
+	confirmed := 0
+	for _, s := range l.sent {
+		if r, ok := returned[l.events[s.index].Position]; ok {
+			l.tally.returned++
+			l.reject(s.index, unroutable(r))
+			continue
+		}
+		select {
+		case <-s.answer.Done():
+		default:
+			continue
+		}
+		switch {
+		case s.answer.Acked():
+			confirmed++
+			l.outcomes[s.index] = sink.Outcome{State: sink.Confirmed}
+		case ch.usable():
+			l.tally.nacks++
+			l.reject(s.index, &sink.Fault{
+				Class: sink.Destination, Reason: sink.Nacked, Destination: l.destination(s.index),
+				Words: "the broker answered with a nack: a queue is full or has died",
+			})
+		}
+	}
+	l.tally.acks += confirmed
+	if confirmed > 0 && len(l.late) > 0 {
+		l.forgetLate()
+	}
+	if confirmed > 0 && l.alone() {
+		l.sink.killers.remove(l.events[l.sent[0].index].Position)
+	}
+}
+
+// returned drains the channel's returns, by the position header that each carries.
+func (l *lane) returned(ch *channel) map[outbox.Position]amqp.Return {
+	var found map[outbox.Position]amqp.Return
+	for {
+		select {
+		case r, ok := <-ch.returns:
+			if !ok {
+				return found
+			}
+			text, _ := r.Headers[headerPosition].(string)
+			pos, err := outbox.ParsePosition(text)
+			if err != nil {
+				continue // cannot be: the header is the relay's own
+			}
+			if found == nil {
+				found = map[outbox.Position]amqp.Return{}
+			}
+			r.Body = nil
+			found[pos] = r
+		default:
+			return found
+		}
+	}
+}
+
+// unroutable is the fault of a returned message.
+func unroutable(r amqp.Return) *sink.Fault {
+	return &sink.Fault{
+		Class: sink.Destination, Reason: sink.Unroutable, Destination: pair(r.Exchange, r.RoutingKey),
+		Words: fmt.Sprintf("%d %s: no queue is bound for this routing key", r.ReplyCode, r.ReplyText),
+	}
+}
+
+// conclude plans the next round from how the last one ended. An error ends the call: the outcomes that are Unknown then
+// are in doubt.
+func (l *lane) conclude(ctx context.Context, ch *channel, e end) error {
+	switch e {
+	case cancelled:
+		l.dropChannel()
+		return ctx.Err()
+	case dead:
+		l.dropChannel()
+		return fmt.Errorf("no confirm for %s: connection given up", l.sink.cfg.ConfirmTimeout)
+	case late:
+		l.dropChannel()
+		return l.tellLate()
+	}
+	if l.answeredAll() {
+		l.plan()
+		return nil
+	}
+	// Something is in doubt, so the channel or its connection has ended.
+	ex := ch.exception()
+	l.dropChannel()
+	switch accuses(ex) {
+	case channelOne:
+		l.channelException(ex)
+		return nil
+	case connectionOne:
+		return l.connectionException(ctx, ex)
+	default:
+		return fmt.Errorf("connection lost: %w", lost(ex))
+	}
+}
+
+// answeredAll reports whether nothing of this round is in doubt.
+func (l *lane) answeredAll() bool {
+	for _, s := range l.sent {
+		if l.outcomes[s.index].State == sink.Unknown {
+			return false
+		}
+	}
+	return true
+}
+
+// tellLate accuses the destinations that were late twice in a row. The others stay Unknown, which is an error.
+func (l *lane) tellLate() error {
+	if l.late == nil {
+		l.late = map[string]struct{}{}
+	}
+	doubt := false
+	for _, s := range l.sent {
+		if l.outcomes[s.index].State != sink.Unknown {
+			continue
+		}
+		l.tally.timeouts++
+		dest := l.destination(s.index)
+		if _, again := l.late[dest]; again {
+			l.reject(s.index, &sink.Fault{
+				Class: sink.Destination, Reason: sink.Unconfirmed, Destination: dest,
+				Words: fmt.Sprintf("no answer for %s, twice, while others are confirmed", l.sink.cfg.ConfirmTimeout),
+			})
+			continue
+		}
+		if len(l.late) > 2*sink.MaxCallEvents {
+			clear(l.late)
+		}
+		l.late[dest] = struct{}{}
+		doubt = true
+	}
+	if doubt {
+		return fmt.Errorf("no confirm for %s while others are confirmed", l.sink.cfg.ConfirmTimeout)
+	}
+	l.plan()
+	return nil
+}
+
+// forgetLate takes the destinations of what was just confirmed out of the memory of the late ones.
+func (l *lane) forgetLate() {
+	for _, s := range l.sent {
+		if l.outcomes[s.index].State == sink.Confirmed {
+			delete(l.late, l.destination(s.index))
+		}
+	}
+	if len(l.late) == 0 {
+		l.late = nil
+	}
+}
+
+// destination names where an event goes, as the owner of the string.
+func (l *lane) destination(i int) string {
+	if _, ok := l.message.destination(l.events[i]); !ok {
+		return ""
+	}
+	return l.message.going()
+}

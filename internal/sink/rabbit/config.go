@@ -1,0 +1,125 @@
+// Package rabbit publishes events to RabbitMQ: N connections of amqp091-go that this package keeps itself, one channel in
+// confirm mode per lane, every message persistent and mandatory. What the broker says of each event (confirm, nack,
+// return, channel or connection exception) becomes a sink.Outcome.
+package rabbit
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// Config says where to publish and how an event becomes a message. New copies it.
+type Config struct {
+	// URLs are amqp:// or amqps:// addresses of one cluster, tried in turn from a random one. User and password in them
+	// are used when Credentials is nil.
+	URLs []string
+	// Credentials is asked at every connect, so that a changed secret is picked up.
+	Credentials func() (user, password string, err error)
+	// TLS is asked at every connect to an amqps address; nil means the system's roots. An empty ServerName becomes the
+	// address's host.
+	TLS func() (*tls.Config, error)
+
+	Exchange, RoutingKey sink.Template
+	// Columns are the extra columns in the order of Event.Columns; templates, headers and properties name them.
+	Columns []string
+	// Headers are written when their column is not NULL.
+	Headers []HeaderColumn
+	// CorrelationID, Priority and Expiration name the columns of these properties, "" for none.
+	CorrelationID, Priority, Expiration string
+
+	// Connections is the number of connections, Lanes the number of lanes; lane i publishes on connection i % Connections.
+	Connections, Lanes int
+	// Pipelined says that a call may carry several events of one ordering key.
+	Pipelined bool
+	// Declare has a constant exchange declared (topic, durable) at every connect.
+	Declare bool
+	// ConfirmTimeout is how long the broker may take for a confirm while the connection stands and is not blocked.
+	ConfirmTimeout time.Duration
+	// LoginTimeout ends Run when the broker has refused the login for so long and no connection was ever made.
+	LoginTimeout time.Duration
+	// ConnectionName is shown by the broker's management.
+	ConnectionName string
+	Log            *zap.Logger
+	Hooks          Hooks
+}
+
+// HeaderColumn is one message header whose value is a column's text.
+type HeaderColumn struct{ Name, Column string }
+
+// Hooks are called on events that metrics count. All are optional, must not block and may be called concurrently.
+type Hooks struct {
+	ConnectionUp   func(connection int)
+	ConnectionDown func(connection int)
+	Reconnect      func(connection int) // a connection that had been up before is up again
+	ChannelOpen    func()
+	ChannelClosed  func()
+	// Confirms counts the broker's answers of one call. Returned ones are acked too, but are counted as returned only.
+	Confirms func(acks, nacks, returned, timeouts int)
+	Blocked  func(connection int, blocked bool)
+	// HeaderDropped is called for a key of the headers column that has one of the relay's own names.
+	HeaderDropped func(name string)
+}
+
+// The message headers that are the relay's own, and the ones it never writes for anybody.
+const (
+	headerAggregate   = "aggregate_type"
+	headerKey         = "aggregate_id"
+	headerTime        = "timestamp_in_ms"
+	headerPosition    = "cdc_position"
+	headerTraceparent = "traceparent"
+)
+
+var reserved = []string{headerAggregate, headerKey, headerTime, headerPosition, headerTraceparent, "tracestate", "cdc_replay", "x-retry-count"}
+
+// Reserved reports whether name is a header of the relay's own: not to be configured, dropped from the headers column.
+func Reserved(name string) bool { return slices.Contains(reserved, name) }
+
+// defaults fills in what may be left out.
+func (c *Config) defaults() {
+	if c.ConfirmTimeout <= 0 {
+		c.ConfirmTimeout = 30 * time.Second
+	}
+	if c.LoginTimeout <= 0 {
+		c.LoginTimeout = time.Minute
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	if c.ConnectionName == "" {
+		c.ConnectionName = "cdc-relay"
+	}
+}
+
+// validate reports every fault of the configuration at once.
+func (c *Config) validate() error {
+	var faults []error
+	if len(c.URLs) == 0 {
+		faults = append(faults, errors.New("no broker URL"))
+	}
+	for i, u := range c.URLs {
+		if _, err := amqp.ParseURI(u); err != nil {
+			// The URL may hold a password and some of the parser's errors quote it: name its place instead.
+			faults = append(faults, fmt.Errorf("broker URL %d of %d is not an amqp:// or amqps:// URL", i+1, len(c.URLs)))
+		}
+	}
+	if c.Connections < 1 || c.Lanes < 1 {
+		faults = append(faults, fmt.Errorf("%d connections and %d lanes: at least one of each is needed", c.Connections, c.Lanes))
+	}
+	for _, h := range c.Headers {
+		if Reserved(h.Name) {
+			faults = append(faults, fmt.Errorf("header %q is the relay's own", h.Name))
+		}
+		if h.Name == "" || len(h.Name) > maxShortString {
+			faults = append(faults, fmt.Errorf("header name %q has %d bytes, allowed are 1 to %d", h.Name, len(h.Name), maxShortString))
+		}
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,214 @@
+package rabbit
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+const (
+	probeEvery = time.Second
+	maxGates   = 1000 // beyond it a faulty destination is found by sending, again and again
+)
+
+// gates are the destinations whose events are rejected unsent, because sending one would close the channel under all the
+// others: an exchange that is missing (404) or not permitted (403), and messages over a size the broker has named (406).
+// A gate opens only when a probe finds its fault mended; a probe is made by a lane that has an event for it, at most one
+// a second and gate.
+//
+// The probe is a message that the broker examines and can never route: RabbitMQ checks the size, the right to write, the
+// exchange and the right to the topic before it refuses an expiration that is not a number, or a user_id that is not the
+// sender's. So the answer to it is the answer to the event's destination, and nothing is published. (A passive declare
+// does not tell whether one may write.)
+type gates struct {
+	count atomic.Int32 // of closed: zero spares the lanes the lock
+	mu    sync.Mutex
+	gates map[gateKey]*gate
+}
+
+// gateKey is an exchange, an exchange and routing key (topic), or a size (oversize, for every destination).
+type gateKey struct {
+	exchange, routingKey string
+	topic, oversize      bool
+}
+
+type gate struct {
+	fault *sink.Fault
+	limit int // of an oversize gate
+	since time.Time
+	next  time.Time // not to be probed before
+}
+
+// Paused is one closed gate.
+type Paused struct {
+	Destination string
+	Reason      sink.Reason
+	Words       string
+	Since       time.Time
+}
+
+// shut closes the gate for what ex accuses, which is fault; it reports false when ex names no destination to close.
+func (g *gates) shut(ex *amqp.Error, fault *sink.Fault, exchange, routingKey string, log *zap.Logger) bool {
+	key := gateKey{exchange: exchange}
+	limit := sizeLimit(ex)
+	switch {
+	case fault.Reason == sink.TooLarge:
+		key = gateKey{oversize: true}
+	case topicRight(ex):
+		key.topic, key.routingKey = true, strings.Clone(routingKey)
+	case fault.Reason != sink.NoExchange && fault.Reason != sink.NotPermitted:
+		return false
+	}
+	key.exchange = strings.Clone(key.exchange)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.gates[key] == nil && len(g.gates) >= maxGates {
+		return false
+	}
+	if g.gates == nil {
+		g.gates = map[gateKey]*gate{}
+	}
+	if g.gates[key] == nil {
+		log.Warn("destination refuses", zap.String("destination", fault.Destination), zap.String("words", fault.Words))
+	}
+	now := time.Now()
+	g.gates[key] = &gate{fault: fault, limit: limit, since: now, next: now.Add(probeEvery)}
+	g.count.Store(int32(len(g.gates)))
+	return true
+}
+
+// check says why a message may not be sent now, nil when it may. It may probe, which takes a round trip.
+func (s *Sink) checkGates(ctx context.Context, sess *session, m *message) *sink.Fault {
+	if s.gates.count.Load() == 0 {
+		return nil
+	}
+	for _, key := range []gateKey{
+		{exchange: m.exchange},
+		{exchange: m.exchange, routingKey: m.routingKey, topic: true},
+		{oversize: true},
+	} {
+		fault, probe := s.gates.look(key, len(m.pub.Body))
+		if probe {
+			fault = s.reprobe(ctx, sess, key, m, fault)
+		}
+		if fault != nil {
+			if key.oversize {
+				fault = tooLarge(m.going(), len(m.pub.Body), s.gates.limit())
+			}
+			return fault
+		}
+	}
+	return nil
+}
+
+// look finds the closed gate of key, and whether the caller is to probe it.
+func (g *gates) look(key gateKey, size int) (fault *sink.Fault, probe bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	gate := g.gates[key]
+	if gate == nil || key.oversize && size <= gate.limit {
+		return nil, false
+	}
+	if now := time.Now(); !now.Before(gate.next) {
+		gate.next = now.Add(probeEvery)
+		probe = true
+	}
+	return gate.fault, probe
+}
+
+// limit is the size that the broker has named, for the words of a fault.
+func (g *gates) limit() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if gate := g.gates[gateKey{oversize: true}]; gate != nil {
+		return gate.limit
+	}
+	return 0
+}
+
+// reprobe asks the broker again, and opens the gate when its fault is gone. The gate stays when there is no answer.
+func (s *Sink) reprobe(ctx context.Context, sess *session, key gateKey, m *message, fault *sink.Fault) *sink.Fault {
+	if s.cfg.Declare && fault.Reason == sink.NoExchange {
+		s.declare(ctx, sess)
+	}
+	var body []byte
+	if key.oversize {
+		body = bytes.Clone(m.pub.Body)
+	}
+	ex, err := sess.probe(ctx, strings.Clone(m.exchange), strings.Clone(m.routingKey), body)
+	if err != nil {
+		return fault
+	}
+	if ex != nil {
+		again := refusal(ex, m.exchange, m.routingKey, len(m.pub.Body))
+		if s.gates.shut(ex, again, m.exchange, m.routingKey, s.cfg.Log) && again.Reason == fault.Reason {
+			return again
+		}
+	}
+	s.gates.open(key)
+	s.cfg.Log.Info("destination accepts again", zap.String("destination", fault.Destination))
+	return nil
+}
+
+// open opens a gate.
+func (g *gates) open(key gateKey) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.gates, key)
+	g.count.Store(int32(len(g.gates)))
+}
+
+// list is what is closed, in order of the names.
+func (g *gates) list() []Paused {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var out []Paused
+	for _, gate := range g.gates {
+		out = append(out, Paused{gate.fault.Destination, gate.fault.Reason, gate.fault.Words, gate.since})
+	}
+	slices.SortFunc(out, func(a, b Paused) int { return strings.Compare(a.Destination, b.Destination) })
+	return out
+}
+
+// probeMark is no number of milliseconds and nobody's name.
+const probeMark = "cdc-relay-probe"
+
+// probe asks how the broker would take a message for exchange and routing key, without publishing one. ex is nil when it
+// would be taken (it may still be unroutable), else the exception. The arguments are the probe's to keep.
+func (s *session) probe(ctx context.Context, exchange, routingKey string, body []byte) (ex *amqp.Error, err error) {
+	closes := make(chan *amqp.Error, 1)
+	err = s.throwAway(ctx, func(ch *amqp.Channel) error {
+		ch.NotifyClose(closes)
+		if err := ch.Confirm(false); err != nil {
+			return err
+		}
+		answered, err := ch.PublishWithDeferredConfirm(exchange, routingKey, false, false, amqp.Publishing{
+			Expiration: probeMark, UserId: probeMark, Body: body,
+		})
+		if err != nil {
+			return err
+		}
+		answered.Wait() // for the exception; a broker that does not look at these properties confirms
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	ex = <-closes // closed without a value when throwAway itself closed the channel
+	switch {
+	case ex == nil, ex.Code == amqp.PreconditionFailed && sizeLimit(ex) == 0:
+		return nil, nil
+	case accuses(ex) != channelOne:
+		return nil, errGone
+	}
+	return ex, nil
+}

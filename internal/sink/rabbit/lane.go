@@ -1,0 +1,300 @@
+package rabbit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// lane publishes the calls of one lane, one call at a time. It belongs to the goroutine that calls publish.
+//
+// A call is worked off in rounds. A round writes what is still to be sent on one channel and waits for the answers. Almost
+// always one round answers everything. When the broker closes the channel or the connection over a message, the next
+// rounds find out over which: what was in flight is sent again one by one, on the lane's channel after a channel
+// exception, on a connection of the lane's own after a connection exception, until the culprit is alone when it happens
+// again; that one is rejected and the rest goes on together.
+//
+// Why order holds when something is sent again: a call has one event of a key (or, pipelined, several that are always
+// sent in order on one channel), and each channel is first in, first out; so every sending of a key's events is in order,
+// and so are their first arrivals, in whatever way the broker interleaves an abandoned channel with its successor.
+type lane struct {
+	sink    *Sink
+	link    *link
+	ch      *channel // nil, or perhaps dead: open checks
+	message message
+	timer   *time.Timer
+	call
+	late map[string]struct{} // destinations that were unconfirmed past the timeout the last time they were tried
+}
+
+// call is the state of the present publish call.
+type call struct {
+	events   []*outbox.Event
+	outcomes []sink.Outcome
+	todo     []int               // the events still to be sent, in order: Unsent, or Unknown and to be told apart
+	sent     []sent              // this round's
+	held     map[uint64]struct{} // pipelined: keys with a rejected event, of which nothing more is sent
+	suspects int                 // so many at the head of todo go one by one
+	seeking  bool                // they go on a private connection, and the call holds Sink.private
+	private  *session            // that connection; nil until it is needed
+	tally    tally
+}
+
+// sent is an event written in this round.
+type sent struct {
+	index  int
+	answer *amqp.DeferredConfirmation
+}
+
+// tally counts a call's answers for Hooks.Confirms.
+type tally struct{ acks, nacks, returned, timeouts int }
+
+func newLane(s *Sink, l *link) *lane {
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	return &lane{sink: s, link: l, message: newMessage(s), timer: timer}
+}
+
+// publish is sink.Sink's Publish. It waits while the broker is away or blocks, and returns soon after ctx is done.
+func (l *lane) publish(ctx context.Context, events []*outbox.Event, outcomes []sink.Outcome) error {
+	l.begin(events, outcomes)
+	defer l.finish()
+	for len(l.todo) > 0 {
+		if ctx.Err() != nil {
+			return l.unavailable(ctx.Err())
+		}
+		batch, err := l.batch(ctx)
+		if err != nil {
+			return l.unavailable(err)
+		}
+		ch, err := l.open(ctx)
+		if err != nil {
+			return l.unavailable(err)
+		}
+		l.send(ctx, ch, batch)
+		end := l.await(ctx, ch)
+		l.resolve(ch)
+		if err := l.conclude(ctx, ch, end); err != nil {
+			return l.unavailable(err)
+		}
+	}
+	return nil
+}
+
+// begin takes over a call.
+func (l *lane) begin(events []*outbox.Event, outcomes []sink.Outcome) {
+	l.events, l.outcomes = events, outcomes
+	l.todo, l.suspects, l.tally = l.todo[:0], 0, tally{}
+	clear(l.held)
+	for i := range events {
+		outcomes[i] = sink.Outcome{State: sink.Unsent}
+		l.todo = append(l.todo, i)
+	}
+}
+
+// finish lets go of the call's events and of the private connection.
+func (l *lane) finish() {
+	l.leavePrivate()
+	if t := l.tally; t != (tally{}) && l.sink.cfg.Hooks.Confirms != nil {
+		l.sink.cfg.Hooks.Confirms(t.acks, t.nacks, t.returned, t.timeouts)
+	}
+	clear(l.sent[:cap(l.sent)])
+	l.events, l.outcomes = nil, nil
+}
+
+// unavailable is publish's error. It keeps the contract's promise that at least one outcome is Unknown or all are Unsent:
+// where nothing is in doubt but a part was answered, the rest is called Unknown, which costs the caller some care only.
+func (l *lane) unavailable(err error) error {
+	unsent, unknown := 0, 0
+	for i := range l.outcomes {
+		switch l.outcomes[i].State {
+		case sink.Unsent:
+			unsent++
+		case sink.Unknown:
+			unknown++
+		}
+	}
+	if unknown == 0 && unsent < len(l.outcomes) {
+		for i := range l.outcomes {
+			if l.outcomes[i].State == sink.Unsent {
+				l.outcomes[i].State = sink.Unknown
+			}
+		}
+	}
+	return fmt.Errorf("publish: %w", err)
+}
+
+// open returns the channel for the next round, once there is one and the broker takes messages.
+func (l *lane) open(ctx context.Context) (*channel, error) {
+	for {
+		sess, err := l.session(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if unblocked := sess.untilUnblocked(); unblocked != nil {
+			select {
+			case <-unblocked:
+			case <-sess.gone:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+			continue
+		}
+		if l.ch != nil && l.ch.sess == sess && l.ch.usable() {
+			return l.ch, nil
+		}
+		l.dropChannel()
+		ch, err := sess.openChannel(ctx)
+		if err == nil {
+			l.ch = ch
+			l.sink.channels.Add(1)
+			if h := l.sink.cfg.Hooks.ChannelOpen; h != nil {
+				h()
+			}
+			return ch, nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if sess == l.private {
+			return nil, err
+		}
+		// A standing connection that opens no channel is of no use: have it made anew, with the link's backoff.
+		sess.kill(err)
+	}
+}
+
+// session is the private one while suspects are tried, else the link's.
+func (l *lane) session(ctx context.Context) (*session, error) {
+	if !l.seeking {
+		return l.link.session(ctx)
+	}
+	if l.private != nil && l.private.alive() {
+		return l.private, nil
+	}
+	l.closePrivate()
+	sess, err := l.sink.dial(ctx, nil)
+	if err != nil {
+		return nil, errors.New(words(err))
+	}
+	l.private = sess
+	return sess, nil
+}
+
+// dropChannel forgets the channel; what was in flight on it is answered to nobody.
+func (l *lane) dropChannel() {
+	if l.ch == nil {
+		return
+	}
+	l.ch.abandon()
+	l.ch = nil
+	l.sink.channels.Add(-1)
+	if h := l.sink.cfg.Hooks.ChannelClosed; h != nil {
+		h()
+	}
+}
+
+// send writes the batch as far as it gets, and rejects what may not be sent. An event that could not be written stays
+// Unsent and in todo.
+func (l *lane) send(ctx context.Context, ch *channel, batch []int) {
+	l.sent = l.sent[:0]
+	m := &l.message
+	for _, i := range batch {
+		ev := l.events[i]
+		if l.withheld(ev) {
+			continue
+		}
+		fault := m.build(ev)
+		if fault == nil {
+			fault = l.sink.checkGates(ctx, ch.sess, m)
+		}
+		if fault != nil {
+			l.reject(i, fault)
+			continue
+		}
+		if !ch.ready(ctx) {
+			return
+		}
+		answer, err := ch.ch.PublishWithDeferredConfirm(m.exchange, m.routingKey, true, false, m.pub)
+		if err != nil {
+			if !errors.Is(err, amqp.ErrClosed) && ch.sess.alive() && !errors.Is(err, errWireClosed) {
+				// amqp091 cannot encode it and has written a part of it at most; it ends the connection then.
+				l.reject(i, invalid("the client cannot encode the message"))
+			}
+			return
+		}
+		l.outcomes[i].State = sink.Unknown
+		l.sent = append(l.sent, sent{i, answer})
+	}
+}
+
+// ready waits until a message may be written: the broker does not block and the wire has room. False when the channel is
+// gone or ctx is done; a connection that is blocked for hours waits here for hours.
+func (c *channel) ready(ctx context.Context) bool {
+	for c.sess.blocked.Load() || !c.sess.wire.hasRoom() {
+		if unblocked := c.sess.untilUnblocked(); unblocked != nil {
+			select {
+			case <-unblocked:
+			case <-c.sess.gone:
+			case <-ctx.Done():
+			}
+		} else {
+			c.sess.wire.waitRoom(ctx, c.sess.gone)
+		}
+		if ctx.Err() != nil || !c.usable() {
+			return false
+		}
+	}
+	return true
+}
+
+// reject settles an event as refused.
+func (l *lane) reject(i int, fault *sink.Fault) {
+	l.outcomes[i] = sink.Outcome{State: sink.Rejected, Fault: fault}
+	if l.sink.cfg.Pipelined {
+		if l.held == nil {
+			l.held = map[uint64]struct{}{}
+		}
+		l.held[l.events[i].Hash] = struct{}{}
+	}
+}
+
+// withheld reports whether an earlier event of ev's key was rejected in this call.
+func (l *lane) withheld(ev *outbox.Event) bool {
+	if len(l.held) == 0 {
+		return false
+	}
+	_, held := l.held[ev.Hash]
+	return held
+}
+
+// plan makes todo of what a round has left: what was not sent, and what is Unknown and will be told apart by sending it
+// again. Of a key with a rejected event nothing is sent again, so its later events count as spared. The suspects are
+// those among todo that are Unknown; when none is left, the search is over.
+func (l *lane) plan() {
+	unknown := 0
+	l.todo = l.todo[:0]
+	for i := range l.outcomes {
+		state := &l.outcomes[i].State
+		if *state == sink.Confirmed || *state == sink.Rejected {
+			continue
+		}
+		if l.withheld(l.events[i]) {
+			*state = sink.Unsent
+			continue
+		}
+		if *state == sink.Unknown {
+			unknown++
+		}
+		l.todo = append(l.todo, i)
+	}
+	if l.suspects = min(l.suspects, unknown); l.suspects == 0 {
+		l.leavePrivate()
+	}
+}

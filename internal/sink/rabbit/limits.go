@@ -1,0 +1,101 @@
+package rabbit
+
+import (
+	"fmt"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// maxShortString is what AMQP 0-9-1 carries in a shortstr: exchange, routing key, message id, type, correlation id and
+// the names of headers. amqp091 answers a longer one by ending the whole connection.
+const maxShortString = 255
+
+// limits are what a message is measured against before it is sent, since passing one would cost the channel or the
+// connection with everything else in flight on it.
+type limits struct {
+	header int // bytes of the content header frame's payload: frame_max less the frame's own 8
+	body   int // bytes; RabbitMQ's own ceiling, the configured max_message_size is learnt from its refusals
+}
+
+var defaultLimits = limits{header: frameSize - 8, body: 128 << 20}
+
+// check measures a built message. The words name field, size and limit, never a value.
+func (m *message) check() *sink.Fault {
+	p := &m.pub
+	if len(m.exchange)|len(m.routingKey)|len(p.MessageId)|len(p.Type)|len(p.CorrelationId) > maxShortString {
+		if fault := m.checkShortStrings(); fault != nil {
+			return fault
+		}
+	}
+	if size := m.headerSize(); size > m.limits.header {
+		return &sink.Fault{
+			Class: sink.Permanent, Reason: sink.TooLarge, Destination: m.going(),
+			Words: fmt.Sprintf("headers and properties have %d bytes, a frame carries %d", size, m.limits.header),
+		}
+	}
+	if len(p.Body) > m.limits.body {
+		return tooLarge(m.going(), len(p.Body), m.limits.body)
+	}
+	return nil
+}
+
+// checkShortStrings finds the field that is too long, if one is: check's test is only a quick one.
+func (m *message) checkShortStrings() *sink.Fault {
+	for _, f := range []struct{ name, value string }{
+		{"exchange", m.exchange},
+		{"routing key", m.routingKey},
+		{"message id", m.pub.MessageId},
+		{"type", m.pub.Type},
+		{"correlation id", m.pub.CorrelationId},
+	} {
+		if len(f.value) > maxShortString {
+			return invalid(fmt.Sprintf("%s has %d bytes, the protocol carries %d", f.name, len(f.value), maxShortString))
+		}
+	}
+	return nil
+}
+
+// headerSize is the payload of the content header frame: class, weight, body size and flags (14 bytes), then the
+// properties. A header that was written twice counts twice, so it is exact or a little too high.
+func (m *message) headerSize() int {
+	p := &m.pub
+	size := 14 + 1 + len(p.ContentType) + 4 + m.tableSize + 1 + 8
+	size += 1 + len(p.MessageId) + 1 + len(p.Type) + 1 + len(p.CorrelationId) + 1 + len(p.Expiration) + 1
+	return size
+}
+
+// going is where the message is going, as an operator would name it.
+func (m *message) going() string { return pair(m.exchange, m.routingKey) }
+
+// exchange and pair name a destination in the words of sink.Fault.
+func exchange(name string) string {
+	if name == "" {
+		return "the default exchange"
+	}
+	return fmt.Sprintf("exchange %q", name)
+}
+
+func pair(name, routingKey string) string {
+	if len(routingKey) > maxShortString {
+		return exchange(name)
+	}
+	return fmt.Sprintf("%s, routing key %q", exchange(name), routingKey)
+}
+
+func invalid(words string) *sink.Fault {
+	return &sink.Fault{Class: sink.Permanent, Reason: sink.Invalid, Words: words}
+}
+
+func tooLarge(destination string, size, limit int) *sink.Fault {
+	return &sink.Fault{
+		Class: sink.Permanent, Reason: sink.TooLarge, Destination: destination,
+		Words: fmt.Sprintf("the body has %d bytes, the limit is %d", size, limit),
+	}
+}
+
+// newMessage makes a lane's scratch message.
+func newMessage(s *Sink) message {
+	return message{layout: &s.message, limits: &s.limits, pub: amqp.Publishing{Headers: amqp.Table{}}}
+}

@@ -1,0 +1,243 @@
+package rabbit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	amqp "github.com/rabbitmq/amqp091-go"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+func TestMain(m *testing.M) { devenv.Main(m) }
+
+// within bounds everything a test waits for.
+const within = 30 * time.Second
+
+// broker is a virtual host of the shared broker, with a test's own connection to look into it.
+type broker struct {
+	t    testing.TB
+	ctx  context.Context
+	real *devenv.Rabbit
+	url  string
+	conn *amqp.Connection
+	ch   *amqp.Channel
+}
+
+func newBroker(t testing.TB) *broker {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	t.Cleanup(cancel)
+	b := &broker{t: t, ctx: ctx, real: devenv.SharedRabbitMQ(t)}
+	b.url = b.real.VHost(t)
+	conn, err := amqp.Dial(b.url)
+	b.must(err)
+	b.conn = conn
+	t.Cleanup(func() { _ = conn.CloseDeadline(time.Now().Add(time.Second)) })
+	b.ch = b.channel()
+	return b
+}
+
+func (b *broker) must(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *broker) channel() *amqp.Channel {
+	b.t.Helper()
+	ch, err := b.conn.Channel()
+	b.must(err)
+	return ch
+}
+
+// exchange declares a topic exchange with a queue of the same name bound to everything.
+func (b *broker) exchange(name string, args amqp.Table) {
+	b.t.Helper()
+	b.must(b.ch.ExchangeDeclare(name, "topic", true, false, false, false, nil))
+	_, err := b.ch.QueueDeclare(name, true, false, false, false, args)
+	b.must(err)
+	b.must(b.ch.QueueBind(name, "#", name, false, nil))
+}
+
+// take removes n messages from a queue, in order, and fails when they do not come.
+func (b *broker) take(queue string, n int) []amqp.Delivery {
+	b.t.Helper()
+	ch := b.channel()
+	defer ch.Close()
+	msgs, err := ch.Consume(queue, "", true, false, false, false, nil)
+	b.must(err)
+	var got []amqp.Delivery
+	timeout := time.NewTimer(within)
+	defer timeout.Stop()
+	for len(got) < n {
+		select {
+		case m, ok := <-msgs:
+			if !ok {
+				b.t.Fatalf("queue %s: %d of %d messages, then closed", queue, len(got), n)
+			}
+			got = append(got, m)
+		case <-timeout.C:
+			b.t.Fatalf("queue %s: %d of %d messages", queue, len(got), n)
+		}
+	}
+	return got
+}
+
+// depth is how many messages a queue holds.
+func (b *broker) depth(queue string) int {
+	b.t.Helper()
+	q, err := b.ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+	b.must(err)
+	return q.Messages
+}
+
+// config publishes every event to the exchange "events" with its type as routing key.
+func (b *broker) config() Config {
+	return Config{
+		URLs: []string{b.url}, Exchange: tpl(b.t, "events"), RoutingKey: tpl(b.t, "{type}"),
+		Connections: 1, Lanes: 4, ConfirmTimeout: 20 * time.Second, Log: zaptest.NewLogger(b.t),
+	}
+}
+
+func tpl(t testing.TB, s string) sink.Template {
+	t.Helper()
+	parsed, err := sink.ParseTemplate(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed
+}
+
+// running is a sink with its Run, which ends with the test.
+type running struct {
+	*Sink
+	t    testing.TB
+	stop context.CancelFunc
+	done chan error
+}
+
+func start(t testing.TB, cfg Config) *running {
+	t.Helper()
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &running{Sink: s, t: t, stop: cancel, done: make(chan error, 1)}
+	go func() { r.done <- s.Run(ctx) }()
+	t.Cleanup(func() { r.end(within) })
+	return r
+}
+
+// end stops Run and waits for it.
+func (r *running) end(limit time.Duration) {
+	r.t.Helper()
+	r.stop()
+	select {
+	case err := <-r.done:
+		r.done <- err
+		var stop *outbox.Stop
+		if err != nil && !errors.As(err, &stop) {
+			r.t.Errorf("Run: %v", err)
+		}
+	case <-time.After(limit):
+		r.t.Fatalf("Run has not ended after %s", limit)
+	}
+}
+
+// send publishes on lane 0 and wants no error.
+func (r *running) send(events ...*outbox.Event) []sink.Outcome {
+	r.t.Helper()
+	outcomes, err := r.try(events...)
+	if err != nil {
+		r.t.Fatalf("publish: %v", err)
+	}
+	return outcomes
+}
+
+func (r *running) try(events ...*outbox.Event) ([]sink.Outcome, error) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*within)
+	defer cancel()
+	outcomes := make([]sink.Outcome, len(events))
+	err := r.Publish(ctx, 0, events, outcomes)
+	return outcomes, err
+}
+
+var lastPosition atomic.Uint64
+
+// event is one with a position of its own.
+func event(key, typ string) *outbox.Event {
+	n := lastPosition.Add(1)
+	return &outbox.Event{
+		Position: outbox.Position{Commit: pglogrepl.LSN(n << 8)}, CommitTime: time.Now(), Time: time.Now(),
+		ID: fmt.Appendf(nil, "id-%d", n), Aggregate: []byte("order"), Key: []byte(key), Type: []byte(typ),
+		Payload: fmt.Appendf(nil, `{"n":%d}`, n), Ordered: true, Hash: n,
+	}
+}
+
+func events(n int, typ string) []*outbox.Event {
+	var all []*outbox.Event
+	for i := range n {
+		all = append(all, event(fmt.Sprint("key-", i), typ))
+	}
+	return all
+}
+
+// wantConfirmed wants every outcome confirmed but those at the places given.
+func wantConfirmed(t testing.TB, outcomes []sink.Outcome, but ...int) {
+	t.Helper()
+	exempt := map[int]bool{}
+	for _, i := range but {
+		exempt[i] = true
+	}
+	for i, o := range outcomes {
+		if o.State != sink.Confirmed && !exempt[i] {
+			t.Fatalf("event %d of %d: %s %v", i, len(outcomes), o.State, o.Fault)
+		}
+	}
+}
+
+// wantRejected wants one outcome rejected for a reason and class.
+func wantRejected(t testing.TB, o sink.Outcome, class sink.Class, reason sink.Reason) {
+	t.Helper()
+	if o.State != sink.Rejected || o.Fault == nil || o.Fault.Class != class || o.Fault.Reason != reason {
+		t.Fatalf("got %s %+v, want rejected, %s, %s", o.State, o.Fault, class, reason)
+	}
+}
+
+// through is the broker's address behind a proxy.
+func (b *broker) through(p *devenv.Proxy) string {
+	b.t.Helper()
+	u, err := url.Parse(b.url)
+	b.must(err)
+	u.Host = p.Addr()
+	return u.String()
+}
+
+// until polls for a condition.
+func until(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	timeout := time.NewTimer(within)
+	defer timeout.Stop()
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-timeout.C:
+			t.Fatalf("%s: not within %s", what, within)
+		}
+	}
+}

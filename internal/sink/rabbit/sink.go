@@ -1,0 +1,134 @@
+package rabbit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// Sink publishes to RabbitMQ. Its methods may be called as sink.Sink says; Up and Stats from anywhere.
+type Sink struct {
+	cfg     Config
+	message layout // how an event becomes a message
+	limits  limits
+	links   []*link
+	lanes   []*lane
+	gates   gates
+	killers killers
+	private chan struct{} // held by the one lane that may have a connection of its own
+
+	connected    atomic.Bool  // a connection was made at least once
+	refusedSince atomic.Int64 // since when the login is refused, Unix nanoseconds; 0: it is not
+	channels     atomic.Int64
+	pending      atomic.Int64
+
+	logMu  sync.Mutex
+	logged string // the state last logged
+}
+
+var _ sink.Sink = (*Sink)(nil)
+
+// New checks the configuration. Nothing is connected before Run.
+func New(cfg Config) (*Sink, error) {
+	cfg.URLs, cfg.Columns, cfg.Headers = slices.Clone(cfg.URLs), slices.Clone(cfg.Columns), slices.Clone(cfg.Headers)
+	cfg.defaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("configure rabbitmq sink: %w", err)
+	}
+	layout, err := newLayout(&cfg)
+	if err != nil {
+		return nil, fmt.Errorf("configure rabbitmq sink: %w", err)
+	}
+	s := &Sink{
+		cfg: cfg, message: layout, limits: defaultLimits, private: make(chan struct{}, 1),
+		logged: "not connected yet",
+	}
+	for i := range cfg.Connections {
+		s.links = append(s.links, &link{sink: s, index: i, up: make(chan struct{}), why: s.logged})
+	}
+	for i := range cfg.Lanes {
+		s.lanes = append(s.lanes, newLane(s, s.links[i%cfg.Connections]))
+	}
+	return s, nil
+}
+
+// Lane spreads the ordering keys over the lanes.
+func (s *Sink) Lane(ev *outbox.Event) (lane int, ok bool) {
+	return int(ev.Hash % uint64(len(s.lanes))), true
+}
+
+// Changed is nil: Lane always answers.
+func (s *Sink) Changed() <-chan struct{} { return nil }
+
+// Publish sends the events on the lane's channel, in order, and waits for the broker's answers. See lane.publish.
+func (s *Sink) Publish(ctx context.Context, lane int, events []*outbox.Event, outcomes []sink.Outcome) error {
+	return s.lanes[lane].publish(ctx, events, outcomes)
+}
+
+// Run keeps the connections until ctx is done, then closes them, which takes closeTimeout at the most. The error is an
+// *outbox.Stop: the broker refused the login for LoginTimeout and no connection was ever made.
+func (s *Sink) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, l := range s.links {
+		group.Go(func() error { return l.keep(ctx) })
+	}
+	return group.Wait()
+}
+
+// Up reports whether every connection is up and not blocked, and if not, why.
+func (s *Sink) Up() (ok bool, why string) {
+	for _, l := range s.links {
+		l.mu.Lock()
+		why := l.why
+		l.mu.Unlock()
+		if why != "" {
+			return false, why
+		}
+	}
+	return true, ""
+}
+
+// logState writes one line when Up or its reason changed.
+func (s *Sink) logState() {
+	s.logMu.Lock()
+	defer s.logMu.Unlock()
+	up, why := s.Up()
+	if why == s.logged {
+		return
+	}
+	s.logged = why
+	if up {
+		s.cfg.Log.Info("broker connected", zap.Int("connections", len(s.links)))
+		return
+	}
+	s.cfg.Log.Warn("broker unavailable", zap.String("reason", why))
+}
+
+// Stats is a look at the sink for metrics and status.
+type Stats struct {
+	Connections     int      // up now
+	Channels        int      // open now
+	PendingConfirms int      // written and not answered
+	Paused          []Paused // destinations whose events are rejected unsent
+}
+
+// Stats looks at the sink.
+func (s *Sink) Stats() Stats {
+	st := Stats{Channels: int(s.channels.Load()), PendingConfirms: int(s.pending.Load()), Paused: s.gates.list()}
+	for _, l := range s.links {
+		l.mu.Lock()
+		if l.sess != nil && l.sess.alive() {
+			st.Connections++
+		}
+		l.mu.Unlock()
+	}
+	return st
+}

@@ -1,0 +1,194 @@
+package rabbit
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// channelException finds the culprit of a closed channel. An exception that names its exchange, or the size it refuses,
+// settles it: those events are rejected and the others go together. Any other has what was in flight sent one by one.
+func (l *lane) channelException(ex *amqp.Error) {
+	alone, rejected := l.alone(), 0
+	for _, s := range l.sent {
+		if l.outcomes[s.index].State != sink.Unknown {
+			continue
+		}
+		ev := l.events[s.index]
+		if _, ok := l.message.destination(ev); !ok {
+			continue // cannot be: it was sent
+		}
+		m := &l.message
+		if !alone && !concerns(ex, m.exchange, len(ev.Payload)) {
+			continue
+		}
+		fault := refusal(ex, m.exchange, m.routingKey, len(ev.Payload))
+		l.sink.gates.shut(ex, fault, m.exchange, m.routingKey, l.sink.cfg.Log)
+		l.reject(s.index, fault)
+		if fault.Reason == sink.BrokerException {
+			l.sink.killers.add(ev.Position, false)
+		}
+		rejected++
+	}
+	l.suspects = 0
+	if rejected == 0 {
+		l.suspects = len(l.events) // plan lowers it to what is in doubt
+	}
+	l.plan()
+}
+
+// concerns reports whether an exception tells by itself that a message to exchange with so large a body is refused.
+func concerns(ex *amqp.Error, exchange string, size int) bool {
+	switch ex.Code {
+	case amqp.NotFound, amqp.AccessRefused:
+		return !topicRight(ex) && names(ex, exchange)
+	case amqp.PreconditionFailed:
+		limit := sizeLimit(ex)
+		return limit > 0 && size > limit
+	}
+	return false
+}
+
+// connectionException rejects an event over which its private connection was closed, and otherwise has what was in flight
+// sent one by one on such a connection: the shared one carries other lanes, whose events are not to suffer.
+func (l *lane) connectionException(ctx context.Context, ex *amqp.Error) error {
+	if l.alone() && l.seeking {
+		for _, s := range l.sent {
+			if l.outcomes[s.index].State == sink.Unknown {
+				l.reject(s.index, &sink.Fault{
+					Class: sink.Transient, Reason: sink.BrokerException,
+					Destination: l.destination(s.index), Words: brokerWords(ex),
+				})
+				l.sink.killers.add(l.events[s.index].Position, true)
+			}
+		}
+		l.suspects = 0
+		l.plan()
+		return nil
+	}
+	if err := l.seek(ctx); err != nil {
+		return err
+	}
+	l.suspects = len(l.events) // plan lowers it to what is in doubt
+	l.plan()
+	return nil
+}
+
+// privateClose bounds the close of a private connection, and so what it adds to a call that is cancelled.
+const privateClose = 300 * time.Millisecond
+
+// alone reports whether this round carries a single suspect.
+func (l *lane) alone() bool { return l.suspects > 0 && len(l.sent) == 1 }
+
+// batch is what the next round sends: all that is left, or one suspect. An event that is known to have cost a channel or a
+// connection before goes alone, so that trying it again costs nobody else anything.
+func (l *lane) batch(ctx context.Context) ([]int, error) {
+	if l.suspects > 0 {
+		return l.todo[:1], nil
+	}
+	if l.sink.killers.count.Load() == 0 {
+		return l.todo, nil
+	}
+	for n, i := range l.todo {
+		private, known := l.sink.killers.find(l.events[i].Position)
+		if !known {
+			continue
+		}
+		if n > 0 {
+			return l.todo[:n], nil
+		}
+		if private {
+			if err := l.seek(ctx); err != nil {
+				return nil, err
+			}
+		}
+		l.suspects = 1
+		return l.todo[:1], nil
+	}
+	return l.todo, nil
+}
+
+// seek waits for the right to a private connection; one lane has it at a time.
+func (l *lane) seek(ctx context.Context) error {
+	if l.seeking {
+		return nil
+	}
+	select {
+	case l.sink.private <- struct{}{}:
+		l.seeking = true
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// leavePrivate goes back to the shared connection.
+func (l *lane) leavePrivate() {
+	if !l.seeking {
+		return
+	}
+	l.closePrivate()
+	l.seeking = false
+	<-l.sink.private
+}
+
+// closePrivate closes the private connection, if there is one.
+func (l *lane) closePrivate() {
+	if l.private == nil {
+		return
+	}
+	if l.ch != nil && l.ch.sess == l.private {
+		l.dropChannel()
+	}
+	l.private.close(privateClose)
+	l.private = nil
+}
+
+// lost is the reason of a lost connection.
+func lost(ex *amqp.Error) error {
+	if ex == nil {
+		return errGone
+	}
+	return errors.New(ephemeral.ReplaceAllString(ex.Reason, ""))
+}
+
+// maxKillers bounds the memory of events that were found by a search; beyond it they are searched for again.
+const maxKillers = 1024
+
+// killers are the positions of events over which a channel or, private, a connection was closed.
+type killers struct {
+	count atomic.Int32
+	mu    sync.Mutex
+	known map[outbox.Position]bool
+}
+
+func (k *killers) add(pos outbox.Position, private bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.known == nil || len(k.known) >= maxKillers {
+		k.known = map[outbox.Position]bool{}
+	}
+	k.known[pos] = private
+	k.count.Store(int32(len(k.known)))
+}
+
+func (k *killers) find(pos outbox.Position) (private, known bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	private, known = k.known[pos]
+	return private, known
+}
+
+func (k *killers) remove(pos outbox.Position) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.known, pos)
+	k.count.Store(int32(len(k.known)))
+}

@@ -1,0 +1,219 @@
+package rabbit
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Bounds of one connection's write buffer. Publishers ask for room before they write, so what is buffered stays below
+// wireRoom plus one message of each of its lanes.
+const (
+	wireRoom  = 256 << 10
+	wireSpare = 4 * wireRoom // a buffer that grew past this for a huge message is given back
+)
+
+// closeFlush bounds how long a closing wire tries to write what is buffered, which is at least a close-ok.
+const closeFlush = time.Second
+
+// errWireClosed is what a write gets after Close.
+var errWireClosed = errors.New("connection closed")
+
+// wire is a net.Conn whose writes are gathered: Write appends to a buffer and returns, one flusher goroutine writes
+// whatever has accumulated. amqp091 flushes once per message, which costs a system call (and a TLS record) each; here an
+// idle connection still sends at once, and a busy one sends hundreds of messages per call. It is legitimate because
+// nothing counts as delivered before its confirm: a late write error is a lost connection.
+//
+// Write never blocks, so amqp091's locks are never held by a broker that does not read: heartbeats go on, and Close and
+// every publisher return. Back-pressure is waitRoom, which the publishers call first.
+//
+// Reads carry a deadline of their own, since amqp091's goroutine that renews it is the one that writes heartbeats.
+type wire struct {
+	net.Conn               // the socket, or TLS over it
+	raw      net.Conn      // the socket itself: closing it never waits for a TLS alert
+	silence  time.Duration // a read that waits longer than this is a dead peer
+	until    atomic.Int64  // the deadline of a handshake or close in Unix nanoseconds, 0 for none
+
+	mu      sync.Mutex
+	cond    sync.Cond // the flusher waits here for pending or closing
+	pending []byte
+	err     error         // why writes are refused
+	closing bool          // no further writes; the flusher ends once pending is written
+	room    chan struct{} // closed when buffered went down; made by who waits for it
+
+	buffered atomic.Int64  // len(pending) + what the flusher is writing
+	writing  atomic.Int64  // since when the flusher has been in one write, Unix nanoseconds; 0: it is not
+	done     chan struct{} // closed when the flusher has ended and the socket is closed
+}
+
+// newWire wraps conn, of which raw is the socket. run must be started for anything to be written.
+func newWire(conn, raw net.Conn, silence time.Duration) *wire {
+	w := &wire{Conn: conn, raw: raw, silence: silence, done: make(chan struct{})}
+	w.cond.L = &w.mu
+	return w
+}
+
+// Write buffers p. The error is that of an earlier write, or errWireClosed.
+func (w *wire) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err != nil {
+		return 0, w.err
+	}
+	w.pending = append(w.pending, p...)
+	w.buffered.Add(int64(len(p)))
+	w.cond.Signal()
+	return len(p), nil
+}
+
+// run is the flusher. It returns when the wire is closed or broken, and closes the socket then.
+func (w *wire) run() {
+	defer close(w.done)
+	var spare []byte
+	for {
+		batch, ok := w.take(spare)
+		if !ok {
+			_ = w.Conn.Close() // after fail it is closed already
+			return
+		}
+		w.writing.Store(time.Now().UnixNano())
+		_, err := w.Conn.Write(batch)
+		w.writing.Store(0)
+		w.buffered.Add(-int64(len(batch)))
+		if err != nil {
+			w.fail(err)
+			return
+		}
+		w.freed()
+		if spare = batch[:0]; cap(spare) > wireSpare {
+			spare = nil
+		}
+	}
+}
+
+// take waits for something to write and puts spare in its place; ok is false when the wire has been closed and all is
+// written, or has failed.
+func (w *wire) take(spare []byte) (batch []byte, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for len(w.pending) == 0 && !w.closing {
+		w.cond.Wait()
+	}
+	if len(w.pending) == 0 {
+		return nil, false
+	}
+	batch, w.pending = w.pending, spare
+	return batch, true
+}
+
+// freed wakes who waits for room, after buffered went down.
+func (w *wire) freed() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.room != nil {
+		close(w.room)
+		w.room = nil
+	}
+}
+
+// hasRoom reports whether a publisher may write now.
+func (w *wire) hasRoom() bool { return w.buffered.Load() < wireRoom }
+
+// waitRoom waits until hasRoom, ctx is done or gone is closed.
+func (w *wire) waitRoom(ctx context.Context, gone <-chan struct{}) {
+	for !w.hasRoom() {
+		w.mu.Lock()
+		if w.err != nil {
+			w.mu.Unlock()
+			return
+		}
+		if w.room == nil {
+			w.room = make(chan struct{})
+		}
+		room := w.room
+		w.mu.Unlock()
+		if w.hasRoom() {
+			return
+		}
+		select {
+		case <-room:
+		case <-ctx.Done():
+			return
+		case <-gone:
+			return
+		}
+	}
+}
+
+// stalled says for how long the flusher has been in one write.
+func (w *wire) stalled(now time.Time) time.Duration {
+	since := w.writing.Load()
+	if since == 0 {
+		return 0
+	}
+	return now.Sub(time.Unix(0, since))
+}
+
+// fail ends the wire at once: writes are refused with err, reads and the flusher's write return. The first error stays.
+func (w *wire) fail(err error) {
+	w.mu.Lock()
+	if w.err == nil {
+		w.err = err
+	}
+	w.closing, w.pending = true, nil
+	if w.room != nil {
+		close(w.room)
+		w.room = nil
+	}
+	w.cond.Signal()
+	w.mu.Unlock()
+	_ = w.raw.Close()
+}
+
+// Close refuses further writes, gives the flusher closeFlush for what is buffered, and returns without waiting for it:
+// amqp091 calls it with its locks held.
+func (w *wire) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.err = errWireClosed
+	}
+	w.closing = true
+	_ = w.raw.SetWriteDeadline(time.Now().Add(closeFlush))
+	_ = w.raw.SetReadDeadline(time.Now())
+	w.cond.Signal()
+	return nil
+}
+
+// Read reads, at most for silence.
+func (w *wire) Read(p []byte) (int, error) {
+	limit := time.Now().Add(w.silence)
+	if until := w.until.Load(); until != 0 && until < limit.UnixNano() {
+		limit = time.Unix(0, until)
+	}
+	w.mu.Lock()
+	if !w.closing { // else Close has set the deadline for good
+		_ = w.raw.SetReadDeadline(limit)
+	}
+	w.mu.Unlock()
+	return w.Conn.Read(p)
+}
+
+// SetDeadline bounds a handshake or a close; the zero time lifts it. Writes need none: they do not block.
+func (w *wire) SetDeadline(t time.Time) error {
+	if t.IsZero() {
+		w.until.Store(0)
+		return nil
+	}
+	w.until.Store(t.UnixNano())
+	return w.raw.SetReadDeadline(t)
+}
+
+// SetReadDeadline does nothing: Read sets its own.
+func (w *wire) SetReadDeadline(time.Time) error { return nil }
+
+// SetWriteDeadline does nothing: a flusher that stalls is ended by fail.
+func (w *wire) SetWriteDeadline(time.Time) error { return nil }
