@@ -1,0 +1,168 @@
+package devenv
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+func queryInto(ctx context.Context, to any, sql string) func(*pgx.Conn) error {
+	return func(conn *pgx.Conn) error { return conn.QueryRow(ctx, sql).Scan(to) }
+}
+
+// publish sends rows in the order given, as the relay would, and waits for the confirms.
+func publish(t *testing.T, url string, commit func(Row) pglogrepl.LSN, rows ...Row) {
+	t.Helper()
+	ctx := testContext(t)
+	onChannel(t, url, func(ch *amqp.Channel) {
+		must(t, ch.Confirm(false))
+		var confirms []*amqp.DeferredConfirmation
+		for _, r := range rows {
+			confirm, err := ch.PublishWithDeferredConfirm("outbox.events", "order.placed", true, false, amqp.Publishing{
+				MessageId: r.ID, DeliveryMode: amqp.Persistent, Body: fmt.Appendf(nil, `{"key": "%s", "seq": %d, "fill": ""}`, r.Key, r.Seq),
+				Headers: amqp.Table{"aggregate_type": "order", "aggregate_id": r.Key, "cdc_position": outbox.Position{Commit: commit(r)}.String()},
+			})
+			must(t, err)
+			confirms = append(confirms, confirm)
+		}
+		for _, confirm := range confirms {
+			if ok, err := confirm.WaitContext(ctx); !ok || err != nil {
+				t.Fatalf("publish: ack %v, %v", ok, err)
+			}
+		}
+	})
+}
+
+func numberedRows(n int) []Row {
+	rows := make([]Row, n)
+	for i := range rows {
+		rows[i] = Row{ID: newUUID(), Key: fmt.Sprintf("k%d", i%10), Seq: int64(i/10 + 1)}
+	}
+	return rows
+}
+
+func inOrder(r Row) pglogrepl.LSN { return pglogrepl.LSN(1000 * r.Seq) }
+
+func TestConsumerGoesOnAfterStopAndKillOfTheBroker(t *testing.T) {
+	ctx := testContext(t)
+	r, err := StartRabbitMQ(ctx, RabbitOptions{})
+	must(t, err)
+	defer func() { must(t, r.Close()) }()
+	c, err := StartConsumer(ctx, ConsumerOptions{URL: r.URL()})
+	must(t, err)
+	defer c.Close()
+	rows := numberedRows(3000)
+	publish(t, r.URL(), inOrder, rows[:1000]...)
+	must(t, r.Stop(ctx))
+	must(t, r.Start(ctx))
+	publish(t, r.URL(), inOrder, rows[1000:2000]...)
+	must(t, r.Kill())
+	must(t, r.Start(ctx))
+	publish(t, r.URL(), inOrder, rows[2000:]...)
+	must(t, c.Drain(ctx))
+	must(t, c.WaitCount(ctx, len(rows)))
+	v := Check(History{Committed: rows, Deliveries: c.Deliveries(), Marks: c.Marks()})
+	if err := v.Err(); err != nil {
+		t.Fatal(v)
+	}
+}
+
+func TestDrainWaitsForAllThatIsInTheQueue(t *testing.T) {
+	for name, quorum := range map[string]bool{"classic": false, "quorum": true} {
+		t.Run(name, func(t *testing.T) {
+			ctx := testContext(t)
+			url := SharedRabbitMQ(t).VHost(t)
+			c, err := StartConsumer(ctx, ConsumerOptions{URL: url, Quorum: quorum})
+			must(t, err)
+			defer c.Close()
+			rows := numberedRows(5000)
+			publish(t, url, inOrder, rows...)
+			publish(t, url, inOrder, rows[10:13]...)
+			must(t, c.Drain(ctx))
+			if distinct, copies := c.Count(); distinct != 5000 || copies != 3 {
+				t.Fatalf("%d ids and %d duplicates after the drain", distinct, copies)
+			}
+			must(t, c.WaitIDs(ctx, []string{rows[0].ID, rows[4999].ID}))
+			if v := Check(History{Committed: rows, Deliveries: c.Deliveries(), MaxDuplicates: 3}); v.Err() != nil {
+				t.Fatal(v)
+			}
+			short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+			defer cancel()
+			if err := c.WaitIDs(short, []string{"never"}); err == nil {
+				t.Fatal("an id that never comes has come")
+			}
+		})
+	}
+}
+
+// TestFlushWatchSeesAnEarlyReport moves a real slot past a transaction before and after its event is in the queue.
+func TestFlushWatchSeesAnEarlyReport(t *testing.T) {
+	ctx := testContext(t)
+	dbURL := SharedPostgres(t).Database(t)
+	url := SharedRabbitMQ(t).VHost(t)
+	c, err := StartConsumer(ctx, ConsumerOptions{URL: url})
+	must(t, err)
+	defer c.Close()
+	slot := "watched_" + newUUID()[:8]
+	must(t, onConn(ctx, dbURL, func(conn *pgx.Conn) error {
+		if _, err := conn.Exec(ctx, "CREATE TABLE commits (n int)"); err != nil {
+			return err
+		}
+		_, err := conn.Exec(ctx, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", slot)
+		return err
+	}))
+	life, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- FlushWatch{DB: dbURL, Slot: slot, Consumer: c}.Run(life) }()
+	defer func() { cancel(); must(t, <-ended) }()
+
+	var before, after pglogrepl.LSN
+	commit := func() {
+		var from, to string
+		must(t, onConn(ctx, dbURL, queryInto(ctx, &from, "SELECT pg_current_wal_insert_lsn()::text")))
+		must(t, onConn(ctx, dbURL, func(conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, "INSERT INTO commits VALUES (1)")
+			return err
+		}))
+		must(t, onConn(ctx, dbURL, queryInto(ctx, &to, "SELECT pg_current_wal_insert_lsn()::text")))
+		before, err = pglogrepl.ParseLSN(from)
+		must(t, err)
+		after, err = pglogrepl.ParseLSN(to)
+		must(t, err)
+	}
+	report := func() {
+		must(t, onConn(ctx, dbURL, func(conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, "SELECT pg_replication_slot_advance($1, $2::pg_lsn)", slot, after.String())
+			return err
+		}))
+		must(t, poll(ctx, 5*time.Millisecond, func() (bool, error) {
+			return slices.ContainsFunc(c.Marks(), func(m Mark) bool { return m.Flush > before }), nil
+		}))
+	}
+	row := []Row{{ID: "one", Key: "k", Seq: 1}, {ID: "two", Key: "k", Seq: 2}}
+	at := func(Row) pglogrepl.LSN { return before + 1 }
+
+	commit()
+	publish(t, url, at, row[0])
+	report()
+	must(t, c.Drain(ctx))
+	if v := Check(History{Committed: row[:1], Deliveries: c.Deliveries(), Marks: c.Marks()}); v.Err() != nil {
+		t.Fatal(v)
+	}
+	commit()
+	report()
+	publish(t, url, at, row[1])
+	must(t, c.Drain(ctx))
+	v := Check(History{Committed: row, Deliveries: c.Deliveries(), Marks: c.Marks()})
+	if !slices.Equal(v.FlushAheadOfDelivery, []string{"two"}) || len(v.Lost)+len(v.OutOfOrder) > 0 {
+		t.Fatal(v)
+	}
+}

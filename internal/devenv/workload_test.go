@@ -1,0 +1,105 @@
+package devenv
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// numbered fails unless the numbers of each key are 1, 2, 3, … without a gap.
+func numbered(t *testing.T, rows []Row) {
+	t.Helper()
+	seqs := map[string][]int64{}
+	for _, r := range rows {
+		seqs[r.Key] = append(seqs[r.Key], r.Seq)
+	}
+	for key, s := range seqs {
+		slices.Sort(s)
+		if s[0] != 1 || s[len(s)-1] != int64(len(s)) || len(slices.Compact(s)) != len(seqs[key]) {
+			t.Fatalf("key %s has numbers %v", key, s)
+		}
+	}
+}
+
+func TestWorkloadNumbersCommittedRowsWithoutGaps(t *testing.T) {
+	ctx := testContext(t)
+	dbURL := SharedPostgres(t).Database(t)
+	must(t, CreateOutbox(ctx, dbURL))
+	var mu sync.Mutex
+	told := map[string]Row{}
+	w := &Workload{
+		URL: dbURL, Writers: 4, Keys: 5, Zipf: 1.1, RowsPerTx: 3, Rollbacks: 0.2, SavepointRollbacks: 0.3, Events: 600, Payload: 300, Seed: 1,
+		OnCommit: func(rows []Row, _ time.Time) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, r := range rows {
+				told[r.ID] = r
+			}
+		},
+	}
+	must(t, w.Run(ctx))
+	rows, err := ReadCommitted(ctx, dbURL)
+	must(t, err)
+	numbered(t, rows)
+	found := map[string]Row{}
+	for _, r := range rows {
+		found[r.ID] = r
+	}
+	if !maps.Equal(found, told) || int64(len(rows)) != w.Committed() {
+		t.Fatalf("%d rows in the table, %d told, %d counted", len(rows), len(told), w.Committed())
+	}
+	undone := w.RolledBack()
+	if len(undone) < 50 || len(rows) < 300 || len(rows) >= 600 {
+		t.Fatalf("%d rows committed, %d rolled back", len(rows), len(undone))
+	}
+	for _, id := range undone {
+		if _, ok := found[id]; ok {
+			t.Fatalf("row %s was rolled back and is in the table", id)
+		}
+	}
+	var size int
+	must(t, onConn(ctx, dbURL, queryInto(ctx, &size, "SELECT min(length(payload::text)) FROM outbox")))
+	if size != 300 {
+		t.Fatalf("payloads have %d bytes, want 300", size)
+	}
+}
+
+func TestWorkloadGoesOnAfterARestartOfPostgres(t *testing.T) {
+	ctx := testContext(t)
+	p, err := StartPostgres(ctx, PostgresOptions{NoFsync: true})
+	must(t, err)
+	defer func() { must(t, p.Close()) }()
+	dbURL := p.Database(t)
+	must(t, CreateOutbox(ctx, dbURL))
+	w := &Workload{URL: dbURL, Writers: 3, Rate: 2000}
+	stop, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(stop) }()
+	for range 3 {
+		before := w.Committed()
+		must(t, poll(ctx, 5*time.Millisecond, func() (bool, error) { return w.Committed() > before+50, nil }))
+		_, err = p.Stop("immediate")
+		must(t, err)
+		must(t, p.Start(ctx))
+	}
+	cancel()
+	must(t, <-ended)
+	rows, err := ReadCommitted(ctx, dbURL)
+	must(t, err)
+	numbered(t, rows)
+	if int64(len(rows)) < w.Committed() {
+		t.Fatalf("%d rows in the table, %d were committed", len(rows), w.Committed())
+	}
+}
+
+func TestWorkloadReturnsAnErrorOfItsOwn(t *testing.T) {
+	ctx := testContext(t)
+	w := &Workload{URL: SharedPostgres(t).Database(t)} // without an outbox table
+	if err := w.Run(ctx); err == nil || ctx.Err() != nil {
+		t.Fatalf("error is %v", err)
+	}
+}
