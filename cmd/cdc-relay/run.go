@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"os"
 	"os/signal"
 	"syscall"
@@ -13,11 +12,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
+	"github.com/cdc-relay/cdc-relay/internal/sink/stdout"
 )
 
 func newRun(g *global) *cobra.Command {
@@ -73,51 +73,63 @@ func untilSignalled(ctx context.Context, log *zap.Logger) (reading, draining con
 
 // run wires the parts and keeps them until the stream ends: it is the one that knows when everything is finished.
 func run(reading, draining context.Context, c *config.Config, log *zap.Logger) error {
-	out, columns, err := openSink(c, log)
+	v := newView(c)
+	out, columns, err := openSink(c, log, v.metrics)
 	if err != nil {
 		return err
 	}
+	v.sink = out
 	rc, err := replicationConfig(c, columns, log)
 	if err != nil {
 		return err
 	}
+	rc.Hooks = replication.Hooks{Skipped: v.metrics.Skipped, Reconnect: v.metrics.StreamReconnected, Beat: v.reporter.Beat}
 	rc.NewLine = func(start pglogrepl.LSN) replication.Line {
-		return line{relay.New(relay.Config{
+		l := relay.New(relay.Config{
 			Ordering: orderings[c.Delivery.Ordering], Window: c.Delivery.Window, WindowBytes: c.Delivery.WindowBytes,
 			Start: start, Sink: out, Log: log,
-		})}
+			Hooks: relay.Hooks{Confirmed: v.metrics.Confirmed, Rejected: v.metrics.Rejected},
+		})
+		v.line.Store(l)
+		return line{l}
 	}
-	stream, err := replication.New(rc)
+	if v.stream, err = replication.New(rc); err != nil {
+		return err
+	}
+	admin, err := ops.New(v.adminConfig(c, log))
 	if err != nil {
 		return err
 	}
+	log.Info("starting", zap.String("version", v.build.Version), zap.String("slot", c.Source.Slot), zap.String("admin", admin.Addr()))
+
 	group, ctx := errgroup.WithContext(context.Background())
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	reading, stopReading := context.WithCancel(reading)
 	defer stopReading()
+	group.Go(func() error { return admin.Run(ctx) })
 	group.Go(func() error {
-		err := out.Run(ctx)
-		if ctx.Err() == nil {
-			stopReading() // a sink that can never work
-		}
-		return err
+		defer stopReading() // a sink that can never work ends the relay
+		return out.Run(ctx)
 	})
 	group.Go(func() error {
 		defer cancel()
-		return stream.Run(reading, draining)
+		return v.stream.Run(reading, draining)
 	})
 	return group.Wait()
 }
 
 // openSink makes the one sink that is configured, and names the extra columns it needs.
-func openSink(c *config.Config, log *zap.Logger) (sink.Sink, []string, error) {
+func openSink(c *config.Config, log *zap.Logger, m *ops.Metrics) (sink.Sink, []string, error) {
 	if c.Sink.Stdout != nil {
 		return stdout.New(os.Stdout), nil, nil
 	}
 	cfg, columns, err := rabbitConfig(c, log)
 	if err != nil {
 		return nil, nil, err
+	}
+	cfg.Hooks = rabbit.Hooks{
+		Reconnect: m.SinkReconnected, ChannelOpen: m.ChannelOpened, Confirms: m.Confirms, HeaderDropped: m.HeaderDropped,
 	}
 	out, err := rabbit.New(cfg)
 	if err != nil {
