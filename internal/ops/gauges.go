@@ -1,0 +1,107 @@
+package ops
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// gauges is the collector of how things stand: it asks for one Snapshot a scrape.
+type gauges struct {
+	metrics  *Metrics
+	snapshot func() Snapshot
+	now      func() time.Time
+}
+
+var _ prometheus.Collector = (*gauges)(nil)
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+var (
+	backlog         = describe("outbox_backlog", "Events read from the WAL and not yet settled.")
+	oldestUnsettled = describe("outbox_oldest_unsettled_seconds", "Age of the commit of the oldest event that is read and not settled; 0 when there is none.")
+	lastConfirm     = describe("outbox_last_confirm_timestamp_seconds", "Unix time of the broker's last confirm; absent before the first.")
+	inFlightEvents  = describe("outbox_in_flight_events", "Events in the window.")
+	inFlightBytes   = describe("outbox_in_flight_bytes", "Bytes of the events in the window.")
+	heldEvents      = describe("outbox_held_events", "Rejected events that hold their lanes until the cause is mended.")
+
+	sinkUp          = describe("outbox_sink_up", "1 when every connection to the broker is up and not blocked.")
+	sinkPending     = describe("outbox_sink_pending_confirms", "Messages published and not yet answered by the broker.")
+	sinkConnections = describe("outbox_sink_connections", "Connections to the broker that are up.")
+	sinkChannels    = describe("outbox_sink_channels", "Channels to the broker that are open.")
+
+	streamUp = describe("outbox_stream_up", "1 while the replication stream runs.")
+	leader   = describe("outbox_leader", "1 while this relay holds the slot.")
+	stopped  = describe("outbox_stopped", "1 when the relay has stopped for this reason and stays up to say so.", "reason")
+
+	slotLag       = describe("outbox_slot_lag_bytes", "WAL between the slot's confirmed position and the server's.", "slot")
+	slotRetained  = describe("outbox_slot_retained_bytes", "WAL that the server keeps for the slot.", "slot")
+	slotLagTime   = describe("outbox_slot_lag_seconds", "Age of the oldest commit that is not settled; while there is no stream, the time since it ended.", "slot")
+	slotSafe      = describe("outbox_slot_safe_wal_bytes", "WAL that can still be written before the slot may be lost; absent when it is unlimited.", "slot")
+	slotActive    = describe("outbox_slot_active", "1 while a process reads the slot.", "slot")
+	slotWALStatus = describe("outbox_slot_wal_status", "1 for the slot's present wal_status, 0 for the others.", "slot", "status")
+	slotSpilled   = describe("outbox_slot_spilled_bytes_total", "Bytes of transactions that the server's decoding wrote to disk.", "slot")
+)
+
+// Describe sends every description.
+func (g *gauges) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		backlog, oldestUnsettled, lastConfirm, inFlightEvents, inFlightBytes, heldEvents, sinkUp, sinkPending, sinkConnections, sinkChannels,
+		streamUp, leader, stopped, slotLag, slotRetained, slotLagTime, slotSafe, slotActive, slotWALStatus, slotSpilled,
+	} {
+		out <- d
+	}
+}
+
+// Collect sends what one Snapshot says.
+func (g *gauges) Collect(out chan<- prometheus.Metric) {
+	s, now := g.snapshot(), g.now()
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	gauge(backlog, float64(s.InFlightEvents))
+	gauge(inFlightEvents, float64(s.InFlightEvents))
+	gauge(inFlightBytes, float64(s.InFlightBytes))
+	gauge(heldEvents, float64(s.HeldTotal))
+	if s.OldestUnsettled.IsZero() {
+		gauge(oldestUnsettled, 0)
+	} else {
+		gauge(oldestUnsettled, max(0, now.Sub(s.OldestUnsettled).Seconds()))
+	}
+	if last := g.metrics.lastConfirmed.Load(); last != 0 {
+		gauge(lastConfirm, float64(last)/1e9)
+	}
+	gauge(sinkUp, zeroOne(s.Sink.Up))
+	gauge(sinkPending, float64(s.Sink.PendingConfirms))
+	gauge(sinkConnections, float64(s.Sink.Connections))
+	gauge(sinkChannels, float64(s.Sink.Channels))
+	gauge(streamUp, zeroOne(s.Phase == Streaming))
+	gauge(leader, zeroOne(s.leads()))
+	if s.Phase == Stopped {
+		gauge(stopped, 1, s.Reason)
+	}
+	slot := s.Slot.Name
+	gauge(slotLagTime, s.lag(now).Seconds(), slot)
+	if s.Slot.Checked.IsZero() {
+		return
+	}
+	gauge(slotLag, float64(s.Slot.LagBytes()), slot)
+	gauge(slotRetained, float64(s.Slot.RetainedBytes()), slot)
+	if s.Slot.SafeWALBytes != nil {
+		gauge(slotSafe, float64(*s.Slot.SafeWALBytes), slot)
+	}
+	gauge(slotActive, zeroOne(s.Slot.Active), slot)
+	for _, status := range []string{"reserved", "extended", "unreserved", "lost"} {
+		gauge(slotWALStatus, zeroOne(s.Slot.WALStatus == status), slot, status)
+	}
+	out <- prometheus.MustNewConstMetric(slotSpilled, prometheus.CounterValue, float64(s.Slot.SpilledBytes), slot)
+}
+
+func zeroOne(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,123 @@
+package ops
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// Heartbeat tells a loop that goes on from one that is stuck. Waiting for a broker or a server is going on: the loop
+// beats while it waits.
+type Heartbeat struct {
+	name    string
+	bound   time.Duration
+	running func() (since time.Time) // when the loop began; zero while it does not run, and then it cannot be stuck
+	last    atomic.Int64             // Unix nanoseconds
+}
+
+// NewHeartbeat is one loop, which counts as stuck when it has not beaten for bound. running says since when it runs, zero
+// for not now; nil is for a loop that runs from now on until the process ends.
+func NewHeartbeat(name string, bound time.Duration, running func() (since time.Time)) *Heartbeat {
+	if running == nil {
+		start := time.Now()
+		running = func() time.Time { return start }
+	}
+	return &Heartbeat{name: name, bound: bound, running: running}
+}
+
+// Beat is called by the loop every time around, by any goroutine.
+func (h *Heartbeat) Beat() { h.last.Store(time.Now().UnixNano()) }
+
+// stuck is "" or the sentence that says for how long.
+func (h *Heartbeat) stuck(now time.Time) string {
+	since := h.running()
+	if since.IsZero() {
+		return ""
+	}
+	if last := time.Unix(0, h.last.Load()); last.After(since) {
+		since = last
+	}
+	if silent := now.Sub(since); silent > h.bound {
+		return fmt.Sprintf("%s has been stuck for %s (bound %s)", h.name, silent.Round(time.Millisecond), h.bound)
+	}
+	return ""
+}
+
+// Health is the body of /healthz.
+type Health struct {
+	Healthy bool     `json:"healthy"`
+	Stuck   []string `json:"stuck"` // one sentence a loop
+}
+
+func health(beats []*Heartbeat, now time.Time) Health {
+	h := Health{Stuck: []string{}}
+	for _, beat := range beats {
+		if why := beat.stuck(now); why != "" {
+			h.Stuck = append(h.Stuck, why)
+		}
+	}
+	h.Healthy = len(h.Stuck) == 0
+	return h
+}
+
+// Roles in status and readiness.
+const (
+	RoleLeader  = "leader"
+	RoleStandby = "standby"
+	RoleNone    = "none" // starting, waiting for PostgreSQL, or stopped
+)
+
+func (s *Snapshot) role() string {
+	switch {
+	case s.leads():
+		return RoleLeader
+	case s.Phase == Standby:
+		return RoleStandby
+	}
+	return RoleNone
+}
+
+// Readiness is the body of /readyz.
+type Readiness struct {
+	Ready     bool     `json:"ready"`
+	Role      string   `json:"role"`
+	Reasons   []string `json:"reasons"` // why it is not ready
+	Held      []Held   `json:"held"`    // the oldest held events; they do not make it unready, the others flow
+	HeldTotal int      `json:"held_total"`
+}
+
+// readiness: a leader is ready with its stream and its broker up, a standby is ready to take over, unless a leader is
+// asked for.
+func readiness(s *Snapshot, wantLeader bool) Readiness {
+	r := Readiness{Role: s.role(), Reasons: []string{}, Held: held(s), HeldTotal: s.HeldTotal}
+	switch {
+	case s.Phase == Standby:
+		if wantLeader {
+			r.Reasons = append(r.Reasons, because("standby", s.Why))
+		}
+	case s.Phase == Waiting:
+		r.Reasons = append(r.Reasons, because("waiting for postgres", s.Why))
+	case s.Phase != Streaming:
+		r.Reasons = append(r.Reasons, because(string(s.Phase), s.Why))
+	}
+	if s.Phase != Standby && !s.Sink.Up && s.Phase != Stopped {
+		r.Reasons = append(r.Reasons, because("broker down", s.Sink.Why))
+	}
+	r.Ready = len(r.Reasons) == 0
+	return r
+}
+
+func because(what, why string) string {
+	if why == "" {
+		return what
+	}
+	return what + ": " + why
+}
+
+// held is never null in JSON.
+func held(s *Snapshot) []Held {
+	if s.Held == nil {
+		return []Held{}
+	}
+	return s.Held
+}

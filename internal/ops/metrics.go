@@ -1,0 +1,144 @@
+package ops
+
+import (
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// Metrics counts what happens, call by call; how things stand is asked of a Snapshot at every scrape. Its methods are
+// safe for concurrent use, and Confirmed and Skipped do not allocate.
+type Metrics struct {
+	registry *prometheus.Registry
+
+	published     atomic.Uint64
+	failed        atomic.Uint64
+	lastConfirmed atomic.Int64 // Unix nanoseconds, 0 before the first
+	rate          rate
+
+	latency          prometheus.Histogram
+	publishedBytes   prometheus.Counter
+	skipped          *counters
+	rejections       *prometheus.CounterVec
+	acks, nacks      prometheus.Counter
+	returned         prometheus.Counter
+	timeouts         prometheus.Counter
+	headersDropped   *counters
+	channelOpens     prometheus.Counter
+	sinkReconnects   prometheus.Counter
+	streamReconnects prometheus.Counter
+}
+
+// latencyBuckets are in seconds. The native histogram beside them is exact to 10 %.
+var latencyBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
+
+// NewMetrics registers the metrics of one relay in a registry of their own. version and commit are those of the binary.
+func NewMetrics(version, commit, goVersion string) *Metrics {
+	m := &Metrics{registry: prometheus.NewRegistry()}
+	m.registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "outbox_build_info", Help: "Always 1; the labels say what was built.",
+			ConstLabels: prometheus.Labels{"version": version, "commit": commit, "goversion": goVersion},
+		}, func() float64 { return 1 }),
+		m.events("published", &m.published), m.events("failed", &m.failed),
+	)
+	m.latency = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "outbox_publish_latency_seconds", Help: "From the commit of an event's transaction to the broker's confirm.",
+		Buckets:                     latencyBuckets,
+		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160, NativeHistogramMinResetDuration: time.Hour,
+	})
+	m.registry.MustRegister(m.latency)
+	m.publishedBytes = m.counter("outbox_published_bytes_total", "Payload bytes of confirmed events.")
+	m.channelOpens = m.counter("outbox_sink_channel_opens_total", "Channels opened to the broker.")
+	m.sinkReconnects = m.counter("outbox_sink_reconnects_total", "Connections to the broker made again after one was lost.")
+	m.streamReconnects = m.counter("outbox_stream_reconnects_total", "Replication sessions started after the first one.")
+	m.skipped = newCounters(m.vector("outbox_messages_skipped_total", "Messages of the replication stream that are not events of this relay.", "reason"))
+	m.headersDropped = newCounters(m.vector("outbox_headers_dropped_total", "Keys of the headers column that have one of the relay's own names.", "header"))
+	m.rejections = m.vector("outbox_rejections_total", "Attempts that ended in a rejection, by whose fault it is and why.", "class", "reason")
+	confirms := m.vector("outbox_confirms_total", "The broker's answers to published messages; one returned is not counted as ack.", "result")
+	m.acks, m.nacks = confirms.WithLabelValues("ack"), confirms.WithLabelValues("nack")
+	m.returned, m.timeouts = confirms.WithLabelValues("returned"), confirms.WithLabelValues("timeout")
+	return m
+}
+
+func (m *Metrics) counter(name, help string) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	m.registry.MustRegister(c)
+	return c
+}
+
+func (m *Metrics) vector(name, help string, labels ...string) *prometheus.CounterVec {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	m.registry.MustRegister(v)
+	return v
+}
+
+// events is one series of outbox_events_total, whose number the status shows too.
+func (m *Metrics) events(outcome string, n *atomic.Uint64) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "outbox_events_total", Help: "Attempts to publish an event, by what became of them: published is confirmed by the broker, failed is rejected.",
+		ConstLabels: prometheus.Labels{"outcome": outcome},
+	}, func() float64 { return float64(n.Load()) })
+}
+
+// Watch adds the metrics that are read from a Snapshot; to be called once.
+func (m *Metrics) Watch(snapshot func() Snapshot) {
+	m.registry.MustRegister(&gauges{metrics: m, snapshot: snapshot, now: time.Now})
+}
+
+// Confirmed counts events that the broker confirmed at this time, all of one call; relay.Hooks.Confirmed.
+func (m *Metrics) Confirmed(_ int, events []*outbox.Event, at time.Time) {
+	payload := 0
+	for _, ev := range events {
+		// The commit's time is the server's clock: where ours is behind it, the latency is taken as 0.
+		m.latency.Observe(max(0, at.Sub(ev.CommitTime)).Seconds())
+		payload += len(ev.Payload)
+	}
+	m.published.Add(uint64(len(events)))
+	m.publishedBytes.Add(float64(payload))
+	m.lastConfirmed.Store(at.UnixNano())
+	m.rate.add(at, uint64(len(events)))
+}
+
+// Rejected counts one attempt that was refused; relay.Hooks.Rejected.
+func (m *Metrics) Rejected(_ *outbox.Event, fault *sink.Fault, _ int) {
+	m.failed.Add(1)
+	m.rejections.WithLabelValues(fault.Class.String(), string(fault.Reason)).Inc()
+}
+
+// Skipped counts a message of the stream that is not ours; replication.Hooks.Skipped. The reasons are a closed list.
+func (m *Metrics) Skipped(reason string) { m.skipped.inc(reason) }
+
+// HeaderDropped counts a key of the headers column that may not be sent; rabbit.Hooks.HeaderDropped.
+func (m *Metrics) HeaderDropped(name string) { m.headersDropped.inc(name) }
+
+// Confirms counts the answers of one call; rabbit.Hooks.Confirms.
+func (m *Metrics) Confirms(acks, nacks, returned, timeouts int) {
+	m.acks.Add(float64(acks))
+	m.nacks.Add(float64(nacks))
+	m.returned.Add(float64(returned))
+	m.timeouts.Add(float64(timeouts))
+}
+
+// ChannelOpened counts a channel to the broker; rabbit.Hooks.ChannelOpen.
+func (m *Metrics) ChannelOpened() { m.channelOpens.Inc() }
+
+// SinkReconnected counts a connection that is up again; rabbit.Hooks.Reconnect.
+func (m *Metrics) SinkReconnected(int) { m.sinkReconnects.Inc() }
+
+// StreamReconnected counts a replication session after the first; replication.Hooks.Reconnect.
+func (m *Metrics) StreamReconnected() { m.streamReconnects.Inc() }
+
+// Handler serves the metrics, as OpenMetrics or protobuf where the scraper asks for it.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true})
+}

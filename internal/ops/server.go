@@ -1,0 +1,143 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// Config is what the admin server needs.
+type Config struct {
+	Listen           string      // host:port; port 0 takes a free one
+	Token, ReadToken TokenReader // either is good for reading; with neither, /api is open
+
+	Version    string
+	StartedAt  time.Time
+	Metrics    *Metrics
+	Snapshot   func() Snapshot // may be called by several goroutines at once
+	Heartbeats []*Heartbeat
+	Log        *zap.Logger
+}
+
+// Server answers /healthz, /readyz, /metrics and /api/v1/status.
+type Server struct {
+	cfg      Config
+	listener net.Listener
+	http     *http.Server
+}
+
+// New listens at once, so that a taken port is known before anything else starts. The error is an *outbox.Stop. Run or
+// Close releases the port.
+func New(cfg Config) (*Server, error) {
+	listener, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return nil, &outbox.Stop{
+			Code: outbox.ExitFailure, Reason: "admin_listen", What: "listen on admin.listen " + cfg.Listen, Err: err,
+			Mend: "end what uses the port, or set admin.listen (CDC_RELAY_ADMIN__LISTEN) to another host:port",
+		}
+	}
+	s := &Server{cfg: cfg, listener: listener}
+	s.http = &http.Server{
+		Handler:           s.routes(),
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      30 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    32 << 10,
+		ErrorLog:          zap.NewStdLog(cfg.Log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))),
+	}
+	return s, nil
+}
+
+// Addr is the address it listens on.
+func (s *Server) Addr() string { return s.listener.Addr().String() }
+
+// closeTimeout is how long requests may take to end after ctx is done.
+const closeTimeout = time.Second
+
+// Run serves until ctx is done, and returns nil then.
+func (s *Server) Run(ctx context.Context) error {
+	closed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(closed)
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		if s.http.Shutdown(within) != nil {
+			_ = s.http.Close() // a request that does not end is cut
+		}
+	})
+	err := s.http.Serve(s.listener)
+	if !stop() {
+		<-closed
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serve admin.listen: %w", err)
+}
+
+// Close releases the port of a server that does not run.
+func (s *Server) Close() error { return s.http.Close() }
+
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	get := func(path string, handler http.HandlerFunc) {
+		mux.HandleFunc("GET "+path, handler)
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Allow", "GET, HEAD")
+			writeProblem(w, http.StatusMethodNotAllowed, path+" is only read")
+		})
+	}
+	get("/healthz", s.healthz)
+	get("/readyz", s.readyz)
+	get("/metrics", s.cfg.Metrics.Handler().ServeHTTP)
+	get("/api/v1/status", authorize(s.status, s.cfg.Token, s.cfg.ReadToken))
+	notFound := func(w http.ResponseWriter, r *http.Request) {
+		writeProblem(w, http.StatusNotFound, "there is no "+r.URL.Path)
+	}
+	mux.HandleFunc("/api/", authorize(notFound, s.cfg.Token, s.cfg.ReadToken))
+	mux.HandleFunc("/", notFound)
+	return mux
+}
+
+func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
+	h := health(s.cfg.Heartbeats, time.Now())
+	writeJSON(w, okOr503(h.Healthy), h)
+}
+
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
+	role := r.URL.Query().Get("role")
+	if role != "" && role != RoleLeader {
+		writeProblem(w, http.StatusBadRequest, "role is leader, or left out")
+		return
+	}
+	snapshot := s.cfg.Snapshot()
+	ready := readiness(&snapshot, role == RoleLeader)
+	writeJSON(w, okOr503(ready.Ready), ready)
+}
+
+func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, s.Status())
+}
+
+// Status is what /api/v1/status answers.
+func (s *Server) Status() Status {
+	snapshot := s.cfg.Snapshot()
+	status := s.cfg.Metrics.status(&snapshot, time.Now().UTC())
+	status.Version, status.StartedAt = s.cfg.Version, s.cfg.StartedAt.UTC()
+	return status
+}
+
+func okOr503(ok bool) int {
+	if ok {
+		return http.StatusOK
+	}
+	return http.StatusServiceUnavailable
+}

@@ -1,0 +1,107 @@
+// Package ops is how the relay is watched: metrics, health, and the admin HTTP server. It changes nothing, and it alone
+// knows Prometheus.
+package ops
+
+import (
+	"time"
+
+	"github.com/jackc/pglogrepl"
+)
+
+// Phase is what the replication stream is doing.
+type Phase string
+
+// The phases of a stream.
+const (
+	Starting  Phase = "starting"
+	Waiting   Phase = "waiting" // for PostgreSQL
+	Standby   Phase = "standby" // another relay holds the slot
+	Streaming Phase = "streaming"
+	Stopping  Phase = "stopping"
+	Stopped   Phase = "stopped" // for good: kept up only to say why
+)
+
+// Snapshot is a look at the whole relay, taken at every scrape and request. Its parts are not of exactly one moment.
+type Snapshot struct {
+	Phase  Phase
+	Why    string    // what Phase Waiting waits for, who holds the slot in Standby, why it is Stopped
+	Since  time.Time // when Phase began
+	Reason string    // of Phase Stopped: outbox.Stop.Reason
+
+	InFlightEvents  int // read and not settled
+	InFlightBytes   int64
+	OldestUnsettled time.Time // commit time of the oldest transaction with an unsettled event; zero: there is none
+	// UnreportedConfirmed is the events that were confirmed above the reported position: a crash now would send them again.
+	UnreportedConfirmed uint64
+
+	Held      []Held // the oldest of the rejected events that hold their lanes
+	HeldTotal int
+
+	Sink Sink
+	Slot Slot
+}
+
+// Held is a rejected event that holds its lane until the cause is mended.
+type Held struct {
+	ID          string     `json:"id"`
+	Position    string     `json:"position"`    // as in the message header cdc_position
+	Lane        int        `json:"lane"`        // from 0
+	Destination string     `json:"destination"` // as an operator would name it
+	Class       string     `json:"class"`       // destination, transient, permanent
+	Reason      string     `json:"reason"`      // of the closed list of outbox_rejections_total
+	Words       string     `json:"words"`       // the broker's own
+	Attempts    int        `json:"attempts"`
+	Since       time.Time  `json:"since"`
+	NextAttempt *time.Time `json:"next_attempt"` // null: none, it can never be sent
+}
+
+// Sink is the state of the broker's connections.
+type Sink struct {
+	Up              bool
+	Why             string // when it is not up
+	Connections     int
+	Channels        int
+	PendingConfirms int // published and not answered
+}
+
+// Slot is what the server said of the slot last, at Checked.
+type Slot struct {
+	Name           string
+	Checked        time.Time // zero: not yet, and then only Name is known
+	ConfirmedFlush pglogrepl.LSN
+	Restart        pglogrepl.LSN
+	Current        pglogrepl.LSN // the server's WAL position at Checked
+	Active         bool
+	WALStatus      string // reserved, extended, unreserved, lost
+	SafeWALBytes   *int64 // nil: unlimited
+	SpilledBytes   int64
+}
+
+// LagBytes is the WAL between the confirmed position and the server's.
+func (s Slot) LagBytes() int64 { return behind(s.Current, s.ConfirmedFlush) }
+
+// RetainedBytes is the WAL that the server keeps for the slot.
+func (s Slot) RetainedBytes() int64 { return behind(s.Current, s.Restart) }
+
+// behind is 0 for a position that is unknown or ahead: the two are not read at one moment.
+func behind(current, position pglogrepl.LSN) int64 {
+	if position == 0 || position >= current {
+		return 0
+	}
+	return int64(current - position)
+}
+
+// lag is the age of the oldest commit that was read and is not settled. While there is no stream nobody knows what was
+// committed since it ended, so it counts from there.
+func (s *Snapshot) lag(now time.Time) time.Duration {
+	switch {
+	case !s.OldestUnsettled.IsZero():
+		return max(0, now.Sub(s.OldestUnsettled))
+	case s.Phase == Streaming || s.Phase == Standby || s.Since.IsZero():
+		return 0
+	}
+	return max(0, now.Sub(s.Since))
+}
+
+// leads is true for the relay that holds the slot.
+func (s *Snapshot) leads() bool { return s.Phase == Streaming || s.Phase == Stopping }
