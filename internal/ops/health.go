@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -98,7 +99,7 @@ func readiness(s *Snapshot, wantLeader bool) Readiness {
 	case s.Phase == Waiting:
 		r.Reasons = append(r.Reasons, because("waiting for postgres", s.Why))
 	case s.Phase != Streaming:
-		r.Reasons = append(r.Reasons, because(string(s.Phase), s.Why))
+		r.Reasons = append(r.Reasons, because(string(cmp.Or(s.Phase, Starting)), s.Why))
 	}
 	if s.Phase != Standby && !s.Sink.Up && s.Phase != Stopped {
 		r.Reasons = append(r.Reasons, because("broker down", s.Sink.Why))

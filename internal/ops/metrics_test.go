@@ -1,0 +1,247 @@
+package ops
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// busy is a leader that works, with a value of its own in every field that a metric shows.
+func busy() Snapshot {
+	safe := int64(1 << 30)
+	return Snapshot{
+		Phase: Streaming, Since: noon.Add(-time.Hour),
+		InFlightEvents: 7, InFlightBytes: 700, OldestUnsettled: noon.Add(-3 * time.Second), UnreportedConfirmed: 5,
+		Sink: Sink{Up: true, Connections: 2, Channels: 32, PendingConfirms: 6},
+		Slot: Slot{
+			Name: "cdc_relay", Checked: noon, ConfirmedFlush: 0x1000, Restart: 0x800, Current: 0x1800,
+			Active: true, WALStatus: "reserved", SafeWALBytes: &safe, SpilledBytes: 99,
+		},
+	}
+}
+
+// scrape gives the lines of /metrics that are ours, without comments.
+func scrape(t *testing.T, m *Metrics) []string {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	m.Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	body, err := io.ReadAll(answer.Body)
+	if err != nil || answer.Code != http.StatusOK {
+		t.Fatalf("scrape answers %d, %v:\n%s", answer.Code, err, body)
+	}
+	return slices.DeleteFunc(strings.Split(string(body), "\n"), func(line string) bool { return !strings.HasPrefix(line, "outbox_") })
+}
+
+func mustHave(t *testing.T, lines []string, wants ...string) {
+	t.Helper()
+	for _, want := range wants {
+		if !slices.Contains(lines, want) {
+			t.Errorf("no line %q in\n%s", want, strings.Join(lines, "\n"))
+		}
+	}
+}
+
+func mustLack(t *testing.T, lines []string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		for _, line := range lines {
+			if strings.HasPrefix(line, name) {
+				t.Errorf("%q should not be there", line)
+			}
+		}
+	}
+}
+
+func watched(snapshot Snapshot) *Metrics {
+	m := NewMetrics("v1", "abc", "go1.26")
+	m.registry.MustRegister(&gauges{metrics: m, snapshot: func() Snapshot { return snapshot }, now: func() time.Time { return noon }})
+	return m
+}
+
+// The names are a contract with dashboards: this list is only ever added to.
+func TestMetricNames(t *testing.T) {
+	m := watched(busy())
+	events := []*outbox.Event{{CommitTime: noon.Add(-2 * time.Millisecond), Payload: []byte("12345")}, {CommitTime: noon, Payload: nil}}
+	m.Confirmed(0, events, noon)
+	m.Rejected(nil, &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable}, 1)
+	m.Rejected(nil, &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge}, 1)
+	m.Skipped("update")
+	m.HeaderDropped("traceparent")
+	m.Confirms(1, 2, 3, 4)
+	m.ChannelOpened()
+	m.SinkReconnected(0)
+	m.StreamReconnected()
+	mustHave(t, scrape(t, m),
+		`outbox_events_total{outcome="published"} 2`,
+		`outbox_events_total{outcome="failed"} 2`,
+		`outbox_messages_skipped_total{reason="update"} 1`,
+		`outbox_headers_dropped_total{header="traceparent"} 1`,
+		`outbox_publish_latency_seconds_bucket{le="0.0005"} 1`,
+		`outbox_publish_latency_seconds_bucket{le="0.0025"} 2`,
+		`outbox_publish_latency_seconds_bucket{le="60"} 2`,
+		`outbox_publish_latency_seconds_count 2`,
+		`outbox_published_bytes_total 5`,
+		`outbox_backlog 7`,
+		`outbox_oldest_unsettled_seconds 3`,
+		`outbox_last_confirm_timestamp_seconds 1.795176e+09`,
+		`outbox_in_flight_events 7`,
+		`outbox_in_flight_bytes 700`,
+		`outbox_held_events 0`,
+		`outbox_rejections_total{class="destination",reason="unroutable"} 1`,
+		`outbox_rejections_total{class="permanent",reason="too_large"} 1`,
+		`outbox_sink_up 1`,
+		`outbox_sink_pending_confirms 6`,
+		`outbox_confirms_total{result="ack"} 1`,
+		`outbox_confirms_total{result="nack"} 2`,
+		`outbox_confirms_total{result="returned"} 3`,
+		`outbox_confirms_total{result="timeout"} 4`,
+		`outbox_sink_connections 2`,
+		`outbox_sink_channels 32`,
+		`outbox_sink_channel_opens_total 1`,
+		`outbox_sink_reconnects_total 1`,
+		`outbox_stream_up 1`,
+		`outbox_stream_reconnects_total 1`,
+		`outbox_leader 1`,
+		`outbox_build_info{commit="abc",goversion="go1.26",version="v1"} 1`,
+		`outbox_slot_lag_bytes{slot="cdc_relay"} 2048`,
+		`outbox_slot_retained_bytes{slot="cdc_relay"} 4096`,
+		`outbox_slot_lag_seconds{slot="cdc_relay"} 3`,
+		`outbox_slot_safe_wal_bytes{slot="cdc_relay"} 1.073741824e+09`,
+		`outbox_slot_active{slot="cdc_relay"} 1`,
+		`outbox_slot_wal_status{slot="cdc_relay",status="reserved"} 1`,
+		`outbox_slot_wal_status{slot="cdc_relay",status="extended"} 0`,
+		`outbox_slot_wal_status{slot="cdc_relay",status="unreserved"} 0`,
+		`outbox_slot_wal_status{slot="cdc_relay",status="lost"} 0`,
+		`outbox_slot_spilled_bytes_total{slot="cdc_relay"} 99`,
+	)
+	mustLack(t, scrape(t, m), "outbox_stopped")
+}
+
+// Nothing is known yet: no number is invented.
+func TestMetricsBeforeAnythingHappened(t *testing.T) {
+	m := watched(Snapshot{Phase: Starting, Slot: Slot{Name: "s"}})
+	lines := scrape(t, m)
+	mustHave(t, lines, `outbox_events_total{outcome="published"} 0`, `outbox_events_total{outcome="failed"} 0`, `outbox_confirms_total{result="nack"} 0`,
+		`outbox_sink_up 0`, `outbox_stream_up 0`, `outbox_leader 0`, `outbox_oldest_unsettled_seconds 0`, `outbox_slot_lag_seconds{slot="s"} 0`)
+	mustLack(t, lines, "outbox_last_confirm_timestamp_seconds", "outbox_slot_lag_bytes", "outbox_slot_active", "outbox_slot_wal_status", "outbox_slot_safe_wal_bytes")
+}
+
+func TestMetricsWhenThingsAreBad(t *testing.T) {
+	t.Run("slot lost, without a limit", func(t *testing.T) {
+		s := busy()
+		s.Slot.WALStatus, s.Slot.SafeWALBytes, s.Slot.Active = "lost", nil, false
+		s.Slot.ConfirmedFlush, s.Slot.Restart = 0x2000, 0 // ahead of what was read before it, and unknown
+		lines := scrape(t, watched(s))
+		mustHave(t, lines, `outbox_slot_wal_status{slot="cdc_relay",status="lost"} 1`, `outbox_slot_wal_status{slot="cdc_relay",status="reserved"} 0`,
+			`outbox_slot_active{slot="cdc_relay"} 0`, `outbox_slot_lag_bytes{slot="cdc_relay"} 0`, `outbox_slot_retained_bytes{slot="cdc_relay"} 0`)
+		mustLack(t, lines, "outbox_slot_safe_wal_bytes")
+	})
+	t.Run("stopped", func(t *testing.T) {
+		s := busy()
+		s.Phase, s.Reason, s.OldestUnsettled, s.Since = Stopped, "slot_lost", time.Time{}, noon.Add(-time.Minute)
+		mustHave(t, scrape(t, watched(s)), `outbox_stopped{reason="slot_lost"} 1`, `outbox_leader 0`, `outbox_stream_up 0`, `outbox_slot_lag_seconds{slot="cdc_relay"} 60`)
+	})
+	t.Run("no stream: the lag grows though nothing is in flight", func(t *testing.T) {
+		s := busy()
+		s.Phase, s.OldestUnsettled, s.Since = Waiting, time.Time{}, noon.Add(-90*time.Second)
+		mustHave(t, scrape(t, watched(s)), `outbox_slot_lag_seconds{slot="cdc_relay"} 90`, `outbox_leader 0`)
+	})
+	t.Run("a server clock ahead of ours", func(t *testing.T) {
+		s := busy()
+		s.OldestUnsettled = noon.Add(time.Hour)
+		m := watched(s)
+		m.Confirmed(0, []*outbox.Event{{CommitTime: noon.Add(time.Hour)}}, noon)
+		mustHave(t, scrape(t, m), `outbox_oldest_unsettled_seconds 0`, `outbox_slot_lag_seconds{slot="cdc_relay"} 0`, `outbox_publish_latency_seconds_sum 0`)
+	})
+}
+
+// Every label is one of a closed list: an id, key or payload must never get there.
+func TestLabelsAreClosed(t *testing.T) {
+	m := watched(busy())
+	m.Confirmed(0, []*outbox.Event{{ID: []byte("secret-id"), Key: []byte("secret-key"), Payload: []byte("secret-payload")}}, noon)
+	m.Rejected(&outbox.Event{ID: []byte("secret-id")}, &sink.Fault{Destination: "secret-destination", Words: "secret-words"}, 1)
+	for _, line := range scrape(t, m) {
+		if strings.Contains(line, "secret") {
+			t.Error(line)
+		}
+		for _, label := range regexp.MustCompile(`[{,]([a-z]+)=`).FindAllStringSubmatch(line, -1) {
+			if !slices.Contains([]string{"outcome", "reason", "class", "result", "le", "slot", "status", "header", "commit", "goversion", "version"}, label[1]) {
+				t.Errorf("label %s in %s", label[1], line)
+			}
+		}
+	}
+}
+
+func TestCountingDoesNotAllocate(t *testing.T) {
+	m := NewMetrics("", "", "")
+	events := []*outbox.Event{{CommitTime: noon}, {CommitTime: noon}}
+	m.Skipped("update")
+	for name, count := range map[string]func(){
+		"Confirmed": func() { m.Confirmed(0, events, noon) },
+		"Skipped":   func() { m.Skipped("update") },
+		"Confirms":  func() { m.Confirms(1, 1, 1, 1) },
+	} {
+		count()
+		if n := testing.AllocsPerRun(100, count); n > 0 {
+			t.Errorf("%s allocates %v times", name, n)
+		}
+	}
+}
+
+func TestCountersAreConcurrent(t *testing.T) {
+	m := NewMetrics("", "", "")
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for _, reason := range []string{"update", "delete", "truncate", "message"} {
+				m.Skipped(reason)
+				m.Confirmed(0, []*outbox.Event{{}}, noon)
+			}
+		})
+	}
+	group.Wait()
+	mustHave(t, scrape(t, m), `outbox_messages_skipped_total{reason="truncate"} 8`, `outbox_events_total{outcome="published"} 32`)
+}
+
+func TestRate(t *testing.T) {
+	var r rate
+	for second := range 30 {
+		r.add(noon.Add(time.Duration(second)*time.Second), 100)
+	}
+	if got := r.perSecond(noon.Add(30 * time.Second)); got != 100 {
+		t.Errorf("a steady 100 a second is %v", got)
+	}
+	if got := r.perSecond(noon.Add(35 * time.Second)); got != 50 {
+		t.Errorf("five seconds after the last it is %v, want 50", got)
+	}
+	if got := r.perSecond(noon.Add(time.Hour)); got != 0 {
+		t.Errorf("long after the last it is %v, want 0", got)
+	}
+	if got := new(rate).perSecond(noon); got != 0 {
+		t.Errorf("before the first it is %v, want 0", got)
+	}
+}
+
+func BenchmarkConfirmed(b *testing.B) {
+	m := NewMetrics("", "", "")
+	events := make([]*outbox.Event, 100)
+	for i := range events {
+		events[i] = &outbox.Event{CommitTime: noon, Payload: make([]byte, 512)}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Confirmed(0, events, noon.Add(time.Millisecond))
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(events)), "ns/event")
+}
