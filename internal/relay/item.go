@@ -18,7 +18,7 @@ type item struct {
 	next   *item // in an inbox, a ready list or the window's free list
 	behind *item // the next event of the same key in the same lane
 
-	state    sink.State // what the last call that carried it left: Unsent (also when none did), Unknown or Rejected
+	state    sink.State // what the last call that sent it left: Unsent when none did, Unknown, Rejected
 	fault    *sink.Fault
 	attempts int // rejections so far
 	since    time.Time

@@ -73,8 +73,11 @@ func (ln *lane) run(ctx context.Context) {
 			ln.sleep(ctx)
 		case ln.open.items[0].ev.Fault != nil:
 			ln.standStill(ctx, ln.open.items[0])
-		case ln.pause(ctx):
-			ln.publish(ctx)
+		default:
+			ln.open.choose(&ln.call, ln.limit)
+			if ln.pause(ctx) {
+				ln.publish(ctx)
+			}
 		}
 	}
 }
@@ -142,10 +145,10 @@ func (ln *lane) standStill(ctx context.Context, it *item) {
 	<-ctx.Done()
 }
 
-// pause waits until the next call is due; false when ctx is done before.
+// pause waits until the call is due; false when ctx is done before.
 func (ln *lane) pause(ctx context.Context) bool {
 	due := ln.notBefore
-	if ln.open.unknown == 0 && ln.open.rejected > 0 && ln.heldUntil.After(due) {
+	if ln.call.retry && ln.heldUntil.After(due) {
 		due = ln.heldUntil
 	}
 	if due.IsZero() {
@@ -161,11 +164,9 @@ func (ln *lane) pause(ctx context.Context) bool {
 	}
 }
 
-// publish makes one call and does what its outcomes ask for.
+// publish makes the call and does what its outcomes ask for.
 func (ln *lane) publish(ctx context.Context) {
 	c := &ln.call
-	retry := ln.open.unknown == 0 && ln.open.rejected > 0
-	ln.open.choose(c, ln.limit)
 	err := ln.line.cfg.Sink.Publish(ctx, ln.n, c.events, c.outcomes)
 	now := time.Now()
 	refused := ln.judge()
@@ -176,13 +177,16 @@ func (ln *lane) publish(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	if err != nil {
-		ln.limit = 1
-		if hook := ln.line.cfg.Hooks.Unavailable; hook != nil {
-			hook(ln.n, err)
-		}
+	if hook := ln.line.cfg.Hooks.Unavailable; hook != nil && err != nil {
+		hook(ln.n, err)
 	}
-	ln.schedule(now, retry, refused)
+	ln.schedule(now, refused)
+	switch {
+	case err != nil:
+		ln.limit = 1
+	case len(c.confirmed) > 0:
+		ln.limit = min(2*ln.limit, sink.MaxCallEvents)
+	}
 	ln.tell()
 }
 
@@ -191,17 +195,18 @@ func (ln *lane) judge() (refused int) {
 	c := &ln.call
 	c.confirmed = c.confirmed[:0]
 	for i, it := range c.items {
-		switch out := c.outcomes[i]; {
-		case out.State == sink.Confirmed:
+		switch out := c.outcomes[i]; out.State {
+		case sink.Confirmed:
 			it.state = sink.Confirmed
 			c.confirmed = append(c.confirmed, it)
-		case out.State == sink.Rejected:
+		case sink.Rejected:
 			refused++
 			ln.reject(it, cmp.Or(out.Fault, &unexplained))
-		case out.State == sink.Unsent && it.fault != nil:
-			it.state = sink.Rejected // its new attempt was spared: it goes on holding the lane
+		case sink.Unsent:
+			// This call did nothing to it, so what earlier calls left behind stands: a rejected one goes on holding the
+			// lane, an unknown one may still be at the broker.
 		default:
-			it.state = out.State
+			it.state = sink.Unknown
 		}
 	}
 	return refused
@@ -241,11 +246,10 @@ func (ln *lane) reject(it *item, f *sink.Fault) {
 	}
 }
 
-// schedule says when the next call may be made, after one that confirmed, refused, or did neither. retry: it carried the
-// rejected events.
-func (ln *lane) schedule(now time.Time, retry bool, refused int) {
+// schedule says when the next call may be made, after one that confirmed, refused, or did neither.
+func (ln *lane) schedule(now time.Time, refused int) {
 	confirmed := len(ln.call.confirmed)
-	if confirmed > 0 || !retry {
+	if confirmed > 0 || !ln.call.retry {
 		ln.retries = 0
 	}
 	if refused > 0 {
@@ -257,8 +261,5 @@ func (ln *lane) schedule(now time.Time, retry bool, refused int) {
 		ln.fails = 0
 	} else if ln.fails++; ln.fails > 1 { // the first is offered again at once: the connection broke, Publish waits for a new one
 		ln.notBefore = now.Add(spin.after(ln.fails - 2))
-	}
-	if confirmed > 0 {
-		ln.limit = min(2*ln.limit, sink.MaxCallEvents)
 	}
 }

@@ -10,12 +10,14 @@ import (
 // open is what a lane has offered to the sink, or is about to, and what is not confirmed: in the order of the lane, and never
 // more than one full call. What may be offered next depends on what earlier calls left behind:
 //
-//   - Unknown events first, and they alone. They may be at the broker already, and later ones must not pass them.
-//   - Else rejected ones, and they alone: they hold the lane.
-//   - Else the unsent ones of earlier calls, and behind them new ones.
+//   - Nothing was rejected: the events of earlier calls, in order, and behind them new ones; but no new ones while any is
+//     unknown, because a sink that appends atomically has to get the same call again.
+//   - Some were rejected, so the lane is held: first the unknown ones alone, which may be at the broker already, without
+//     those behind a rejected one of their key. Then the rejected ones alone, without those behind an unknown one of
+//     their key.
 //
-// So an event that was rejected is passed only by those that were sent with it, before the answer was known; what the
-// sink spared for its sake, and all that came later, goes when it is confirmed.
+// So within a key no event is offered before an earlier one that was offered and is not confirmed, unless both are in the
+// same call, where the sink sees to it. (With ordering Key no two events of a key are in open at once.)
 type open struct {
 	items    []*item
 	bytes    int
@@ -43,22 +45,47 @@ func (o *open) fill(ready *fifo) {
 
 // choose puts into c the events that may be offered now, at most limit of them.
 func (o *open) choose(c *call, limit int) {
-	want := sink.Unsent
+	c.items, c.events, c.retry = c.items[:0], c.events[:0], false
 	switch {
-	case o.unknown > 0:
-		want = sink.Unknown
-	case o.rejected > 0:
-		want = sink.Rejected
-	}
-	c.items, c.events = c.items[:0], c.events[:0]
-	for _, it := range o.items {
-		if it.state == want && len(c.items) < limit {
-			c.items = append(c.items, it)
-			c.events = append(c.events, &it.ev)
+	case o.rejected == 0:
+		for _, it := range o.items[:min(limit, len(o.items))] {
+			c.add(it)
+		}
+	default:
+		if o.unknown > 0 {
+			o.pick(c, limit, sink.Unknown, sink.Rejected)
+		}
+		if len(c.items) == 0 {
+			c.retry = true
+			o.pick(c, limit, sink.Rejected, sink.Unknown)
 		}
 	}
 	c.outcomes = slices.Grow(c.outcomes[:0], len(c.items))[:len(c.items)]
 	clear(c.outcomes)
+}
+
+// pick adds the events in state want to c, without those behind one of their key in state wall.
+func (o *open) pick(c *call, limit int, want, wall sink.State) {
+	for i, it := range o.items {
+		if len(c.items) == limit {
+			return
+		}
+		if it.state == want && !o.behind(i, wall) {
+			c.add(it)
+		}
+	}
+}
+
+// behind reports whether an event before the i-th has its key and is in state s. Looking through all of them is quadratic
+// in a full call, and done only while a lane is held.
+func (o *open) behind(i int, s sink.State) bool {
+	it := o.items[i]
+	for _, earlier := range o.items[:i] {
+		if earlier.state == s && earlier.ev.Hash == it.ev.Hash {
+			return true
+		}
+	}
+	return false
 }
 
 // compact drops the confirmed ones and counts the rest.
@@ -90,4 +117,10 @@ type call struct {
 	events    []*outbox.Event
 	outcomes  []sink.Outcome
 	confirmed []*item
+	retry     bool // it carries rejected events
+}
+
+func (c *call) add(it *item) {
+	c.items = append(c.items, it)
+	c.events = append(c.events, &it.ev)
 }

@@ -1,0 +1,226 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// plan is one run of the quickcheck: what is committed, how the stream is cut, how the broker behaves.
+type plan struct {
+	ordering Ordering
+	lanes    int
+	window   int
+	bytes    int64
+	txs      []planTx
+	cuts     []planCut
+	seed     uint64 // of the broker
+	broken   int    // calls of a hundred that fail
+	refused  int    // events of a hundred that are rejected in a call
+	patience time.Duration
+}
+
+type planTx struct {
+	commit, end pglogrepl.LSN
+	rows        []planRow
+	keepalive   pglogrepl.LSN // after it; 0: none
+}
+
+type planRow struct {
+	key  int // 0: unordered
+	size int
+}
+
+// planCut ends a session after so many events and commits of it; the next begins with the transactions whose end is behind
+// the watermark of lag earlier observations.
+type planCut struct{ after, lag int }
+
+func (p *plan) event(tx, row int) *outbox.Event {
+	r, pos := p.txs[tx].rows[row], p.position(tx, row)
+	ev := &outbox.Event{Position: pos, CommitTime: time.Now(), ID: []byte(pos.String()), Payload: fillBytes(pos, r.size), Columns: [][]byte{nil, {}, []byte("x")}}
+	if r.key > 0 {
+		ev.Ordered, ev.Key, ev.Hash = true, []byte{byte(r.key)}, uint64(r.key)*7919
+	} else {
+		ev.Hash = uint64(pos.Commit)*31 + uint64(pos.Index)
+	}
+	return ev
+}
+
+func (p *plan) position(tx, row int) outbox.Position {
+	return outbox.Position{Commit: p.txs[tx].commit, Index: uint32(2 * row)} // every other frame is foreign
+}
+
+// fillBytes makes bytes that tell which event they belong to.
+func fillBytes(pos outbox.Position, n int) []byte {
+	return bytes.Repeat([]byte{byte(pos.Commit)*31 + byte(pos.Index)}, n)
+}
+
+// broker is a sink that delivers, rejects and breaks at random, and remembers: the dumb side of the quickcheck.
+type broker struct {
+	plan *plan
+
+	mu        sync.Mutex
+	rand      []*rand.Rand // of each lane
+	delivered map[outbox.Position]int
+	confirmed map[outbox.Position]bool
+	unknown   map[outbox.Position]int
+	last      map[uint64]outbox.Position // of each key, the newest delivered for the first time
+	failure   string
+}
+
+func newBroker(p *plan) *broker {
+	b := &broker{
+		plan:      p,
+		delivered: make(map[outbox.Position]int), confirmed: make(map[outbox.Position]bool),
+		unknown: make(map[outbox.Position]int), last: make(map[uint64]outbox.Position),
+	}
+	for lane := range p.lanes {
+		b.rand = append(b.rand, rand.New(rand.NewPCG(p.seed, uint64(lane))))
+	}
+	return b
+}
+
+func (b *broker) fail(format string, args ...any) {
+	if b.failure == "" {
+		b.failure = fmt.Sprintf(format, args...)
+	}
+}
+
+func (b *broker) Lane(ev *outbox.Event) (int, bool) { return int(ev.Hash % uint64(b.plan.lanes)), true }
+func (b *broker) Changed() <-chan struct{}          { return nil }
+func (b *broker) Run(ctx context.Context) error     { <-ctx.Done(); return nil }
+
+func (b *broker) Publish(ctx context.Context, lane int, events []*outbox.Event, outcomes []sink.Outcome) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.inspect(lane, events)
+	rnd := b.rand[lane]
+	cut, reached := len(events), len(events) // broken before the cut-th arrived, after the reached-th was written
+	if rnd.IntN(100) < b.plan.broken {
+		cut = rnd.IntN(len(events))
+		reached = cut + rnd.IntN(len(events)-cut+1)
+	}
+	var spared []uint64 // keys with a rejected event in this call
+	for i, ev := range events {
+		switch {
+		case i >= reached:
+			outcomes[i].State = sink.Unsent
+		case ev.Ordered && slices.Contains(spared, ev.Hash):
+			outcomes[i].State = sink.Unsent
+		case i >= cut:
+			outcomes[i].State = sink.Unknown
+		case rnd.IntN(100) < b.plan.refused:
+			outcomes[i] = sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Reason: sink.Nacked}}
+			spared = append(spared, ev.Hash)
+		default:
+			b.deliver(ev)
+			if outcomes[i].State = sink.Confirmed; cut < len(events) && rnd.IntN(2) == 0 {
+				outcomes[i].State = sink.Unknown // its confirm was lost
+			}
+		}
+		switch outcomes[i].State {
+		case sink.Confirmed:
+			b.confirmed[ev.Position] = true
+		case sink.Unknown:
+			b.unknown[ev.Position]++
+		}
+	}
+	latency := time.Duration(rnd.IntN(5)) * time.Millisecond
+	b.mu.Unlock()
+	time.Sleep(latency)
+	b.mu.Lock()
+	b.inspect(lane, events) // the bytes are the sink's until it returns
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if cut < len(events) {
+		return errors.New("broken")
+	}
+	return nil
+}
+
+// deliver notes that the broker has the event, and checks order and duplicates.
+func (b *broker) deliver(ev *outbox.Event) {
+	pos := ev.Position
+	b.delivered[pos]++
+	if n := b.delivered[pos]; n > 1+b.unknown[pos] {
+		b.fail("%s delivered %d times, %d outcomes of it were unknown", pos, n, b.unknown[pos])
+	}
+	if ev.Ordered && b.delivered[pos] == 1 {
+		if last, ok := b.last[ev.Hash]; ok && !last.Less(pos) {
+			b.fail("%s of key %d came after %s", pos, ev.Key[0], last)
+		}
+		b.last[ev.Hash] = pos
+	}
+}
+
+// inspect checks a call: its size, one event of a key (Key), the right bytes.
+func (b *broker) inspect(lane int, events []*outbox.Event) {
+	if len(events) == 0 || len(events) > sink.MaxCallEvents {
+		b.fail("a call with %d events", len(events))
+	}
+	size, keys := 0, make(map[uint64]bool)
+	for _, ev := range events {
+		size += ev.Size()
+		if n, _ := b.Lane(ev); n != lane {
+			b.fail("%s in lane %d, belongs to %d", ev.Position, lane, n)
+		}
+		if ev.Ordered && keys[ev.Hash] && b.plan.ordering == Key {
+			b.fail("a call with two events of key %d", ev.Key[0])
+		}
+		keys[ev.Hash] = true
+		if string(ev.ID) != ev.Position.String() || !bytes.Equal(ev.Payload, fillBytes(ev.Position, len(ev.Payload))) {
+			b.fail("%s carries the bytes of another event", ev.Position)
+		}
+		if c := ev.Columns; len(c) != 3 || c[0] != nil || c[1] == nil || len(c[1]) != 0 || string(c[2]) != "x" || ev.Headers != nil {
+			b.fail("%s: NULL and empty are not kept apart", ev.Position)
+		}
+	}
+	if size > sink.MaxCallBytes && len(events) > 1 {
+		b.fail("a call with %d events of %d bytes", len(events), size)
+	}
+}
+
+// check compares what the line says with what the broker had. It is called at any moment.
+func (b *broker) check(w Watermark, s Snapshot) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	known := w.LSN == 0
+	var own pglogrepl.LSN
+	for i, tx := range b.plan.txs {
+		known = known || w.LSN == tx.end || w.LSN == tx.keepalive
+		if tx.end > w.LSN {
+			continue
+		}
+		if len(tx.rows) > 0 {
+			own = tx.end
+		}
+		for row := range tx.rows {
+			if pos := b.plan.position(i, row); !b.confirmed[pos] {
+				b.fail("watermark %s passed %s, which is not confirmed", w.LSN, pos)
+			}
+		}
+	}
+	if !known {
+		b.fail("watermark %s is no position of the stream", w.LSN)
+	}
+	if w.Own != own {
+		b.fail("watermark %s has own %s, want %s", w.LSN, w.Own, own)
+	}
+	if s.Events > b.plan.window {
+		b.fail("%d events in a window of %d", s.Events, b.plan.window)
+	}
+	if s.Charged > b.plan.bytes {
+		b.fail("%d bytes charged in a window of %d", s.Charged, b.plan.bytes)
+	}
+}

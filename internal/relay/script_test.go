@@ -1,0 +1,97 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// scriptSink is a sink whose calls wait for the test to answer them.
+type scriptSink struct {
+	lanes   int
+	changed chan struct{}
+
+	mu       sync.Mutex
+	unknown  bool // Lane has no answer
+	calls    map[int]*scriptCall
+	arrivals []*scriptCall // since the test looked last
+}
+
+// scriptCall is a Publish that waits for its answer.
+type scriptCall struct {
+	lane     int
+	ids      []string
+	outcomes []sink.Outcome
+	answer   chan error // cap 1
+}
+
+func newScriptSink(lanes int) *scriptSink {
+	return &scriptSink{lanes: lanes, changed: make(chan struct{}, 1), calls: make(map[int]*scriptCall)}
+}
+
+func (s *scriptSink) Lane(ev *outbox.Event) (int, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return int(ev.Hash % uint64(s.lanes)), !s.unknown
+}
+
+func (s *scriptSink) Changed() <-chan struct{} { return s.changed }
+
+func (s *scriptSink) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+
+func (s *scriptSink) Publish(ctx context.Context, lane int, events []*outbox.Event, outcomes []sink.Outcome) error {
+	c := &scriptCall{lane: lane, outcomes: outcomes, answer: make(chan error, 1)}
+	for i, ev := range events {
+		if outcomes[i] != (sink.Outcome{}) {
+			return errors.New("outcomes are not zero at the call")
+		}
+		c.ids = append(c.ids, string(ev.ID))
+	}
+	s.mu.Lock()
+	s.calls[lane] = c
+	s.arrivals = append(s.arrivals, c)
+	s.mu.Unlock()
+	select {
+	case err := <-c.answer:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// arrived returns the calls made since the last look, by lane.
+func (s *scriptSink) arrived() []*scriptCall {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	calls := s.arrivals
+	s.arrivals = nil
+	slices.SortStableFunc(calls, func(a, b *scriptCall) int { return a.lane - b.lane })
+	return calls
+}
+
+// waiting is the call of the lane that waits for its answer, or nil.
+func (s *scriptSink) waiting(lane int) *scriptCall {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls[lane]
+}
+
+// reply ends the call of a lane; set fills in outcomes by id, all others are confirmed.
+func (s *scriptSink) reply(lane int, err error, set map[string]sink.Outcome) {
+	s.mu.Lock()
+	c := s.calls[lane]
+	delete(s.calls, lane)
+	s.mu.Unlock()
+	for i, id := range c.ids {
+		if o, ok := set[id]; ok {
+			c.outcomes[i] = o
+		} else {
+			c.outcomes[i].State = sink.Confirmed
+		}
+	}
+	c.answer <- err
+}

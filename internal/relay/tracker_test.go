@@ -1,0 +1,165 @@
+package relay
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"pgregory.net/rapid"
+)
+
+// dumbTracker keeps everything that ever happened, and looks through all of it for each answer.
+type dumbTracker struct {
+	start pglogrepl.LSN
+	stops []*dumbStop
+}
+
+// dumbStop is a transaction, or a position without events.
+type dumbStop struct {
+	lsn, end  pglogrepl.LSN
+	closed    bool
+	events    int
+	unsettled int
+}
+
+func (d *dumbTracker) watermark() Watermark {
+	w := Watermark{LSN: d.start}
+	for _, s := range d.stops {
+		if !s.closed || s.unsettled > 0 {
+			break
+		}
+		w.LSN = max(w.LSN, s.end)
+		if s.events > 0 {
+			w.Own = s.end
+		}
+	}
+	return w
+}
+
+func (d *dumbTracker) covered() (covered, settled uint64) {
+	w := d.watermark()
+	for _, s := range d.stops {
+		settled += uint64(s.events - s.unsettled)
+		if s.closed && s.end <= w.LSN {
+			covered += uint64(s.events)
+		}
+	}
+	return covered, settled
+}
+
+// TestTrackerAgainstDumb: whatever the order in which events settle, the watermark is the dumb one's after each step, and
+// the list stays within the bound.
+func TestTrackerAgainstDumb(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		start := pglogrepl.LSN(rapid.Uint64Range(0, 5).Draw(t, "start"))
+		tr, dumb := newTracker(start), &dumbTracker{start: start}
+		type flying struct {
+			it   *item
+			stop *dumbStop
+		}
+		var inFlight []flying
+		var open *commit
+		var openStop *dumbStop
+		lsn := start
+		advance := func() pglogrepl.LSN {
+			lsn += pglogrepl.LSN(rapid.Uint64Range(0, 3).Draw(t, "gap")) // 0: adjacent in WAL
+			return lsn
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"event": func(t *rapid.T) {
+				if open == nil {
+					openStop = &dumbStop{lsn: advance()}
+					open = tr.open(openStop.lsn, time.Time{})
+					dumb.stops = append(dumb.stops, openStop)
+				}
+				openStop.events++
+				openStop.unsettled++
+				inFlight = append(inFlight, flying{&item{commit: open}, openStop})
+			},
+			"close": func(t *rapid.T) {
+				if open == nil {
+					t.Skip("none is open")
+				}
+				lsn++
+				openStop.end, openStop.closed = advance(), true
+				tr.close(open, lsn, openStop.events)
+				open, openStop = nil, nil
+			},
+			"keepalive": func(t *rapid.T) {
+				if open != nil {
+					tr.pass(lsn + 1000) // must be ignored: the transaction's own end is lower
+					return
+				}
+				s := &dumbStop{lsn: lsn, end: advance(), closed: true}
+				dumb.stops = append(dumb.stops, s)
+				tr.pass(s.end)
+			},
+			"settle": func(t *rapid.T) {
+				if len(inFlight) == 0 {
+					t.Skip("nothing in flight")
+				}
+				var batch []*item
+				for range rapid.IntRange(1, len(inFlight)).Draw(t, "batch") {
+					i := rapid.IntRange(0, len(inFlight)-1).Draw(t, "which")
+					f := inFlight[i]
+					inFlight = append(inFlight[:i], inFlight[i+1:]...)
+					f.stop.unsettled--
+					batch = append(batch, f.it)
+				}
+				tr.settle(batch)
+			},
+			"": func(t *rapid.T) {
+				if got, want := tr.watermark(), dumb.watermark(); got != want {
+					t.Fatalf("watermark %+v, dumb says %+v", got, want)
+				}
+				if tr.length > len(inFlight)+1 {
+					t.Fatalf("%d commits in the list with %d unsettled events", tr.length, len(inFlight))
+				}
+				covered, settled := dumb.covered()
+				if tr.covered != covered || tr.confirmed != settled {
+					t.Fatalf("covered %d of %d confirmed, dumb says %d of %d", tr.covered, tr.confirmed, covered, settled)
+				}
+			},
+		})
+	})
+}
+
+// TestTrackerRefusesToPassAnUnsettledCommit: emit is the last guard; asked for a position behind an unsettled commit it dies.
+func TestTrackerRefusesToPassAnUnsettledCommit(t *testing.T) {
+	tr := newTracker(10)
+	tr.open(100, time.Time{})
+	defer func() {
+		if recover() == nil {
+			t.Fatal("emit passed an unsettled commit")
+		}
+		if got := tr.watermark().LSN; got != 10 {
+			t.Fatalf("watermark %s after the refusal, want 0/A", got)
+		}
+	}()
+	tr.emit(101, 101)
+}
+
+// TestTrackerListIsBounded: one stuck event at the head, and a million transactions and keepalives behind it.
+func TestTrackerListIsBounded(t *testing.T) {
+	tr := newTracker(0)
+	stuck := &item{commit: tr.open(1, time.Time{})}
+	tr.close(stuck.commit, 2, 1)
+	lsn := pglogrepl.LSN(2)
+	for range 300_000 {
+		it := &item{commit: tr.open(lsn, time.Time{})}
+		lsn++
+		tr.close(it.commit, lsn, 1)
+		tr.settle([]*item{it})
+		tr.pass(lsn)
+		if tr.length > 2 {
+			t.Fatalf("%d commits in the list, one event is unsettled", tr.length)
+		}
+	}
+	if got := tr.watermark(); got != (Watermark{}) {
+		t.Fatalf("watermark %+v beside an unsettled event", got)
+	}
+	tr.settle([]*item{stuck})
+	if got := tr.watermark(); got != (Watermark{LSN: lsn, Own: lsn}) {
+		t.Fatalf("watermark %+v, want %s", got, lsn)
+	}
+}
