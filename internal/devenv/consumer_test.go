@@ -51,30 +51,6 @@ func numberedRows(n int) []Row {
 
 func inOrder(r Row) pglogrepl.LSN { return pglogrepl.LSN(1000 * r.Seq) }
 
-func TestConsumerGoesOnAfterStopAndKillOfTheBroker(t *testing.T) {
-	ctx := testContext(t)
-	r, err := StartRabbitMQ(ctx, RabbitOptions{})
-	must(t, err)
-	defer func() { must(t, r.Close()) }()
-	c, err := StartConsumer(ctx, ConsumerOptions{URL: r.URL()})
-	must(t, err)
-	defer c.Close()
-	rows := numberedRows(3000)
-	publish(t, r.URL(), inOrder, rows[:1000]...)
-	must(t, r.Stop(ctx))
-	must(t, r.Start(ctx))
-	publish(t, r.URL(), inOrder, rows[1000:2000]...)
-	must(t, r.Kill())
-	must(t, r.Start(ctx))
-	publish(t, r.URL(), inOrder, rows[2000:]...)
-	must(t, c.Drain(ctx))
-	must(t, c.WaitCount(ctx, len(rows)))
-	v := Check(History{Committed: rows, Deliveries: c.Deliveries(), Marks: c.Marks()})
-	if err := v.Err(); err != nil {
-		t.Fatal(v)
-	}
-}
-
 func TestDrainWaitsForAllThatIsInTheQueue(t *testing.T) {
 	for name, quorum := range map[string]bool{"classic": false, "quorum": true} {
 		t.Run(name, func(t *testing.T) {

@@ -34,7 +34,7 @@ func (w FlushWatch) Run(ctx context.Context) error {
 
 func (w FlushWatch) sample(ctx context.Context, conn *pgx.Conn, sent *pglogrepl.LSN) error {
 	return poll(ctx, 5*time.Millisecond, func() (bool, error) {
-		var text *string
+		var text *string // max: NULL when there is no slot
 		err := conn.QueryRow(ctx, "SELECT max(confirmed_flush_lsn::text) FROM pg_replication_slots WHERE slot_name = $1", w.Slot).Scan(&text)
 		if err != nil || text == nil {
 			return false, err

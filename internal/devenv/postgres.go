@@ -2,6 +2,7 @@ package devenv
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -58,9 +59,10 @@ func StartPostgres(ctx context.Context, opt PostgresOptions) (*Postgres, error) 
 		if err == nil {
 			return p, nil
 		}
-		if attempt == 3 || !strings.Contains(p.Log(), "could not bind") {
-			return nil, err
+		if attempt < 3 && strings.Contains(p.Log(), "could not bind") {
+			continue // somebody else took the port
 		}
+		return nil, errors.Join(err, p.Close())
 	}
 }
 

@@ -3,6 +3,7 @@ package devenv
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -59,9 +60,7 @@ func StartRabbitMQ(ctx context.Context, opt RabbitOptions) (*Rabbit, error) {
 			return r, nil
 		}
 		taken := strings.Contains(r.Log(), "eaddrinuse")
-		if cerr := r.Close(); cerr != nil {
-			return nil, fmt.Errorf("%w; and then: %w", err, cerr)
-		}
+		err = errors.Join(err, r.Close())
 		if attempt == 3 || !taken {
 			return nil, err
 		}

@@ -93,62 +93,69 @@ func TestDatabaseIsDroppedWithItsSlotsAndSessions(t *testing.T) {
 	}
 }
 
-func TestRabbitKeepsPersistentMessagesThroughStopAndKill(t *testing.T) {
+// TestRabbit does to a broker of its own what tests may not do to the shared one.
+func TestRabbit(t *testing.T) {
 	ctx := testContext(t)
 	r, err := StartRabbitMQ(ctx, RabbitOptions{})
 	must(t, err)
 	defer func() { must(t, r.Close()) }()
-	publish := func(body string) {
-		onChannel(t, r.URL(), func(ch *amqp.Channel) {
-			_, err := ch.QueueDeclare("kept", true, false, false, false, nil)
-			must(t, err)
-			must(t, ch.Confirm(false))
-			confirm, err := ch.PublishWithDeferredConfirm("", "kept", true, false, amqp.Publishing{DeliveryMode: amqp.Persistent, Body: []byte(body)})
-			must(t, err)
-			if ok, err := confirm.WaitContext(ctx); !ok || err != nil {
-				t.Fatalf("publish: ack %v, %v", ok, err)
+
+	t.Run("memory alarm", func(t *testing.T) {
+		must(t, r.Alarm(ctx, true))
+		out, err := r.Ctl(ctx, "eval", "rabbit_alarm:get_alarms().")
+		must(t, err)
+		if !strings.Contains(out, "memory") {
+			t.Fatalf("alarms are %s", out)
+		}
+		must(t, r.Alarm(ctx, false))
+	})
+
+	t.Run("max message size", func(t *testing.T) {
+		must(t, r.SetMaxMessageSize(ctx, 1000))
+		defer func() { must(t, r.SetMaxMessageSize(ctx, 134217728)) }()
+		onChannel(t, r.VHost(t), func(ch *amqp.Channel) {
+			closed := ch.NotifyClose(make(chan *amqp.Error, 1))
+			must(t, ch.PublishWithContext(ctx, "", "nowhere", false, false, amqp.Publishing{Body: make([]byte, 1001)}))
+			select {
+			case err := <-closed:
+				if err == nil || !strings.Contains(err.Reason, "larger than configured max size 1000") {
+					t.Fatalf("channel closed with %v", err)
+				}
+			case <-ctx.Done():
+				t.Fatal("the channel was not closed")
 			}
 		})
-	}
-	publish("before stop")
-	must(t, r.Stop(ctx))
-	must(t, r.Start(ctx))
-	publish("before kill")
-	must(t, r.Kill())
-	must(t, r.Start(ctx))
-	onChannel(t, r.URL(), func(ch *amqp.Channel) {
-		q, err := ch.QueueDeclarePassive("kept", true, false, false, false, nil)
-		must(t, err)
-		if q.Messages != 2 {
-			t.Fatalf("%d messages are kept, want 2", q.Messages)
-		}
 	})
-}
 
-func TestRabbitAlarmAndMaxMessageSize(t *testing.T) {
-	ctx := testContext(t)
-	r := SharedRabbitMQ(t)
-	must(t, r.Alarm(ctx, true))
-	out, err := r.Ctl(ctx, "eval", "rabbit_alarm:get_alarms().")
-	must(t, err)
-	if !strings.Contains(out, "memory") {
-		t.Fatalf("alarms are %s", out)
-	}
-	must(t, r.Alarm(ctx, false))
-	must(t, r.SetMaxMessageSize(ctx, 1000))
-	defer func() { must(t, r.SetMaxMessageSize(ctx, 134217728)) }()
-	vhost := r.VHost(t)
-	onChannel(t, vhost, func(ch *amqp.Channel) {
-		closed := ch.NotifyClose(make(chan *amqp.Error, 1))
-		must(t, ch.PublishWithContext(ctx, "", "nowhere", false, false, amqp.Publishing{Body: make([]byte, 1001)}))
-		select {
-		case err := <-closed:
-			if err == nil || !strings.Contains(err.Reason, "larger than configured max size 1000") {
-				t.Fatalf("channel closed with %v", err)
-			}
-		case <-ctx.Done():
-			t.Fatal("the channel was not closed")
+	t.Run("stop and kill keep persistent messages, a consumer goes on", func(t *testing.T) {
+		c, err := StartConsumer(ctx, ConsumerOptions{URL: r.URL()})
+		must(t, err)
+		defer c.Close()
+		onChannel(t, r.URL(), func(ch *amqp.Channel) {
+			_, err := ch.QueueDeclare("unread", true, false, false, false, nil)
+			must(t, err)
+			must(t, ch.QueueBind("unread", "#", "outbox.events", false, nil))
+		})
+		rows := numberedRows(3000)
+		publish(t, r.URL(), inOrder, rows[:1000]...)
+		must(t, r.Stop(ctx))
+		must(t, r.Start(ctx))
+		publish(t, r.URL(), inOrder, rows[1000:2000]...)
+		must(t, r.Kill())
+		must(t, r.Start(ctx))
+		publish(t, r.URL(), inOrder, rows[2000:]...)
+		must(t, c.Drain(ctx))
+		must(t, c.WaitCount(ctx, len(rows)))
+		if v := Check(History{Committed: rows, Deliveries: c.Deliveries()}); v.Err() != nil {
+			t.Fatal(v)
 		}
+		onChannel(t, r.URL(), func(ch *amqp.Channel) {
+			q, err := ch.QueueDeclarePassive("unread", true, false, false, false, nil)
+			must(t, err)
+			if q.Messages != len(rows) {
+				t.Fatalf("%d messages are kept, want %d", q.Messages, len(rows))
+			}
+		})
 	})
 }
 
