@@ -56,7 +56,7 @@ type HeaderColumn struct{ Name, Column string }
 
 // Hooks are called on events that metrics count. All are optional, must not block and may be called concurrently.
 type Hooks struct {
-	ConnectionUp   func(connection int)
+	ConnectionUp   func(connection int) // before its lanes publish on it
 	ConnectionDown func(connection int)
 	Reconnect      func(connection int) // a connection that had been up before is up again
 	ChannelOpen    func()

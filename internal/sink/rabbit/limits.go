@@ -2,6 +2,7 @@ package rabbit
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -15,11 +16,14 @@ const maxShortString = 255
 // limits are what a message is measured against before it is sent, since passing one would cost the channel or the
 // connection with everything else in flight on it.
 type limits struct {
-	header int // bytes of the content header frame's payload: frame_max less the frame's own 8
-	body   int // bytes; RabbitMQ's own ceiling, the configured max_message_size is learnt from its refusals
+	header atomic.Int64 // bytes of the content header frame's payload: frame_max less the frame's own 8
 }
 
-var defaultLimits = limits{header: frameSize - 8, body: 128 << 20}
+// maxBody is RabbitMQ's own ceiling in bytes; the configured max_message_size is learnt from its refusals.
+const maxBody = 128 << 20
+
+// negotiated takes over the frame_max of a connection.
+func (l *limits) negotiated(frameMax int) { l.header.Store(int64(frameMax - 8)) }
 
 // check measures a built message. The words name field, size and limit, never a value.
 func (m *message) check() *sink.Fault {
@@ -29,14 +33,14 @@ func (m *message) check() *sink.Fault {
 			return fault
 		}
 	}
-	if size := m.headerSize(); size > m.limits.header {
+	if size, limit := m.headerSize(), int(m.limits.header.Load()); size > limit {
 		return &sink.Fault{
 			Class: sink.Permanent, Reason: sink.TooLarge, Destination: m.going(),
-			Words: fmt.Sprintf("headers and properties have %d bytes, a frame carries %d", size, m.limits.header),
+			Words: fmt.Sprintf("headers and properties have %d bytes, a frame carries %d", size, limit),
 		}
 	}
-	if len(p.Body) > m.limits.body {
-		return tooLarge(m.going(), len(p.Body), m.limits.body)
+	if len(p.Body) > maxBody {
+		return tooLarge(m.going(), len(p.Body), maxBody)
 	}
 	return nil
 }
@@ -58,11 +62,21 @@ func (m *message) checkShortStrings() *sink.Fault {
 }
 
 // headerSize is the payload of the content header frame: class, weight, body size and flags (14 bytes), then the
-// properties. A header that was written twice counts twice, so it is exact or a little too high.
+// properties that are set. A header that was written twice counts twice, so it is exact or a little too high.
 func (m *message) headerSize() int {
 	p := &m.pub
-	size := 14 + 1 + len(p.ContentType) + 4 + m.tableSize + 1 + 8
-	size += 1 + len(p.MessageId) + 1 + len(p.Type) + 1 + len(p.CorrelationId) + 1 + len(p.Expiration) + 1
+	size := 14 + 4 + m.tableSize + 1 // header table, delivery mode
+	for _, s := range [...]string{p.ContentType, p.MessageId, p.Type, p.CorrelationId, p.Expiration} {
+		if s != "" {
+			size += 1 + len(s)
+		}
+	}
+	if p.Priority > 0 {
+		size++
+	}
+	if !p.Timestamp.IsZero() {
+		size += 8
+	}
 	return size
 }
 

@@ -104,17 +104,18 @@ func (l *link) keep(ctx context.Context) error {
 // serve offers sess to the lanes until it ends or ctx is done.
 func (l *link) serve(ctx context.Context, sess *session, again bool) {
 	s := l.sink
+	s.limits.negotiated(sess.conn.Config.FrameSize)
 	s.declare(ctx, sess)
 	s.connected.Store(true)
+	notify(s.cfg.Hooks.ConnectionUp, l.index)
+	if again {
+		notify(s.cfg.Hooks.Reconnect, l.index)
+	}
 	l.mu.Lock()
 	l.sess = sess
 	close(l.up)
 	l.mu.Unlock()
 	l.note("")
-	notify(s.cfg.Hooks.ConnectionUp, l.index)
-	if again {
-		notify(s.cfg.Hooks.Reconnect, l.index)
-	}
 
 	select {
 	case <-ctx.Done():

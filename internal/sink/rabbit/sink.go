@@ -48,9 +48,10 @@ func New(cfg Config) (*Sink, error) {
 		return nil, fmt.Errorf("configure rabbitmq sink: %w", err)
 	}
 	s := &Sink{
-		cfg: cfg, message: layout, limits: defaultLimits, private: make(chan struct{}, 1),
+		cfg: cfg, message: layout, private: make(chan struct{}, 1),
 		logged: "not connected yet",
 	}
+	s.limits.negotiated(frameSize)
 	for i := range cfg.Connections {
 		s.links = append(s.links, &link{sink: s, index: i, up: make(chan struct{}), why: s.logged})
 	}

@@ -1,0 +1,390 @@
+package rabbit
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// byKey publishes to the exchange that the event's key names.
+func byKey(b *broker) Config {
+	cfg := b.config()
+	cfg.Exchange = tpl(b.t, "{key}")
+	return cfg
+}
+
+// thousand are two calls' worth of good events with one poison in the middle of each.
+func thousand(poison func() *outbox.Event) (calls [2][]*outbox.Event, at int) {
+	at = 300
+	for c := range calls {
+		calls[c] = events(500, "created")
+		for _, ev := range calls[c] {
+			ev.Key = []byte("events")
+		}
+		calls[c][at] = poison()
+	}
+	return calls, at
+}
+
+// findsPoison publishes a thousand events of which two are poison, and wants only those rejected and all others stored.
+func findsPoison(t *testing.T, b *broker, s *running, poison func() *outbox.Event, class sink.Class, reason sink.Reason) []sink.Outcome {
+	t.Helper()
+	calls, at := thousand(poison)
+	var rejected []sink.Outcome
+	good := map[string]bool{}
+	for _, call := range calls {
+		outcomes := s.send(call...)
+		wantConfirmed(t, outcomes, at)
+		wantRejected(t, outcomes[at], class, reason)
+		rejected = append(rejected, outcomes[at])
+		for i, ev := range call {
+			if i != at {
+				good[string(ev.ID)] = true
+			}
+		}
+	}
+	total := b.depth("events")
+	for _, m := range b.take("events", total) {
+		delete(good, m.MessageId)
+	}
+	if len(good) > 0 {
+		t.Errorf("%d confirmed events are not in the queue", len(good))
+	}
+	t.Logf("%d events, %d duplicates", 998, total-998)
+	return rejected
+}
+
+func TestUnroutable(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("events", nil)
+	b.must(b.ch.ExchangeDeclare("bare", "topic", true, false, false, false, nil))
+	s := start(t, byKey(b))
+	got := findsPoison(t, b, s, func() *outbox.Event { return event("bare", "created") }, sink.Destination, sink.Unroutable)
+	if d := got[0].Fault.Destination; d != `exchange "bare", routing key "created"` {
+		t.Errorf("accused %s", d)
+	}
+	// Mended, the next event flows.
+	b.must(b.ch.QueueBind("events", "#", "bare", false, nil))
+	wantConfirmed(t, s.send(event("bare", "created")))
+}
+
+func TestMissingExchange(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("events", nil)
+	s := start(t, byKey(b))
+	got := findsPoison(t, b, s, func() *outbox.Event { return event("nowhere", "created") }, sink.Destination, sink.NoExchange)
+	if d := got[0].Fault.Destination; d != `exchange "nowhere"` {
+		t.Errorf("accused %s", d)
+	}
+	if !strings.Contains(got[0].Fault.Words, "no exchange 'nowhere'") {
+		t.Errorf("words %q", got[0].Fault.Words)
+	}
+	b.mended(s, "nowhere", func() { b.exchange("nowhere", nil) })
+}
+
+// mended mends exchange and wants its events to flow after some tries, as a lane that holds one makes them.
+func (b *broker) mended(s *running, exchange string, mend func()) {
+	b.t.Helper()
+	wantPaused := func(n int) {
+		b.t.Helper()
+		if got := s.Stats().Paused; len(got) != n {
+			b.t.Errorf("paused: %+v, want %d", got, n)
+		}
+	}
+	wantPaused(1)
+	mend()
+	ev := event(exchange, "created")
+	until(b.t, "mended destination", func() bool { return s.send(ev)[0].State == sink.Confirmed })
+	wantPaused(0)
+	if n := b.depth(exchange); n != 1 {
+		b.t.Errorf("%d messages in %s: a probe was routed", n, exchange)
+	}
+}
+
+func TestForbiddenExchange(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("events", nil)
+	b.exchange("forbidden", nil)
+	cfg := byKey(b)
+	cfg.URLs = []string{b.user("writer", "", "^events$", "")}
+	s := start(t, cfg)
+	got := findsPoison(t, b, s, func() *outbox.Event { return event("forbidden", "created") }, sink.Destination, sink.NotPermitted)
+	if d := got[0].Fault.Destination; d != `exchange "forbidden"` {
+		t.Errorf("accused %s", d)
+	}
+	b.mended(s, "forbidden", func() { b.permit("writer", "", "^(events|forbidden)$", "") })
+}
+
+func TestForbiddenTopic(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("events", nil)
+	cfg := b.config()
+	cfg.URLs = []string{b.user("topical", "", ".*", "")}
+	b.ctl("set_topic_permissions", "-p", b.vhost(), "topical", "events", "^created$", ".*")
+	s := start(t, cfg)
+	got := findsPoison(t, b, s, func() *outbox.Event { return event("k", "secret") }, sink.Destination, sink.NotPermitted)
+	if d := got[0].Fault.Destination; d != `exchange "events", routing key "secret"` {
+		t.Errorf("accused %s", d)
+	}
+	if n := len(s.Stats().Paused); n != 1 {
+		t.Errorf("%d paused", n)
+	}
+	b.ctl("set_topic_permissions", "-p", b.vhost(), "topical", "events", ".*", ".*")
+	until(t, "permitted topic", func() bool { return s.send(event("k", "secret"))[0].State == sink.Confirmed })
+}
+
+func TestFullQueue(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("events", nil)
+	b.exchange("small", amqp.Table{"x-max-length": 1, "x-overflow": "reject-publish"})
+	s := start(t, byKey(b))
+	wantConfirmed(t, s.send(event("small", "created")))
+	got := findsPoison(t, b, s, func() *outbox.Event { return event("small", "created") }, sink.Destination, sink.Nacked)
+	if d := got[0].Fault.Destination; d != `exchange "small", routing key "created"` {
+		t.Errorf("accused %s", d)
+	}
+	b.take("small", 1)
+	wantConfirmed(t, s.send(event("small", "created")))
+}
+
+func TestTooLargeForTheBroker(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("events", nil)
+	b.must(b.real.SetMaxMessageSize(b.ctx, 65536))
+	t.Cleanup(func() { b.must(b.real.SetMaxMessageSize(b.ctx, 134217728)) })
+	s := start(t, b.config())
+	large := func() *outbox.Event {
+		ev := event("k", "created")
+		ev.Payload = make([]byte, 70000)
+		return ev
+	}
+	got := findsPoison(t, b, s, large, sink.Permanent, sink.TooLarge)
+	if w := got[0].Fault.Words; w != "the body has 70000 bytes, the limit is 65536" {
+		t.Errorf("words %q", w)
+	}
+	b.must(b.real.SetMaxMessageSize(b.ctx, 134217728))
+	until(t, "raised limit", func() bool { return s.send(large())[0].State == sink.Confirmed })
+}
+
+// A header named CC that is not an array closes the channel with a 406 that names no event: it has to be searched for.
+func TestHeaderThatKillsTheChannel(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("events", nil)
+	s := start(t, b.config())
+	poison := func() *outbox.Event {
+		ev := event("k", "created")
+		ev.Headers = []byte(`{"CC": "elsewhere"}`)
+		return ev
+	}
+	findsPoison(t, b, s, poison, sink.Transient, sink.BrokerException)
+
+	// Tried again among others, a known one goes alone and costs no duplicates.
+	again := poison()
+	wantRejected(t, s.send(again)[0], sink.Transient, sink.BrokerException)
+	call := append(events(100, "created"), again)
+	outcomes := s.send(append(call, events(100, "created")...)...)
+	wantConfirmed(t, outcomes, 100)
+	if n := b.depth("events"); n != 200 {
+		t.Errorf("%d messages for 200 events", n)
+	}
+}
+
+// Headers larger than a frame end the connection with a 501. The check that spares it is turned off here, to stand for a
+// message that no check foresees.
+func TestHeaderThatKillsTheConnection(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("events", nil)
+	s := startUnchecked(t, b.config(), 1<<30)
+	poison := func() *outbox.Event {
+		ev := event("k", "created")
+		ev.Headers = fmt.Appendf(nil, `{"h": %q}`, strings.Repeat("x", 140000))
+		return ev
+	}
+	findsPoison(t, b, s, poison, sink.Transient, sink.BrokerException)
+
+	// Known, it does not touch the shared connection again.
+	again := poison()
+	wantRejected(t, s.send(again)[0], sink.Transient, sink.BrokerException)
+	until(t, "reconnected", func() bool { up, _ := s.Up(); return up })
+	before := s.links[0].sess
+	outcomes := s.send(append(events(10, "created"), again)...)
+	wantConfirmed(t, outcomes, 10)
+	if s.links[0].sess != before {
+		t.Error("the shared connection was lost to a known killer")
+	}
+	if n := b.depth("events"); n != 10 {
+		t.Errorf("%d messages for 10 events", n)
+	}
+}
+
+// startUnchecked starts a sink that takes larger headers for sendable than a frame carries.
+func startUnchecked(t *testing.T, cfg Config, header int64) *running {
+	t.Helper()
+	var s atomic.Pointer[Sink]
+	ready := make(chan struct{})
+	cfg.Hooks.ConnectionUp = func(int) { <-ready; s.Load().limits.header.Store(header) }
+	r := start(t, cfg)
+	s.Store(r.Sink)
+	close(ready)
+	return r
+}
+
+func TestRejectedUnsent(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("events", nil)
+	cfg := b.config()
+	cfg.RoutingKey = tpl(t, "{type}.{key}")
+	cfg.Columns = []string{"prio", "ttl", "corr"}
+	cfg.Priority, cfg.Expiration, cfg.CorrelationID = "prio", "ttl", "corr"
+	s := start(t, cfg)
+	long := strings.Repeat("x", 256)
+	for name, c := range map[string]struct {
+		spoil func(*outbox.Event)
+		words string
+		sink.Reason
+	}{
+		"undecodable": {func(e *outbox.Event) { e.Fault = fmt.Errorf("the id is NULL") }, "the id is NULL", sink.Undecodable},
+		"null key":    {func(e *outbox.Event) { e.Key = nil }, "routing key has a NULL", sink.NullInTemplate},
+		"routing key": {func(e *outbox.Event) { e.Key = []byte(long) }, "routing key has 258 bytes, the protocol carries 255", sink.Invalid},
+		"long key":    {func(e *outbox.Event) { e.Key = make([]byte, 1<<20) }, "routing key has 1048578 bytes", sink.Invalid},
+		"message id":  {func(e *outbox.Event) { e.ID = []byte(long) }, "message id has 256 bytes, the protocol carries 255", sink.Invalid},
+		"type":        {func(e *outbox.Event) { e.Type = []byte(long) }, "bytes, the protocol carries 255", sink.Invalid},
+		"correlation": {func(e *outbox.Event) { e.Columns[2] = []byte(long) }, "correlation id has 256 bytes", sink.Invalid},
+		"priority":    {func(e *outbox.Event) { e.Columns[0] = []byte("high") }, "priority is not a number", sink.Invalid},
+		"expiration":  {func(e *outbox.Event) { e.Columns[1] = []byte("-1") }, "expiration is not a number", sink.Invalid},
+		"expiration too long": {
+			func(e *outbox.Event) { e.Columns[1] = []byte("4294967296") }, "expiration is not a number", sink.Invalid,
+		},
+		"headers no object": {func(e *outbox.Event) { e.Headers = []byte(`[1]`) }, "not a JSON object", sink.Invalid},
+		"header name":       {func(e *outbox.Event) { e.Headers = fmt.Appendf(nil, `{%q: 1}`, long) }, "a header's name has 256 bytes", sink.Invalid},
+		"headers too large": {
+			func(e *outbox.Event) { e.Headers = fmt.Appendf(nil, `{"h": %q}`, strings.Repeat("x", 131072)) },
+			"a frame carries 131064", sink.TooLarge,
+		},
+		"ten thousand headers": {func(e *outbox.Event) { e.Headers = manyHeaders(10000) }, "a frame carries 131064", sink.TooLarge},
+		"body":                 {func(e *outbox.Event) { e.Payload = make([]byte, 128<<20+1) }, "the body has 134217729 bytes", sink.TooLarge},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ev := event("k", "t")
+			ev.Columns = make([][]byte, 3)
+			c.spoil(ev)
+			good := event("k", "t")
+			good.Columns = make([][]byte, 3)
+			outcomes := s.send(ev, good)
+			wantRejected(t, outcomes[0], sink.Permanent, c.Reason)
+			if !strings.Contains(outcomes[0].Fault.Words, c.words) {
+				t.Errorf("words %q, want %q", outcomes[0].Fault.Words, c.words)
+			}
+			wantConfirmed(t, outcomes[1:])
+		})
+	}
+	if up, why := s.Up(); !up {
+		t.Errorf("the connection suffered: %s", why)
+	}
+}
+
+// What just fits is delivered: the limits are the protocol's, not smaller.
+func TestJustWithinTheLimits(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("events", nil)
+	s := start(t, b.config())
+	ev := event("k", strings.Repeat("t", 255))
+	ev.ID = []byte(strings.Repeat("i", 255))
+	low, high := 130000, 131064
+	for low < high { // the longest header that check lets through
+		mid := (low + high + 1) / 2
+		ev.Headers = fmt.Appendf(nil, `{"h": %q}`, strings.Repeat("x", mid))
+		m := newMessage(s.Sink)
+		if m.build(ev) == nil {
+			low = mid
+		} else {
+			high = mid - 1
+		}
+	}
+	ev.Headers = fmt.Appendf(nil, `{"h": %q}`, strings.Repeat("x", low))
+	many := event("k", "t")
+	many.Headers = manyHeaders(8000)
+	wantConfirmed(t, s.send(ev, many))
+	got := b.take("events", 2)
+	if n := len(got[0].Headers["h"].(string)); n != low {
+		t.Errorf("header of %d bytes, want %d", n, low)
+	}
+	if n := len(got[1].Headers); n < 8000 {
+		t.Errorf("%d headers, want 8000", n)
+	}
+	ev.Headers = fmt.Appendf(nil, `{"h": %q}`, strings.Repeat("x", low+1))
+	wantRejected(t, s.send(ev)[0], sink.Permanent, sink.TooLarge)
+	// RabbitMQ itself forgives the 8 bytes of a frame's own header, and no more.
+	s = startUnchecked(t, b.config(), 131080)
+	ev.Headers = fmt.Appendf(nil, `{"h": %q}`, strings.Repeat("x", low+9))
+	wantRejected(t, s.send(ev)[0], sink.Transient, sink.BrokerException)
+}
+
+func manyHeaders(n int) []byte {
+	doc := []byte("{")
+	for i := range n {
+		if i > 0 {
+			doc = append(doc, ',')
+		}
+		doc = fmt.Appendf(doc, `"h%d":1`, i)
+	}
+	return append(doc, '}')
+}
+
+// In a pipelined call nothing of a key is sent after one of its events was rejected.
+func TestPipelinedKeyStopsAtItsRejection(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("events", nil)
+	cfg := byKey(b)
+	cfg.Pipelined = true
+	s := start(t, cfg)
+	wantRejected(t, s.send(event("nowhere", "t"))[0], sink.Destination, sink.NoExchange) // the gate is shut now
+	call := []*outbox.Event{event("events", "t"), event("nowhere", "t"), event("events", "t"), event("events", "t")}
+	call[0].Hash, call[1].Hash, call[2].Hash = 7, 7, 7
+	outcomes := s.send(call...)
+	wantConfirmed(t, outcomes, 1, 2)
+	wantRejected(t, outcomes[1], sink.Destination, sink.NoExchange)
+	if outcomes[2].State != sink.Unsent {
+		t.Errorf("after a rejected event of its key: %s", outcomes[2].State)
+	}
+	if n := b.depth("events"); n != 2 {
+		t.Errorf("%d messages, want 2", n)
+	}
+}
+
+// vhost is the name of the test's virtual host.
+func (b *broker) vhost() string {
+	u, err := url.Parse(b.url)
+	b.must(err)
+	return strings.TrimPrefix(u.Path, "/")
+}
+
+func (b *broker) ctl(args ...string) {
+	b.t.Helper()
+	_, err := b.real.Ctl(b.ctx, args...)
+	b.must(err)
+}
+
+// user makes a user with password "secret" and rights in the test's virtual host, and returns the address to log in with.
+func (b *broker) user(name, configure, write, read string) string {
+	b.t.Helper()
+	b.ctl("add_user", name, "secret")
+	b.t.Cleanup(func() { b.ctl("delete_user", name) })
+	b.permit(name, configure, write, read)
+	u, err := url.Parse(b.url)
+	b.must(err)
+	u.User = url.UserPassword(name, "secret")
+	return u.String()
+}
+
+func (b *broker) permit(name, configure, write, read string) {
+	b.t.Helper()
+	b.ctl("set_permissions", "-p", b.vhost(), name, configure, write, read)
+}
