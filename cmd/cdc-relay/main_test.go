@@ -1,0 +1,206 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// command runs one command line in an empty directory without our variables.
+func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = execute(args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// elsewhere moves to an empty directory and takes away what the environment says of a configuration.
+func elsewhere(t *testing.T) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	for _, pair := range os.Environ() {
+		if name, _, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "CDC_RELAY_") {
+			t.Setenv(name, "")
+			if err := os.Unsetenv(name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func writeFile(t *testing.T, name, content string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestUsageErrors(t *testing.T) {
+	elsewhere(t)
+	for line, want := range map[string]string{
+		"nonsense":                          "unknown command",
+		"version --nonsense":                "unknown flag: --nonsense",
+		"version more":                      "unknown command",
+		"-c":                                "flag needs an argument",
+		"config":                            "cdc-relay config wants one of print, validate",
+		"config nonsense":                   "not nonsense",
+		"config validate":                   "there is no configuration",
+		"config print -c /nonexistent.yaml": "/nonexistent.yaml: no such file",
+	} {
+		code, stdout, stderr := command(t, strings.Fields(line)...)
+		if code != outbox.ExitUsage || !strings.HasPrefix(stderr, "cdc-relay: ") || !strings.Contains(stderr, want) || stdout != "" {
+			t.Errorf("%s: exit %d, stdout %q, stderr %q; want exit 2 and %q", line, code, stdout, stderr, want)
+		}
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	lost := &outbox.Stop{Code: outbox.ExitOperator, What: "the slot is gone"}
+	for _, c := range []struct {
+		err     error
+		started bool
+		want    int
+	}{
+		{nil, true, 0},
+		{errors.New("anything"), true, 1},
+		{errors.New("unknown flag"), false, 2},
+		{lost, true, 3},
+		{logged{fmt.Errorf("run: %w", lost)}, true, 3},
+		{logged{errors.New("anything")}, true, 1},
+	} {
+		if got := exitCode(c.err, c.started); got != c.want {
+			t.Errorf("%v (started %v) exits %d, want %d", c.err, c.started, got, c.want)
+		}
+	}
+}
+
+func TestWhichConfigurationIsRead(t *testing.T) {
+	elsewhere(t)
+	slot := func(name string) string {
+		return "source: {url: postgres://h/d, slot: " + name + "}\nsink: {stdout: {}}\n"
+	}
+	printed := func(args ...string) string {
+		t.Helper()
+		code, stdout, stderr := command(t, append([]string{"config", "print"}, args...)...)
+		if code != 0 {
+			t.Fatalf("exit %d: %s", code, stderr)
+		}
+		_, after, _ := strings.Cut(stdout, "slot: ")
+		name, _, _ := strings.Cut(after, " ")
+		return name
+	}
+	t.Setenv("CDC_RELAY_SOURCE__URL", "postgres://h/d")
+	t.Setenv("CDC_RELAY_SINK__STDOUT", "{}")
+	if got := printed(); got != "cdc_relay" {
+		t.Errorf("without a file the slot is %s", got)
+	}
+	t.Setenv("CDC_RELAY_SINK__STDOUT", "{}")
+	writeFile(t, "cdc-relay.yaml", slot("here"))
+	if got := printed(); got != "here" {
+		t.Errorf("beside ./cdc-relay.yaml the slot is %s", got)
+	}
+	other := filepath.Join(t.TempDir(), "other.yaml")
+	writeFile(t, other, slot("named"))
+	t.Setenv("CDC_RELAY_CONFIG", other)
+	if got := printed(); got != "named" {
+		t.Errorf("with $CDC_RELAY_CONFIG the slot is %s", got)
+	}
+	writeFile(t, "flag.yaml", slot("flag"))
+	if got := printed("-c", "flag.yaml"); got != "flag" {
+		t.Errorf("with -c the slot is %s", got)
+	}
+	t.Setenv("CDC_RELAY_CONFIG", "/nonexistent.yaml")
+	if code, _, stderr := command(t, "config", "print"); code != 2 || !strings.Contains(stderr, "/nonexistent.yaml") {
+		t.Errorf("a named file that is missing: exit %d, %q", code, stderr)
+	}
+}
+
+func TestConfigValidate(t *testing.T) {
+	elsewhere(t)
+	writeFile(t, "cdc-relay.yaml", config.Minimal)
+	if code, stdout, stderr := command(t, "config", "validate"); code != 0 || stdout != "the configuration is valid\n" || stderr != "" {
+		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
+	}
+	writeFile(t, "cdc-relay.yaml", config.Minimal+"delivery: {windw: 5, lanes: 0}\n")
+	code, stdout, stderr := command(t, "config", "validate")
+	want := `cdc-relay: the configuration cannot be used: 2 faults
+  cdc-relay.yaml:3:12: delivery.windw: unknown key, the nearest known one is delivery.window
+  cdc-relay.yaml:3:29: delivery.lanes: is "0", want a whole number from 1 to 1024
+`
+	if code != 2 || stdout != "" || stderr != want {
+		t.Errorf("exit %d, %q, stderr\n%s", code, stdout, stderr)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	if code, stdout, _ := command(t, "version"); code != 0 || !strings.HasPrefix(stdout, "cdc-relay ") || !strings.Contains(stdout, " go1.") {
+		t.Errorf("exit %d, %q", code, stdout)
+	}
+	code, stdout, _ := command(t, "version", "--json")
+	var b map[string]any
+	if err := json.Unmarshal([]byte(stdout), &b); err != nil || code != 0 {
+		t.Fatalf("exit %d, %q: %v", code, stdout, err)
+	}
+	for _, name := range []string{"version", "commit", "modified", "go", "platform"} {
+		if _, ok := b[name]; !ok {
+			t.Errorf("no %s in %s", name, stdout)
+		}
+	}
+}
+
+// Every command that does something says how, with an example.
+func TestEveryCommandHasAnExample(t *testing.T) {
+	root, _ := newRoot()
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		if cmd.Short == "" {
+			t.Errorf("%s has no description", cmd.CommandPath())
+		}
+		if cmd.Runnable() && !cmd.HasSubCommands() && cmd.Example == "" {
+			t.Errorf("%s has no example", cmd.CommandPath())
+		}
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(root)
+}
+
+func TestLogLines(t *testing.T) {
+	for _, c := range []struct{ format, want string }{
+		{"json", `{"level":"warn","time":"2026-11-20T12:00:00.000000Z","msg":"broker unavailable"}` + "\n"},
+		{"console", "12:00:00.000  warn  broker unavailable\n"},
+	} {
+		line, err := newEncoder(c.format).EncodeEntry(zapcore.Entry{Level: zapcore.WarnLevel, Time: noon, Message: "broker unavailable"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if line.String() != c.want {
+			t.Errorf("%s: %q, want %q", c.format, line, c.want)
+		}
+	}
+}
+
+func TestLogLevels(t *testing.T) {
+	for name, want := range map[string]zapcore.Level{"debug": zapcore.DebugLevel, "info": zapcore.InfoLevel, "warn": zapcore.WarnLevel, "error": zapcore.ErrorLevel} {
+		log, level := newLogger(config.Log{Level: name, Format: "json"})
+		if level.Level() != want || !log.Core().Enabled(want) || log.Core().Enabled(want-1) {
+			t.Errorf("%s gives %s", name, level)
+		}
+		level.SetLevel(zapcore.ErrorLevel)
+		if log.Core().Enabled(zapcore.WarnLevel) {
+			t.Errorf("%s: the level cannot be changed", name)
+		}
+	}
+}

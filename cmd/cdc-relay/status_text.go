@@ -1,0 +1,198 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+)
+
+// writeStatus describes a status for people, in plain lines, or with colour on a terminal.
+func writeStatus(w io.Writer, s *ops.Status, colour bool) error {
+	t := statusText{status: s, colour: colour}
+	t.head()
+	t.slot()
+	t.broker()
+	t.line("in flight", "%s, %s%s", count(s.InFlight.Events, "event"), showBytes(s.InFlight.Bytes), t.age(", oldest from ", s.InFlight.OldestUnsettled))
+	t.line("published", "%s, %.1f/s%s", count(s.Totals.Published, "event"), s.Rates.PublishedPerSecond, t.age(", last confirm ", s.Totals.LastConfirm))
+	if s.Totals.Failed > 0 {
+		t.line("failed", "%s", count(s.Totals.Failed, "attempt"))
+	}
+	t.held()
+	if s.UnreportedConfirmed > 0 {
+		t.line("repeats", "%s confirmed above the reported position; a crash now would send them again", count(s.UnreportedConfirmed, "event"))
+	}
+	_, err := w.Write(t.out.Bytes())
+	return err
+}
+
+type statusText struct {
+	status *ops.Status
+	colour bool
+	out    bytes.Buffer
+}
+
+// The colours of a state: it works, it waits for somebody, somebody has to do something.
+const (
+	green  = "32"
+	yellow = "33"
+	red    = "31"
+)
+
+var stateColours = map[string]string{
+	ops.StateStreaming: green, ops.StateIdle: green, ops.StateStandby: green,
+	ops.StateStarting: yellow, ops.StateStopping: yellow, ops.StateCatchingUp: yellow,
+	ops.StateWaiting: red, ops.StateBrokerDown: red, ops.StateHeld: red, ops.StateStopped: red,
+}
+
+func (t *statusText) paint(text, colour string) string {
+	if !t.colour || colour == "" {
+		return text
+	}
+	return "\x1b[1;" + colour + "m" + text + "\x1b[0m"
+}
+
+// line writes a label in a column of its own and what it says.
+func (t *statusText) line(label, format string, args ...any) {
+	fmt.Fprintf(&t.out, "%-11s"+format+"\n", append([]any{label}, args...)...)
+}
+
+func (t *statusText) head() {
+	s := t.status
+	state := t.paint(s.State, stateColours[s.State])
+	if s.Why != "" {
+		state += ": " + clean(s.Why)
+	}
+	t.line("state", "%s", state)
+	up := ""
+	if !s.StartedAt.IsZero() {
+		up = ", up " + showAge(s.Now.Sub(s.StartedAt))
+	}
+	t.line("relay", "%s, version %s%s", s.Role, clean(s.Version), up)
+}
+
+func (t *statusText) slot() {
+	slot := t.status.Slot
+	lag := showAge(time.Duration(slot.LagSeconds * float64(time.Second)))
+	if slot.CheckedAt.IsZero() {
+		t.line("slot", "%s, lag %s; the server has not been asked yet", clean(slot.Name), lag)
+		return
+	}
+	t.line("slot", "%s, lag %s and %s, retains %s", clean(slot.Name), lag, showBytes(slot.LagBytes), showBytes(slot.RetainedBytes))
+	reader := "read by a process"
+	if !slot.Active {
+		reader = "read by nobody"
+	}
+	safe := ""
+	if slot.SafeWALBytes != nil {
+		safe = ", lost after " + showBytes(*slot.SafeWALBytes) + " more"
+	}
+	wal := slot.WALStatus
+	if wal == "unreserved" || wal == "lost" {
+		wal = t.paint(wal, red)
+	}
+	t.line("", "confirmed %s of %s, %s, WAL %s%s, asked %s ago",
+		slot.ConfirmedFlushLSN, slot.CurrentWALLSN, reader, wal, safe, showAge(t.status.Now.Sub(slot.CheckedAt)))
+}
+
+func (t *statusText) broker() {
+	b := t.status.Broker
+	if !b.Up {
+		t.line("broker", "%s: %s", t.paint("down", red), clean(b.Why))
+		return
+	}
+	t.line("broker", "up, %s, %s, %s unanswered", count(b.Connections, "connection"), count(b.Channels, "channel"), count(b.PendingConfirms, "message"))
+}
+
+func (t *statusText) held() {
+	s := t.status
+	if s.HeldTotal == 0 {
+		return
+	}
+	t.line("held", "%s; each is tried again until its cause is mended, the later ones of its lane wait", t.paint(count(s.HeldTotal, "event"), red))
+	for _, h := range s.Held {
+		next := "cannot be sent"
+		if h.NextAttempt != nil {
+			next = "next in " + showAge(h.NextAttempt.Sub(s.Now))
+		}
+		to := ""
+		if h.Destination != "" {
+			to = " to " + clean(h.Destination)
+		}
+		t.line("", "%s (%s)%s: %s: %s; %s in %s, %s",
+			clean(h.ID), clean(h.Position), to, clean(h.Reason), clean(h.Words), count(h.Attempts, "attempt"), showAge(s.Now.Sub(h.Since)), next)
+	}
+	if more := s.HeldTotal - len(s.Held); more > 0 {
+		t.line("", "and %s more", thousands(uint64(more)))
+	}
+}
+
+// age is label and how long ago at was, or nothing.
+func (t *statusText) age(label string, at *time.Time) string {
+	if at == nil {
+		return ""
+	}
+	return label + showAge(t.status.Now.Sub(*at)) + " ago"
+}
+
+// clean replaces what a terminal would obey rather than show: ids and a broker's words come from elsewhere.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+func count[N int | uint64](n N, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return thousands(uint64(n)) + " " + noun + "s"
+}
+
+// thousands groups digits: 1,234,567.
+func thousands(n uint64) string {
+	digits := strconv.FormatUint(n, 10)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+func showBytes(n int64) string {
+	const units = "KMGTPE"
+	if n < 1024 {
+		return strconv.FormatInt(n, 10) + " B"
+	}
+	value, unit := float64(n)/1024, 0
+	for value >= 1024 && unit < len(units)-1 {
+		value /= 1024
+		unit++
+	}
+	return fmt.Sprintf("%.1f %ciB", value, units[unit])
+}
+
+// showAge is as exact as it is of use: 0.3s, 42s, 5m7s, 3h2m, 4d5h. Clocks that disagree make no negative age.
+func showAge(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d <= 0:
+		return "0s"
+	case d < 10*time.Second:
+		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + "s"
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%ds", d/time.Minute, d%time.Minute/time.Second)
+	case d < day:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+)
+
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) *time.Time {
+	at := noon.Add(-d)
+	return &at
+}
+
+func text(t *testing.T, s *ops.Status, colour bool) string {
+	t.Helper()
+	var out strings.Builder
+	if err := writeStatus(&out, s, colour); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+func TestStatusText(t *testing.T) {
+	safe := int64(3 << 30)
+	for _, c := range []struct {
+		name   string
+		status ops.Status
+		want   string
+	}{
+		{"a leader that works", ops.Status{
+			State: ops.StateStreaming, Role: ops.RoleLeader, Version: "v1.2.3", StartedAt: noon.Add(-26 * time.Hour), Now: noon,
+			Slot: ops.SlotStatus{
+				Name: "cdc_relay", CheckedAt: noon.Add(-time.Second), ConfirmedFlushLSN: "0/1000", CurrentWALLSN: "0/1800", LagBytes: 2048, RetainedBytes: 5 << 20,
+				LagSeconds: 0.25, Active: true, WALStatus: "reserved", SafeWALBytes: &safe,
+			},
+			Broker:   ops.BrokerStatus{Up: true, Connections: 2, Channels: 32, PendingConfirms: 1},
+			InFlight: ops.InFlightStatus{Events: 7, Bytes: 700, OldestUnsettled: ago(250 * time.Millisecond)},
+			Rates:    ops.RatesStatus{PublishedPerSecond: 1234.56},
+			Totals:   ops.TotalsStatus{Published: 1234567, LastConfirm: ago(100 * time.Millisecond)},
+		}, `
+state      streaming
+relay      leader, version v1.2.3, up 1d2h
+slot       cdc_relay, lag 0.2s and 2.0 KiB, retains 5.0 MiB
+           confirmed 0/1000 of 0/1800, read by a process, WAL reserved, lost after 3.0 GiB more, asked 1.0s ago
+broker     up, 2 connections, 32 channels, 1 message unanswered
+in flight  7 events, 700 B, oldest from 0.2s ago
+published  1,234,567 events, 1234.6/s, last confirm 0.1s ago
+`},
+		{"nothing is known yet", ops.Status{State: ops.StateWaiting, Why: "connection refused", Role: ops.RoleNone, Now: noon, Slot: ops.SlotStatus{Name: "s"}, Broker: ops.BrokerStatus{Why: "starting"}}, `
+state      waiting for postgres: connection refused
+relay      none, version 
+slot       s, lag 0s; the server has not been asked yet
+broker     down: starting
+in flight  0 events, 0 B
+published  0 events, 0.0/s
+`},
+		{"held events, one that can never be sent, with words a terminal would obey", ops.Status{
+			State: ops.StateHeld, Role: ops.RoleLeader, Version: "v1", Now: noon,
+			Slot:      ops.SlotStatus{Name: "s", CheckedAt: noon, WALStatus: "lost", LagSeconds: 400},
+			Broker:    ops.BrokerStatus{Up: true, Connections: 1, Channels: 1},
+			Totals:    ops.TotalsStatus{Failed: 4},
+			HeldTotal: 1003, UnreportedConfirmed: 1,
+			Held: []ops.Held{
+				{ID: "e-1", Position: "p1", Destination: `exchange "x"`, Reason: "unroutable", Words: "NO_ROUTE", Attempts: 4, Since: noon.Add(-65 * time.Second), NextAttempt: ago(-5 * time.Second)},
+				{ID: "e\x1b[2J\n2", Position: "p2", Reason: "undecodable", Words: "id is NULL\a", Attempts: 1, Since: noon.Add(-3 * time.Hour)},
+			},
+		}, `
+state      held
+relay      leader, version v1
+slot       s, lag 6m40s and 0 B, retains 0 B
+           confirmed  of , read by nobody, WAL lost, asked 0s ago
+broker     up, 1 connection, 1 channel, 0 messages unanswered
+in flight  0 events, 0 B
+published  0 events, 0.0/s
+failed     4 attempts
+held       1,003 events; each is tried again until its cause is mended, the later ones of its lane wait
+           e-1 (p1) to exchange "x": unroutable: NO_ROUTE; 4 attempts in 1m5s, next in 5.0s
+           e?[2J?2 (p2): undecodable: id is NULL?; 1 attempt in 3h0m, cannot be sent
+           and 1,001 more
+repeats    1 event confirmed above the reported position; a crash now would send them again
+`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := "\n" + text(t, &c.status, false); got != c.want {
+				t.Errorf("got%s\nwant%s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestStatusColours(t *testing.T) {
+	for state, colour := range stateColours {
+		s := &ops.Status{State: state, Now: noon}
+		if got := text(t, s, true); !strings.Contains(got, "\x1b[1;"+colour+"m"+state+"\x1b[0m") {
+			t.Errorf("%s is not painted: %q", state, got)
+		}
+		if got := text(t, s, false); strings.Contains(got, "\x1b") {
+			t.Errorf("%s is painted without being asked: %q", state, got)
+		}
+	}
+}
+
+func TestNumbersForPeople(t *testing.T) {
+	for n, want := range map[int64]string{-1: "-1 B", 0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1536: "1.5 KiB", 1 << 20: "1.0 MiB", 1<<63 - 1: "8.0 EiB"} {
+		if got := showBytes(n); got != want {
+			t.Errorf("showBytes(%d) = %s, want %s", n, got, want)
+		}
+	}
+	for d, want := range map[time.Duration]string{
+		-time.Hour: "0s", 0: "0s", 300 * time.Millisecond: "0.3s", 42 * time.Second: "42s", 307 * time.Second: "5m7s",
+		182 * time.Minute: "3h2m", 101 * time.Hour: "4d5h",
+	} {
+		if got := showAge(d); got != want {
+			t.Errorf("showAge(%d) = %s, want %s", d, got, want)
+		}
+	}
+	for n, want := range map[uint64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567"} {
+		if got := thousands(n); got != want {
+			t.Errorf("thousands(%d) = %s, want %s", n, got, want)
+		}
+	}
+}
