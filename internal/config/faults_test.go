@@ -96,6 +96,8 @@ func TestFaults(t *testing.T) {
 		{"admin port", base + "admin: {listen: \"localhost:99999\"}\n", "", `relay.yaml:3:17: admin.listen: is "localhost:99999"…`},
 		{"admin open to others", base + "admin: {listen: \"0.0.0.0:9464\"}\n", "", `relay.yaml:3:17: admin.listen: is "0.0.0.0:9464", which others can reach: set admin.token or admin.read_token for /api`},
 		{"admin on all addresses", base + "admin: {listen: \":9464\"}\n", "", `relay.yaml:3:17: admin.listen: is ":9464", which others can reach…`},
+		{"token from an empty variable", base + "admin: {listen: \":9464\", token: \"${TOKEN}\"}\n", "TOKEN=", `relay.yaml:3:17: admin.listen: is ":9464", which others can reach…`},
+		{"token from an empty file", base + "admin: {token: \"${file:/dev/null}\"}\n", "", "relay.yaml:3:16: admin.token: is empty"},
 		{"log level", base + "log: {level: trace}\n", "", `relay.yaml:3:14: log.level: is "trace", want one of debug, info, warn, error`},
 
 		{"unknown variable", base, "CDC_RELAY_SINK__RABBITMQ__URI=x", "CDC_RELAY_SINK__RABBITMQ__URI: unknown override; the nearest known one is CDC_RELAY_SINK__RABBITMQ__URL"},

@@ -183,8 +183,17 @@ func (l *loader) validateAdmin() {
 		l.check("admin.listen", fmt.Errorf("is %q, want host:port, such as 127.0.0.1:9464", a.Listen))
 		return
 	}
+	l.checkToken("admin.token", a.Token)
+	l.checkToken("admin.read_token", a.ReadToken)
 	if !isLoopback(host) && !a.Token.IsSet() && !a.ReadToken.IsSet() {
 		l.check("admin.listen", fmt.Errorf("is %q, which others can reach: set admin.token or admin.read_token for /api", a.Listen))
+	}
+}
+
+// checkToken refuses a token that nobody could send: /api would be closed to all.
+func (l *loader) checkToken(path string, token Secret) {
+	if value, err := token.Read(); token.IsSet() && err == nil && strings.TrimSpace(value) == "" {
+		l.check(path, errors.New("is empty"))
 	}
 }
 

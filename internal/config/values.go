@@ -20,11 +20,15 @@ func (l *loader) scalar(path string, n *node) (string, bool) {
 	return value, true
 }
 
-// secret keeps the text with its references and reads it once, to find out now what cannot be read.
+// secret keeps the text with its references and reads it once, to find out now what cannot be read. One that is empty for
+// ever, because its variable is, is not set; a file that is empty now may be filled later.
 func (l *loader) secret(path string, n *node, show func(text, value string) string) (Secret, bool) {
 	value, ok := l.scalar(path, n)
 	if !ok {
 		return Secret{}, false
+	}
+	if value == "" && !strings.Contains(n.text, "${file:") {
+		return Secret{}, true
 	}
 	return Secret{text: n.text, env: l.env, shown: show(n.text, value)}, true
 }
