@@ -23,9 +23,8 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 	writeBody(w, status, body)
 }
 
-// writeBody leaves a failed write alone: the client has gone, and nobody is left to tell.
 func writeBody(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body)
+	_ = json.NewEncoder(w).Encode(body) //nolint:errcheck // the client has gone, nobody is left to tell
 }

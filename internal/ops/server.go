@@ -36,7 +36,7 @@ type Server struct {
 // New listens at once, so that a taken port is known before anything else starts. The error is an *outbox.Stop. Run or
 // Close releases the port.
 func New(cfg Config) (*Server, error) {
-	listener, err := net.Listen("tcp", cfg.Listen)
+	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", cfg.Listen)
 	if err != nil {
 		return nil, &outbox.Stop{
 			Code: outbox.ExitFailure, Reason: "admin_listen", What: "listen on admin.listen " + cfg.Listen, Err: err,
@@ -70,7 +70,7 @@ func (s *Server) Run(ctx context.Context) error {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
 		if s.http.Shutdown(within) != nil {
-			_ = s.http.Close() // a request that does not end is cut
+			_ = s.http.Close() //nolint:errcheck // a request that does not end is cut; nothing is left to be done
 		}
 	})
 	err := s.http.Serve(s.listener)
