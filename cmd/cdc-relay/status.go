@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+	"golang.org/x/term"
+
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication"
+)
+
+const (
+	askRelay    = 3 * time.Second
+	askDatabase = 10 * time.Second
+)
+
+func newStatus(g *global) *cobra.Command {
+	var admin string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "What the relay is doing",
+		Long: `Asks the running relay. When it does not answer, shows what the database knows and says so: exit 0 when somebody holds the
+slot, else 1.`,
+		Example: `  cdc-relay status
+  cdc-relay status --admin 10.0.0.7:9464 --json | jq .slot.lag_bytes`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := g.load()
+			if err != nil {
+				return err
+			}
+			if admin == "" {
+				admin = c.Admin.Listen
+			}
+			status, err := fetchStatus(cmd.Context(), c, admin)
+			if err == nil {
+				return showStatus(cmd.OutOrStdout(), status, asJSON)
+			}
+			var answered *relayAnswer
+			if errors.As(err, &answered) {
+				return err
+			}
+			return showDatabase(cmd.Context(), cmd.OutOrStdout(), g, asJSON, err)
+		},
+	}
+	cmd.Flags().StringVar(&admin, "admin", "", "address of the relay (default admin.listen)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// relayAnswer is an answer of the relay that is not a status: it is there, so the database is not asked instead.
+type relayAnswer struct{ text string }
+
+func (e *relayAnswer) Error() string { return e.text }
+
+func fetchStatus(ctx context.Context, c *config.Config, admin string) (*ops.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, askRelay)
+	defer cancel()
+	base := admin
+	if !strings.Contains(base, "://") {
+		base = "http://" + reachable(base)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/api/v1/status", nil)
+	if err != nil {
+		return nil, &relayAnswer{fmt.Sprintf("--admin %s: %v", admin, err)}
+	}
+	if err := authorize(req, c); err != nil {
+		return nil, &relayAnswer{err.Error()}
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, &relayAnswer{fmt.Sprintf("the relay at %s answers %s: correct --admin, admin.read_token or admin.token", admin, resp.Status)}
+	}
+	var status ops.Status
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&status); err != nil {
+		return nil, &relayAnswer{fmt.Sprintf("the program at %s is not a cdc-relay: %v", admin, err)}
+	}
+	return &status, nil
+}
+
+// reachable turns an address to listen on into one to connect to.
+func reachable(listen string) string {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return listen
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+func authorize(req *http.Request, c *config.Config) error {
+	for _, secret := range []config.Secret{c.Admin.ReadToken, c.Admin.Token} {
+		if secret.IsSet() {
+			token, err := secret.Read()
+			if err != nil {
+				return err
+			}
+			req.Header.Set("Authorization", "Bearer "+token)
+			return nil
+		}
+	}
+	return nil
+}
+
+func showStatus(w io.Writer, s *ops.Status, asJSON bool) error {
+	if asJSON {
+		return printJSON(w, s)
+	}
+	return writeStatus(w, s, onTerminal(w))
+}
+
+func onTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" //nolint:gosec // descriptors fit
+}
+
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// databaseView is what is printed when no relay answers.
+type databaseView struct {
+	Relay       string `json:"relay"` // why it did not answer
+	SlotExists  bool   `json:"slot_exists"`
+	SlotActive  bool   `json:"slot_active"`
+	Holder      string `json:"holder,omitempty"`
+	Confirmed   string `json:"confirmed_flush_lsn,omitempty"`
+	LagBytes    uint64 `json:"lag_bytes"`
+	WALStatus   string `json:"wal_status,omitempty"`
+	LastLeader  string `json:"last_leader,omitempty"`
+	RecordState string `json:"record_state,omitempty"`
+}
+
+func showDatabase(ctx context.Context, w io.Writer, g *global, asJSON bool, cause error) error {
+	ctx, cancel := context.WithTimeout(ctx, askDatabase)
+	defer cancel()
+	_, rc, _, err := sourceOnly(g)
+	if err != nil {
+		return err
+	}
+	rc.Log = zap.NewNop()
+	known, err := replication.Look(ctx, rc)
+	if err != nil {
+		return fmt.Errorf("no relay answers (%w), and the database does not either: %w", cause, err)
+	}
+	v := databaseView{Relay: "does not answer: " + cause.Error(), LastLeader: known.Leader, RecordState: known.State}
+	if s := known.Slot; s != nil {
+		v.SlotExists, v.SlotActive, v.Holder = true, s.Active, s.Holder
+		v.Confirmed, v.WALStatus = s.ConfirmedFlush.String(), s.WALStatus
+		v.LagBytes = uint64(s.Current) - uint64(s.ConfirmedFlush)
+	}
+	if asJSON {
+		err = printJSON(w, v)
+	} else {
+		err = v.write(w, rc.Slot)
+	}
+	if err == nil && !v.SlotActive {
+		err = logged{&outbox.Stop{Code: outbox.ExitFailure, Reason: "not_running", What: "no relay runs"}} // said above
+	}
+	return err
+}
+
+func (v *databaseView) write(w io.Writer, slot string) error {
+	_, err := fmt.Fprintf(w, "The relay %s.\nWhat the database knows of slot %q:\n", v.Relay, slot)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !v.SlotExists:
+		_, err = fmt.Fprintln(w, "  it does not exist")
+	case v.SlotActive:
+		_, err = fmt.Fprintf(w, "  held by %s, confirmed %s, %d bytes behind\n", v.Holder, v.Confirmed, v.LagBytes)
+	default:
+		_, err = fmt.Fprintf(w, "  nobody holds it, confirmed %s, %d bytes behind, wal_status %s\n", v.Confirmed, v.LagBytes, v.WALStatus)
+	}
+	if err == nil && v.LastLeader != "" {
+		_, err = fmt.Fprintf(w, "  last leader: %s\n", v.LastLeader)
+	}
+	return err
+}
