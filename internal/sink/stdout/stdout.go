@@ -3,57 +3,57 @@ package stdout
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"io"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Sink writes to one writer. A line that was written counts as confirmed: what reads the other end is not asked.
+// Sink writes one line per event. It has one lane, so lines are in commit order.
 type Sink struct {
-	mu  sync.Mutex // lanes write whole calls
-	enc *json.Encoder
+	mu  sync.Mutex
+	out io.Writer
+	buf []byte
 }
 
 var _ sink.Sink = (*Sink)(nil)
 
-// lanes is enough for a writer that is one stream anyway.
-const lanes = 1
+// New returns a sink that writes to out. A Write must not keep its argument.
+func New(out io.Writer) *Sink { return &Sink{out: out} }
 
-// New makes a sink that writes to w.
-func New(w io.Writer) *Sink {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	return &Sink{enc: enc}
+// line is what is written of an event. A column that is NULL or not mapped is null.
+type line struct {
+	ID        *string         `json:"id"`
+	Type      *string         `json:"type"`
+	Aggregate *string         `json:"aggregate"`
+	Key       *string         `json:"key"`
+	Payload   json.RawMessage `json:"payload"`                  // embedded JSON, or a string
+	Base64    bool            `json:"payload_base64,omitempty"` // the string is base64: bytea, or no valid UTF-8
+	Headers   json.RawMessage `json:"headers,omitempty"`
+	Position  string          `json:"position"`
+	Time      time.Time       `json:"commit_time"`
 }
 
-// Lane is always the one lane: lines come in commit order.
-func (s *Sink) Lane(*outbox.Event) (lane int, ok bool) { return lanes - 1, true }
+// Lane is 0.
+func (s *Sink) Lane(*outbox.Event) (lane int, ok bool) { return 0, true }
 
 // Changed is nil: Lane always answers.
 func (s *Sink) Changed() <-chan struct{} { return nil }
 
-// Run waits for ctx: there is no connection to keep.
+// Run waits for ctx.
 func (s *Sink) Run(ctx context.Context) error {
 	<-ctx.Done()
 	return nil
 }
 
-// line is one event as a person or jq reads it. A NULL is null; a payload that is not text is base64.
-type line struct {
-	Position  string    `json:"position"`
-	Committed time.Time `json:"committed"`
-	ID        string    `json:"id"`
-	Aggregate *string   `json:"aggregate"`
-	Key       *string   `json:"key"`
-	Type      *string   `json:"type"`
-	Payload   any       `json:"payload"`
-}
-
-// Publish writes the events in order. An error of the writer is unavailable: what was not written is offered again.
+// Publish writes the events in order, each in one Write. A write that fails is unavailable: the event is Unknown, since a
+// part of its line may have been written, and what follows is Unsent. A writer that blocks for ever blocks Publish.
 func (s *Sink) Publish(ctx context.Context, _ int, events []*outbox.Event, outcomes []sink.Outcome) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,40 +62,53 @@ func (s *Sink) Publish(ctx context.Context, _ int, events []*outbox.Event, outco
 	}
 	for i, ev := range events {
 		if err := ctx.Err(); err != nil {
-			return err
+			outcomes[i].State = sink.Unknown
+			return fmt.Errorf("write event: %w", err)
 		}
 		if ev.Fault != nil {
-			outcomes[i] = sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{
-				Class: sink.Permanent, Reason: sink.Undecodable, Words: ev.Fault.Error(),
-			}}
+			outcomes[i] = rejected(sink.Undecodable, ev.Fault.Error())
 			continue
 		}
-		if err := s.enc.Encode(describe(ev)); err != nil {
+		text, err := encode(ev)
+		if err != nil {
+			outcomes[i] = rejected(sink.Invalid, "the payload or headers column is not valid JSON")
+			continue
+		}
+		s.buf = append(append(s.buf[:0], text...), '\n')
+		if _, err := s.out.Write(s.buf); err != nil {
 			outcomes[i].State = sink.Unknown
-			return err
+			return fmt.Errorf("write event: %w", err)
 		}
 		outcomes[i].State = sink.Confirmed
 	}
 	return nil
 }
 
-func describe(ev *outbox.Event) line {
+func rejected(reason sink.Reason, words string) sink.Outcome {
+	return sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: reason, Words: words}}
+}
+
+// encode makes the line of an event.
+func encode(ev *outbox.Event) ([]byte, error) {
 	l := line{
-		Position: ev.Position.String(), Committed: ev.CommitTime.UTC(), ID: string(ev.ID),
-		Aggregate: text(ev.Aggregate), Key: text(ev.Key), Type: text(ev.Type),
+		ID: text(ev.ID), Type: text(ev.Type), Aggregate: text(ev.Aggregate), Key: text(ev.Key),
+		Headers: ev.Headers, Position: ev.Position.String(), Time: ev.CommitTime.UTC(),
 	}
 	switch {
 	case ev.Payload == nil:
+		l.Payload = json.RawMessage("null")
 	case ev.PayloadKind == outbox.JSON:
-		l.Payload = json.RawMessage(ev.Payload)
-	case ev.PayloadKind == outbox.Text:
-		l.Payload = string(ev.Payload)
+		l.Payload = ev.Payload
+	case ev.PayloadKind == outbox.Text && utf8.Valid(ev.Payload):
+		l.Payload, _ = json.Marshal(string(ev.Payload)) // a string always marshals
 	default:
-		l.Payload = ev.Payload // base64
+		l.Payload, _ = json.Marshal(base64.StdEncoding.EncodeToString(ev.Payload))
+		l.Base64 = true
 	}
-	return l
+	return json.Marshal(l)
 }
 
+// text is a column's text, nil for NULL.
 func text(b []byte) *string {
 	if b == nil {
 		return nil

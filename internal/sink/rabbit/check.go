@@ -1,0 +1,110 @@
+package rabbit
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// Finding is one thing that Check looked at.
+type Finding struct {
+	Name   string
+	OK     bool
+	Warn   bool   // not OK, and the relay can work all the same
+	Detail string // what was found
+	Mend   string // what to do about it; "" when OK
+}
+
+// Check examines the broker as a start would need it: each address, the login, and a constant exchange with the right to
+// publish there. Nothing is published. It returns when all is answered, or soon after ctx is done.
+func Check(ctx context.Context, cfg Config) []Finding {
+	s, err := New(cfg)
+	if err != nil {
+		return []Finding{{Name: "broker configuration", Detail: err.Error(), Mend: "correct sink.rabbitmq"}}
+	}
+	var found []Finding
+	var sess *session
+	for i := range s.cfg.URLs {
+		one, err := s.dialOne(ctx, s.cfg.URLs[i])
+		if err != nil {
+			found = append(found, Finding{Name: "broker", Detail: words(err), Mend: mendDial(err)})
+			continue
+		}
+		one.work.Go(one.watch)
+		defer one.close(closeTimeout)
+		product, _ := one.conn.Properties["product"].(string)
+		version, _ := one.conn.Properties["version"].(string)
+		found = append(found, Finding{Name: "broker", OK: true, Detail: fmt.Sprintf("logged in to %s %s at %s", product, version, one.address)})
+		if sess == nil {
+			sess = one
+		}
+	}
+	if sess == nil {
+		return found
+	}
+	for i := range found {
+		found[i].Warn = !found[i].OK // another address is good
+	}
+	return append(found, s.checkExchange(ctx, sess))
+}
+
+// checkExchange examines the exchange, when there is one for all events.
+func (s *Sink) checkExchange(ctx context.Context, sess *session) Finding {
+	name, constant := s.cfg.Exchange.Constant()
+	if !constant {
+		return Finding{Name: "exchange", OK: true, Detail: fmt.Sprintf("named by each event (%s): not checked", s.cfg.Exchange)}
+	}
+	f := Finding{Name: exchange(name)}
+	routingKey, _ := s.cfg.RoutingKey.Constant() // a template's text is as good as any: no topic right is meant then
+	ex, err := sess.probe(ctx, name, routingKey, nil)
+	switch {
+	case err != nil:
+		f.Detail, f.Mend = "no answer: "+words(err), "try again"
+	case ex == nil:
+		f.OK, f.Detail = true, "exists, and this user may publish to it"
+	case ex.Code == amqp.NotFound && s.cfg.Declare:
+		f.OK, f.Detail = true, "is missing, and will be declared at the start"
+	case ex.Code == amqp.NotFound:
+		f.Detail = brokerWords(ex)
+		f.Mend = fmt.Sprintf("declare it, for example: rabbitmqadmin declare exchange name=%s type=topic durable=true; or set sink.rabbitmq.declare: true", name)
+	case topicRight(ex) && !isConstant(s.cfg.RoutingKey.Constant()):
+		f.OK, f.Detail = true, "exists; this user may publish to some routing keys only"
+	case ex.Code == amqp.AccessRefused:
+		f.Detail = brokerWords(ex)
+		f.Mend = "grant the write right: rabbitmqctl set_permissions -p VHOST USER CONFIGURE WRITE READ"
+	default:
+		f.Detail = brokerWords(ex)
+	}
+	return f
+}
+
+func isConstant(_ string, constant bool) bool { return constant }
+
+// mendDial is what to do about a connection that cannot be made.
+func mendDial(err error) string {
+	var ex *amqp.Error
+	var unknownCA x509.UnknownAuthorityError
+	var hostname x509.HostnameError
+	var notTLS tls.RecordHeaderError
+	var network *net.OpError
+	switch {
+	case errors.As(err, &unknownCA):
+		return "set sink.rabbitmq.tls.ca to the CA that signed the broker's certificate"
+	case errors.As(err, &hostname):
+		return "use a name of the certificate in the URL, or set sink.rabbitmq.tls.server_name"
+	case errors.As(err, &notTLS):
+		return "the port does not speak TLS: use the broker's TLS port, or an amqp:// URL"
+	case errors.As(err, &ex) && ex.Code == amqp.AccessRefused:
+		return "check sink.rabbitmq.username and password"
+	case errors.As(err, &ex) && ex.Code == amqp.NotAllowed:
+		return "check the virtual host in sink.rabbitmq.url, and this user's permissions in it"
+	case errors.As(err, &network):
+		return "check sink.rabbitmq.url, that the broker runs, and that no firewall is in between"
+	}
+	return "check sink.rabbitmq"
+}

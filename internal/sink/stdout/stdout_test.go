@@ -1,0 +1,86 @@
+package stdout
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestLines(t *testing.T) {
+	at := time.Date(2026, 5, 4, 3, 2, 1, 123456000, time.FixedZone("", 7200))
+	var out bytes.Buffer
+	s := New(&out)
+	call := []*outbox.Event{
+		{ID: []byte("1"), Type: []byte("created"), Aggregate: []byte("order"), Key: []byte("42"), Payload: []byte(`{"a": [1, 2]}`), CommitTime: at},
+		{ID: []byte("2"), Payload: []byte("a \"text\"\n"), PayloadKind: outbox.Text, CommitTime: at, Headers: []byte(`{"h": 1}`)},
+		{ID: []byte("3"), Payload: []byte{0, 255}, PayloadKind: outbox.Binary, CommitTime: at},
+		{ID: []byte("4"), CommitTime: at, Position: outbox.Position{Commit: 0x1A2B, Index: 7}},
+		{Fault: errors.New("the id is NULL")},
+		{ID: []byte("6"), Payload: []byte{}, PayloadKind: outbox.Text, CommitTime: at},
+	}
+	outcomes := make([]sink.Outcome, len(call))
+	if err := s.Publish(t.Context(), 0, call, outcomes); err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"id":"1","type":"created","aggregate":"order","key":"42","payload":{"a":[1,2]},"position":"0000000000000000-00000000","commit_time":"2026-05-04T01:02:01.123456Z"}
+{"id":"2","type":null,"aggregate":null,"key":null,"payload":"a \"text\"\n","headers":{"h":1},"position":"0000000000000000-00000000","commit_time":"2026-05-04T01:02:01.123456Z"}
+{"id":"3","type":null,"aggregate":null,"key":null,"payload":"AP8=","payload_base64":true,"position":"0000000000000000-00000000","commit_time":"2026-05-04T01:02:01.123456Z"}
+{"id":"4","type":null,"aggregate":null,"key":null,"payload":null,"position":"0000000000001a2b-00000007","commit_time":"2026-05-04T01:02:01.123456Z"}
+{"id":"6","type":null,"aggregate":null,"key":null,"payload":"","position":"0000000000000000-00000000","commit_time":"2026-05-04T01:02:01.123456Z"}
+`
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", out.String(), want)
+	}
+	for i, o := range outcomes {
+		if i == 4 && (o.State != sink.Rejected || o.Fault.Reason != sink.Undecodable || o.Fault.Words != "the id is NULL") || i != 4 && o.State != sink.Confirmed {
+			t.Errorf("event %d: %s %v", i, o.State, o.Fault)
+		}
+	}
+}
+
+// failing fails from its n-th write on.
+type failing struct{ n int }
+
+func (f *failing) Write(p []byte) (int, error) {
+	if f.n--; f.n < 0 {
+		return 0, errors.New("disk full")
+	}
+	return len(p), nil
+}
+
+func TestWriteErrorIsUnavailable(t *testing.T) {
+	s := New(&failing{n: 1})
+	call := []*outbox.Event{{ID: []byte("1")}, {ID: []byte("2")}, {ID: []byte("3")}}
+	outcomes := make([]sink.Outcome, 3)
+	err := s.Publish(t.Context(), 0, call, outcomes)
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for i, want := range []sink.State{sink.Confirmed, sink.Unknown, sink.Unsent} {
+		if outcomes[i].State != want {
+			t.Errorf("event %d: %s, want %s", i, outcomes[i].State, want)
+		}
+	}
+}
+
+func TestCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	outcomes := make([]sink.Outcome, 1)
+	err := New(&failing{n: 9}).Publish(ctx, 0, []*outbox.Event{{ID: []byte("1")}}, outcomes)
+	if !errors.Is(err, context.Canceled) || outcomes[0].State != sink.Unknown {
+		t.Errorf("got %v, %s", err, outcomes[0].State)
+	}
+	if err := New(nil).Run(ctx); err != nil {
+		t.Error(err)
+	}
+}
