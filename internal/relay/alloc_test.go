@@ -1,0 +1,58 @@
+package relay
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// TestNoAllocationPerEvent: once its pools are filled, the line makes no garbage.
+func TestNoAllocationPerEvent(t *testing.T) {
+	const rows = 5000
+	for _, ordering := range []Ordering{Key, Pipelined} {
+		confirmed := 0
+		l := New(Config{Ordering: ordering, Window: 1000, Sink: nullSink{lanes: 4}, Hooks: Hooks{
+			Confirmed: func(lane int, events []*outbox.Event, _ time.Time) {
+				if lane == 0 {
+					confirmed += len(events)
+				}
+			},
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- l.Run(ctx) }()
+		ev := outbox.Event{ID: []byte("id"), Payload: make([]byte, 512), Columns: [][]byte{[]byte("x"), nil}, Ordered: true}
+		lsn := pglogrepl.LSN(0)
+		allocs := testing.AllocsPerRun(20, func() {
+			lsn += 100
+			if _, err := l.Begin(lsn, 1); err != nil {
+				t.Fatal(err)
+			}
+			for i := range rows {
+				ev.Position = outbox.Position{Commit: lsn, Index: uint32(i)}
+				ev.Hash = uint64(i%300) << 32
+				if err := l.Event(ctx, &ev); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l.Commit(lsn + 10)
+			if err := l.WaitSettled(ctx); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if allocs > rows/100 {
+			t.Errorf("ordering %d: %.0f allocations for %d events", ordering, allocs, rows)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if confirmed == 0 {
+			t.Error("the hook Confirmed saw nothing")
+		}
+	}
+}

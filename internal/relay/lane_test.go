@@ -1,0 +1,283 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// bench is a line under test, with its Run running.
+type bench struct {
+	*Line
+	sink   *scriptSink
+	lsn    pglogrepl.LSN
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+// start runs a line with a scripted sink of so many lanes until the test ends.
+func start(t *testing.T, lanes int, cfg Config) *bench {
+	b := &bench{sink: newScriptSink(lanes), lsn: 1000, ended: make(chan error, 1)}
+	cfg.Sink = b.sink
+	b.Line = New(cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	b.cancel = cancel
+	go func() {
+		b.ended <- b.Run(ctx)
+		close(b.ended)
+	}()
+	t.Cleanup(func() {
+		if err := b.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// stop ends Run and returns what it returned, the first time.
+func (b *bench) stop() error {
+	b.cancel()
+	select {
+	case err := <-b.ended:
+		return err
+	case <-time.After(time.Minute):
+		return errors.New("Run does not return")
+	}
+}
+
+// commitEvents sends one transaction with an event of each key; the id is the key and the transaction's LSN.
+func (b *bench) commitEvents(t *testing.T, keys ...string) {
+	t.Helper()
+	b.lsn += 100
+	if _, err := b.Begin(b.lsn, uint32(b.lsn)); err != nil {
+		t.Fatal(err)
+	}
+	for i, key := range keys {
+		ev := outbox.Event{
+			Position: outbox.Position{Commit: b.lsn, Index: uint32(i)}, CommitTime: time.Unix(int64(b.lsn), 0),
+			ID: fmt.Appendf(nil, "%s-%d", key, i), Key: []byte(key), Ordered: true, Hash: uint64(key[0] - 'a'),
+		}
+		if err := b.Event(t.Context(), &ev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.Line.Commit(b.lsn + 10)
+}
+
+var noRoute = sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Reason: sink.Unroutable, Words: "NO_ROUTE"}}
+
+// TestHotKeyDelaysNobody: a thousand events of one key wait in their lane; an event of another key goes with the very next
+// call, each time, and the hot key has one event in every call.
+func TestHotKeyDelaysNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, 1, Config{})
+		b.commitEvents(t, slices.Repeat([]string{"hot"}, 1000)...)
+		synctest.Wait()
+		for i := range 1000 {
+			calls := b.sink.arrived()
+			if len(calls) != 1 || !slices.Contains(calls[0].ids, fmt.Sprintf("hot-%d", i)) {
+				t.Fatalf("call %d does not carry the next hot event: %v", i, calls)
+			}
+			if want := min(i, 1); len(calls[0].ids) != 1+want {
+				t.Fatalf("call %d carries %v", i, calls[0].ids)
+			}
+			b.commitEvents(t, "cold")
+			b.sink.reply(0, nil, nil)
+			synctest.Wait()
+		}
+		b.sink.reply(0, nil, nil) // the last cold one
+		if err := b.WaitSettled(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestHeldLaneBacksOff: a rejected event is tried again alone after 1, 2, 4, 8, 10, 10 s, a fifth more or less.
+func TestHeldLaneBacksOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, 1, Config{})
+		b.commitEvents(t, "a", "b")
+		synctest.Wait()
+		b.commitEvents(t, "c")
+		b.sink.arrived()
+		b.sink.reply(0, nil, map[string]sink.Outcome{"a-0": noRoute})
+		for i, want := range []time.Duration{1, 2, 4, 8, 10, 10} {
+			want *= time.Second
+			at := time.Now()
+			b.sink.wait(t, 0)
+			if got := time.Since(at); got < want*8/10 || got > want*12/10 {
+				t.Fatalf("attempt %d came after %s, want about %s", i+2, got, want)
+			}
+			if calls := b.sink.arrived(); len(calls) != 1 || !slices.Equal(calls[0].ids, []string{"a-0"}) {
+				t.Fatalf("attempt %d carries %v", i+2, calls)
+			}
+			h := b.Snapshot().Held
+			if len(h) != 1 || h[0].Attempts != i+1 || h[0].NextAttempt.After(time.Now()) || h[0].Since.After(at) {
+				t.Fatalf("held before attempt %d: %+v", i+2, h)
+			}
+			b.sink.reply(0, nil, map[string]sink.Outcome{"a-0": noRoute})
+		}
+		b.sink.wait(t, 0)
+		b.sink.reply(0, nil, nil)
+		b.sink.wait(t, 0)
+		b.sink.reply(0, nil, nil) // c
+		if err := b.WaitSettled(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// wait advances the bubble's time until the lane has a call.
+func (s *scriptSink) wait(t *testing.T, lane int) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		synctest.Wait()
+		if s.waiting(lane) != nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("lane %d makes no call", lane)
+		}
+	}
+}
+
+// brokenSink fails at once, always.
+type brokenSink struct {
+	nullSink
+	calls int
+}
+
+func (s *brokenSink) Publish(context.Context, int, []*outbox.Event, []sink.Outcome) error {
+	s.calls++
+	return errors.New("broken")
+}
+
+// TestNoBusyLoop: a sink that fails at once instead of waiting is asked about once a second.
+func TestNoBusyLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &brokenSink{nullSink: nullSink{lanes: 1}}
+		l := New(Config{Sink: s})
+		if _, err := l.Begin(100, 1); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Event(t.Context(), &outbox.Event{Position: outbox.Position{Commit: 100}}); err != nil {
+			t.Fatal(err)
+		}
+		l.Commit(110)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := l.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if s.calls < 50 || s.calls > 90 {
+			t.Fatalf("%d calls in a minute", s.calls)
+		}
+		if w := l.Watermark(); w != (Watermark{}) {
+			t.Fatalf("watermark %+v, nothing was confirmed", w)
+		}
+	})
+}
+
+// TestStopInsidePublish: when ctx ends, Run returns as soon as the calls do; what they had confirmed is settled, nothing else.
+func TestStopInsidePublish(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, 2, Config{})
+		b.commitEvents(t, "a")
+		b.commitEvents(t, "b", "d")
+		synctest.Wait()
+		if n := len(b.sink.arrived()); n != 2 {
+			t.Fatalf("%d calls, want one of each lane", n)
+		}
+		b.sink.mu.Lock()
+		b.sink.calls[0].outcomes[0].State = sink.Confirmed
+		b.sink.calls[1].outcomes[1].State = sink.Confirmed
+		b.sink.mu.Unlock()
+		if err := b.stop(); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := b.Watermark().LSN, pglogrepl.LSN(1110); got != want {
+			t.Fatalf("watermark %s, want %s", got, want)
+		}
+		s := b.Snapshot()
+		if s.Events != 1 || s.Confirmed != 2 || s.ConfirmedAbove != 1 || !s.OldestCommit.Equal(time.Unix(1200, 0)) {
+			t.Fatalf("after the stop: %+v", s)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := b.WaitSettled(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("WaitSettled with an unsettled event: %v", err)
+		}
+	})
+}
+
+// TestReaderGoneWithoutGoodbye: events whose lane was not woken yet do not stay behind when the reader stops in the middle of
+// a transaction without a word.
+func TestReaderGoneWithoutGoodbye(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, 1, Config{})
+		b.commitEvents(t, "a")
+		synctest.Wait()
+		b.sink.reply(0, nil, nil)
+		synctest.Wait()
+		if _, err := b.Begin(5000, 2); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Event(t.Context(), &outbox.Event{Position: outbox.Position{Commit: 5000}, ID: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		settled := make(chan error, 1)
+		go func() { settled <- b.WaitSettled(t.Context()) }()
+		synctest.Wait()
+		b.sink.reply(0, nil, nil)
+		if err := <-settled; err != nil {
+			t.Fatal(err)
+		}
+		if got, want := b.Watermark().LSN, pglogrepl.LSN(1110); got != want {
+			t.Fatalf("watermark %s, want %s: the transaction did not end", got, want)
+		}
+	})
+}
+
+// TestSnapshotNamesTheHeld: at most twenty by name, in commit order, all by number; ids cut to a bounded length.
+func TestSnapshotNamesTheHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var held []int
+		b := start(t, 1, Config{Ordering: Pipelined, Hooks: Hooks{HeldChanged: func(n int) { held = append(held, n) }}})
+		b.commitEvents(t, slices.Repeat([]string{"a" + string(make([]byte, 1000))}, 50)...)
+		synctest.Wait()
+		all := make(map[string]sink.Outcome)
+		for {
+			c := b.sink.waiting(0)
+			for _, id := range c.ids {
+				all[id] = noRoute
+			}
+			if b.sink.reply(0, nil, all); len(all) == 50 {
+				break
+			}
+			b.sink.wait(t, 0)
+		}
+		synctest.Wait()
+		s := b.Snapshot()
+		if s.HeldTotal != 50 || len(s.Held) != maxHeld || s.Rejected < 50 {
+			t.Fatalf("held %d, %d by name, %d rejections", s.HeldTotal, len(s.Held), s.Rejected)
+		}
+		for i, h := range s.Held {
+			if h.Position.Index != uint32(i) || len(h.ID) != maxHeldID {
+				t.Fatalf("held %d: %s, an id of %d bytes", i, h.Position, len(h.ID))
+			}
+		}
+		if len(held) == 0 || held[len(held)-1] != 50 {
+			t.Fatalf("HeldChanged told %v", held)
+		}
+	})
+}
