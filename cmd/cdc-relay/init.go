@@ -10,7 +10,7 @@ import (
 
 func newInit(g *global) *cobra.Command {
 	var opt replication.InitOptions
-	var print bool
+	var printOnly bool
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Create what is missing: outbox table, schema cdc_relay, publication, slot, rights",
@@ -25,14 +25,14 @@ missing. It may be run any number of times. A slot that is created on a table wi
 			if err != nil {
 				return err
 			}
-			if print {
+			if printOnly {
 				return replication.PrintInit(cmd.OutOrStdout(), rc, opt)
 			}
 			log.Debug("init", zap.String("slot", c.Source.Slot))
 			return replication.Init(cmd.Context(), rc, opt)
 		},
 	}
-	cmd.Flags().BoolVar(&print, "print", false, "only print the SQL")
+	cmd.Flags().BoolVar(&printOnly, "print", false, "only print the SQL")
 	cmd.Flags().BoolVar(&opt.OutboxTable, "outbox-table", false, "create the outbox table too")
 	cmd.Flags().StringVar(&opt.URL, "url", "", "URL of a role that may create tables, schemas and publications (default source.url)")
 	cmd.Flags().StringVar(&opt.Role, "role", "", "role of the relay, to be granted what it needs")

@@ -53,13 +53,14 @@ func untilSignalled(ctx context.Context, log *zap.Logger) (reading, draining con
 	draining, endDraining := context.WithCancel(context.WithoutCancel(ctx))
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	done := draining.Done()
 	go func() {
 		for _, end := range []context.CancelFunc{endReading, endDraining} {
 			select {
 			case s := <-signals:
 				log.Info("signal", zap.Stringer("signal", s))
 				end()
-			case <-draining.Done():
+			case <-done:
 				return
 			}
 		}
@@ -96,6 +97,7 @@ func run(reading, draining context.Context, c *config.Config, log *zap.Logger) e
 	if v.stream, err = replication.New(rc); err != nil {
 		return err
 	}
+	v.metrics.Watch(v.snapshot)
 	admin, err := ops.New(v.adminConfig(c, log))
 	if err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"reflect"
 	"slices"
 
 	"github.com/jackc/pglogrepl"
@@ -96,20 +95,9 @@ func rabbitConfig(c *config.Config, log *zap.Logger) (rabbit.Config, []string, e
 		}
 		out.URLs = append(out.URLs, url)
 	}
-	out.Credentials = func() (user, password string, err error) {
-		user, errUser := r.Username.Read()
-		password, errPassword := r.Password.Read()
-		return user, password, errors.Join(errUser, errPassword)
-	}
+	out.Credentials = r.Credentials() // nil: the addresses carry them
 	var named []string
-	written, err := headers(c)
-	if err != nil {
-		return out, nil, err
-	}
-	if err := onlyOneColumn("sink.rabbitmq.properties", r.Properties); err != nil {
-		return out, nil, err
-	}
-	for _, h := range written {
+	for _, h := range c.Outbox.Headers {
 		out.Headers = append(out.Headers, rabbit.HeaderColumn{Name: h.Name, Column: h.Column.Names[0]})
 		named = append(named, h.Column.Names[0])
 	}
@@ -129,6 +117,7 @@ func rabbitConfig(c *config.Config, log *zap.Logger) (rabbit.Config, []string, e
 	named = append(named, routingKey.Columns()...)
 	slices.Sort(named)
 	out.Columns = slices.Compact(named)
+	var err error
 	if out.Exchange, err = exchange.Bind(out.Columns); err != nil {
 		return out, nil, err
 	}
@@ -150,34 +139,6 @@ func mappedInTemplates(c *config.Config, templates ...sink.Template) error {
 					}
 				}
 			}
-		}
-	}
-	return nil
-}
-
-// headers are the same for all tables, because the sink writes them without knowing the table.
-func headers(c *config.Config) ([]config.NamedColumn, error) {
-	first := c.Source.Tables[0]
-	for _, t := range c.Source.Tables {
-		if !reflect.DeepEqual(names(t.Outbox.Headers), names(first.Outbox.Headers)) {
-			return nil, usage("source.tables", fmt.Errorf("outbox.headers of %s and %s differ: one set for all tables is supported", first, t))
-		}
-	}
-	return first.Outbox.Headers, onlyOneColumn("outbox.headers", first.Outbox.Headers)
-}
-
-func names(headers []config.NamedColumn) map[string][]string {
-	out := make(map[string][]string, len(headers))
-	for _, h := range headers {
-		out[h.Name] = h.Column.Names
-	}
-	return out
-}
-
-func onlyOneColumn(key string, named []config.NamedColumn) error {
-	for _, n := range named {
-		if len(n.Column.Names) != 1 {
-			return usage(key+"."+n.Name, errors.New("wants the name of one column"))
 		}
 	}
 	return nil
