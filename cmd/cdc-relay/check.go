@@ -70,9 +70,12 @@ func checkBroker(ctx context.Context, c *config.Config, log *zap.Logger) ([]repl
 	}
 	var findings []replication.Finding
 	for _, f := range rabbit.Check(ctx, cfg) {
-		level := replication.LevelOK
-		if !f.OK {
-			level = replication.LevelFail
+		level := replication.LevelFail
+		switch {
+		case f.OK:
+			level = replication.LevelOK
+		case f.Warn:
+			level = replication.LevelWarn
 		}
 		findings = append(findings, replication.Finding{Name: f.Name, Level: level, Detail: f.Detail, Mend: f.Mend})
 	}
