@@ -24,8 +24,6 @@ func newClock() (*clock, error) {
 	return &clock{fd, os.NewFile(uintptr(fd), "timerfd")}, nil
 }
 
-func (c *clock) close() error { return c.file.Close() }
-
 // waitUntil returns at the moment, or with errDropped when gone is closed before (or up to 10 ms later).
 func (c *clock) waitUntil(moment time.Time, gone <-chan struct{}) error {
 	const fine = 10 * time.Millisecond

@@ -189,10 +189,7 @@ func (c *Consumer) remember(d *amqp.Delivery) {
 	defer c.mu.Unlock()
 	defer c.notify()
 	if d.Type == markType {
-		if _, known := c.marks[d.MessageId]; !known {
-			lsn, _ := pglogrepl.ParseLSN(string(d.Body)) // we wrote it
-			c.marks[d.MessageId] = mark{after: len(c.deliveries), flush: lsn}
-		}
+		c.rememberMark(d)
 		return
 	}
 	_, known := c.distinct[d.MessageId]
@@ -204,6 +201,17 @@ func (c *Consumer) remember(d *amqp.Delivery) {
 		ID: d.MessageId, Aggregate: c.keys.of(header(d, "aggregate_type")), Key: c.keys.of(header(d, "aggregate_id")),
 		Position: position(d), Seq: seqOf(d.Body), At: time.Now().UnixNano(), Redelivered: d.Redelivered,
 	})
+}
+
+// rememberMark keeps the first arrival of a mark; c.mu is locked.
+func (c *Consumer) rememberMark(d *amqp.Delivery) {
+	lsn, err := pglogrepl.ParseLSN(string(d.Body))
+	if err != nil {
+		return // not one of ours
+	}
+	if _, known := c.marks[d.MessageId]; !known {
+		c.marks[d.MessageId] = mark{after: len(c.deliveries), flush: lsn}
+	}
 }
 
 func (c *Consumer) setConnected(up bool) {

@@ -27,7 +27,7 @@ func (p *Postgres) DropDatabase(ctx context.Context, name string) error {
 			return false, err
 		}
 		if err := p.exec(ctx, "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = $1 AND NOT active", name); err != nil {
-			return false, nil //nolint:nilerr // taken again between the two conditions: the next round
+			return false, nil // taken again between the two conditions: the next round
 		}
 		var left int
 		err := p.query(ctx, &left, "SELECT (SELECT count(*) FROM pg_replication_slots WHERE database = $1) + (SELECT count(*) FROM pg_stat_activity WHERE datname = $1)", name)

@@ -116,6 +116,9 @@ func seqOf(body []byte) int64 {
 	if end := strings.IndexAny(digits, ",}"); end >= 0 {
 		digits = digits[:end]
 	}
-	n, _ := strconv.ParseInt(digits, 10, 64)
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		return 0
+	}
 	return n
 }

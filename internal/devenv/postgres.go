@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -88,15 +87,20 @@ func postgresBinDir(ctx context.Context, dir string) (string, error) {
 
 // newestPostgres is where Debian's packages put the binaries; "" when there are none.
 func newestPostgres() string {
-	dirs, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
-	major := func(path string) int {
-		n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
-		return n
-	}
-	if len(dirs) == 0 {
+	const packages = "/usr/lib/postgresql"
+	entries, err := os.ReadDir(packages)
+	if err != nil {
 		return ""
 	}
-	return filepath.Dir(slices.MaxFunc(dirs, func(a, b string) int { return major(a) - major(b) }))
+	newest, dir := 0, ""
+	for _, entry := range entries {
+		major, err := strconv.Atoi(entry.Name())
+		bin := filepath.Join(packages, entry.Name(), "bin")
+		if _, missing := os.Stat(filepath.Join(bin, "postgres")); err == nil && missing == nil && major > newest {
+			newest, dir = major, bin
+		}
+	}
+	return dir
 }
 
 func (p *Postgres) data() string { return filepath.Join(p.dir, "data") }

@@ -120,6 +120,8 @@ func procStat(path string) (state string, parent int) {
 	if len(fields) < 2 {
 		return "", 0
 	}
-	parent, _ = strconv.Atoi(fields[1])
+	if parent, err = strconv.Atoi(fields[1]); err != nil {
+		return "", 0
+	}
 	return fields[0], parent
 }

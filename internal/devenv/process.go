@@ -50,7 +50,7 @@ func startProcess(name string, cmd *exec.Cmd, logPath string) (*process, error) 
 }
 
 func (p *process) reap() {
-	_ = p.cmd.Wait() // the state says it all
+	_ = p.cmd.Wait() //nolint:errcheck // the state says it all
 	p.state = p.cmd.ProcessState
 	close(p.done)
 }

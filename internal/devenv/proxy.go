@@ -184,8 +184,7 @@ func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
-	p.Cut()
-	_ = p.Mend() // wakes what is stalled; it does not listen again
+	p.Cut() // wakes what is stalled, too
 	p.wg.Wait()
 }
 

@@ -55,7 +55,7 @@ func (c *proxyConn) close(reset bool) {
 			continue
 		}
 		if reset {
-			_ = conn.SetLinger(0) // fails only when the connection has ended already
+			_ = conn.SetLinger(0) //nolint:errcheck // it fails only when the connection has ended already
 		}
 		conn.Close()
 	}

@@ -61,7 +61,7 @@ func (q *queue) put(data []byte) {
 func (q *queue) finish() {
 	q.done.Wait()
 	if q.clock != nil {
-		q.clock.close()
+		q.clock.file.Close()
 	}
 	_ = q.to.CloseWrite() // fails only when the connection has ended already
 }

@@ -2,6 +2,7 @@ package devenv
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -40,8 +41,8 @@ func (r *Rabbit) callAPI(ctx context.Context, method, path, body string) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= 300 {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1000))
-		return fmt.Errorf("ask management API: %s %s: %s: %s", method, path, resp.Status, text)
+		text, err := io.ReadAll(io.LimitReader(resp.Body, 1000))
+		return errors.Join(fmt.Errorf("ask management API: %s %s: %s: %s", method, path, resp.Status, text), err)
 	}
 	return nil
 }

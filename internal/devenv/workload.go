@@ -117,7 +117,7 @@ func (w *Workload) write(ctx context.Context, id int) error {
 				return fmt.Errorf("write orders: %w", err)
 			}
 			writer.disconnect()
-			_ = poll(ctx, 100*time.Millisecond, func() (bool, error) { return writer.connect(ctx) == nil, nil })
+			writer.reconnect(ctx)
 		}
 	}
 	return nil

@@ -32,6 +32,12 @@ func (w *writer) connect(ctx context.Context) (err error) {
 	return err
 }
 
+// reconnect returns when there is a connection, or ctx has ended.
+func (w *writer) reconnect(ctx context.Context) {
+	connected := func() (bool, error) { return w.connect(ctx) == nil, nil }
+	_ = poll(ctx, 100*time.Millisecond, connected) //nolint:errcheck // ctx has ended, which the caller sees
+}
+
 func (w *writer) disconnect() {
 	if w.conn == nil {
 		return
@@ -108,7 +114,7 @@ func (w *writer) transaction(ctx context.Context) error {
 func (w *writer) draw(n int) []Row {
 	rows := make([]Row, n)
 	for i := range rows {
-		key := uint64(0)
+		var key uint64
 		if w.zipf != nil {
 			key = w.zipf.Uint64()
 		} else {
