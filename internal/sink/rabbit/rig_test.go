@@ -35,10 +35,16 @@ type broker struct {
 
 func newBroker(t testing.TB) *broker {
 	t.Helper()
+	real := devenv.SharedRabbitMQ(t)
+	return connect(t, real, real.VHost(t))
+}
+
+// connect is a look into one virtual host of any broker.
+func connect(t testing.TB, real *devenv.Rabbit, url string) *broker {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	t.Cleanup(cancel)
-	b := &broker{t: t, ctx: ctx, real: devenv.SharedRabbitMQ(t)}
-	b.url = b.real.VHost(t)
+	b := &broker{t: t, ctx: ctx, real: real, url: url}
 	conn, err := amqp.Dial(b.url)
 	b.must(err)
 	b.conn = conn

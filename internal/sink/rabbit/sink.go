@@ -52,11 +52,11 @@ func New(cfg Config) (*Sink, error) {
 		logged: "not connected yet",
 	}
 	s.limits.negotiated(frameSize)
-	for i := range cfg.Connections {
+	for i := range min(cfg.Connections, cfg.Lanes) { // one more would carry nothing
 		s.links = append(s.links, &link{sink: s, index: i, up: make(chan struct{}), why: s.logged})
 	}
 	for i := range cfg.Lanes {
-		s.lanes = append(s.lanes, newLane(s, s.links[i%cfg.Connections]))
+		s.lanes = append(s.lanes, newLane(s, s.links[i%len(s.links)]))
 	}
 	return s, nil
 }

@@ -1,0 +1,224 @@
+package rabbit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// A dead address of a cluster is passed over, whichever is tried first.
+func TestSeveralAddresses(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("events", nil)
+	cfg := b.config()
+	cfg.URLs = []string{fmt.Sprintf("amqp://127.0.0.1:%d/", freePort(t)), b.url, fmt.Sprintf("amqp://127.0.0.1:%d/", freePort(t))}
+	for range 5 {
+		s := start(t, cfg)
+		wantConfirmed(t, s.send(event("k", "created")))
+		s.end(within)
+	}
+	found := Check(b.ctx, cfg)
+	wantFinding(t, found, "broker", false, "connection refused", "check sink.rabbitmq.url")
+	wantFinding(t, found, "broker", true, "RabbitMQ", "")
+	wantFinding(t, found, `exchange "events"`, true, "may publish", "")
+	for _, f := range found {
+		if !f.OK && !f.Warn {
+			t.Errorf("a dead address beside a good one is more than a warning: %+v", f)
+		}
+	}
+	if n := b.depth("events"); n != 5 {
+		t.Errorf("%d messages, want 5: check has published", n)
+	}
+}
+
+func TestLoginIsAskedAgain(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("events", nil)
+	cfg := b.config()
+	var password atomic.Value
+	password.Store("wrong")
+	cfg.Credentials = func() (string, string, error) { return "guest", password.Load().(string), nil }
+	logs, lines := observer.New(zap.InfoLevel)
+	cfg.Log = zap.New(logs)
+	s := start(t, cfg)
+	until(t, "several refusals", func() bool { _, why := s.Up(); return strings.Contains(why, "password not allowed") })
+	wantFinding(t, Check(b.ctx, cfg), "broker", false, "password not allowed", "username and password")
+	password.Store("guest")
+	wantConfirmed(t, s.send(event("k", "created")))
+	until(t, "log lines", func() bool { return lines.FilterMessage("broker connected").Len() == 1 })
+	if n := lines.FilterMessage("broker unavailable").Len(); n != 1 {
+		t.Errorf("%d lines for one reason: %+v", n, lines.All())
+	}
+	for _, l := range lines.All() {
+		if strings.Contains(fmt.Sprint(l.Message, l.ContextMap()), "wrong") {
+			t.Errorf("a line shows the password: %v", l)
+		}
+	}
+}
+
+func TestLoginRefusedForGood(t *testing.T) {
+	b := newBroker(t)
+	cfg := b.config()
+	cfg.LoginTimeout = 300 * time.Millisecond
+	cfg.Credentials = func() (string, string, error) { return "guest", "wrong", nil }
+	s := start(t, cfg)
+	select {
+	case err := <-s.done:
+		s.done <- err
+		var stop *outbox.Stop
+		if !errors.As(err, &stop) || stop.Code != outbox.ExitFailure || !strings.Contains(err.Error(), "password not allowed") {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(within):
+		t.Fatal("Run goes on")
+	}
+}
+
+func TestDeclare(t *testing.T) {
+	b := newBroker(t)
+	cfg := b.config()
+	wantFinding(t, Check(b.ctx, cfg), `exchange "events"`, false, "no exchange 'events'", "declare")
+	cfg.Declare = true
+	wantFinding(t, Check(b.ctx, cfg), `exchange "events"`, true, "will be declared", "")
+	s := start(t, cfg)
+	wantRejected(t, s.send(event("k", "created"))[0], sink.Destination, sink.Unroutable)
+	b.must(b.channel().ExchangeDeclarePassive("events", "topic", true, false, false, false, nil))
+
+	// Deleted while the relay runs, it is declared again.
+	b.must(b.ch.ExchangeDelete("events", false, false))
+	ev := event("k", "created")
+	until(t, "declared again", func() bool {
+		o := s.send(ev)[0]
+		return o.State == sink.Rejected && o.Fault.Reason == sink.Unroutable
+	})
+}
+
+func TestCheckRights(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("events", nil)
+	cfg := b.config()
+	cfg.URLs = []string{b.user("reader", "", "^$", "")}
+	wantFinding(t, Check(b.ctx, cfg), `exchange "events"`, false, "ACCESS_REFUSED", "set_permissions")
+	cfg.Exchange = tpl(t, "{key}")
+	wantFinding(t, Check(b.ctx, cfg), "exchange", true, "not checked", "")
+	u, err := url.Parse(b.url)
+	b.must(err)
+	u.Path = "/nowhere"
+	cfg.URLs = []string{u.String()}
+	wantFinding(t, Check(b.ctx, cfg), "broker", false, "nowhere", "virtual host")
+}
+
+// A probe is examined and never routed, on any exchange type and for any user.
+func TestProbePublishesNothing(t *testing.T) {
+	b := newBroker(t)
+	b.must(b.ch.ExchangeDeclare("fan", "fanout", true, false, false, false, nil))
+	_, err := b.ch.QueueDeclare("fan", true, false, false, false, nil)
+	b.must(err)
+	b.must(b.ch.QueueBind("fan", "", "fan", false, nil))
+	imp := b.user("impersonator", ".*", ".*", ".*")
+	b.ctl("set_user_tags", "impersonator", "impersonator", "administrator")
+	for _, addr := range []string{b.url, imp} {
+		cfg := b.config()
+		cfg.URLs, cfg.Exchange = []string{addr}, tpl(t, "fan")
+		wantFinding(t, Check(b.ctx, cfg), `exchange "fan"`, true, "may publish", "")
+	}
+	if n := b.depth("fan"); n != 0 {
+		t.Errorf("%d messages from probes", n)
+	}
+	// A message after the probes shows that they would have been seen.
+	b.must(b.ch.Publish("fan", "", false, false, amqp.Publishing{}))
+	b.take("fan", 1)
+}
+
+func TestConfigurationFaults(t *testing.T) {
+	_, err := New(Config{
+		URLs: []string{"http://user:topsecret@x/", "amqp://ok/"}, Connections: 0, Lanes: 1,
+		Headers: []HeaderColumn{{"cdc_position", "c"}},
+	})
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{"broker URL 1 of 2", "0 connections", `header "cdc_position" is the relay's own`} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in %v", want, err)
+		}
+	}
+	if strings.Contains(err.Error(), "topsecret") {
+		t.Error("the error shows a password")
+	}
+	cfg := Config{URLs: []string{"amqp://ok/"}, Connections: 1, Lanes: 1, Headers: []HeaderColumn{{"h", "nope"}}}
+	if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), `column "nope" is not read`) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A node that stops says so (320); it accuses nobody, and what was in flight is in doubt.
+func TestConnectionForced(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("events", nil)
+	proxy := startProxy(t, b.real.Addr())
+	cfg := b.config()
+	cfg.URLs = []string{b.through(proxy)}
+	s := start(t, cfg)
+	wantConfirmed(t, s.send(event("k", "created")))
+	proxy.Hold(devenv.Down)
+	done := make(chan struct{})
+	var outcomes []sink.Outcome
+	var err error
+	go func() { defer close(done); outcomes, err = s.try(events(10, "created")...) }()
+	until(t, "stored", func() bool { return b.depth("events") == 11 })
+	b.ctl("close_all_connections", "--vhost", b.vhost(), "maintenance")
+	proxy.Cut()
+	<-done
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for i, o := range outcomes {
+		if o.State != sink.Unknown {
+			t.Errorf("event %d: %s", i, o.State)
+		}
+	}
+	b.must(proxy.Mend())
+	proxy.Release(devenv.Down)
+	wantConfirmed(t, s.send(event("k", "created")))
+}
+
+func startProxy(t testing.TB, target string) *devenv.Proxy {
+	t.Helper()
+	p, err := devenv.StartProxy(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// A broker that does not answer the handshake is left after its timeout's context; here the caller's ends first.
+func TestRunEndsInsideAHandshake(t *testing.T) {
+	b := newBroker(t)
+	proxy := startProxy(t, b.real.Addr())
+	proxy.Hold(devenv.Down)
+	cfg := b.config()
+	cfg.URLs = []string{b.through(proxy)}
+	s := start(t, cfg)
+	b.must(proxy.WaitHeld(b.ctx, devenv.Down, 1))
+	s.end(5 * time.Second)
+	ctx, cancel := context.WithCancel(b.ctx)
+	cancel()
+	if err := s.Publish(ctx, 0, events(1, "created"), make([]sink.Outcome, 1)); !errors.Is(err, context.Canceled) {
+		t.Errorf("Publish: %v", err)
+	}
+}
