@@ -1,0 +1,122 @@
+package stand
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// This file looks: at the database, the slot and the queue, never at the relay.
+
+// Check waits until the queue has what the database has, and asks the checker. maxDuplicates -1 is any number.
+func (s *Stand) Check(maxDuplicates int) devenv.Verdict {
+	s.T.Helper()
+	rows, err := devenv.ReadCommitted(s.Within(time.Minute), s.DB)
+	s.Must(err)
+	if len(rows) == 0 {
+		s.T.Fatal("nothing was committed: this test shows nothing")
+	}
+	ids := make([]string, len(rows))
+	for i, r := range rows {
+		ids[i] = r.ID
+	}
+	waited := s.Consumer.WaitIDs(s.Within(time.Minute), ids)
+	s.Must(s.Consumer.Drain(s.Within(time.Minute)))
+	v := devenv.Check(devenv.History{
+		Committed: rows, RolledBack: s.rolledBack(), Deliveries: s.Consumer.Deliveries(), Marks: s.Consumer.Marks(),
+		MaxDuplicates: maxDuplicates, NoKeyOrder: s.Ordering == "none", CommitOrder: s.Ordering == "commit",
+	})
+	if err := v.Err(); err != nil {
+		s.T.Error(err, waited)
+	}
+	s.T.Log(v)
+	return v
+}
+
+// WatchFlush samples the slot while the test runs, so that the checker sees a report that came before its delivery.
+func (s *Stand) WatchFlush() {
+	s.T.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- devenv.FlushWatch{DB: s.DB, Slot: s.Slot, Consumer: s.Consumer}.Run(ctx) }()
+	s.T.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			s.T.Error(err)
+		}
+	})
+}
+
+// Unreported is how many deliveries have arrived whose transaction the slot will send again: exactly what a relay that
+// starts now may deliver a second time. It waits until nobody holds the slot.
+func (s *Stand) Unreported() int {
+	s.T.Helper()
+	s.Must(s.Consumer.Drain(s.Within(time.Minute)))
+	flush := s.Flush(0)
+	n := 0
+	for _, d := range s.Consumer.Deliveries() {
+		if d.Position.Commit >= flush {
+			n++
+		}
+	}
+	return n
+}
+
+// Flush is the slot's position once the process that holds it is pid (0: nobody).
+func (s *Stand) Flush(pid int32) (at pglogrepl.LSN) {
+	s.T.Helper()
+	s.Until(time.Minute, fmt.Sprintf("slot %s to be held by %d", s.Slot, pid), func() bool {
+		var holder int32
+		s.Query([]any{&holder, &at}, `SELECT coalesce(active_pid, 0), confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = $1`, s.Slot)
+		return holder == pid
+	})
+	return at
+}
+
+// Walsender is the process that holds the slot, 0 for none.
+func (s *Stand) Walsender() (pid int32) {
+	s.T.Helper()
+	s.Query([]any{&pid}, `SELECT coalesce((SELECT active_pid FROM pg_replication_slots WHERE slot_name = $1), 0)`, s.Slot)
+	return pid
+}
+
+// SQL runs statements on the database.
+func (s *Stand) SQL(sql string, args ...any) {
+	s.T.Helper()
+	s.onDatabase(func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, sql, args...)
+		return err
+	})
+}
+
+// Query reads one row.
+func (s *Stand) Query(into []any, sql string, args ...any) {
+	s.T.Helper()
+	s.onDatabase(func(ctx context.Context, conn *pgx.Conn) error { return conn.QueryRow(ctx, sql, args...).Scan(into...) })
+}
+
+func (s *Stand) onDatabase(do func(context.Context, *pgx.Conn) error) {
+	s.T.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, s.DB)
+	s.Must(err)
+	defer conn.Close(ctx)
+	s.Must(do(ctx, conn))
+}
+
+// AMQP runs do on a channel of its own.
+func (s *Stand) AMQP(do func(*amqp.Channel) error) {
+	s.T.Helper()
+	conn, err := amqp.Dial(s.VHost)
+	s.Must(err)
+	defer conn.Close()
+	ch, err := conn.Channel()
+	s.Must(err)
+	s.Must(do(ch))
+}

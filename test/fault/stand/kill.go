@@ -1,0 +1,68 @@
+package stand
+
+import (
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+// The three states in which a SIGKILL finds an event, each held by a proxy: nothing about them is a matter of luck. They
+// are entered by a relay that has delivered before, with write bringing (or having brought under way) new rows.
+
+// held is how many bytes count as "the thing is on its way": more than any heartbeat, less than one event.
+const held = 200
+
+// report is the size of one standby status update with its frame.
+const report = 1 + 4 + 34
+
+// KillUnsent kills the relay when events are read, and none of them has reached the broker.
+func (s *Stand) KillUnsent(r *devenv.Relay, write func()) {
+	s.T.Helper()
+	s.Broker.Hold(devenv.Up)
+	write()
+	s.Must(s.Broker.WaitHeld(s.Within(30*time.Second), devenv.Up, held))
+	s.Must(r.Kill())
+	s.cutBroker() // what was held is gone with the connection
+}
+
+// KillUnconfirmed kills the relay when events are at the broker, and their confirms have not reached the relay.
+func (s *Stand) KillUnconfirmed(r *devenv.Relay, write func()) {
+	s.T.Helper()
+	before, _ := s.Consumer.Count()
+	s.Broker.Hold(devenv.Down)
+	write()
+	s.Must(s.Consumer.WaitCount(s.Within(30*time.Second), before+5)) // later ones of their keys wait
+	s.Must(s.Broker.WaitHeld(s.Within(30*time.Second), devenv.Down, 1))
+	s.Must(r.Kill())
+	s.Broker.Release(devenv.Down)
+}
+
+// KillUnreported kills the relay when confirms have reached it, and no report of them has reached the server.
+func (s *Stand) KillUnreported(r *devenv.Relay, write func()) {
+	s.T.Helper()
+	s.Postgres.Hold(devenv.Up)
+	before, _ := s.Consumer.Count()
+	write()
+	s.Must(s.Consumer.WaitCount(s.Within(30*time.Second), before+5))
+	s.Broker.Hold(devenv.Up) // later events are read, and neither sent nor confirmed
+	write()
+	s.Must(s.Broker.WaitHeld(s.Within(30*time.Second), devenv.Up, held))
+	s.Must(s.Postgres.WaitHeld(s.Within(30*time.Second), devenv.Up, report))
+	s.Must(r.Kill())
+	s.cutPostgres() // a report that was written and did not arrive
+	s.cutBroker()
+}
+
+func (s *Stand) cutBroker() {
+	s.T.Helper()
+	s.Broker.Cut()
+	s.Broker.Release(devenv.Up)
+	s.Must(s.Broker.Mend())
+}
+
+func (s *Stand) cutPostgres() {
+	s.T.Helper()
+	s.Postgres.Cut()
+	s.Postgres.Release(devenv.Up)
+	s.Must(s.Postgres.Mend())
+}

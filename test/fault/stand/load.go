@@ -1,0 +1,85 @@
+package stand
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+// This file writes: the order service on the stand's database.
+
+// Write commits rows until n are written, rolled back ones counted, and returns when all is committed. A few more may be.
+func (s *Stand) Write(n int) {
+	s.T.Helper()
+	s.Must(s.workload(n, 0).Run(s.Within(2 * time.Minute)))
+}
+
+// WriteAt is Write at so many rows per second.
+func (s *Stand) WriteAt(n int, rate float64) {
+	s.T.Helper()
+	s.Must(s.workload(n, rate).Run(s.Within(2 * time.Minute)))
+}
+
+// Load writes so many rows per second in the background until stop is called, or the test ends.
+func (s *Stand) Load(rate float64) (stop func()) {
+	s.T.Helper()
+	w := s.workload(0, rate)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			s.T.Error(err)
+		}
+	})
+	s.T.Cleanup(stop)
+	return stop
+}
+
+func (s *Stand) workload(events int, rate float64) *devenv.Workload {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := &devenv.Workload{
+		URL: s.DB, Writers: 4, Keys: s.Keys, RowsPerTx: 3, Rollbacks: 0.1, SavepointRollbacks: 0.05,
+		Events: int64(events), Rate: rate, Seed: uint64(len(s.loads) + 1),
+	}
+	s.loads = append(s.loads, w)
+	return w
+}
+
+// Committed is how many rows the loads know to be committed.
+func (s *Stand) Committed() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := int64(0)
+	for _, w := range s.loads {
+		n += w.Committed()
+	}
+	return int(n)
+}
+
+func (s *Stand) rolledBack() (ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.loads {
+		ids = append(ids, w.RolledBack()...)
+	}
+	return ids
+}
+
+// Arrived waits until so many rows as are committed at the call have arrived.
+func (s *Stand) Arrived() {
+	s.T.Helper()
+	s.Must(s.Consumer.WaitCount(s.Within(time.Minute), s.Committed()))
+}
+
+// More waits until n more rows than now have arrived, and returns how many have.
+func (s *Stand) More(n int) int {
+	s.T.Helper()
+	now, _ := s.Consumer.Count()
+	s.Must(s.Consumer.WaitCount(s.Within(time.Minute), now+n))
+	return now + n
+}

@@ -1,0 +1,206 @@
+// Package stand puts the real relay between a real PostgreSQL and a real RabbitMQ, each behind a proxy, under load, and asks
+// the checker what became of it. It is for the tests of test/fault and test/long.
+package stand
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+// Stand is one database and one virtual host, each behind a proxy, and what is needed to run relays between them. Fields
+// under "set before Start" are parts of the relay's configuration.
+type Stand struct {
+	T        *testing.T
+	DB       string // URL, not through the proxy
+	VHost    string // URL, not through the proxy
+	Postgres *devenv.Proxy
+	Broker   *devenv.Proxy
+	Consumer *devenv.Consumer
+
+	// Set before Start.
+	Slot     string // also the publication's name
+	Ordering string // "key", also for the checker
+	Source   string // more of section source, as in a flow mapping: "backfill: false"
+	Outbox   string // section outbox, likewise
+	Rabbit   string // more of sink.rabbitmq, likewise
+	Delivery string // more of section delivery, likewise
+
+	Keys int // of the workload; 20
+
+	binary string
+	mu     sync.Mutex
+	loads  []*devenv.Workload
+}
+
+// New is a stand on the shared servers, with the outbox table of `init --outbox-table`.
+func New(t *testing.T) *Stand {
+	t.Helper()
+	return On(t, devenv.SharedPostgres(t), devenv.SharedRabbitMQ(t))
+}
+
+// On is a stand on the given servers.
+func On(t *testing.T, pg *devenv.Postgres, rmq *devenv.Rabbit) *Stand {
+	t.Helper()
+	s := Bare(t, pg, rmq)
+	s.Must(devenv.CreateOutbox(s.Within(time.Minute), s.DB))
+	return s
+}
+
+// Bare is a stand whose database is empty.
+func Bare(t *testing.T, pg *devenv.Postgres, rmq *devenv.Rabbit) *Stand {
+	t.Helper()
+	s := &Stand{
+		T: t, binary: devenv.BuildRelay(t), DB: pg.Database(t), VHost: rmq.VHost(t),
+		Slot: fmt.Sprintf("fault_%d", time.Now().UnixNano()), Ordering: "key", Keys: 20,
+	}
+	s.Postgres, s.Broker = s.Proxy(pg.Addr()), s.Proxy(rmq.Addr())
+	var err error
+	s.Consumer, err = devenv.StartConsumer(s.Within(time.Minute), devenv.ConsumerOptions{URL: s.VHost})
+	s.Must(err)
+	t.Cleanup(s.Consumer.Close)
+	return s
+}
+
+// Proxy starts one more proxy, until the test ends.
+func (s *Stand) Proxy(target string) *devenv.Proxy {
+	s.T.Helper()
+	p, err := devenv.StartProxy(target)
+	s.Must(err)
+	s.T.Cleanup(p.Close)
+	return p
+}
+
+// Config is the relay's configuration, through the stand's two proxies.
+func (s *Stand) Config() string { return s.ConfigVia(s.Postgres, s.Broker) }
+
+// ConfigVia is Config through two proxies.
+func (s *Stand) ConfigVia(postgres, broker *devenv.Proxy) string {
+	s.T.Helper()
+	return fmt.Sprintf("source: {url: '%s', slot: %s, publication: %s, wal_sender_timeout: 4s%s}\noutbox: {%s}\n"+
+		"sink: {rabbitmq: {url: '%s'%s}}\ndelivery: {ordering: %s%s}\n",
+		s.via(s.DB, postgres), s.Slot, s.Slot, more(s.Source), s.Outbox,
+		s.via(s.VHost, broker), more(s.Rabbit), s.Ordering, more(s.Delivery))
+}
+
+func more(flow string) string {
+	if flow == "" {
+		return ""
+	}
+	return ", " + flow
+}
+
+func (s *Stand) via(address string, p *devenv.Proxy) string {
+	s.T.Helper()
+	u, err := url.Parse(address)
+	s.Must(err)
+	u.Host = p.Addr()
+	return u.String()
+}
+
+// Launch starts a relay and does not wait for it.
+func (s *Stand) Launch() *devenv.Relay {
+	s.T.Helper()
+	return s.LaunchVia(s.Postgres, s.Broker)
+}
+
+// LaunchVia is Launch through two proxies.
+func (s *Stand) LaunchVia(postgres, broker *devenv.Proxy) *devenv.Relay {
+	s.T.Helper()
+	return devenv.StartRelay(s.T, s.binary, s.ConfigVia(postgres, broker))
+}
+
+// Start starts a relay and waits until it is ready.
+func (s *Stand) Start() *devenv.Relay {
+	s.T.Helper()
+	return s.Ready(s.Launch())
+}
+
+// Ready waits until a relay is ready.
+func (s *Stand) Ready(r *devenv.Relay) *devenv.Relay {
+	s.T.Helper()
+	s.Must(r.WaitReady(s.Within(time.Minute)))
+	return r
+}
+
+// Leads waits until a relay is ready as the leader.
+func (s *Stand) Leads(r *devenv.Relay) {
+	s.T.Helper()
+	s.Until(time.Minute, "the relay to lead", func() bool {
+		code, _, err := r.Get(s.Within(10*time.Second), "/readyz?role=leader")
+		return err == nil && code == 200
+	})
+}
+
+// Unready waits until a relay says that it is not ready, for a reason that contains why.
+func (s *Stand) Unready(r *devenv.Relay, why string) {
+	s.T.Helper()
+	s.Until(time.Minute, "a relay that is not ready: "+why, func() bool {
+		code, body, err := r.Get(s.Within(10*time.Second), "/readyz")
+		return err == nil && code == 503 && strings.Contains(body, why)
+	})
+}
+
+// Exits waits for the relay's end with the code, and for the words in its log.
+func (s *Stand) Exits(r *devenv.Relay, code int, words ...string) {
+	s.T.Helper()
+	got, err := r.Exit(s.Within(time.Minute))
+	s.Must(err)
+	if got != code {
+		s.T.Errorf("relay ended with %d, want %d", got, code)
+	}
+	for _, word := range words {
+		if !strings.Contains(r.Log(), word) {
+			s.T.Errorf("the relay's log does not have %q", word)
+		}
+	}
+}
+
+// Must ends the test on an error.
+func (s *Stand) Must(err error) {
+	s.T.Helper()
+	if err != nil {
+		s.T.Fatal(err)
+	}
+}
+
+// Within is a context for one bounded wait.
+func (s *Stand) Within(d time.Duration) context.Context {
+	s.T.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	s.T.Cleanup(cancel)
+	return ctx
+}
+
+// Until polls ok, at most for d.
+func (s *Stand) Until(d time.Duration, what string, ok func() bool) {
+	s.T.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			s.T.Fatalf("waited %s for %s", d, what)
+		}
+	}
+}
+
+// room bounds how many parallel tests share the machine.
+var room = make(chan struct{}, 3)
+
+// Parallel runs the test beside at most two others.
+func Parallel(t *testing.T) {
+	t.Helper()
+	t.Parallel()
+	room <- struct{}{}
+	t.Cleanup(func() { <-room })
+}
