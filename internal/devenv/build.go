@@ -27,6 +27,10 @@ var RelayBinary = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("CDC_RELAY_TEST_BINARY"); path != "" {
 		return filepath.Abs(path)
 	}
+	o, err := startOwner()
+	if err != nil {
+		return "", err
+	}
 	dir, err := newDir("build")
 	if err != nil {
 		return "", err
@@ -39,6 +43,7 @@ var RelayBinary = sync.OnceValues(func() (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", append(args, "github.com/cdc-relay/cdc-relay/cmd/cdc-relay")...)
+	cmd.Env = append(environWithout(ownerVariable), o.variable) // a build outlives no interrupt
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build relay: %w: %s", err, out)
 	}

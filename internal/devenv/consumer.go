@@ -243,10 +243,13 @@ func (c *Consumer) Count() (distinct, duplicates int) {
 }
 
 // Deliveries is a copy of all that has arrived, in order.
-func (c *Consumer) Deliveries() []Delivery {
+func (c *Consumer) Deliveries() []Delivery { return c.DeliveriesFrom(0) }
+
+// DeliveriesFrom is a copy of all that has arrived after the first n, in order.
+func (c *Consumer) DeliveriesFrom(n int) []Delivery {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.deliveries)
+	return slices.Clone(c.deliveries[n:])
 }
 
 // WaitCount returns when n distinct ids have arrived.

@@ -81,6 +81,9 @@ func LaunchRelay(binary, config string, args ...string) (*Relay, error) {
 // Admin is the base URL of the admin server.
 func (r *Relay) Admin() string { return "http://" + r.admin }
 
+// ConfigPath is the file that the relay was started with.
+func (r *Relay) ConfigPath() string { return filepath.Join(r.dir, "cdc-relay.yaml") }
+
 // Pid is the process id.
 func (r *Relay) Pid() int { return r.proc.pid() }
 

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+// cast is everyone who plays: servers, relay, consumer and order service. What is nil has not been started.
+type cast struct {
+	postgres *devenv.Postgres
+	rabbit   *devenv.Rabbit
+	binary   string // of the relay
+	relay    *devenv.Relay
+	consumer *devenv.Consumer
+	db       string // URL of the shop's database
+}
+
+const (
+	database = "shop"
+	slot     = "cdc_relay"
+	exchange = "outbox.events"
+	queue    = "orders"
+)
+
+// startServers starts both servers and builds the relay, all at once; done is told of each that is ready.
+func (c *cast) startServers(ctx context.Context, done func(who, what string)) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		if c.postgres, err = devenv.StartPostgres(ctx, devenv.PostgresOptions{}); err != nil {
+			return err
+		}
+		c.db = c.postgres.URL(database)
+		if err := errors.Join(c.postgres.CreateDatabase(ctx, database), devenv.CreateOutbox(ctx, c.db)); err != nil {
+			return err
+		}
+		done(postgresName, "PostgreSQL answers on "+c.postgres.Addr()+"; the outbox table is created")
+		return nil
+	})
+	group.Go(func() (err error) {
+		if c.rabbit, err = devenv.StartRabbitMQ(ctx, devenv.RabbitOptions{}); err != nil {
+			return err
+		}
+		done(rabbitName, "RabbitMQ answers on "+c.rabbit.Addr())
+		return nil
+	})
+	group.Go(func() (err error) {
+		if c.binary, err = buildRelay(ctx); err != nil {
+			return err
+		}
+		done(relayName, "cdc-relay is built from this checkout")
+		return nil
+	})
+	return group.Wait()
+}
+
+// buildRelay returns when ctx ends, even if the compiler has not; the compiler then ends with this process.
+func buildRelay(ctx context.Context) (string, error) {
+	type result struct {
+		path string
+		err  error
+	}
+	built := make(chan result, 1)
+	go func() {
+		path, err := devenv.RelayBinary()
+		built <- result{path, err}
+	}()
+	select {
+	case r := <-built:
+		return r.path, r.err
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}
+
+// startConsumer declares exchange and queue and reads the queue. It comes before the relay: an event that no queue takes is
+// rejected, as it should be, and would be held.
+func (c *cast) startConsumer(ctx context.Context) (err error) {
+	c.consumer, err = devenv.StartConsumer(ctx, devenv.ConsumerOptions{URL: c.rabbit.URL(), Exchange: exchange, Queue: queue})
+	return err
+}
+
+// startRelay starts the relay as a process of its own and returns when it is ready.
+func (c *cast) startRelay(ctx context.Context) (err error) {
+	if c.relay, err = devenv.LaunchRelay(c.binary, relayConfig(c.db, c.rabbit.URL())); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	return c.relay.WaitReady(ctx)
+}
+
+// relayConfig is all that the relay is told; everything else is as it comes.
+func relayConfig(db, broker string) string {
+	return fmt.Sprintf(`source:
+  url: %s
+  slot: %s
+sink:
+  rabbitmq:
+    url: %s
+    exchange: %s
+`, db, slot, broker, exchange)
+}
+
+// close ends everyone. The relay is asked to stop in order and killed after two seconds, the servers are killed: their data
+// goes with them.
+func (c *cast) close() error {
+	var errs []error
+	if c.relay != nil {
+		errs = append(errs, c.stopRelay())
+	}
+	if c.consumer != nil {
+		c.consumer.Close()
+	}
+	if c.rabbit != nil {
+		errs = append(errs, c.rabbit.Close())
+	}
+	if c.postgres != nil {
+		errs = append(errs, c.postgres.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// lastLines is the end of the relay's log.
+func (c *cast) lastLines() string {
+	const most = 10
+	lines := strings.Split(strings.TrimRight(c.relay.Log(), "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-most):], "\n")
+}
+
+func (c *cast) stopRelay() error {
+	if err := c.relay.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if _, err := c.relay.Exit(ctx); err != nil {
+		return c.relay.Kill()
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// This file draws what is known as lines of text. It knows neither terminal nor clock.
+
+// phase is a part of the demo.
+type phase int
+
+const (
+	starting phase = iota
+	flowing
+	outage
+	catchingUp
+	judging
+	over
+)
+
+var phases = []string{"start", "steady flow", "broker outage", "catch up", "verdict"}
+
+// The actors, from left to right.
+const (
+	ordersName   = "order service"
+	postgresName = "PostgreSQL"
+	relayName    = "cdc-relay"
+	rabbitName   = "RabbitMQ"
+	consumerName = "consumer"
+)
+
+var actors = []struct {
+	name  string
+	width int // of its column; the relay's longest state is "waiting for postgres"
+}{{ordersName, 17}, {postgresName, 14}, {relayName, 23}, {rabbitName, 12}, {consumerName, 8}}
+
+// view is everything that is shown at one moment.
+type view struct {
+	elapsed time.Duration
+	phase   phase
+	now     string            // what happens, in words
+	states  map[string]string // of the actors
+
+	sample
+	rolledBack int
+	latency    latency // of the last two seconds
+	commits    trail   // per second
+	deliveries trail   // per second
+	waiting    trail   // events committed and not delivered
+	lags       trail   // bytes
+}
+
+// frame is the view in 80 columns.
+func frame(v *view, p paint) []string {
+	title := fmt.Sprintf("  %s%*s", p.bold("cdc-relay demo"), 62, clock(v.elapsed))
+	lines := []string{"", title, ""}
+	lines = append(lines, pipeline(v, p)...)
+	lines = append(lines, "", phaseLine(v.phase, p), "  "+p.bold(v.now), "")
+	lines = append(lines,
+		row("committed", thousands(v.committed), rate(v.commits), p.green(v.commits.bars())),
+		row("delivered", thousands(v.delivered), rate(v.deliveries), p.green(v.deliveries.bars())),
+		row("waiting", thousands(v.committed-v.delivered), "", p.yellow(v.waiting.bars())),
+		row("slot lag", bytes(v.lag), "", p.yellow(v.lags.bars())),
+		row("duplicates", thousands(v.duplicates), "", fmt.Sprintf("rolled back %s", thousands(v.rolledBack))),
+		"",
+		latencyLine(v.latency, p),
+	)
+	return lines
+}
+
+// row is a name, a number, a number per second and what fits behind them.
+func row(name, number, perSecond, rest string) string {
+	return strings.TrimRight(fmt.Sprintf("  %-11s%12s%11s  %s", name, number, perSecond, rest), " ")
+}
+
+func rate(t trail) string { return thousands(int(t.last()+0.5)) + "/s" }
+
+func latencyLine(l latency, p paint) string {
+	if l.count == 0 {
+		return "  commit to consumer   " + p.dim("nothing arrived in the last 2 s")
+	}
+	return fmt.Sprintf("  commit to consumer   p50 %s   p99 %s   %s",
+		p.bold(fmt.Sprintf("%8s", short(l.p50))), p.bold(fmt.Sprintf("%8s", short(l.p99))), p.dim("last 2 s"))
+}
+
+// pipeline is the actors and, below each, its state.
+func pipeline(v *view, p paint) []string {
+	names, states := "  ", "  "
+	for i, a := range actors {
+		state := v.states[a.name]
+		states += p.state(state) + pad(state, a.width)
+		if i == len(actors)-1 {
+			names += p.bold(a.name)
+			break
+		}
+		arrow := strings.Repeat("─", a.width-len(a.name)-3) + "▶"
+		names += p.bold(a.name) + " " + p.dim(arrow) + " "
+	}
+	return []string{names, strings.TrimRight(states, " ")}
+}
+
+func pad(s string, width int) string { return strings.Repeat(" ", max(0, width-len([]rune(s)))) }
+
+func phaseLine(now phase, p paint) string {
+	var parts []string
+	for i, name := range phases {
+		switch {
+		case phase(i) < now:
+			parts = append(parts, p.green("✓ "+name))
+		case phase(i) == now:
+			parts = append(parts, p.cyan("▶ "+name))
+		default:
+			parts = append(parts, p.dim("· "+name))
+		}
+	}
+	return "  " + strings.Join(parts, "   ")
+}
+
+// clock is minutes and seconds.
+func clock(d time.Duration) string {
+	s := int(d.Seconds())
+	return fmt.Sprintf("%d:%02d", s/60, s%60)
+}
+
+// thousands is a number with a comma between each three digits.
+func thousands(n int) string {
+	s := fmt.Sprint(max(n, -n))
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	if n < 0 {
+		s = "-" + s
+	}
+	return s
+}
+
+// bytes is a size in the unit that leaves at most four digits.
+func bytes(n int64) string {
+	size, units := float64(n), []string{"B", "KiB", "MiB", "GiB"}
+	unit := 0
+	for size >= 1000 && unit < len(units)-1 {
+		size, unit = size/1024, unit+1
+	}
+	if unit == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", size, units[unit])
+}
+
+// short is a latency in three digits or fewer, in ms or s.
+func short(d time.Duration) string {
+	ms := float64(d) / float64(time.Millisecond)
+	switch {
+	case ms < 10:
+		return fmt.Sprintf("%.1f ms", ms)
+	case ms < 1000:
+		return fmt.Sprintf("%.0f ms", ms)
+	}
+	return fmt.Sprintf("%.1f s", d.Seconds())
+}

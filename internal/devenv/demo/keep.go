@@ -1,0 +1,40 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// keepOpen leaves everything running until ctx ends, prints where it is, and then every event that arrives.
+func (s *stage) keepOpen(ctx context.Context) {
+	c := &s.cast
+	say := func(format string, args ...any) { fmt.Fprintf(s.stdout, "  "+format+"\n", args...) }
+	say("%s", s.colours.bold("Everything still runs (KEEP=1). Ctrl-C stops it."))
+	say("")
+	say("PostgreSQL    %s", c.db)
+	say("RabbitMQ      %s", c.rabbit.URL())
+	say("relay         %s/api/v1/status, /metrics, /readyz", c.relay.Admin())
+	say("its config    %s", c.relay.ConfigPath())
+	say("")
+	say("Commit an event, and watch it arrive here:")
+	say("")
+	say("  psql '%s' -c \"%s\"", c.db, tryInsert)
+	say("")
+	seen := len(c.consumer.Deliveries())
+	relayRuns := true
+	for every(ctx, 20*time.Millisecond) {
+		for _, d := range c.consumer.DeliveriesFrom(seen) {
+			seen++
+			say("%s  %s %s  id %s  cdc_position %s", time.Unix(0, d.At).Format("15:04:05.000"),
+				s.colours.green(d.Aggregate), s.colours.green(d.Key), d.ID, d.Position)
+		}
+		if relayRuns && !c.relay.Running() {
+			relayRuns = false
+			say("%s Its last lines:\n%s", s.colours.red("cdc-relay has ended."), c.lastLines())
+		}
+	}
+}
+
+const tryInsert = "INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) " +
+	"VALUES (gen_random_uuid(), 'order', '42', 'placed', '{}')"

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+// meter measures from just before COMMIT is sent to the event's first arrival at the consumer. It learns of both ends in
+// any order. Events committed during the outage, which lasts until everything is caught up, are counted apart: their
+// latency is the outage's length, not the relay's work.
+type meter struct {
+	mu     sync.Mutex
+	events map[string]*span
+	recent *hdrhistogram.WindowedHistogram
+	up     *hdrhistogram.Histogram // committed while the broker was up, µs
+	outage *hdrhistogram.Histogram // committed during the outage, µs
+
+	away, caughtUp int64 // the outage, Unix nanoseconds; 0: not yet
+}
+
+// span is the two ends of one event's way, Unix nanoseconds; 0: not known yet.
+type span struct{ committed, arrived int64 }
+
+const recentWindows = 4 // of half a second each
+
+func newMeter() *meter {
+	const longest, digits = int64(10 * time.Minute / time.Microsecond), 2
+	return &meter{
+		events: map[string]*span{},
+		recent: hdrhistogram.NewWindowed(recentWindows, 1, longest, digits),
+		up:     hdrhistogram.New(1, longest, digits),
+		outage: hdrhistogram.New(1, longest, digits),
+	}
+}
+
+// commit is told the rows of a transaction whose COMMIT was sent at the time and has succeeded.
+func (m *meter) commit(rows []devenv.Row, at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, row := range rows {
+		s := m.span(row.ID)
+		s.committed = at.UnixNano()
+		m.measure(s)
+	}
+}
+
+// arrive is told what the consumer has got. Only the first arrival of an event counts.
+func (m *meter) arrive(deliveries []devenv.Delivery) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, d := range deliveries {
+		if s := m.span(d.ID); s.arrived == 0 {
+			s.arrived = d.At
+			m.measure(s)
+		}
+	}
+}
+
+func (m *meter) span(id string) *span {
+	s := m.events[id]
+	if s == nil {
+		s = &span{}
+		m.events[id] = s
+	}
+	return s
+}
+
+// measure records an event of which both ends are known; m.mu is locked.
+func (m *meter) measure(s *span) {
+	if s.committed == 0 || s.arrived == 0 {
+		return
+	}
+	h := m.up
+	if m.away != 0 && s.committed >= m.away && (m.caughtUp == 0 || s.committed <= m.caughtUp) {
+		h = m.outage
+	}
+	latency := min(max(1, (s.arrived-s.committed)/int64(time.Microsecond)), h.HighestTrackableValue())
+	_ = h.RecordValue(latency)                // within its bounds
+	_ = m.recent.Current.RecordValue(latency) // as well
+}
+
+// goAway begins the outage; comeBack ends it.
+func (m *meter) goAway(at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.away = at.UnixNano()
+}
+
+func (m *meter) comeBack(at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.caughtUp = at.UnixNano()
+}
+
+// waiting is how many events that were committed before the moment have not arrived.
+func (m *meter) waiting(before time.Time) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for _, s := range m.events {
+		if s.arrived == 0 && s.committed < before.UnixNano() {
+			n++
+		}
+	}
+	return n
+}
+
+// latency is what is known of many events.
+type latency struct {
+	count         int64
+	p50, p99, max time.Duration
+}
+
+func summarize(h *hdrhistogram.Histogram) latency {
+	at := func(q float64) time.Duration { return time.Duration(h.ValueAtQuantile(q)) * time.Microsecond }
+	return latency{h.TotalCount(), at(50), at(99), time.Duration(h.Max()) * time.Microsecond}
+}
+
+// last is what arrived in the last two seconds.
+func (m *meter) last() latency {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return summarize(m.recent.Merge())
+}
+
+// rotate begins a new half second of what last returns.
+func (m *meter) rotate() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.recent.Rotate()
+}
+
+// total is everything so far: committed with the broker up, and committed during the outage.
+func (m *meter) total() (up, outage latency) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return summarize(m.up), summarize(m.outage)
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+// probe asks the witnesses again and again: the database for what was committed and for the slot, the consumer for what
+// arrived, the relay for its own state in words. No number of the demo comes from the relay.
+type probe struct {
+	db       string
+	relay    *devenv.Relay
+	consumer *devenv.Consumer
+
+	mu  sync.Mutex
+	now sample
+}
+
+// sample is what the witnesses said last.
+type sample struct {
+	postgres   string // up, down
+	committed  int
+	delivered  int // distinct events
+	duplicates int
+	lag        int64 // bytes of WAL between the slot's confirmed position and the server's
+	relay      string
+}
+
+const probeEvery = 200 * time.Millisecond
+
+func newProbe(c *cast) *probe {
+	return &probe{db: c.db, relay: c.relay, consumer: c.consumer, now: sample{postgres: "up", relay: "starting"}}
+}
+
+func (p *probe) last() sample {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.now
+}
+
+func (p *probe) note(change func(*sample)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change(&p.now)
+}
+
+// run asks until ctx ends. A witness that does not answer keeps nobody waiting for the other.
+func (p *probe) run(ctx context.Context) {
+	var both sync.WaitGroup
+	both.Go(func() { p.askDatabase(ctx) })
+	both.Go(func() {
+		for every(ctx, probeEvery) {
+			state := p.askRelay(ctx)
+			p.note(func(s *sample) { s.relay = state })
+		}
+	})
+	both.Wait()
+}
+
+// askDatabase keeps one connection for as long as it lasts.
+func (p *probe) askDatabase(ctx context.Context) {
+	for every(ctx, probeEvery) {
+		conn, err := pgx.Connect(ctx, p.db)
+		for err == nil && every(ctx, probeEvery) {
+			err = p.count(ctx, conn)
+		}
+		if ctx.Err() == nil {
+			p.note(func(s *sample) { s.postgres = "down" })
+		}
+		if conn != nil {
+			_ = conn.Close(context.WithoutCancel(ctx)) // only read from
+		}
+	}
+}
+
+// count asks the consumer before the database, so that never more seems delivered than was committed.
+func (p *probe) count(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	delivered, duplicates := p.consumer.Count()
+	var committed int
+	var lag int64
+	err := conn.QueryRow(ctx, `SELECT (SELECT count(*) FROM outbox),
+		(SELECT coalesce(max(pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)), 0)::bigint
+		   FROM pg_replication_slots WHERE slot_name = $1)`, slot).Scan(&committed, &lag)
+	if err != nil {
+		return err
+	}
+	p.note(func(s *sample) {
+		s.postgres, s.lag = "up", max(0, lag)
+		s.committed, s.delivered, s.duplicates = committed, delivered, duplicates
+	})
+	return nil
+}
+
+// askRelay is the relay's state in its own words.
+func (p *probe) askRelay(ctx context.Context) string {
+	var status struct {
+		State string `json:"state"`
+	}
+	_, body, err := p.relay.Get(ctx, "/api/v1/status")
+	if err != nil || json.Unmarshal([]byte(body), &status) != nil || status.State == "" {
+		return "no answer"
+	}
+	return status.State
+}
+
+// every waits and reports true, or false as soon as ctx ends.
+func every(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+)
+
+// scene is what the acts say about themselves; the rest of a view is measured.
+type scene struct {
+	mu         sync.Mutex
+	phase      phase
+	now        string
+	states     map[string]string // of the actors, until they can be asked
+	live       bool              // they can
+	ordersDone bool
+}
+
+func (sc *scene) set(change func(*scene)) {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	change(sc)
+}
+
+// say adds a line that stays.
+func (s *stage) say(text string) { s.out.say(time.Since(s.began), text) }
+
+// tell changes the sentence about what happens now.
+func (s *stage) tell(now string) { s.scene.set(func(sc *scene) { sc.now = now }) }
+
+// enter begins a phase.
+func (s *stage) enter(p phase, now string) {
+	s.scene.set(func(sc *scene) {
+		sc.phase, sc.now = p, now
+		if sc.states == nil {
+			sc.states = map[string]string{
+				ordersName: "closed", postgresName: "starting", relayName: "building", rabbitName: "starting", consumerName: "waiting",
+			}
+		}
+	})
+}
+
+func (s *stage) setState(actor, state string) {
+	if actor == relayName && state == "up" {
+		state = "built"
+	}
+	s.scene.set(func(sc *scene) { sc.states[actor] = state })
+}
+
+// goLive lets the view read from cast, work and probe, which are not changed any more.
+func (s *stage) goLive() { s.scene.set(func(sc *scene) { sc.live = true }) }
+
+const (
+	drawEvery  = 100 * time.Millisecond
+	trailEvery = 500 * time.Millisecond
+)
+
+// draw shows the view until ctx ends, and then a last time.
+func (s *stage) draw(ctx context.Context) {
+	d := drawing{stage: s, drawn: time.Now()}
+	s.out.show(d.view())
+	for every(ctx, drawEvery) {
+		s.out.show(d.view())
+	}
+	s.out.show(d.view())
+}
+
+// drawing gathers views. It belongs to one goroutine.
+type drawing struct {
+	stage *stage
+	seen  int // deliveries that the meter knows
+
+	before sample // at the last values of the trails
+	drawn  time.Time
+
+	commits, deliveries, waiting, lags trail
+}
+
+func (d *drawing) view() *view {
+	s := d.stage
+	v := &view{elapsed: time.Since(s.began)}
+	var live, done bool
+	s.scene.set(func(sc *scene) {
+		v.phase, v.now, v.states = sc.phase, sc.now, maps.Clone(sc.states)
+		live, done = sc.live, sc.ordersDone
+	})
+	if live {
+		d.look(v, done)
+	}
+	v.commits, v.deliveries, v.waiting, v.lags = d.commits, d.deliveries, d.waiting, d.lags
+	return v
+}
+
+// look fills in what can be asked now.
+func (d *drawing) look(v *view, ordersDone bool) {
+	s := d.stage
+	arrived := s.cast.consumer.DeliveriesFrom(d.seen)
+	d.seen += len(arrived)
+	s.meter.arrive(arrived)
+
+	v.sample = s.probe.last()
+	v.rolledBack = len(s.work.RolledBack())
+	v.latency = s.meter.last()
+	v.states[ordersName] = "writing"
+	if ordersDone {
+		v.states[ordersName] = "closed"
+	}
+	v.states[postgresName], v.states[relayName] = v.postgres, v.relay
+	v.states[rabbitName], v.states[consumerName] = "down", "waiting"
+	if s.cast.consumer.Connected() {
+		v.states[rabbitName], v.states[consumerName] = "up", "reading"
+	}
+	if since := time.Since(d.drawn); since >= trailEvery {
+		d.extend(v.sample, since.Seconds())
+		s.meter.rotate()
+	}
+}
+
+func (d *drawing) extend(now sample, seconds float64) {
+	d.commits = d.commits.add(float64(now.committed-d.before.committed) / seconds)
+	d.deliveries = d.deliveries.add(float64(now.delivered-d.before.delivered) / seconds)
+	d.waiting = d.waiting.add(float64(now.committed - now.delivered))
+	d.lags = d.lags.add(float64(now.lag))
+	d.before, d.drawn = now, time.Now()
+}

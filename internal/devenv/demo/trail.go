@@ -1,0 +1,41 @@
+package main
+
+import "strings"
+
+// trail is the course of one number, one value each half second, oldest first; the zero value is empty.
+type trail []float64
+
+const trailLength = 42 // cells: 21 s, and what is left of 80 columns
+
+func (t trail) last() float64 {
+	if len(t) == 0 {
+		return 0
+	}
+	return t[len(t)-1]
+}
+
+// add returns the trail with one more value. What was there is not changed, because it may be on its way to the screen.
+func (t trail) add(value float64) trail {
+	if len(t) >= trailLength {
+		t = t[len(t)-trailLength+1:]
+	}
+	return append(t[:len(t):len(t)], value)
+}
+
+// bars draws each value as a cell, the highest one full; zero is a dot.
+func (t trail) bars() string {
+	var highest float64
+	for _, value := range t {
+		highest = max(highest, value)
+	}
+	steps := []rune("▁▂▃▄▅▆▇█")
+	var b strings.Builder
+	for _, value := range t {
+		if value <= 0 {
+			b.WriteRune('·')
+			continue
+		}
+		b.WriteRune(steps[min(len(steps)-1, int(value/highest*float64(len(steps))))])
+	}
+	return b.String()
+}

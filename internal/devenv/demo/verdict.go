@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+// outcome is what the demo has shown.
+type outcome struct {
+	devenv.Verdict
+	keys       int
+	rolledBack int
+	samples    int           // of the slot's position, compared with the queue
+	away       time.Duration // from stopping the broker until it took connections again
+	up, outage latency
+}
+
+// line is the outcome in one sentence.
+func (o *outcome) line() string {
+	order := "in order per key"
+	if n := len(o.OutOfOrder); n > 0 {
+		order = fmt.Sprintf("%s out of order", thousands(n))
+	}
+	return fmt.Sprintf("%s committed, %s delivered %s, %s lost, %s duplicates (at least once), p50 %s p99 %s with the broker up",
+		thousands(o.Committed), thousands(o.Delivered), order, thousands(len(o.Lost)), thousands(o.Duplicates), short(o.up.p50), short(o.up.p99))
+}
+
+// lines is what was checked, each point with a tick or a cross, and the sentence.
+func (o *outcome) lines(p paint) []string {
+	lines := []string{"", "  " + p.bold("Verdict") + p.dim(" (what the database holds against what came out of the queue; the relay is not asked)"), ""}
+	check := func(bad int, good, fault string) {
+		if bad > 0 {
+			lines = append(lines, "  "+p.red("✗ "+thousands(bad)+" "+fault))
+			return
+		}
+		lines = append(lines, "  "+p.green("✓")+" "+good)
+	}
+	check(len(o.Lost), fmt.Sprintf("%s events committed, %s delivered, 0 lost", thousands(o.Committed), thousands(o.Delivered)),
+		fmt.Sprintf("of %s committed events LOST", thousands(o.Committed)))
+	check(len(o.OutOfOrder)+len(o.Moved), fmt.Sprintf("in commit order for each of %s keys", thousands(o.keys)), "events OUT OF ORDER")
+	check(len(o.Phantom), fmt.Sprintf("%s rows rolled back, none of them delivered", thousands(o.rolledBack)), "events delivered that were NEVER COMMITTED")
+	check(len(o.Altered), "every event arrived with its own key and number", "events ALTERED on the way")
+	check(len(o.FlushAheadOfDelivery), fmt.Sprintf("the slot never passed an event the queue did not have (%s samples)", thousands(o.samples)),
+		"events CONFIRMED to PostgreSQL before the broker had them")
+	note := func(format string, args ...any) { lines = append(lines, "    "+fmt.Sprintf(format, args...)) }
+	note("%s came twice: at least once, consumers deduplicate by message id", thousands(o.Duplicates))
+	if o.Redelivered > 0 {
+		note("%s more were sent again by RabbitMQ itself, which says so (redelivered)", thousands(o.Redelivered))
+	}
+	note("RabbitMQ was away for %.1f s: %s events waited in PostgreSQL, the longest %s",
+		o.away.Seconds(), thousands(int(o.outage.count)), short(o.outage.max))
+	note("commit to consumer with the broker up: p50 %s, p99 %s", short(o.up.p50), short(o.up.p99))
+	lines = append(lines, "")
+	if err := o.Err(); err != nil {
+		return append(lines, "  "+p.red("FAILED")+"  "+strings.ReplaceAll(err.Error(), "\n", "\n          "), "")
+	}
+	return append(lines, "  "+p.green("PASSED")+"  "+o.line(), "")
+}
