@@ -22,6 +22,11 @@ func (se *session) keepCeiling(ctx context.Context) error {
 			return nil
 		case <-se.raise:
 		}
+		// Asked for twice while one raise was under way. After the last report of a clean stop the ceiling goes down, and
+		// nothing may put it up again.
+		if position, _ := se.t.line.Watermark(); uint64(position) <= se.t.ceiling.Load() {
+			continue
+		}
 		err := raiseCeiling(ctx, se.pool, &se.cfg, se.t, se.pid)
 		var stop *outbox.Stop
 		switch {
@@ -34,7 +39,7 @@ func (se *session) keepCeiling(ctx context.Context) error {
 			se.cfg.Log.Debug("ceiling not raised", zap.Error(err))
 			signal(se.raise) // again
 		}
-		if !se.final.Load() && sleep(ctx, ceilingGap) != nil {
+		if (err != nil || !se.final.Load()) && sleep(ctx, ceilingGap) != nil {
 			return nil
 		}
 	}

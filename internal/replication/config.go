@@ -65,10 +65,17 @@ type Hooks struct {
 
 var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
 
-// applicationName is how a relay of this slot is told from any other holder of it.
-func (c *Config) applicationName() string { return applicationPrefix + c.Slot }
+// applicationName is how a relay of this slot is told from any other holder of it. The server keeps no more of it than
+// nameLimit bytes, and what is compared with its views must be what it kept.
+func (c *Config) applicationName() string {
+	name := applicationPrefix + c.Slot
+	return name[:min(len(name), nameLimit)]
+}
 
-const applicationPrefix = "cdc-relay/"
+const (
+	applicationPrefix = "cdc-relay/"
+	nameLimit         = 63 // NAMEDATALEN - 1
+)
 
 func (c *Config) validate() error {
 	if !slotName.MatchString(c.Slot) {

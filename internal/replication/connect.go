@@ -19,7 +19,8 @@ import (
 const readBuffer = 256 << 10
 
 // pinned are the settings of every session of ours: a role's or database's own would change what the relay sends
-// (bytea_output, DateStyle, …), how durable its rows are (synchronous_commit) or which tables it means (search_path).
+// (bytea_output, DateStyle, …), which tables it means (search_path), how our texts are read, or end a session that has
+// nothing to do, be it the one that holds the snapshot of a new slot.
 func pinned(application string) map[string]string {
 	return map[string]string{
 		"application_name":   application,
@@ -30,6 +31,10 @@ func pinned(application string) map[string]string {
 		"TimeZone":           "UTC",
 		"extra_float_digits": "1",
 		"search_path":        "pg_catalog",
+
+		"standard_conforming_strings":         "on",
+		"idle_session_timeout":                "0",
+		"idle_in_transaction_session_timeout": "0",
 	}
 }
 
@@ -45,6 +50,7 @@ func connectPool(c *Config) (*pgxpool.Pool, error) {
 	for name, value := range map[string]string{
 		"synchronous_commit":            "on",
 		"default_transaction_read_only": "off",
+		"default_transaction_isolation": "read committed", // what the fence's FOR SHARE relies on
 		"statement_timeout":             "15s",
 		"lock_timeout":                  "5s",
 	} {
@@ -56,6 +62,7 @@ func connectPool(c *Config) (*pgxpool.Pool, error) {
 	// A connection is made anew now and then, so that a smart shutdown of the server, which waits for the sessions it
 	// has and refuses new ones, is seen.
 	cfg.MaxConnLifetime = 30 * time.Second
+	cfg.PingTimeout = pingTimeout
 	cfg.BeforeConnect = func(_ context.Context, cc *pgx.ConnConfig) error {
 		return setPassword(c, &cc.Config)
 	}
@@ -66,7 +73,12 @@ func connectPool(c *Config) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-const connectTimeout = 10 * time.Second
+const (
+	connectTimeout = 10 * time.Second
+	pingTimeout    = 5 * time.Second // of a connection that lay idle: it may have died without a sign
+	// answerTimeout bounds, on our side, what the server bounds with statement_timeout: one that went silent bounds nothing.
+	answerTimeout = 20 * time.Second
+)
 
 // connectStream opens the replication connection; a gulp paces its reads.
 func connectStream(ctx context.Context, c *Config) (*pgconn.PgConn, error) {

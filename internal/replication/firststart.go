@@ -73,9 +73,6 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	case rec == nil && slot == nil:
 		return createSlot(ctx, pool, stream, c, id, true)
 	case rec == nil: // by our name, with no record of ours: made by hand, or by another tool
-		if err := checkIdentity(c, nil, slot, id); err != nil {
-			return err
-		}
 		return adoptSlot(ctx, pool, c, id, slot, "no relay has used it before")
 	case rec.State == stateCreating:
 		if err := dropUnfinished(ctx, pool, c, slot); err != nil {
@@ -85,9 +82,6 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	case rec.State == stateAdopt && slot == nil:
 		return createSlot(ctx, pool, stream, c, id, false)
 	case rec.State == stateAdopt:
-		if err := checkIdentity(c, nil, slot, id); err != nil {
-			return err
-		}
 		return adoptSlot(ctx, pool, c, id, slot, "its row in cdc_relay.slots says adopt")
 	case slot == nil:
 		return slotLost(c, fmt.Sprintf("slot %q does not exist any more; what was committed after %s and not delivered before is only in the outbox table",
@@ -124,8 +118,13 @@ func createSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 		Mode: pglogrepl.LogicalReplication,
 	})
 	stopNotice()
-	if err != nil {
+	switch {
+	case pgCode(err) != "":
 		return errors.Join(createFailed(c, err), forgetUnmade(ctx, pool, c))
+	case err != nil:
+		// No answer: the server may be about to create it all the same, with rows before it that nobody asked about. The
+		// row goes on saying creating, so that it will not be taken for a slot made by hand.
+		return fmt.Errorf("create slot %q: %w", c.Slot, err)
 	}
 	at, err := pglogrepl.ParseLSN(res.ConsistentPoint)
 	if err != nil {
@@ -136,7 +135,7 @@ func createSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 		return err // the row says creating: the next start makes the slot anew
 	}
 	if ask && behind.rows > 0 && c.Backfill == nil {
-		return errors.Join(behind.refuse(c), dropSlot(ctx, stream, c), forgetUnmade(ctx, pool, c))
+		return errors.Join(behind.refuse(c), undoCreation(ctx, pool, stream, c))
 	}
 	if behind.rows > 0 {
 		c.Log.Warn("rows that were in the outbox before the slot are left behind: they are not sent",
@@ -226,8 +225,11 @@ func createFailed(c *Config, err error) error {
 
 // adoptSlot takes a slot as it stands and says from where it goes on.
 func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, slot *slotView, why string) error {
+	if err := checkIdentity(c, nil, slot, id); err != nil {
+		return err
+	}
 	if slot.ActivePID != 0 {
-		return heldByOther(c, slot)
+		return held(c, slot)
 	}
 	if err := ensurePublication(ctx, pool, c); err != nil {
 		return err
@@ -243,13 +245,17 @@ func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, 
 	return nil
 }
 
-// dropUnfinished removes the slot that a crash left between its creation and the answer to the question.
+// dropUnfinished removes the slot that a crash left between its creation and the answer to the question. As long as the
+// server is still busy creating it for the relay that died, that is waited for.
 func dropUnfinished(ctx context.Context, pool *pgxpool.Pool, c *Config, slot *slotView) error {
 	if slot == nil {
 		return nil
 	}
-	if slot.Plugin != "pgoutput" || slot.ActivePID != 0 {
-		return heldByOther(c, slot)
+	if slot.ActivePID != 0 {
+		return held(c, slot)
+	}
+	if slot.Plugin != "pgoutput" {
+		return foreignSlot(c, fmt.Sprintf("is a %s slot of plugin %q, not pgoutput", slot.Type, slot.Plugin))
 	}
 	if _, err := pool.Exec(ctx, `SELECT pg_drop_replication_slot($1)`, c.Slot); err != nil {
 		return fmt.Errorf("drop unfinished slot %q: %w", c.Slot, err)
@@ -258,11 +264,12 @@ func dropUnfinished(ctx context.Context, pool *pgxpool.Pool, c *Config, slot *sl
 	return nil
 }
 
-func dropSlot(ctx context.Context, stream *pgconn.PgConn, c *Config) error {
+// undoCreation drops the slot and only then the row that says creating: without it the slot would be adopted.
+func undoCreation(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *Config) error {
 	if err := pglogrepl.DropReplicationSlot(ctx, stream, c.Slot, pglogrepl.DropReplicationSlotOptions{}); err != nil {
 		return fmt.Errorf("drop slot %q again: %w", c.Slot, err)
 	}
-	return nil
+	return forgetUnmade(ctx, pool, c)
 }
 
 func forgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *Config) error {

@@ -58,7 +58,7 @@ func checkPosition(c *Config, rec *record, slot *slotView, lastReported pglogrep
 		return slotMoved(c, fmt.Sprintf("slot %q is at %s, but no relay ever reported more than %s: it was dropped and created anew, or moved; rows committed between %s and %s may be missing",
 			c.Slot, slot.ConfirmedFlush, rec.Ceiling, rec.Reported, slot.ConfirmedFlush))
 	}
-	if lastReported != 0 && slot.ConfirmedFlush > lastReported {
+	if lastReported != 0 && slot.ConfirmedFlush > lastReported { // 0: not this process's term
 		return slotMoved(c, fmt.Sprintf("slot %q is at %s, but this relay reported no more than %s: it was dropped and created anew, or moved; rows in between may be missing",
 			c.Slot, slot.ConfirmedFlush, lastReported))
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
@@ -22,46 +23,62 @@ func (se *session) monitor(ctx context.Context) error {
 	next := monitorFirst
 	for sleep(ctx, next) == nil {
 		next = monitorEvery
-		slot, err := readSlot(ctx, se.pool, se.cfg.Slot)
-		if err == nil && slot != nil {
-			se.status.slot(slot)
-			err = se.checkHeld(ctx, slot)
-		}
+		err := se.check(ctx)
 		var stop *outbox.Stop
 		switch {
 		case errors.As(err, &stop):
-			return se.nameGap(ctx, stop)
+			return err
 		case err != nil:
 			signal(se.suspect)
 			se.cfg.Log.Debug("check not made", zap.Error(err))
-		case slot != nil:
-			se.lastGood = slot.Current
 		}
 	}
 	return nil
 }
 
-// checkHeld looks at what may change under a running relay.
-func (se *session) checkHeld(ctx context.Context, slot *slotView) error {
-	switch slot.HolderState {
+// check looks at what may change under a running relay.
+func (se *session) check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	slot, err := readSlot(ctx, se.pool, se.cfg.Slot)
+	if err != nil || slot == nil {
+		return err
+	}
+	se.status.slot(slot)
+	switch slot.HolderState { // "": this role may not see it
 	case "", "async":
 	default:
 		return syncStandbyStop(&se.cfg, fmt.Sprintf("the server counts this relay as a %s standby", slot.HolderState))
 	}
-	return checkPublication(ctx, se.pool, &se.cfg)
+	if err := refuseSyncStandby(ctx, se.pool, &se.cfg); err != nil {
+		return err
+	}
+	if err := checkPublication(ctx, se.pool, &se.cfg); err != nil {
+		return err
+	}
+	se.lastGood.Store(uint64(slot.Current))
+	return nil
 }
 
-// nameGap adds to a failed check between which positions rows may have been committed that were never sent.
-func (se *session) nameGap(ctx context.Context, stop *outbox.Stop) error {
-	if stop.Code != outbox.ExitOperator || se.lastGood == 0 {
-		return stop
+// nameGap adds to a failed check of publication or tables between which positions rows may have been committed that were
+// never sent: since the last check that found them in order, in this process, or else since the slot's position.
+func (s *Stream) nameGap(ctx context.Context, err error) error {
+	var stop *outbox.Stop
+	if !errors.As(err, &stop) || stop.Code != outbox.ExitOperator || stop.Reason != "publication" && stop.Reason != "table" {
+		return err
 	}
-	now, err := readSlot(ctx, se.pool, se.cfg.Slot)
-	if err != nil || now == nil {
-		return stop
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	slot, readErr := readSlot(ctx, s.pool, s.cfg.Slot)
+	if readErr != nil || slot == nil {
+		return err
+	}
+	from := pglogrepl.LSN(s.lastGood.Load())
+	if from == 0 {
+		from = slot.ConfirmedFlush
 	}
 	named := *stop
-	named.What += fmt.Sprintf("; rows committed between %s and %s may be missing", se.lastGood, now.Current)
+	named.What += fmt.Sprintf("; rows committed between %s and %s may be missing", from, slot.Current)
 	return &named
 }
 

@@ -55,8 +55,15 @@ func publicationMissing(c *Config) *outbox.Stop {
 	return &outbox.Stop{
 		Code: outbox.ExitOperator, Reason: "publication",
 		What: fmt.Sprintf("publication %q does not exist", c.Publication),
-		Mend: createPublicationSQL(c) + adoptHint(c),
+		Mend: remakePublication(c),
 	}
+}
+
+// remakePublication needs a new slot: the old one decodes with the catalogue of the time of each row, in which the
+// publication is missing, and fails there for ever (PostgreSQL 14 to 17).
+func remakePublication(c *Config) string {
+	return fmt.Sprintf("%s; SELECT pg_drop_replication_slot(%s)%s (a new slot is created); then find and re-send what is missing",
+		createPublicationSQL(c), quoteText(c.Slot), adoptHint(c))
 }
 
 // adoptHint says how to go on after an operator accepted that rows may be missing.
@@ -90,25 +97,27 @@ func checkPublication(ctx context.Context, q querier, c *Config) error {
 }
 
 func checkPublished(ctx context.Context, q querier, c *Config, t decode.Table, viaRoot bool) error {
+	var same, member, listed bool
 	var kind string
-	var member, listed bool
-	err := q.QueryRow(ctx, `SELECT c.relkind::text,
+	err := q.QueryRow(ctx, `SELECT c.oid = $2, c.relkind::text,
 			EXISTS (SELECT FROM pg_publication_tables p WHERE p.pubname = $1 AND p.schemaname = n.nspname AND p.tablename = c.relname),
 			EXISTS (SELECT FROM pg_publication_rel r JOIN pg_publication b ON b.oid = r.prpubid WHERE b.pubname = $1 AND r.prrelid = c.oid)
-				OR EXISTS (SELECT FROM pg_publication b WHERE b.pubname = $1 AND b.puballtables)
-		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $2`, c.Publication, t.OID).
-		Scan(&kind, &member, &listed)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return tableGone(c, t)
-	}
-	if err != nil {
+		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE c.oid = $2 OR n.nspname = $3 AND c.relname = $4 ORDER BY 1 DESC LIMIT 1`, c.Publication, t.OID, t.Schema, t.Name).
+		Scan(&same, &kind, &member, &listed)
+	if err != nil && !isNoRows(err) {
 		return fmt.Errorf("read pg_publication_tables: %w", err)
+	}
+	// A new table of the old name is sent without a gap when the publication has it through ALL TABLES or its schema; one
+	// that was listed by itself was listed some time after its first rows.
+	if isNoRows(err) || !same && (!member || listed) {
+		return tableGone(c, t)
 	}
 	if kind == "p" && !viaRoot {
 		return publicationStop(c, fmt.Sprintf("sends the partitions of %s.%s under their own names", t.Schema, t.Name),
 			fmt.Sprintf("ALTER PUBLICATION %s SET (publish_via_partition_root = true)", quoteName(c.Publication)))
 	}
-	if !member && !listed {
+	if !member {
 		return publicationStop(c, fmt.Sprintf("does not contain table %s.%s", t.Schema, t.Name),
 			fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE %s", quoteName(c.Publication), quoteTable(t)))
 	}

@@ -78,7 +78,7 @@ func (r *reading) message(msg pgproto3.BackendMessage) error {
 	case *pgproto3.CopyData:
 		return r.copyData(m.Data)
 	case *pgproto3.ErrorResponse: // while streaming a server error comes as a message
-		return pgconn.ErrorResponseToPgError(m)
+		return r.serverError(m)
 	case *pgproto3.NoticeResponse:
 		return r.notice(m)
 	case *pgproto3.CopyDone, *pgproto3.CommandComplete, *pgproto3.ReadyForQuery:
@@ -159,10 +159,20 @@ func (r *reading) advance(to pglogrepl.LSN) {
 	}
 }
 
+// serverError ends the session. A publication that is missing where the server has to decode (PostgreSQL 14 to 17) is
+// missing there for ever, whatever was created since: trying again would be trying for ever.
+func (r *reading) serverError(m *pgproto3.ErrorResponse) error {
+	err := pgconn.ErrorResponseToPgError(m)
+	if err.Code == "42704" && strings.Contains(err.Message, `"`+r.cfg.Publication+`"`) {
+		return publicationStop(&r.cfg, "was dropped: "+err.Message, remakePublication(&r.cfg))
+	}
+	return err
+}
+
 // notice stops at the one warning that means lost rows: PostgreSQL 18 goes on without a publication that is missing.
 func (r *reading) notice(m *pgproto3.NoticeResponse) error {
 	if m.SeverityUnlocalized == "WARNING" && strings.Contains(m.Message, `"`+r.cfg.Publication+`"`) {
-		return publicationStop(&r.cfg, "is not used by the server any more: "+m.Message, createPublicationSQL(&r.cfg)+adoptHint(&r.cfg))
+		return publicationStop(&r.cfg, "is not used by the server any more: "+m.Message, remakePublication(&r.cfg))
 	}
 	return nil
 }

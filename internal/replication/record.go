@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
@@ -38,6 +39,8 @@ type querier interface {
 
 // readRecord is nil when the database has no record of the slot.
 func readRecord(ctx context.Context, q querier, slot string) (*record, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	var r record
 	err := q.QueryRow(ctx, `SELECT s.system_id, s.timeline, s.publication, s.state, s.incarnation, s.epoch, s.leader,
 			coalesce(p.ceiling, '0/0'::pg_lsn), coalesce(p.reported, '0/0'::pg_lsn)
@@ -68,8 +71,12 @@ type slotView struct {
 	Failover               bool
 }
 
+func (v *slotView) heldByRelay() bool { return strings.HasPrefix(v.Holder, applicationPrefix) }
+
 // readSlot is nil when there is no slot of that name. to_jsonb makes one statement serve PostgreSQL 14 to 18.
 func readSlot(ctx context.Context, q querier, slot string) (*slotView, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	var v slotView
 	err := q.QueryRow(ctx, `SELECT coalesce(s.plugin, ''), s.slot_type, coalesce(s.database, ''),
 			coalesce(s.confirmed_flush_lsn, '0/0'::pg_lsn), coalesce(s.restart_lsn, '0/0'::pg_lsn),

@@ -21,7 +21,7 @@ const (
 // Invariants: the flush position is a watermark of the line, at or below the durable ceiling, never lower than before,
 // never zero (a client library would turn that into the write position, confirming what was merely received).
 func (se *session) report(ctx context.Context) error {
-	r := reporter{session: se, flush: se.startPosition(), ask: time.Now()}
+	r := reporter{session: se, flush: mark{at: pglogrepl.LSN(se.t.reported.Load())}, ask: time.Now()}
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
 	for {
@@ -48,24 +48,17 @@ func (se *session) report(ctx context.Context) error {
 	}
 }
 
-// startPosition is the slot's own confirmed_flush_lsn in a new term, else what this process reported before.
-func (se *session) startPosition() pglogrepl.LSN {
-	if at := se.t.reported.Load(); at != 0 {
-		return pglogrepl.LSN(at)
-	}
-	position, _ := se.t.line.Watermark()
-	return min(position, pglogrepl.LSN(se.t.ceiling.Load()))
-}
+// mark is a watermark of the line: the position, and the end of the newest transaction with events of ours below it.
+type mark struct{ at, own pglogrepl.LSN }
 
 type reporter struct {
 	*session
-	flush pglogrepl.LSN // the newest watermark at or below the ceiling
+	flush mark // the newest watermark at or below the ceiling
 	// candidate is the watermark the ceiling was last raised for. Under load the watermark of the moment is above any
 	// ceiling once that is durable; this one is not.
-	candidate pglogrepl.LSN
-	sent      pglogrepl.LSN // the flush position written last
-	sentOwn   pglogrepl.LSN // the newest of our events among it
-	raised    time.Time     // when the ceiling was last asked for
+	candidate mark
+	sent      mark      // what was written last
+	raised    time.Time // when the ceiling was last asked for
 	written   time.Time
 	ask       time.Time // when a reply was last asked for
 	frames    uint64    // of the reader, when it was last seen moving
@@ -75,16 +68,17 @@ type reporter struct {
 
 // step moves the flush position as far as the ceiling allows, asks for a higher ceiling, and writes a report when one is due.
 func (r *reporter) step(ctx context.Context, timer bool) error {
-	position, own := r.t.line.Watermark()
+	var now mark
+	now.at, now.own = r.t.line.Watermark()
 	ceiling := pglogrepl.LSN(r.t.ceiling.Load())
-	for _, at := range []pglogrepl.LSN{r.candidate, position} {
-		if at <= ceiling && at > r.flush {
-			r.flush = at
+	for _, m := range []mark{r.candidate, now} {
+		if m.at <= ceiling && m.at >= r.flush.at {
+			r.flush = m
 		}
 	}
-	r.wantCeiling(position, own, ceiling)
-	ours := own > r.sentOwn && own <= r.flush
-	if !timer && !ours && !r.final.Load() || r.flush == r.sent && !timer {
+	r.wantCeiling(now, ceiling)
+	// What moved without events of ours goes with the timer: nobody waits for it.
+	if !timer && (r.flush == r.sent || r.flush.own == r.sent.own && !r.final.Load()) {
 		return nil
 	}
 	if gap := reportGap - time.Since(r.written); gap > 0 {
@@ -92,21 +86,18 @@ func (r *reporter) step(ctx context.Context, timer bool) error {
 			return nil //nolint:nilerr // the session is over
 		}
 	}
-	if ours {
-		r.sentOwn = own
-	}
 	return r.write()
 }
 
 // wantCeiling asks for a higher ceiling: soon for a watermark that settled events of ours, seldom for any other, because
 // a raise is a commit itself, and the next keepalive covers it.
-func (r *reporter) wantCeiling(position, own, ceiling pglogrepl.LSN) {
-	if position <= ceiling {
+func (r *reporter) wantCeiling(now mark, ceiling pglogrepl.LSN) {
+	if now.at <= ceiling {
 		return
 	}
-	if own > ceiling || r.final.Load() || position-ceiling >= idleRaiseBytes || time.Since(r.raised) >= idleRaiseEvery {
-		if r.candidate <= r.flush {
-			r.candidate = position
+	if now.own > ceiling || r.final.Load() || now.at-ceiling >= idleRaiseBytes || time.Since(r.raised) >= idleRaiseEvery {
+		if r.candidate.at <= r.flush.at {
+			r.candidate = now
 		}
 		r.raised = time.Now()
 		signal(r.raise)
@@ -121,16 +112,17 @@ const (
 // write sends a standby status update:
 // https://www.postgresql.org/docs/current/protocol-replication.html#PROTOCOL-REPLICATION-STANDBY-STATUS-UPDATE
 func (r *reporter) write() error {
-	if r.flush == 0 || uint64(r.flush) > r.t.ceiling.Load() || uint64(r.flush) < r.t.reported.Load() {
-		return fmt.Errorf("report %s: outside of what may be reported (%s to %s)", r.flush,
+	flush := r.flush.at
+	if flush == 0 || uint64(flush) > r.t.ceiling.Load() || uint64(flush) < r.t.reported.Load() {
+		return fmt.Errorf("report %s: outside of what may be reported (%s to %s)", flush,
 			pglogrepl.LSN(r.t.reported.Load()), pglogrepl.LSN(r.t.ceiling.Load()))
 	}
 	now := time.Now()
-	written := max(pglogrepl.LSN(r.received.Load()), r.flush)
+	written := max(pglogrepl.LSN(r.received.Load()), flush)
 	b := append(r.buf[:0], 'd', 0, 0, 0, 4+34, 'r')
 	b = binary.BigEndian.AppendUint64(b, uint64(written))
-	b = binary.BigEndian.AppendUint64(b, uint64(r.flush))
-	b = binary.BigEndian.AppendUint64(b, uint64(r.flush)) // applied
+	b = binary.BigEndian.AppendUint64(b, uint64(flush))
+	b = binary.BigEndian.AppendUint64(b, uint64(flush)) // applied
 	b = binary.BigEndian.AppendUint64(b, uint64(now.UnixMicro()-postgresEpoch))
 	reply := byte(0)
 	if now.Sub(r.ask) >= r.cfg.WALSenderTimeout/3 {
@@ -138,7 +130,7 @@ func (r *reporter) write() error {
 	}
 	r.buf = append(b, reply)
 	// reported goes up before the bytes leave: should the write fail half way, the server may have them.
-	r.t.reported.Store(uint64(r.flush))
+	r.t.reported.Store(uint64(flush))
 	if err := r.conn.SetWriteDeadline(now.Add(writeBound)); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
@@ -153,10 +145,10 @@ func (r *reporter) write() error {
 const postgresEpoch = 946684800 * 1_000_000
 
 // checkAlive ends a session in which nothing came for the whole wal_sender_timeout although replies were asked for. A
-// reader that is busy, or waits for room in the window, is not the server's silence.
+// reader that is busy, waits for room in the window, or has read all that it will, is not the server's silence.
 func (r *reporter) checkAlive() error {
 	now, frames := time.Now(), r.session.frames.Load()
-	if frames != r.frames || frames%2 == 1 || r.moved.IsZero() {
+	if frames != r.frames || frames%2 == 1 || r.moved.IsZero() || r.readDone.Load() {
 		r.frames, r.moved = frames, now
 		return nil
 	}

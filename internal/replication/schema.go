@@ -125,7 +125,7 @@ func schemaVersion(ctx context.Context, pool *pgxpool.Pool) (int, error) {
 // checkSchemaRights asks for what every statement of the relay needs, so that a missing GRANT is named at the start.
 func checkSchemaRights(ctx context.Context, pool *pgxpool.Pool) error {
 	var ok bool
-	err := pool.QueryRow(ctx, `SELECT has_table_privilege('cdc_relay.slots', 'SELECT, INSERT, UPDATE')
+	err := pool.QueryRow(ctx, `SELECT has_table_privilege('cdc_relay.slots', 'SELECT')
 		AND has_table_privilege('cdc_relay.slots', 'INSERT') AND has_table_privilege('cdc_relay.slots', 'UPDATE')
 		AND has_table_privilege('cdc_relay.progress', 'SELECT') AND has_table_privilege('cdc_relay.progress', 'INSERT')
 		AND has_table_privilege('cdc_relay.progress', 'UPDATE')`).Scan(&ok)
@@ -142,10 +142,12 @@ func needInit(cause error) error {
 	return &outbox.Stop{
 		Code: outbox.ExitFailure, Reason: "schema",
 		What: "schema cdc_relay is missing, older than this version, or not this role's to use",
-		Mend: "run `cdc-relay init --url <URL of a role that may create it> --role <this role>`",
+		Mend: initHint,
 		Err:  cause,
 	}
 }
+
+const initHint = "run `cdc-relay init --url <URL of a role that may create it> --role <this role>`"
 
 // pgCode is the SQLSTATE of a server error, "" for any other.
 func pgCode(err error) string {

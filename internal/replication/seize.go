@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -15,8 +14,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// standbyPoll is how often a standby asks whether the slot is free.
-const standbyPoll = 250 * time.Millisecond
+const (
+	standbyPoll  = 250 * time.Millisecond // how often a standby asks whether the slot is free
+	seizeTimeout = time.Minute            // for the way from a free slot to the stream: a server may go silent on it
+)
 
 // seize stands by until the slot is free, starts replication, and makes sure of three things while it holds the slot:
 // that the epoch is ours, that the slot is the one we know, and that the publication sends what we need. *t is the term
@@ -25,6 +26,8 @@ func (s *Stream) seize(ctx context.Context, t **term) (*session, error) {
 	if err := s.standBy(ctx, t); err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, seizeTimeout)
+	defer cancel()
 	conn, err := connectStream(ctx, &s.cfg)
 	if err != nil {
 		return nil, err
@@ -38,7 +41,7 @@ func (s *Stream) seize(ctx context.Context, t **term) (*session, error) {
 	}
 	if err != nil {
 		closeStream(conn)
-		return nil, err
+		return nil, s.nameGap(ctx, err)
 	}
 	hijacked, err := conn.Hijack()
 	if err != nil {
@@ -60,10 +63,10 @@ func (s *Stream) standBy(ctx context.Context, t **term) error {
 		if slot == nil || slot.ActivePID == 0 {
 			return nil // a missing slot is start's to explain
 		}
-		if !strings.HasPrefix(slot.Holder, applicationPrefix) && slot.Holder+slot.HolderUser != "" {
+		if !slot.heldByRelay() && slot.Holder+slot.HolderUser != "" {
 			// Seen twice: a holder that is just leaving shows no name for a moment.
 			if foreign++; foreign > 1 {
-				return heldByOther(&s.cfg, slot)
+				return held(&s.cfg, slot)
 			}
 		}
 		if err := s.standBehind(ctx, slot, t); err != nil {
@@ -105,7 +108,12 @@ func (s *Stream) standingBy(slot *slotView) {
 	}
 }
 
-func heldByOther(c *Config, slot *slotView) *outbox.Stop {
+// held is the error for a slot that must be free and is not: a relay's walsender is waited for, be it one that has not
+// noticed yet that its client died; another program's is the operator's to end.
+func held(c *Config, slot *slotView) error {
+	if slot.heldByRelay() {
+		return fmt.Errorf("slot %q is held by %s (pid %d)", c.Slot, slot.Holder, slot.ActivePID)
+	}
 	return &outbox.Stop{
 		Code: outbox.ExitOperator, Reason: "slot_held",
 		What: fmt.Sprintf("slot %q is held by %q (role %s, pid %d), which is not a cdc-relay", c.Slot, slot.Holder, slot.HolderUser, slot.ActivePID),
@@ -121,11 +129,11 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn, id identity) er
 	if err != nil {
 		return err
 	}
-	if s.sessions > 0 && (slot == nil || rec == nil) {
-		return slotLost(c, fmt.Sprintf("slot %q, or its row in cdc_relay.slots, is gone", c.Slot),
-			"find and re-send what is missing, then start the relay again (a new slot is created)")
+	if rec == nil { // it was there: this runs after prepare
+		return slotLost(c, fmt.Sprintf("the row of slot %q in cdc_relay.slots is gone: somebody tore the relay down", c.Slot),
+			"start the relay again: it adopts the slot as it is, or creates a new one")
 	}
-	if slot == nil || rec == nil || rec.State != stateReady {
+	if slot == nil || rec.State != stateReady {
 		return errPrepareAgain // its table of cases says what to do
 	}
 	if err := checkIdentity(c, rec, slot, id); err != nil {
@@ -137,6 +145,7 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn, id identity) er
 	if err := checkPublication(ctx, s.pool, c); err != nil {
 		return err
 	}
+	s.lastGood.Store(uint64(slot.Current))
 	err = pglogrepl.StartReplication(ctx, conn, c.Slot, 0, pglogrepl.StartReplicationOptions{
 		PluginArgs: []string{
 			"proto_version '1'",

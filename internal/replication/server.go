@@ -2,9 +2,12 @@ package replication
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
@@ -43,6 +46,7 @@ func fatalConnect(c *Config, err error, everConnected bool, since time.Time) err
 	if everConnected {
 		return nil
 	}
+	var atConnect *pgconn.ConnectError
 	switch code := pgCode(err); {
 	case code == "28P01" || code == "28000":
 		if time.Since(since) < passwordPatience {
@@ -53,10 +57,15 @@ func fatalConnect(c *Config, err error, everConnected bool, since time.Time) err
 			What: fmt.Sprintf("PostgreSQL refused the login for %s", passwordPatience),
 			Mend: "correct source.url and source.password, or pg_hba.conf (it needs a line for the role and the database itself, and for replication=database connections of the same database)",
 		}
+	case code == "42501" && errors.As(err, &atConnect):
+		return &outbox.Stop{
+			Code: outbox.ExitFailure, Reason: "rights", Err: err,
+			What: "this role may not replicate, or not use this database", Mend: "ALTER ROLE <role> REPLICATION; GRANT CONNECT ON DATABASE <database> TO <role>",
+		}
 	case code == "42501":
 		return &outbox.Stop{
 			Code: outbox.ExitFailure, Reason: "rights", Err: err,
-			What: "this role may not replicate", Mend: "ALTER ROLE <role> REPLICATION",
+			What: "this role misses a right", Mend: initHint,
 		}
 	case code == "53300":
 		return &outbox.Stop{

@@ -33,6 +33,7 @@ type session struct {
 	stopping atomic.Bool   // the reader returns at the next boundary of transactions
 	cutAt    atomic.Bool   // it returns at once, wherever it is
 	inTx     atomic.Bool
+	readDone atomic.Bool // the reader has returned
 	final    atomic.Bool // the ceiling is raised for any watermark, at once
 
 	replyNow chan struct{} // the server asked for a report
@@ -40,7 +41,6 @@ type session struct {
 	raise    chan struct{} // the ceiling is too low
 	suspect  chan struct{} // a pool session was ended by the server: is it shutting down?
 	shutdown chan struct{} // closed when the server is shutting down
-	lastGood pglogrepl.LSN // position of the server at the last check that found everything in order
 }
 
 func newSession(s *Stream, t *term, h *pgconn.HijackedConn) *session {
@@ -74,13 +74,17 @@ func (se *session) run(reading, draining context.Context) error {
 			}
 		})
 	}
-	all.Go(func() { readerDone <- se.read(readCtx) })
+	all.Go(func() {
+		err := se.read(readCtx)
+		se.readDone.Store(true)
+		readerDone <- err
+	})
 	start(se.report)
 	start(se.keepCeiling)
 	start(se.monitor)
 	start(se.watchShutdown)
 
-	err := se.attend(reading, draining, readerDone, failed, cutReading)
+	err := se.nameGap(ctx, se.attend(reading, draining, readerDone, failed, cutReading))
 
 	cancel()
 	cutReading()
@@ -110,8 +114,10 @@ func (se *session) attend(reading, draining context.Context, readerDone <-chan e
 	select {
 	case <-reading.Done():
 		se.status.stopping()
-		err := se.stopReading(readerDone, cutReading)
-		return se.finish(draining, err)
+		ctx, cancel := context.WithTimeout(draining, se.cfg.Grace)
+		defer cancel()
+		err := se.stopReading(ctx, readerDone, cutReading)
+		return se.finish(ctx, err)
 	case <-se.shutdown:
 		return se.letGo(readerDone)
 	case err := <-failed:
@@ -124,21 +130,16 @@ func (se *session) attend(reading, draining context.Context, readerDone <-chan e
 	case err := <-readerDone:
 		var stop *outbox.Stop
 		if errors.As(err, &stop) && stop.Code == outbox.ExitMapping {
-			return errors.Join(stop, ignoreClean(se.finish(draining, nil)))
+			ctx, cancel := context.WithTimeout(draining, se.cfg.Grace)
+			defer cancel()
+			return se.finish(ctx, err)
 		}
 		return err
 	}
 }
 
-func ignoreClean(err error) error {
-	if errors.Is(err, errCleanStop) {
-		return nil
-	}
-	return err
-}
-
-// stopReading lets the reader come to the end of its transaction for half the grace, then cuts it.
-func (se *session) stopReading(readerDone <-chan error, cutReading func()) error {
+// stopReading lets the reader come to the end of its transaction for half the grace, or until draining is done, then cuts it.
+func (se *session) stopReading(draining context.Context, readerDone <-chan error, cutReading func()) error {
 	se.stopping.Store(true)
 	se.interruptIdle()
 	half := time.NewTimer(se.cfg.Grace / 2)
@@ -152,12 +153,18 @@ func (se *session) stopReading(readerDone <-chan error, cutReading func()) error
 		case <-tick.C:
 			se.interruptIdle()
 		case <-half.C:
-			se.cutAt.Store(true)
-			cutReading()
-			_ = se.conn.SetReadDeadline(time.Now()) //nolint:errcheck // a dead connection ends the reader too
-			return <-readerDone
+			return se.cutReader(readerDone, cutReading)
+		case <-draining.Done():
+			return se.cutReader(readerDone, cutReading)
 		}
 	}
+}
+
+func (se *session) cutReader(readerDone <-chan error, cutReading func()) error {
+	se.cutAt.Store(true)
+	cutReading()
+	_ = se.conn.SetReadDeadline(time.Now()) //nolint:errcheck // a dead connection ends the reader too
+	return <-readerDone
 }
 
 // interruptIdle wakes a reader that waits for a next transaction. One that is inside a transaction goes on: should the
@@ -169,12 +176,10 @@ func (se *session) interruptIdle() {
 }
 
 // finish drains the lanes, reports the last watermark and has the server acknowledge it. Only then may the ceiling go
-// down, and only then is the stop a clean one.
+// down, and only then is the stop a clean one. readErr is why the reader returned; a Stop among these is not forgotten.
 func (se *session) finish(draining context.Context, readErr error) error {
-	ctx, cancel := context.WithTimeout(draining, se.cfg.Grace)
-	defer cancel()
-	settled := se.t.line.WaitSettled(ctx)
-	if err := se.reportFinally(); err != nil {
+	settled := se.t.line.WaitSettled(draining)
+	if err := se.reportFinally(draining); err != nil {
 		se.cfg.Log.Warn("the last report was not acknowledged: what it covered is sent again", zap.Error(err))
 	} else if settled == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
@@ -182,6 +187,10 @@ func (se *session) finish(draining context.Context, readErr error) error {
 		if err := lowerCeiling(ctx, se.pool, &se.cfg, se.t, se.pid); err != nil {
 			se.cfg.Log.Warn("lower ceiling", zap.Error(err))
 		}
+	}
+	var stop *outbox.Stop
+	if errors.As(readErr, &stop) {
+		return readErr
 	}
 	if settled != nil {
 		return &outbox.Stop{
@@ -196,10 +205,15 @@ func (se *session) finish(draining context.Context, readErr error) error {
 	return errCleanStop
 }
 
-// reportFinally raises the ceiling for the last watermark and waits (some seconds at most) until the pool sees that the
-// slot has it. What the socket was told is not enough: a close with unread data behind it can take the report away.
-func (se *session) reportFinally() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
+// reportFinally raises the ceiling for the last watermark and waits until the pool sees that the slot has it: some seconds
+// at most, and hardly at all once draining is done. What the socket was told is not enough: a close with unread data
+// behind it can take the report away.
+func (se *session) reportFinally(draining context.Context) error {
+	patience := 4 * time.Second
+	if draining.Err() != nil {
+		patience = 500 * time.Millisecond
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	se.final.Store(true)
 	want, _ := se.t.line.Watermark()

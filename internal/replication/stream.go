@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -27,7 +29,8 @@ type Stream struct {
 	started       time.Time
 	everConnected bool
 	sessions      int
-	said          string // the last reason for waiting that was logged
+	said          string        // the last reason for waiting that was logged
+	lastGood      atomic.Uint64 // position of the server at the last check that found publication and tables in order; 0: none
 }
 
 // New checks the configuration and makes the pool; it does not connect.
@@ -55,7 +58,7 @@ func (s *Stream) Run(reading, draining context.Context) error {
 	for {
 		if !prepared {
 			if _, err := prepare(reading, s.pool, &s.cfg); err != nil {
-				if again, err := s.pause(reading, &wait, err); !again {
+				if again, err := s.pause(reading, &wait, s.nameGap(reading, err)); !again {
 					return err
 				}
 				continue
@@ -65,8 +68,13 @@ func (s *Stream) Run(reading, draining context.Context) error {
 		}
 		se, err := s.seize(reading, &t)
 		if err == nil {
-			wait.resetAfter(10 * time.Second)
+			began := time.Now()
 			err = se.run(reading, draining)
+			if time.Since(began) > steady {
+				wait.reset()
+			}
+			// What ended the session may have ended the pool's connections too, without their noticing.
+			s.pool.Reset()
 		}
 		switch {
 		case errors.Is(err, errCleanStop):
@@ -100,12 +108,15 @@ func (s *Stream) pause(reading context.Context, wait *backoff, err error) (again
 	if stop := fatalConnect(&s.cfg, err, s.everConnected, s.started); stop != nil {
 		return false, stop
 	}
-	s.wait(err.Error())
+	s.wait(localPort.ReplaceAllString(err.Error(), "$1"))
 	if sleep(reading, wait.next()) != nil {
 		return false, nil
 	}
 	return true, nil
 }
+
+// localPort is our own end of a connection in an error of package net: another one each time, for the same reason.
+var localPort = regexp.MustCompile(`\b(read tcp |write tcp )\S+->`)
 
 // wait shows and logs why the relay is not streaming; the same reason is logged once.
 func (s *Stream) wait(why string) {
@@ -121,11 +132,13 @@ var (
 	errPrepareAgain = errors.New("the slot's record changed: prepare again")
 )
 
+// steady is how long a session lasts that is no sign of trouble.
+const steady = 10 * time.Second
+
 // backoff doubles from min to max, with full jitter in the upper half.
 type backoff struct {
 	min, max time.Duration
 	current  time.Duration
-	since    time.Time
 }
 
 func (b *backoff) next() time.Duration {
@@ -134,15 +147,6 @@ func (b *backoff) next() time.Duration {
 }
 
 func (b *backoff) reset() { b.current = 0 }
-
-// resetAfter starts over when the last call was longer ago than d: the session between held that long.
-func (b *backoff) resetAfter(d time.Duration) {
-	now := time.Now()
-	if now.Sub(b.since) > d {
-		b.reset()
-	}
-	b.since = now
-}
 
 // fenced is the end of a leader that another one replaced.
 func fenced(c *Config, epoch int64) *outbox.Stop {

@@ -20,7 +20,8 @@ type term struct {
 	// ceiling is durable in cdc_relay.progress before it is stored here, so that what is in the table is never below
 	// it. Invariant: reported <= ceiling.
 	ceiling atomic.Uint64
-	// reported is the highest flush position this process ever wrote to the slot under this epoch; 0 before the first.
+	// reported is the slot's position when this term began, or the highest flush position this process may have written
+	// to the slot since. Nobody else writes under this epoch, so the slot is never above it.
 	reported atomic.Uint64
 
 	cancel context.CancelFunc
@@ -33,6 +34,7 @@ func newTerm(c *Config, epoch int64, start, ceiling pglogrepl.LSN) *term {
 	ctx, cancel := context.WithCancel(context.Background())
 	t := &term{epoch: epoch, line: c.NewLine(start), cancel: cancel, done: make(chan struct{})}
 	t.ceiling.Store(uint64(ceiling))
+	t.reported.Store(uint64(start))
 	go func() {
 		defer close(t.done)
 		t.err = t.line.Run(ctx)
@@ -88,6 +90,8 @@ func endBlockers(ctx context.Context, pool *pgxpool.Pool, c *Config, pid uint32)
 // raiseCeiling makes it durable that positions up to the current end of the WAL may be reported. It changes nothing when
 // we are fenced (a Stop), or do not hold the slot (errNotHolder).
 func raiseCeiling(ctx context.Context, pool *pgxpool.Pool, c *Config, t *term, pid uint32) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	var ceiling pglogrepl.LSN
 	err := pool.QueryRow(ctx, `WITH fence AS (SELECT FROM cdc_relay.slots WHERE slot = $1 AND epoch = $2 FOR SHARE)
 		UPDATE cdc_relay.progress p SET ceiling = pg_current_wal_insert_lsn(), reported = $3, at = now()
