@@ -1,0 +1,66 @@
+// Package sinktest is the conformance suite of sinks: what every sink.Sink promises, whatever its broker. It speaks of
+// kinds of failure, not of a protocol.
+package sinktest
+
+import (
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// Kind is a kind of failure, in the relay's terms.
+type Kind string
+
+// The kinds. Good is no failure.
+const (
+	Good Kind = "good"
+
+	// The broker as a whole. No event is at fault, no attempt is spent.
+	Unavailable Kind = "unavailable"  // open connections are cut and new ones refused
+	Stalled     Kind = "stalled"      // it neither reads nor answers
+	Blocked     Kind = "blocked"      // it takes nothing for the time being, and says so
+	AnswersLost Kind = "answers lost" // what is sent arrives and is stored, no answer comes back; Mend cuts the connections
+
+	// A destination: those of the events made with this kind. It is whole until Break.
+	DestinationMissing   Kind = "destination missing"
+	DestinationForbidden Kind = "destination forbidden"
+	DestinationRefusing  Kind = "destination refusing" // it takes the event and stores it nowhere: unroutable
+	DestinationFull      Kind = "destination full"
+
+	// An event: those made with this kind are at fault for ever, whatever Break and Mend.
+	EventTooLarge    Kind = "event too large"
+	EventInvalid     Kind = "event invalid"
+	EventUndecodable Kind = "event undecodable"
+)
+
+var (
+	states       = []Kind{Unavailable, Stalled, Blocked, AnswersLost}
+	destinations = []Kind{DestinationMissing, DestinationForbidden, DestinationRefusing, DestinationFull}
+	faulty       = []Kind{EventTooLarge, EventInvalid, EventUndecodable}
+)
+
+// Broker is a broker under test with a sink that is running on it. The suite calls its methods from one goroutine.
+// Failures of the test bed itself end the test.
+type Broker interface {
+	Sink() sink.Sink
+	// Stop ends the sink's Run and returns what Run returned. It waits for it without bound: the suite bounds it.
+	Stop() error
+
+	// Has reports whether the broker can fail in this way.
+	Has(kind Kind) bool
+	// Event makes the next event, later in commit order than all before. With a destination's kind it goes to the
+	// destination that Break(kind) breaks; with an event's kind it is itself at fault. Events of one key have one lane.
+	Event(kind Kind, key string) *outbox.Event
+	// Break makes the broker fail, Mend ends it; both return when that is so for whoever connects or publishes then. A
+	// destination's Mend may take effect at the sink a little later.
+	Break(kind Kind)
+	Mend(kind Kind)
+
+	// Delivered is everything that is stored by now, of each key in order of arrival.
+	Delivered() []Delivery
+}
+
+// Delivery is one stored message.
+type Delivery struct {
+	Position outbox.Position
+	ID, Key  string
+}

@@ -1,0 +1,253 @@
+package sinktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+const (
+	within = 60 * time.Second // bounds what has to happen in the end
+	soon   = 10 * time.Second // bounds what has to happen soon: Publish after its context, Run's end
+)
+
+// Run runs the suite. open makes a fresh broker with a running sink and sees to its end by t.Cleanup.
+func Run(t *testing.T, open func(t *testing.T) Broker) {
+	t.Run("order", func(t *testing.T) { testOrder(t, open(t)) })
+	t.Run("destinations", func(t *testing.T) {
+		each(t, open, destinations, func(t *testing.T, b Broker, kind Kind) { testDestination(t, b, kind) })
+	})
+	t.Run("events", func(t *testing.T) {
+		each(t, open, faulty, func(t *testing.T, b Broker, kind Kind) { testFaulty(t, b, kind) })
+	})
+	t.Run("waits", func(t *testing.T) {
+		each(t, open, states, func(t *testing.T, b Broker, kind Kind) { testWaits(t, b, kind) })
+	})
+	t.Run("cancel", func(t *testing.T) {
+		each(t, open, append([]Kind{Good}, states...), func(t *testing.T, b Broker, kind Kind) { testCancel(t, b, kind) })
+	})
+	t.Run("stop", func(t *testing.T) {
+		each(t, open, append([]Kind{Good}, states...), func(t *testing.T, b Broker, kind Kind) { testStop(t, b, kind) })
+	})
+}
+
+// each runs a case for every kind that the broker has.
+func each(t *testing.T, open func(t *testing.T) Broker, kinds []Kind, test func(*testing.T, Broker, Kind)) {
+	for _, kind := range kinds {
+		t.Run(string(kind), func(t *testing.T) {
+			if b := open(t); kind == Good || b.Has(kind) {
+				test(t, b, kind)
+			}
+		})
+	}
+}
+
+// testOrder: nothing fails, so everything arrives once, and of each key in order.
+func testOrder(t *testing.T, b Broker) {
+	var events []*outbox.Event
+	for i := range 3000 {
+		events = append(events, b.Event(Good, fmt.Sprint("key-", i*i%97)))
+	}
+	l := drive(t, b, events)
+	if len(l.rejected) > 0 || l.errs > 0 {
+		t.Errorf("%d rejected, %d calls failed", len(l.rejected), l.errs)
+	}
+	if dups := wantDelivered(t, b, events); dups > 0 {
+		t.Errorf("%d duplicates", dups)
+	}
+}
+
+// testDestination: one event among a thousand goes to a broken destination: it alone is rejected, as the destination's
+// fault, and mending that is enough for it to go.
+func testDestination(t *testing.T, b Broker, kind Kind) {
+	b.Break(kind)
+	good, poison := amongMany(t, b, kind, sink.Destination)
+	wantDelivered(t, b, good)
+	b.Mend(kind)
+	lane := laneOf(t, b.Sink(), poison[0])
+	for _, ev := range poison {
+		poll(t, "the mended destination to take the event", func() bool {
+			ctx, cancel := context.WithTimeout(t.Context(), within)
+			defer cancel()
+			outcomes, err := publish(ctx, t, b.Sink(), lane, []*outbox.Event{ev})
+			return err == nil && outcomes[0].State == sink.Confirmed
+		})
+	}
+	wantDelivered(t, b, append(good, poison...))
+}
+
+// testFaulty: one event among a thousand is at fault itself: it alone is rejected.
+func testFaulty(t *testing.T, b Broker, kind Kind) {
+	good, _ := amongMany(t, b, kind, sink.Permanent, sink.Transient)
+	wantDelivered(t, b, good)
+}
+
+// amongMany publishes two calls of 500 events with one of kind in each, and wants exactly those rejected, with one of
+// the classes and words for the operator.
+func amongMany(t *testing.T, b Broker, kind Kind, classes ...sink.Class) (good, poison []*outbox.Event) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	lane, keys := sameLane(t, b, 502)
+	for n, at := range []int{0, 250} {
+		var call []*outbox.Event
+		for i := range 500 {
+			k, key := Good, keys[i]
+			if i == at {
+				k, key = kind, keys[500+n] // a key of its own: a rejected event holds its key's later ones
+			}
+			call = append(call, b.Event(k, key))
+		}
+		outcomes, err := publish(ctx, t, b.Sink(), lane, call)
+		if err != nil {
+			t.Fatalf("publish: %v", err)
+		}
+		for i, o := range outcomes {
+			if i != at {
+				if o.State != sink.Confirmed {
+					t.Fatalf("good event %d: %s %v", i, o.State, o.Fault)
+				}
+				good = append(good, call[i])
+				continue
+			}
+			if o.State != sink.Rejected || o.Fault.Words == "" || !oneOf(o.Fault.Class, classes) {
+				t.Fatalf("event with %s: %s %v, want rejected, %v", kind, o.State, o.Fault, classes)
+			}
+			if o.Fault.Class == sink.Destination && o.Fault.Destination == "" {
+				t.Errorf("a destination's fault does not name it: %v", o.Fault)
+			}
+			poison = append(poison, call[i])
+		}
+	}
+	return good, poison
+}
+
+// testWaits: the broker fails as a whole while events are under way: all are delivered once it is mended, in order, and
+// none is rejected. While it blocks nothing is sent again.
+func testWaits(t *testing.T, b Broker, kind Kind) {
+	first := some(b, 200)
+	drive(t, b, first)
+	b.Break(kind)
+	second := some(b, 200)
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	l := &lanes{t: t, sink: b.Sink(), rejected: map[string]*sink.Fault{}}
+	done := make(chan error, 1)
+	go func() { done <- l.publish(ctx, second) }()
+	if kind == AnswersLost {
+		poll(t, "an unanswered event to be stored", func() bool { return len(b.Delivered()) > len(first) })
+	}
+	select {
+	case err := <-done:
+		t.Fatalf("published to a broker that is %s: %v", kind, err)
+	default:
+	}
+	b.Mend(kind)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if len(l.rejected) > 0 {
+		t.Errorf("%d events rejected for the broker's fault", len(l.rejected))
+	}
+	dups := wantDelivered(t, b, append(first, second...))
+	if kind == Blocked && dups > 0 {
+		t.Errorf("%d duplicates: something was sent again while the broker blocked", dups)
+	}
+	if dups > len(second) {
+		t.Errorf("%d duplicates for %d events in doubt", dups, len(second))
+	}
+}
+
+// testCancel: Publish returns soon after its context, in any state; and what it left behind is no later call's answer.
+func testCancel(t *testing.T, b Broker, kind Kind) {
+	lane, keys := sameLane(t, b, 100)
+	call := func() (events []*outbox.Event) {
+		for _, key := range keys {
+			events = append(events, b.Event(Good, key))
+		}
+		return events
+	}
+	first := call()
+	if _, err := publish(t.Context(), t, b.Sink(), lane, first); err != nil {
+		t.Fatal(err)
+	}
+	if kind != Good {
+		b.Break(kind)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	type result struct {
+		outcomes []sink.Outcome
+		err      error
+	}
+	second := call()
+	done := make(chan result, 1)
+	go func() {
+		outcomes, err := publish(ctx, t, b.Sink(), lane, second)
+		done <- result{outcomes, err}
+	}()
+	if kind == AnswersLost {
+		poll(t, "an unanswered event to be stored", func() bool { return len(b.Delivered()) > len(first) })
+	}
+	cancel()
+	var got result
+	select {
+	case got = <-done:
+	case <-time.After(soon):
+		t.Fatalf("Publish has not returned %s after its context", soon)
+	}
+	confirmed := 0
+	for _, o := range got.outcomes {
+		if o.State == sink.Confirmed {
+			confirmed++
+		}
+	}
+	if kind == Good {
+		if got.err == nil && confirmed < len(second) {
+			t.Errorf("no error, and %d of %d confirmed", confirmed, len(second))
+		}
+	} else if got.err == nil && confirmed > 0 || got.err != nil && kind != Unavailable && !errors.Is(got.err, context.Canceled) {
+		t.Errorf("%s: %v, %d confirmed", kind, got.err, confirmed)
+	}
+	if kind != Good {
+		b.Mend(kind)
+	}
+	drive(t, b, append(append(second, some(b, 50)...), call()...))
+	wantDelivered(t, b, append(first, second...))
+}
+
+// testStop: Run returns soon after its context, in any state, with work under way.
+func testStop(t *testing.T, b Broker, kind Kind) {
+	drive(t, b, some(b, 10))
+	if kind != Good {
+		b.Break(kind)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	published := make(chan error, 1)
+	events := some(b, 100)
+	l := &lanes{t: t, sink: b.Sink(), rejected: map[string]*sink.Fault{}}
+	go func() { published <- l.publish(ctx, events) }()
+	stopped := make(chan error, 1)
+	go func() { stopped <- b.Stop() }()
+	select {
+	case err := <-stopped:
+		if err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	case <-time.After(soon):
+		t.Errorf("Run has not returned %s after its context", soon)
+	}
+	cancel()
+	select {
+	case <-published:
+	case <-time.After(soon):
+		t.Errorf("Publish has not returned %s after its context", soon)
+	}
+	if kind != Good {
+		b.Mend(kind)
+	}
+}

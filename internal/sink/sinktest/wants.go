@@ -1,0 +1,104 @@
+package sinktest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// drive publishes events as lanes do and wants all of them answered.
+func drive(t *testing.T, b Broker, events []*outbox.Event) *lanes {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	l := &lanes{t: t, sink: b.Sink(), rejected: map[string]*sink.Fault{}}
+	if err := l.publish(ctx, events); err != nil {
+		t.Fatalf("publish %d events: %v", len(events), err)
+	}
+	return l
+}
+
+// wantDelivered wants each event delivered, and the first arrivals of each key in order. It returns how many arrivals
+// were repeated.
+func wantDelivered(t *testing.T, b Broker, events []*outbox.Event) (duplicates int) {
+	t.Helper()
+	missing := map[string]bool{}
+	for _, ev := range events {
+		missing[string(ev.ID)] = true
+	}
+	var got []Delivery
+	poll(t, fmt.Sprintf("%d events to be delivered", len(events)), func() bool {
+		for _, d := range b.Delivered()[len(got):] {
+			got = append(got, d)
+			delete(missing, d.ID)
+		}
+		return len(missing) == 0
+	})
+	seen, last := map[string]bool{}, map[string]outbox.Position{}
+	for _, d := range got {
+		if seen[d.ID] {
+			duplicates++
+			continue
+		}
+		seen[d.ID] = true
+		if d.Position.Less(last[d.Key]) {
+			t.Fatalf("key %s: %s arrived after %s", d.Key, d.Position, last[d.Key])
+		}
+		last[d.Key] = d.Position
+	}
+	return duplicates
+}
+
+// some makes n events of as many keys.
+func some(b Broker, n int) (events []*outbox.Event) {
+	for i := range n {
+		events = append(events, b.Event(Good, fmt.Sprint("some-", i)))
+	}
+	return events
+}
+
+// sameLane finds n keys of one lane.
+func sameLane(t *testing.T, b Broker, n int) (lane int, keys []string) {
+	t.Helper()
+	byLane := map[int][]string{}
+	for i := 0; ; i++ {
+		key := fmt.Sprint("key-", i)
+		lane := laneOf(t, b.Sink(), b.Event(Good, key))
+		byLane[lane] = append(byLane[lane], key)
+		if len(byLane[lane]) == n {
+			return lane, byLane[lane]
+		}
+	}
+}
+
+func laneOf(t *testing.T, s sink.Sink, ev *outbox.Event) int {
+	t.Helper()
+	lane, ok := s.Lane(ev)
+	if !ok {
+		poll(t, "the lane of an event", func() bool { lane, ok = s.Lane(ev); return ok })
+	}
+	return lane
+}
+
+func oneOf(class sink.Class, classes []sink.Class) bool { return slices.Contains(classes, class) }
+
+// poll waits for a condition.
+func poll(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	timeout := time.NewTimer(within)
+	defer timeout.Stop()
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-timeout.C:
+			t.Fatalf("waited %s for %s", within, what)
+		}
+	}
+}
