@@ -2,7 +2,6 @@ package stand
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
@@ -56,26 +55,41 @@ func (s *Stand) WatchFlush() {
 // starts now may deliver a second time. It waits until nobody holds the slot.
 func (s *Stand) Unreported() int {
 	s.T.Helper()
+	s.Free()
+	return s.Since(s.Flush())
+}
+
+// Since is how many deliveries have arrived that a slot at position at will send again.
+func (s *Stand) Since(at pglogrepl.LSN) (n int) {
+	s.T.Helper()
 	s.Must(s.Consumer.Drain(s.Within(time.Minute)))
-	flush := s.Flush(0)
-	n := 0
 	for _, d := range s.Consumer.Deliveries() {
-		if d.Position.Commit >= flush {
+		if d.Position.Commit >= at {
 			n++
 		}
 	}
 	return n
 }
 
-// Flush is the slot's position once the process that holds it is pid (0: nobody).
-func (s *Stand) Flush(pid int32) (at pglogrepl.LSN) {
+// Flush is the slot's position.
+func (s *Stand) Flush() (at pglogrepl.LSN) {
 	s.T.Helper()
-	s.Until(time.Minute, fmt.Sprintf("slot %s to be held by %d", s.Slot, pid), func() bool {
-		var holder int32
-		s.Query([]any{&holder, &at}, `SELECT coalesce(active_pid, 0), confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = $1`, s.Slot)
-		return holder == pid
-	})
+	s.Query([]any{&at}, `SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = $1`, s.Slot)
 	return at
+}
+
+// Free waits until nobody holds the slot.
+func (s *Stand) Free() {
+	s.T.Helper()
+	s.Until(time.Minute, "slot "+s.Slot+" to be free", func() bool { return s.Walsender() == 0 })
+}
+
+// Reported waits until the slot is beyond everything that is committed at the call.
+func (s *Stand) Reported() {
+	s.T.Helper()
+	var now pglogrepl.LSN
+	s.Query([]any{&now}, `SELECT pg_current_wal_insert_lsn()`)
+	s.Until(time.Minute, "slot "+s.Slot+" to reach "+now.String(), func() bool { return s.Flush() >= now })
 }
 
 // Walsender is the process that holds the slot, 0 for none.

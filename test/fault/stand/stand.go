@@ -17,12 +17,14 @@ import (
 // Stand is one database and one virtual host, each behind a proxy, and what is needed to run relays between them. Fields
 // under "set before Start" are parts of the relay's configuration.
 type Stand struct {
-	T        *testing.T
-	DB       string // URL, not through the proxy
-	VHost    string // URL, not through the proxy
-	Postgres *devenv.Proxy
-	Broker   *devenv.Proxy
-	Consumer *devenv.Consumer
+	T     *testing.T
+	DB    string // URL, not through the proxy
+	VHost string // URL, not through the proxy
+	// PostgresAddr is host:port of the server, for more proxies.
+	PostgresAddr string
+	Postgres     *devenv.Proxy
+	Broker       *devenv.Proxy
+	Consumer     *devenv.Consumer
 
 	// Set before Start.
 	Slot     string // also the publication's name
@@ -31,6 +33,7 @@ type Stand struct {
 	Outbox   string // section outbox, likewise
 	Rabbit   string // more of sink.rabbitmq, likewise
 	Delivery string // more of section delivery, likewise
+	Timeout  string // source.wal_sender_timeout; "4s"
 
 	Keys int // of the workload; 20
 
@@ -58,9 +61,10 @@ func Bare(t *testing.T, pg *devenv.Postgres, rmq *devenv.Rabbit) *Stand {
 	t.Helper()
 	s := &Stand{
 		T: t, binary: devenv.BuildRelay(t), DB: pg.Database(t), VHost: rmq.VHost(t),
-		Slot: fmt.Sprintf("fault_%d", time.Now().UnixNano()), Ordering: "key", Keys: 20,
+		Slot: fmt.Sprintf("fault_%d", time.Now().UnixNano()), Ordering: "key", Timeout: "4s", Keys: 20,
 	}
-	s.Postgres, s.Broker = s.Proxy(pg.Addr()), s.Proxy(rmq.Addr())
+	s.PostgresAddr = pg.Addr()
+	s.Postgres, s.Broker = s.Proxy(s.PostgresAddr), s.Proxy(rmq.Addr())
 	var err error
 	s.Consumer, err = devenv.StartConsumer(s.Within(time.Minute), devenv.ConsumerOptions{URL: s.VHost})
 	s.Must(err)
@@ -83,9 +87,9 @@ func (s *Stand) Config() string { return s.ConfigVia(s.Postgres, s.Broker) }
 // ConfigVia is Config through two proxies.
 func (s *Stand) ConfigVia(postgres, broker *devenv.Proxy) string {
 	s.T.Helper()
-	return fmt.Sprintf("source: {url: '%s', slot: %s, publication: %s, wal_sender_timeout: 4s%s}\noutbox: {%s}\n"+
+	return fmt.Sprintf("source: {url: '%s', slot: %s, publication: %s, wal_sender_timeout: %s%s}\noutbox: {%s}\n"+
 		"sink: {rabbitmq: {url: '%s'%s}}\ndelivery: {ordering: %s%s}\n",
-		s.via(s.DB, postgres), s.Slot, s.Slot, more(s.Source), s.Outbox,
+		s.via(s.DB, postgres), s.Slot, s.Slot, s.Timeout, more(s.Source), s.Outbox,
 		s.via(s.VHost, broker), more(s.Rabbit), s.Ordering, more(s.Delivery))
 }
 

@@ -1,0 +1,40 @@
+package fault
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/test/fault/stand"
+)
+
+// apiStatus is what these tests read of /api/v1/status.
+type apiStatus struct {
+	State    string `json:"state"`
+	InFlight struct {
+		Events int `json:"events"`
+	} `json:"in_flight"`
+	Held      []heldEvent `json:"held"`
+	HeldTotal int         `json:"held_total"`
+}
+
+type heldEvent struct {
+	ID          string `json:"id"`
+	Destination string `json:"destination"`
+	Reason      string `json:"reason"`
+	Words       string `json:"words"`
+}
+
+func status(s *stand.Stand, r *devenv.Relay) (st apiStatus) {
+	s.T.Helper()
+	_, body, err := r.Get(s.Within(10*time.Second), "/api/v1/status")
+	s.Must(err)
+	s.Must(json.Unmarshal([]byte(body), &st))
+	return st
+}
+
+// inFlight waits until the relay has so many events that are not confirmed.
+func inFlight(s *stand.Stand, r *devenv.Relay, n int) {
+	s.T.Helper()
+	s.Until(30*time.Second, "events in flight", func() bool { return status(s, r).InFlight.Events >= n })
+}
