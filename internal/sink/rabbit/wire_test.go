@@ -1,0 +1,178 @@
+package rabbit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+)
+
+// counting counts the writes of a connection.
+type counting struct {
+	net.Conn
+	mu     sync.Mutex
+	writes int
+	hold   chan struct{} // when set, a write waits for it
+}
+
+func (c *counting) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	c.writes++
+	c.mu.Unlock()
+	if c.hold != nil {
+		<-c.hold
+	}
+	return c.Conn.Write(p)
+}
+
+func pipe(t *testing.T) (*wire, *counting, net.Conn) {
+	t.Helper()
+	near, far := net.Pipe()
+	c := &counting{Conn: near}
+	w := newWire(c, c, time.Minute)
+	t.Cleanup(func() {
+		w.fail(io.EOF)
+		_ = far.Close()
+		<-w.done
+	})
+	return w, c, far
+}
+
+func TestWireGathersWrites(t *testing.T) {
+	w, c, far := pipe(t)
+	c.hold = make(chan struct{})
+	go w.run()
+	var want []byte
+	for i := range 1000 {
+		p := bytes.Repeat([]byte{byte(i)}, 100)
+		want = append(want, p...)
+		if n, err := w.Write(p); n != 100 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	close(c.hold)
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(far, got); err != nil || !bytes.Equal(got, want) {
+		t.Fatalf("bytes differ: %v", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.writes > 3 {
+		t.Errorf("%d writes for 1000 messages", c.writes)
+	}
+}
+
+// Publishers wait for room, and go on when a write has made some.
+func TestWireRoom(t *testing.T) {
+	w, _, far := pipe(t)
+	go w.run()
+	if _, err := w.Write(make([]byte, wireRoom)); err != nil || w.hasRoom() {
+		t.Fatalf("room beyond the bound, %v", err)
+	}
+	waited := make(chan struct{})
+	go func() {
+		w.waitRoom(context.Background(), nil)
+		close(waited)
+	}()
+	select {
+	case <-waited:
+		t.Fatal("did not wait")
+	default:
+	}
+	if _, err := io.CopyN(io.Discard, far, wireRoom); err != nil {
+		t.Fatal(err)
+	}
+	<-waited
+	if !w.hasRoom() {
+		t.Error("no room")
+	}
+}
+
+func TestWireRoomEndsWithTheWaiter(t *testing.T) {
+	w, _, _ := pipe(t)
+	go w.run()
+	if _, err := w.Write(make([]byte, wireRoom)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	w.waitRoom(ctx, nil)
+	gone := make(chan struct{})
+	close(gone)
+	w.waitRoom(context.Background(), gone)
+	w.fail(io.ErrClosedPipe)
+	w.waitRoom(context.Background(), nil)
+}
+
+// A peer that does not read holds up nobody: not Write, not Close, not a reader.
+func TestWireClosesOnAPeerThatDoesNotRead(t *testing.T) {
+	w, _, _ := pipe(t)
+	go w.run()
+	for range 100 {
+		if _, err := w.Write(make([]byte, wireRoom)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := make(chan error, 1)
+	go func() {
+		_, err := w.Read(make([]byte, 1))
+		read <- err
+	}()
+	_ = w.Close()
+	if err := <-read; err == nil {
+		t.Error("a read went on after Close")
+	}
+	<-w.done
+	if _, err := w.Write([]byte("x")); !errors.Is(err, errWireClosed) {
+		t.Errorf("write after Close: %v", err)
+	}
+}
+
+// What is buffered at Close is written: it is the answer to the broker's close.
+func TestWireFlushesAtClose(t *testing.T) {
+	w, _, far := pipe(t)
+	if _, err := w.Write([]byte("close-ok")); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	go w.run()
+	got, err := io.ReadAll(far)
+	if err != nil || string(got) != "close-ok" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+func TestWireReportsALateWriteError(t *testing.T) {
+	w, _, far := pipe(t)
+	_ = far.Close()
+	go w.run()
+	if _, err := w.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	<-w.done
+	if _, err := w.Write([]byte("y")); err == nil {
+		t.Error("a broken wire takes more")
+	}
+}
+
+func TestWireReadIsBounded(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	w := newWire(near, near, 20*time.Millisecond)
+	var timeout net.Error
+	if _, err := w.Read(make([]byte, 1)); !errors.As(err, &timeout) || !timeout.Timeout() {
+		t.Errorf("a silent peer: %v", err)
+	}
+	if err := w.SetDeadline(time.Now().Add(-time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	w.silence = time.Hour
+	if _, err := w.Read(make([]byte, 1)); !errors.As(err, &timeout) {
+		t.Errorf("past the deadline: %v", err)
+	}
+	w.fail(io.EOF)
+}
