@@ -143,11 +143,11 @@ func (p *plan) send(ctx context.Context, l *Line, i int, step func() error) erro
 			return err
 		}
 		l.Keepalive(tx.commit) // inside a transaction: nothing
-		for {
+		for patience := p.patience; ; patience *= 2 {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			attempt, cancel := context.WithTimeout(ctx, p.patience)
+			attempt, cancel := context.WithTimeout(ctx, patience)
 			err := l.Event(attempt, p.event(i, row))
 			cancel()
 			if err == nil {
