@@ -23,6 +23,7 @@ type heldEvent struct {
 	Destination string `json:"destination"`
 	Reason      string `json:"reason"`
 	Words       string `json:"words"`
+	Attempts    int    `json:"attempts"`
 }
 
 func status(s *stand.Stand, r *devenv.Relay) (st apiStatus) {

@@ -2,6 +2,7 @@ package stand
 
 import (
 	"context"
+	"testing"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
@@ -99,10 +100,16 @@ func (s *Stand) Walsender() (pid int32) {
 	return pid
 }
 
-// SQL runs statements on the database.
+// SQL runs statements on the database; several, without arguments, are one transaction.
 func (s *Stand) SQL(sql string, args ...any) {
 	s.T.Helper()
-	s.onDatabase(func(ctx context.Context, conn *pgx.Conn) error {
+	SQLOn(s.T, s.DB, sql, args...)
+}
+
+// SQLOn is SQL on any database.
+func SQLOn(t *testing.T, db, sql string, args ...any) {
+	t.Helper()
+	onDatabase(t, db, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, sql, args...)
 		return err
 	})
@@ -111,17 +118,21 @@ func (s *Stand) SQL(sql string, args ...any) {
 // Query reads one row.
 func (s *Stand) Query(into []any, sql string, args ...any) {
 	s.T.Helper()
-	s.onDatabase(func(ctx context.Context, conn *pgx.Conn) error { return conn.QueryRow(ctx, sql, args...).Scan(into...) })
+	onDatabase(s.T, s.DB, func(ctx context.Context, conn *pgx.Conn) error { return conn.QueryRow(ctx, sql, args...).Scan(into...) })
 }
 
-func (s *Stand) onDatabase(do func(context.Context, *pgx.Conn) error) {
-	s.T.Helper()
+func onDatabase(t *testing.T, db string, do func(context.Context, *pgx.Conn) error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, s.DB)
-	s.Must(err)
-	defer conn.Close(ctx)
-	s.Must(do(ctx, conn))
+	conn, err := pgx.Connect(ctx, db)
+	if err == nil {
+		defer conn.Close(ctx)
+		err = do(ctx, conn)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // AMQP runs do on a channel of its own.

@@ -2,6 +2,7 @@ package stand
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -68,6 +69,12 @@ func (s *Stand) rolledBack() (ids []string) {
 		ids = append(ids, w.RolledBack()...)
 	}
 	return ids
+}
+
+// Insert is a statement that commits one row more, the only one of its key.
+func Insert(table, aggregate, key string) string {
+	return fmt.Sprintf(`INSERT INTO %s (id, aggregatetype, aggregateid, type, payload)
+		VALUES (gen_random_uuid(), '%s', '%[3]s', 'placed', '{"key": "%[3]s", "seq": 1}');`, table, aggregate, key)
 }
 
 // Arrived waits until so many rows as are committed at the call have arrived.

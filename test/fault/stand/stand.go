@@ -28,6 +28,7 @@ type Stand struct {
 
 	// Set before Start.
 	Slot     string // also the publication's name
+	User     string // role of the relay; "" for that of DB
 	Ordering string // "key", also for the checker
 	Source   string // more of section source, as in a flow mapping: "backfill: false"
 	Outbox   string // section outbox, likewise
@@ -105,6 +106,9 @@ func (s *Stand) via(address string, p *devenv.Proxy) string {
 	u, err := url.Parse(address)
 	s.Must(err)
 	u.Host = p.Addr()
+	if u.Scheme == "postgres" && s.User != "" {
+		u.User = url.User(s.User)
+	}
 	return u.String()
 }
 
