@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -30,9 +32,29 @@ outbox table: a slot created later does not send it.`,
 			if err != nil {
 				return err
 			}
-			return replication.Teardown(cmd.Context(), rc)
+			return tearDown(cmd.Context(), rc)
 		},
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "really do it")
 	return cmd
+}
+
+// letGo is how long after the end of a relay's process the server may still count it as the slot's holder.
+const letGo = 2 * time.Second
+
+// tearDown tries again for a moment while the slot is held, so that it can follow the stop of a relay at once.
+func tearDown(ctx context.Context, rc replication.Config) error {
+	give := time.After(letGo)
+	for {
+		err := replication.Teardown(ctx, rc)
+		var stop *outbox.Stop
+		if !errors.As(err, &stop) || stop.Reason != "slot_held" {
+			return err
+		}
+		select {
+		case <-give:
+			return err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }

@@ -1,0 +1,314 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+// From an empty database to a row that arrives, and back to a database in which nothing of the relay is left.
+func TestInitRunTeardown(t *testing.T) {
+	t.Parallel()
+	r := bare(t)
+	r.ok("init", "--outbox-table")
+	r.ok("init", "--outbox-table")
+	r.ok("init")
+	relay := r.start()
+	r.insert(2)
+	eventually(t, func() string { return wantLines(relay, 2) })
+	r.refused(1, "teardown --yes", r.slot, "held by", "cdc-relay/"+r.slot, "stop it first")
+	r.refused(2, "teardown", "drops the slot", "--yes")
+	if code := relay.Stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+
+	second := *r
+	second.slot, second.source = r.slot+"_b", "  backfill: false"
+	second.ok("init")
+	r.ok("teardown", "--yes")
+	if n := left(r); n != "publications 1, schemas 1, slots 1" {
+		t.Errorf("after the first of two: %s", n)
+	}
+	second.ok("teardown", "--yes")
+	if n := left(r); n != "publications 0, schemas 0, slots 0" {
+		t.Errorf("after the last: %s", n)
+	}
+	if n := ask[int](r, `SELECT count(*) FROM outbox`); n != 2 {
+		t.Errorf("the outbox has %d rows, had 2", n)
+	}
+	r.ok("teardown", "--yes") // nothing is there
+}
+
+// left is what is in the database of any relay.
+func left(r *rig) string {
+	return ask[string](r, `SELECT 'publications ' || (SELECT count(*) FROM pg_publication) ||
+		', schemas ' || (SELECT count(*) FROM pg_namespace WHERE nspname = 'cdc_relay') ||
+		', slots ' || (SELECT count(*) FROM pg_replication_slots WHERE database = current_database())`)
+}
+
+// A stopped relay goes on where it was: what was committed in between arrives, and nothing twice.
+func TestStdoutLines(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	relay := r.start()
+	r.exec(`INSERT INTO outbox VALUES ('11111111-1111-1111-1111-111111111111', 'order', 'k 7', 'created', '{"total": 12.50}', '{"tenant": "a"}', 'trace')`)
+	eventually(t, func() string { return wantLines(relay, 1) })
+	var line struct {
+		ID, Type, Aggregate, Key, Position string
+		Payload, Headers                   json.RawMessage
+	}
+	must(t, json.Unmarshal([]byte(relay.Stdout()), &line))
+	if line.ID != "11111111-1111-1111-1111-111111111111" || line.Type != "created" || line.Aggregate != "order" || line.Key != "k 7" ||
+		string(line.Payload) != `{"total":12.50}` || string(line.Headers) != `{"tenant":"a"}` || len(line.Position) != 25 {
+		t.Errorf("the line is %s", relay.Stdout())
+	}
+	if code := relay.Stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	r.insert(3)
+	relay = r.start()
+	eventually(t, func() string { return wantLines(relay, 3) })
+	if code := relay.Stop(t); code != 0 || wantLines(relay, 3) != "" {
+		t.Errorf("exit %d, %s", code, relay.Stdout())
+	}
+}
+
+// The SQL of init --print runs in psql, twice but for the slot, and a relay works on what it has made.
+func TestInitPrint(t *testing.T) {
+	t.Parallel()
+	role := newRole(t, "LOGIN")
+	r := bare(t)
+	sql := r.ok("init", "--print", "--outbox-table", "--role", role)
+	cmd := exec.CommandContext(within(t, bound), "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", r.db)
+	cmd.Stdin = strings.NewReader(sql)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("psql: %v: %s\n%s", err, out, sql)
+	}
+	owner := r.db
+	r.db = as(owner, role, "")
+	relay := r.start()
+	r.db = owner
+	r.insert(1)
+	eventually(t, func() string { return wantLines(relay, 1) })
+	relay.Stop(t)
+}
+
+// A role with nothing but LOGIN and REPLICATION is given by init what it needs, and no more: it can not read other
+// tables, nor write to the outbox.
+func TestMinimalRole(t *testing.T) {
+	t.Parallel()
+	role := newRole(t, "LOGIN REPLICATION")
+	r := bare(t)
+	owner := r.db
+	r.db = as(owner, role, "")
+	r.refused(1, "init --outbox-table", "permission denied")
+	r.ok("init", "--outbox-table", "--url", owner, "--role", role)
+	r.ok("init", "--url", owner, "--role", role)
+	relay := r.start()
+	if err := execOn(within(t, bound), r.db, `INSERT INTO outbox VALUES (gen_random_uuid(), 'a', 'k', 't')`); err == nil || !strings.Contains(err.Error(), "42501") {
+		t.Errorf("the relay's role may write to the outbox: %v", err)
+	}
+	r.db = owner
+	r.insert(1)
+	eventually(t, func() string { return wantLines(relay, 1) })
+	r.db = as(owner, role, "")
+	for _, f := range checked(t, r.ok("check", "--json")) {
+		if f.Level != "ok" {
+			t.Errorf("check as the minimal role: %+v", f)
+		}
+	}
+	relay.Stop(t)
+	r.db = owner
+	r.ok("teardown", "--yes")
+}
+
+type finding struct{ Name, Level, Detail, Mend string }
+
+func checked(t *testing.T, out string) []finding {
+	t.Helper()
+	var f []finding
+	if err := json.Unmarshal([]byte(out), &f); err != nil || len(f) == 0 {
+		t.Fatalf("check --json says %q: %v", out, err)
+	}
+	return f
+}
+
+// check on a good setup has only ok lines; before init it warns of what the first start will create.
+func TestCheckOfAGoodSetup(t *testing.T) {
+	t.Parallel()
+	b := withBroker(t)
+	for _, f := range checked(t, b.ok("check", "--json")) {
+		created := f.Name == "schema" || f.Name == "publication" || f.Name == "slot"
+		if created != (f.Level == "warn") || created && f.Mend != "cdc-relay init" || f.Level == "fail" {
+			t.Errorf("before init: %+v", f)
+		}
+	}
+	if n := left(b.rig); n != "publications 0, schemas 0, slots 0" {
+		t.Errorf("check has made %s", n)
+	}
+	b.ok("init")
+	found := map[string]bool{}
+	for _, f := range checked(t, b.ok("check", "--json")) {
+		found[f.Name] = true
+		if f.Level != "ok" || f.Detail == "" || f.Mend != "" {
+			t.Errorf("after init: %+v", f)
+		}
+	}
+	for _, name := range []string{
+		"postgres", "wal_level", "replication connection", "replication slots", "synchronous standby", "schema", "tables", "publication", "slot",
+		"broker", `exchange "outbox.events"`,
+	} {
+		if !found[name] {
+			t.Errorf("there is no line %q in %v", name, found)
+		}
+	}
+	for line := range strings.Lines(b.ok("check")) {
+		if !strings.HasPrefix(line, "ok    ") {
+			t.Errorf("the line for people is %q", line)
+		}
+	}
+}
+
+// Each thing that is wrong is one failed line with its mend, and exit 1; what is right beside it is still told.
+func TestCheckFinds(t *testing.T) {
+	t.Parallel()
+	vhost := devenv.SharedRabbitMQ(t).VHost(t)
+	for _, c := range []struct {
+		name        string
+		spoil       func(r *rig)
+		line        string
+		words, mend []string
+	}{
+		{"table", func(r *rig) { r.exec(`DROP TABLE outbox`) }, "tables", []string{"public.outbox does not exist"}, []string{"source.tables"}},
+		{"column", func(r *rig) { r.exec(`ALTER TABLE outbox DROP COLUMN payload`) }, "tables", []string{`no column "payload"`}, []string{"outbox:"}},
+		{"publication", func(r *rig) { r.exec(`ALTER PUBLICATION ` + r.slot + ` DROP TABLE outbox`) }, "publication", []string{"does not contain table"}, []string{"ADD TABLE"}},
+		{"slot", func(r *rig) { r.exec(`SELECT pg_drop_replication_slot($1)`, r.slot) }, "slot", []string{"does not exist any more"}, []string{"state = 'adopt'"}},
+		{"PostgreSQL", func(r *rig) { r.db = through(r.db, "127.0.0.1:1") }, "postgres", []string{"connection refused"}, nil},
+		{"broker", func(r *rig) { r.sink = "  rabbitmq: {url: 'amqp://127.0.0.1:1/'}" }, "broker", []string{"connection refused"}, []string{"sink.rabbitmq.url"}},
+		{"login", func(r *rig) { r.sink = "  rabbitmq: {url: '" + as(vhost, "guest", "mqsecret") + "'}" }, "broker", []string{"403"}, []string{"password"}},
+		{"virtual host", func(r *rig) { r.sink = "  rabbitmq: {url: '" + vhost + "x'}" }, "broker", nil, []string{"virtual host"}},
+		{"exchange", func(r *rig) { r.sink = "  rabbitmq: {url: '" + vhost + "', exchange: nowhere}" }, `exchange "nowhere"`, []string{"404"}, []string{"declare: true"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t)
+			r.ok("init")
+			c.spoil(r)
+			res := r.command("check", "--json")
+			hidden(t, res.Stdout+res.Stderr)
+			refusal(t, res, 1, "1 of ", "checks failed")
+			for _, f := range checked(t, res.Stdout) {
+				switch {
+				case f.Name != c.line:
+					if f.Level == "fail" {
+						t.Errorf("also failed: %+v", f)
+					}
+				case f.Level != "fail" || !hasAll(f.Detail, c.words) || !hasAll(f.Mend, c.mend):
+					t.Errorf("the line is %+v", f)
+				}
+			}
+			if res := r.command("check"); res.Code != 1 || !strings.Contains(res.Stdout, "fail  "+c.line) || len(c.mend) > 0 && !strings.Contains(res.Stdout, "mend: ") {
+				t.Errorf("exit %d, %s", res.Code, res.Stdout)
+			}
+		})
+	}
+}
+
+func hasAll(text string, words []string) bool {
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			return false
+		}
+	}
+	return true
+}
+
+// status asks the relay; without one it shows what the database knows, and is 0 only when somebody holds the slot.
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	res := r.command("status", "--admin", "127.0.0.1:1")
+	if res.Code != 1 || !hasAll(res.Stdout, []string{"does not answer", "connection refused", r.slot, "does not exist"}) {
+		t.Errorf("before the first start: exit %d, %s%s", res.Code, res.Stdout, res.Stderr)
+	}
+	relay := r.start()
+	r.insert(2)
+	eventually(t, func() string { return wantLines(relay, 2) })
+	eventually(t, func() string {
+		if out := r.ok("status", "--admin", strings.TrimPrefix(relay.Admin(), "http://")); !hasAll(out, []string{"state      ", "relay      leader", r.slot, "broker     up", "published  2 events"}) {
+			return out
+		}
+		return ""
+	})
+	var s status
+	must(t, json.Unmarshal([]byte(r.ok("status", "--json", "--admin", relay.Admin())), &s))
+	if s.Role != "leader" || s.Slot.Name != r.slot || s.Totals.Published != 2 {
+		t.Errorf("--json says %+v", s)
+	}
+
+	out := r.ok("status", "--admin", "127.0.0.1:1") // the slot is held, so it is running
+	if !hasAll(out, []string{"does not answer", "held by cdc-relay/" + r.slot, "last leader"}) {
+		t.Errorf("with a wrong --admin: %s", out)
+	}
+	relay.Stop(t)
+	res = r.command("status", "--admin", "127.0.0.1:1", "--json")
+	var v struct {
+		SlotExists bool `json:"slot_exists"`
+		SlotActive bool `json:"slot_active"`
+		Relay      string
+	}
+	if err := json.Unmarshal([]byte(res.Stdout), &v); err != nil || res.Code != 1 || !v.SlotExists || v.SlotActive || !strings.Contains(v.Relay, "does not answer") {
+		t.Errorf("without a relay: exit %d, %s%s", res.Code, res.Stdout, res.Stderr)
+	}
+	r.db = through(r.db, "127.0.0.1:1")
+	r.refused(1, "status --admin 127.0.0.1:2", "no relay answers", "the database does not either")
+}
+
+// With tokens the status is for those who have one; what answers without being a relay is not taken for one.
+func TestStatusWithTokens(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.more = "  token: toksecret-operate\n  read_token: toksecret-read\n"
+	config := func(tokens string) string {
+		return strings.Replace(r.yaml(), "admin: {listen: 127.0.0.1:0}\n"+r.more, "admin:\n  listen: 127.0.0.1:0\n"+tokens, 1)
+	}
+	relay := devenv.StartRelay(t, r.binary, config(r.more))
+	must(t, relay.WaitReady(within(t, bound)))
+	if why := answers(t, relay, "/api/v1/status", 401, "Authorization: Bearer"); why != "" {
+		t.Error(why)
+	}
+	for _, path := range []string{"/healthz", "/readyz", "/metrics"} { // never need one
+		if why := answers(t, relay, path, 200); why != "" {
+			t.Error(why)
+		}
+	}
+	for tokens, code := range map[string]int{
+		r.more:                            0,
+		"  token: toksecret-operate\n":    0,
+		"  read_token: toksecret-read\n":  0,
+		"  read_token: toksecret-wrong\n": 1,
+		"":                                1,
+	} {
+		res, err := devenv.RunCommand(within(t, bound), r.binary, config(tokens), "status", "--admin", relay.Admin())
+		must(t, err)
+		if res.Code != code {
+			t.Errorf("with %q: exit %d, want %d: %s%s", tokens, res.Code, code, res.Stdout, res.Stderr)
+		}
+		if code == 1 {
+			refusal(t, res, 1, "401", "admin.read_token or admin.token")
+		}
+		hidden(t, res.Stdout+res.Stderr)
+	}
+	relay.Stop(t)
+	hidden(t, relay.Log())
+
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }))
+	t.Cleanup(other.Close)
+	r.more = ""
+	r.refused(1, "status --admin "+other.URL, "is not a cdc-relay")
+}

@@ -1,0 +1,151 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+const (
+	goodSource = "source: {url: postgres://nobody:pgsecret@127.0.0.1:1/nowhere}\n"
+	goodSink   = "sink: {rabbitmq: {url: amqp://nobody:mqsecret@127.0.0.1:1/}}\n"
+)
+
+// What is wrong with a configuration is said before anything is connected: by run as by config validate, with exit 2 and
+// the place. No fault shows a secret.
+func TestConfigurationThatIsRefused(t *testing.T) {
+	t.Parallel()
+	binary := devenv.BuildRelay(t)
+	for _, c := range []struct {
+		name, config string
+		words        []string
+	}{
+		{"unknown key", goodSource + goodSink + "delivery:\n  windw: 5\n", []string{"cdc-relay.yaml:4:3", "delivery.windw", "nearest", "delivery.window"}},
+		{"unknown section", goodSource + goodSink + "delivry: {window: 5}\n", []string{"cdc-relay.yaml:3:1", "delivry", "delivery"}},
+		{"two sinks", goodSource + "sink:\n  rabbitmq: {url: amqp://localhost/}\n  stdout: {}\n", []string{"cdc-relay.yaml:4:3", "rabbitmq and stdout", "exactly one of rabbitmq, kafka, stdout"}},
+		{"no sink", goodSource, []string{"sink", "none is configured", "exactly one of rabbitmq, kafka, stdout"}},
+		{"a sink of a later version", goodSource + "sink: {kafka: {brokers: [h:1]}}\n", []string{"sink.kafka", "not in this version"}},
+		{"backfill", "source: {url: postgres://h/d, backfill: true}\n" + goodSink, []string{"source.backfill", "not in this version"}},
+		{"PostgreSQL URL", "source: {url: 'postgres://u:pgse%zzcret@h:5432/d'}\n" + goodSink, []string{"source.url", "cannot be parsed", "%2F"}},
+		{"PostgreSQL URL with a slash in the password", "source: {url: 'postgres://u:pgse/cret@h:5432/d'}\n" + goodSink, []string{"source.url", "cannot be used: invalid port"}},
+		{"broker URL", goodSource + "sink: {rabbitmq: {url: 'amqp://u:mqse cret@h:port/'}}\n", []string{"sink.rabbitmq.url", "cannot be parsed as amqp://"}},
+		{"broker scheme", goodSource + "sink: {rabbitmq: {url: 'http://u:mqsecret@h/'}}\n", []string{"sink.rabbitmq.url", "want amqp:// or amqps://"}},
+		{"no source", goodSink, []string{"source.url", "is not set"}},
+		{"value", goodSource + goodSink + "delivery: {ordering: sorted}\n", []string{"delivery.ordering", "sorted", "key, pipelined, commit, none"}},
+		{"unit", goodSource + goodSink + "delivery: {confirm_timeout: 30}\n", []string{"delivery.confirm_timeout", "unit"}},
+		{"reserved header", goodSource + goodSink + "outbox: {headers: {cdc_position: tenant}}\n", []string{"outbox.headers.cdc_position", "choose another name"}},
+		{"retry header", goodSource + goodSink + "outbox: {headers: {x-retry-count: tries}}\n", []string{"outbox.headers.x-retry-count", "choose another name"}},
+		{"admin for all", goodSource + goodSink + "admin: {listen: '0.0.0.0:9464'}\n", []string{"admin.listen", "admin.token"}},
+		{"secret that is not there", "source: {url: postgres://h/d, password: '${file:/nonexistent/pw}'}\n" + goodSink, []string{"source.password", "/nonexistent/pw"}},
+	} {
+		for _, command := range []string{"run", "config validate"} {
+			t.Run(c.name+"/"+command, func(t *testing.T) {
+				res, err := devenv.RunCommand(within(t, bound), binary, c.config, strings.Fields(command)...)
+				must(t, err)
+				line := refusal(t, res, 2, c.words...)
+				if res.Stdout != "" || !strings.HasPrefix(line, "cdc-relay: the configuration cannot be used: ") {
+					t.Errorf("stdout %q, stderr %q", res.Stdout, line)
+				}
+				hidden(t, res.Stderr)
+			})
+		}
+	}
+}
+
+// hidden fails when text holds one of the secrets of these tests, whole or the part that a parser would quote.
+func hidden(t *testing.T, text string) {
+	t.Helper()
+	for _, secret := range []string{"pgsecret", "mqsecret", "pgse", "mqse", "toksecret"} {
+		if strings.Contains(text, secret) {
+			t.Errorf("%q is shown: %s", secret, text)
+		}
+	}
+}
+
+// A template or a header that the mapping cannot feed is found before the broker is asked.
+func TestTemplateOfAnUnmappedColumn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.sink = "  rabbitmq: {url: 'amqp://127.0.0.1:1/', routing_key: '{aggregate}.{type}'}"
+	r.more = "outbox: {aggregate: ''}\n"
+	r.refused(2, "run", "{aggregate}.{type}", "{aggregate}", "public.outbox", "map one in the outbox section")
+	r.sink = "  rabbitmq: {url: 'amqp://127.0.0.1:1/', routing_key: '{agregate}'}"
+	r.refused(2, "run", "sink.rabbitmq.routing_key", "{agregate}", "allowed are {aggregate}")
+	r.more = ""
+	r.sink = "  rabbitmq: {url: 'amqp://127.0.0.1:1/', routing_key: '{column:region}'}"
+	r.refused(4, "run", "public.outbox", `no column "region"`, "columns there: id, aggregatetype")
+}
+
+// All faults are told at once, each with its place.
+func TestEveryFaultAtOnce(t *testing.T) {
+	t.Parallel()
+	res, err := devenv.RunCommand(within(t, bound), devenv.BuildRelay(t), "source: {slot: NO}\ndelivery: {lanes: 0}\nsink: {kafka: {}}\n", "run")
+	must(t, err)
+	for _, word := range []string{"4 faults", "1:16: source.slot", "2:19: delivery.lanes", "3:8: sink.kafka", "source.url"} {
+		if !strings.Contains(res.Stderr, word) {
+			t.Errorf("no %q in %s", word, res.Stderr)
+		}
+	}
+}
+
+// What config print shows is a configuration that means the same, without the secrets.
+func TestConfigPrint(t *testing.T) {
+	t.Parallel()
+	binary := devenv.BuildRelay(t)
+	secret := filepath.Join(t.TempDir(), "token")
+	must(t, os.WriteFile(secret, []byte("toksecret\n"), 0o600))
+	config := goodSource + "sink: {rabbitmq: {url: amqp://127.0.0.1:1/, username: nobody, password: mqsecret}}\n" +
+		fmt.Sprintf("admin: {token: '${file:%s}'}\ndelivery: {window: 77}\n", secret)
+	res, err := devenv.RunCommand(within(t, bound), binary, config, "config", "print")
+	must(t, err)
+	if res.Code != 0 || !strings.Contains(res.Stdout, "window: 77 ") || !strings.Contains(res.Stdout, "ordering: key  # default") || !strings.Contains(res.Stdout, secret) {
+		t.Errorf("exit %d: %s%s", res.Code, res.Stdout, res.Stderr)
+	}
+	hidden(t, res.Stdout+res.Stderr)
+	again, err := devenv.RunCommand(within(t, bound), binary, strings.ReplaceAll(res.Stdout, ":xxxxx@", ":other@"), "config", "validate")
+	must(t, err)
+	if again.Code != 0 || again.Stdout != "the configuration is valid\n" {
+		t.Errorf("what it printed is not valid: %s", again.Stderr)
+	}
+}
+
+// Misspelt commands, flags and arguments are exit 2; those that ask for help are not.
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	binary := devenv.BuildRelay(t)
+	run := func(line string) devenv.Result {
+		res, err := devenv.RunCommand(within(t, bound), binary, "", strings.Fields(line)...)
+		must(t, err)
+		return res
+	}
+	for line, words := range map[string][]string{
+		"nonsense":                       {"unknown command", "nonsense"},
+		"run --nonsense":                 {"unknown flag", "--nonsense"},
+		"run more":                       {"unknown command", "more"},
+		"config nonsense":                {"validate", "nonsense"},
+		"teardown":                       {"--yes"},
+		"run -c /nonexistent/relay.yaml": {"/nonexistent/relay.yaml"},
+		"run":                            {"there is no configuration"},
+	} {
+		refusal(t, run(line), 2, words...)
+	}
+	if res := run("version"); res.Code != 0 || !strings.HasPrefix(res.Stdout, "cdc-relay ") {
+		t.Errorf("version: exit %d, %q", res.Code, res.Stdout)
+	}
+	if res := run("completion bash"); res.Code != 0 || !strings.Contains(res.Stdout, "cdc-relay") {
+		t.Errorf("completion: exit %d, %q", res.Code, res.Stderr)
+	}
+	help := run("--help")
+	for _, name := range []string{"run", "init", "check", "status", "teardown", "config", "version", "completion"} {
+		if help.Code != 0 || !strings.Contains(help.Stdout, "\n  "+name+" ") {
+			t.Errorf("--help (exit %d) does not name %s", help.Code, name)
+		}
+		if res := run(name + " --help"); res.Code != 0 || !strings.Contains(res.Stdout, "Usage:") {
+			t.Errorf("%s --help: exit %d, %q", name, res.Code, res.Stderr)
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+// get asks the admin port, which must answer with the code, and decodes the body.
+func get[T any](t *testing.T, relay *devenv.Relay, path string, code int) T {
+	t.Helper()
+	got, body, err := relay.Get(within(t, bound), path)
+	must(t, err)
+	var v T
+	if err := json.Unmarshal([]byte(body), &v); err != nil || got != code {
+		t.Fatalf("%s answers %d, want %d: %s (%v)", path, got, code, body, err)
+	}
+	return v
+}
+
+type held struct {
+	ID, Destination, Class, Reason, Words string
+	Attempts                              int
+}
+
+type status struct {
+	State, Why, Role string
+	Slot             struct {
+		Name     string
+		LagBytes int64 `json:"lag_bytes"`
+		Active   bool
+	}
+	Broker struct {
+		Up          bool
+		Why         string
+		Connections int
+	}
+	InFlight struct {
+		Events int
+	} `json:"in_flight"`
+	Held      []held
+	HeldTotal int `json:"held_total"`
+	Totals    struct {
+		Published, Failed uint64
+	}
+}
+
+// state waits until the status has the state, and all the words in why.
+func state(t *testing.T, relay *devenv.Relay, want string, words ...string) status {
+	t.Helper()
+	var s status
+	eventually(t, func() string {
+		code, body, err := relay.Get(within(t, bound), "/api/v1/status")
+		if err != nil || code != 200 {
+			if !relay.Running() {
+				t.Fatalf("the relay has ended: %s", relay.Log())
+			}
+			return fmt.Sprintf("the status answers %d: %v", code, err)
+		}
+		s = status{}
+		must(t, json.Unmarshal([]byte(body), &s))
+		for _, w := range words {
+			if !strings.Contains(s.Why, w) {
+				return fmt.Sprintf("no %q in %s", w, body)
+			}
+		}
+		if s.State != want {
+			return fmt.Sprintf("want state %q: %s", want, body)
+		}
+		return ""
+	})
+	return s
+}
+
+// answers says "" when the admin port answers with the code and a body that has the words.
+func answers(t *testing.T, relay *devenv.Relay, path string, code int, words ...string) string {
+	t.Helper()
+	got, body, err := relay.Get(within(t, bound), path)
+	if err != nil || got != code {
+		return fmt.Sprintf("%s answers %d, want %d: %s (%v)", path, got, code, body, err)
+	}
+	for _, w := range words {
+		if !strings.Contains(body, w) {
+			return fmt.Sprintf("%s does not say %q: %s", path, w, body)
+		}
+	}
+	return ""
+}

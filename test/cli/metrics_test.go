@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+// The names that dashboards and alerts are written against, and what the type of each is.
+var metricTypes = map[string]string{
+	"outbox_events_total":                   "counter",
+	"outbox_messages_skipped_total":         "counter",
+	"outbox_publish_latency_seconds":        "histogram",
+	"outbox_published_bytes_total":          "counter",
+	"outbox_backlog":                        "gauge",
+	"outbox_oldest_unsettled_seconds":       "gauge",
+	"outbox_last_confirm_timestamp_seconds": "gauge",
+	"outbox_in_flight_events":               "gauge",
+	"outbox_in_flight_bytes":                "gauge",
+	"outbox_held_events":                    "gauge",
+	"outbox_headers_dropped_total":          "counter",
+	"outbox_rejections_total":               "counter",
+	"outbox_sink_up":                        "gauge",
+	"outbox_sink_pending_confirms":          "gauge",
+	"outbox_confirms_total":                 "counter",
+	"outbox_sink_connections":               "gauge",
+	"outbox_sink_channels":                  "gauge",
+	"outbox_sink_channel_opens_total":       "counter",
+	"outbox_sink_reconnects_total":          "counter",
+	"outbox_stream_up":                      "gauge",
+	"outbox_stream_reconnects_total":        "counter",
+	"outbox_leader":                         "gauge",
+	"outbox_build_info":                     "gauge",
+	"outbox_slot_lag_bytes":                 "gauge",
+	"outbox_slot_retained_bytes":            "gauge",
+	"outbox_slot_lag_seconds":               "gauge",
+	"outbox_slot_active":                    "gauge",
+	"outbox_slot_wal_status":                "gauge",
+	"outbox_slot_spilled_bytes_total":       "counter",
+}
+
+// Every metric is there under its name, and what is counted is what was written.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	b := withBroker(t)
+	relay := b.start()
+	b.insert(25)
+	b.exec(`SELECT pg_logical_emit_message(true, 'other', 'no event')`)
+	b.exec(`INSERT INTO outbox VALUES (gen_random_uuid(), 'order', 'dropped', 'created', '{}', '{"cdc_position": "mine", "tenant": 1}')`)
+	must(t, b.consumer.WaitCount(within(t, bound), 26))
+	bytes := ask[int](b.rig, `SELECT sum(octet_length(payload::text)) FROM outbox`)
+	slot := `{slot="` + b.slot + `"}`
+	eventually(t, func() string {
+		m := scrape(t, relay)
+		for name, want := range map[string]float64{
+			`outbox_events_total{outcome="published"}`:            26,
+			`outbox_events_total{outcome="failed"}`:               0,
+			`outbox_messages_skipped_total{reason="message"}`:     1,
+			`outbox_publish_latency_seconds_count`:                26,
+			`outbox_publish_latency_seconds_bucket{le="+Inf"}`:    26,
+			`outbox_published_bytes_total`:                        float64(bytes),
+			`outbox_headers_dropped_total{header="cdc_position"}`: 1,
+			`outbox_confirms_total{result="ack"}`:                 26,
+			`outbox_confirms_total{result="nack"}`:                0,
+			`outbox_confirms_total{result="returned"}`:            0,
+			`outbox_confirms_total{result="timeout"}`:             0,
+			`outbox_backlog`:            0,
+			`outbox_in_flight_events`:   0,
+			`outbox_in_flight_bytes`:    0,
+			`outbox_held_events`:        0,
+			`outbox_sink_up`:            1,
+			`outbox_sink_connections`:   2,
+			`outbox_stream_up`:          1,
+			`outbox_leader`:             1,
+			`outbox_slot_active` + slot: 1,
+			`outbox_slot_wal_status{slot="` + b.slot + `",status="reserved"}`: 1,
+		} {
+			if got, ok := m.values[name]; !ok || got != want {
+				return name + " is " + strconv.FormatFloat(got, 'g', -1, 64) + ", want " + strconv.FormatFloat(want, 'g', -1, 64)
+			}
+		}
+		return ""
+	})
+
+	// A rejection is counted as an attempt that failed, by class and reason, and the event as held.
+	b.exec(`INSERT INTO outbox VALUES (gen_random_uuid(), 'order', 'too large', repeat('x', 300), '{}')`)
+	eventually(t, func() string {
+		m := scrape(t, relay)
+		switch {
+		case m.values["outbox_held_events"] != 1 || m.values["outbox_backlog"] != 1:
+			return "the event is not held"
+		case m.values[`outbox_events_total{outcome="failed"}`] < 1,
+			m.values[`outbox_rejections_total{class="permanent",reason="invalid"}`] != m.values[`outbox_events_total{outcome="failed"}`]:
+			return "the rejection is not counted"
+		}
+		return ""
+	})
+	if s := state(t, relay, "held"); s.Held[0].Reason != "invalid" || !strings.Contains(s.Held[0].Words, "255") {
+		t.Errorf("held is %+v", s.Held)
+	}
+
+	m := scrape(t, relay)
+	for name, want := range metricTypes {
+		if m.types[name] != want {
+			t.Errorf("%s is a %q, want a %s", name, m.types[name], want)
+		}
+	}
+	for name := range m.types {
+		if strings.HasPrefix(name, "outbox_") && metricTypes[name] == "" {
+			t.Errorf("%s is not in the list of this test", name)
+		}
+	}
+	for _, name := range []string{"go_goroutines", "process_resident_memory_bytes"} {
+		if m.types[name] == "" {
+			t.Errorf("there is no %s", name)
+		}
+	}
+}
+
+type scraped struct {
+	types  map[string]string  // by name
+	values map[string]float64 // by name{labels}
+}
+
+var sample = regexp.MustCompile(`^(\S+) (\S+)$`)
+
+func scrape(t *testing.T, relay *devenv.Relay) scraped {
+	t.Helper()
+	code, body, err := relay.Get(within(t, bound), "/metrics")
+	if err != nil || code != 200 {
+		t.Fatalf("/metrics answers %d: %v", code, err)
+	}
+	m := scraped{map[string]string{}, map[string]float64{}}
+	for line := range strings.Lines(body) {
+		line = strings.TrimSpace(line)
+		if rest, ok := strings.CutPrefix(line, "# TYPE "); ok {
+			name, kind, _ := strings.Cut(rest, " ")
+			m.types[name] = kind
+		} else if found := sample.FindStringSubmatch(line); found != nil {
+			m.values[found[1]], err = strconv.ParseFloat(found[2], 64)
+			must(t, err)
+		}
+	}
+	return m
+}

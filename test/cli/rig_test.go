@@ -1,0 +1,242 @@
+// Package cli runs the real binary as a user meets it: each command, each exit code with its one clear line, the admin
+// port, the metrics, and what the documents say.
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+func TestMain(m *testing.M) { devenv.Main(m) }
+
+// bound is how long anything may take that takes milliseconds on an idle machine.
+const bound = 30 * time.Second
+
+// rig is one database with an outbox table, and the configuration of a relay that reads it. The sink is stdout unless a
+// test says otherwise: most of what is refused is refused before a broker is asked.
+type rig struct {
+	t      *testing.T
+	binary string
+	db     string // URL of the database
+	slot   string // and publication
+	source string // more lines of the section source, indented by two
+	sink   string // what stands under sink, indented by two
+	more   string // more sections
+}
+
+var slots atomic.Int64
+
+// bare is a rig on an empty database of the shared server.
+func bare(t *testing.T) *rig {
+	t.Helper()
+	return on(t, devenv.SharedPostgres(t).Database(t))
+}
+
+func on(t *testing.T, db string) *rig {
+	t.Helper()
+	return &rig{
+		t: t, binary: devenv.BuildRelay(t), db: db, slot: fmt.Sprintf("cli_%d_%d", time.Now().Unix(), slots.Add(1)),
+		sink: "  stdout: {}",
+	}
+}
+
+// newRig is bare with the outbox table.
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := bare(t)
+	r.exec(devenv.OutboxTable)
+	return r
+}
+
+// yaml is the configuration.
+func (r *rig) yaml() string {
+	return fmt.Sprintf("source:\n  url: %s\n  slot: %s\n  publication: %s\n%s\nsink:\n%s\nadmin: {listen: 127.0.0.1:0}\n%s\n",
+		r.db, r.slot, r.slot, r.source, r.sink, r.more)
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// command runs one command to its end.
+func (r *rig) command(args ...string) devenv.Result {
+	r.t.Helper()
+	res, err := devenv.RunCommand(within(r.t, bound), r.binary, r.yaml(), args...)
+	must(r.t, err)
+	return res
+}
+
+// ok runs a command that must succeed, and returns what it has printed.
+func (r *rig) ok(args ...string) string {
+	r.t.Helper()
+	res := r.command(args...)
+	if res.Code != 0 {
+		r.t.Fatalf("%v exits %d: %s%s", args, res.Code, res.Stdout, res.Stderr)
+	}
+	return res.Stdout
+}
+
+// refused runs a command that must end by itself with the code, and with one line that has all the words.
+func (r *rig) refused(code int, command string, words ...string) string {
+	r.t.Helper()
+	return refusal(r.t, r.command(strings.Fields(command)...), code, words...)
+}
+
+// refusal is the one line in which a command has said why it ended.
+func refusal(t *testing.T, res devenv.Result, code int, words ...string) string {
+	t.Helper()
+	line := lastWords(t, res.Stderr)
+	if res.Code != code {
+		t.Errorf("exit %d, want %d: %s", res.Code, code, res.Stderr)
+	}
+	for _, w := range words {
+		if !strings.Contains(line, w) {
+			t.Errorf("the line does not say %q: %s", w, line)
+		}
+	}
+	return line
+}
+
+// lastWords finds the one error in what was written to stderr: "cdc-relay: …", or the log's line of level error.
+func lastWords(t *testing.T, stderr string) string {
+	t.Helper()
+	var found []string
+	for line := range strings.Lines(stderr) {
+		var entry struct{ Level, Error string }
+		switch {
+		case strings.HasPrefix(line, "cdc-relay: "):
+			found = append(found, strings.TrimSpace(line))
+		case json.Unmarshal([]byte(line), &entry) == nil && entry.Level == "error":
+			found = append(found, entry.Error)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("%d lines say why it ended, want one: %s", len(found), stderr)
+	}
+	return found[0]
+}
+
+// start runs the relay until it is ready.
+func (r *rig) start() *devenv.Relay {
+	r.t.Helper()
+	relay := devenv.StartRelay(r.t, r.binary, r.yaml())
+	must(r.t, relay.WaitReady(within(r.t, bound)))
+	return relay
+}
+
+// ends waits for a relay's end by itself, and checks its last line.
+func (r *rig) ends(relay *devenv.Relay, code int, words ...string) string {
+	r.t.Helper()
+	got, err := relay.Exit(within(r.t, bound))
+	must(r.t, err)
+	return refusal(r.t, devenv.Result{Code: got, Stderr: relay.Log()}, code, words...)
+}
+
+// exec runs SQL as the owner of the database.
+func (r *rig) exec(sql string, args ...any) {
+	r.t.Helper()
+	must(r.t, execOn(within(r.t, bound), r.db, sql, args...))
+}
+
+func execOn(ctx context.Context, db, sql string, args ...any) error {
+	conn, err := pgx.Connect(ctx, db)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if _, err := conn.Exec(ctx, sql, args...); err != nil {
+		return fmt.Errorf("%s: %w", sql, err)
+	}
+	return nil
+}
+
+// ask is the one value that a query gives.
+func ask[T any](r *rig, sql string, args ...any) T {
+	r.t.Helper()
+	ctx := within(r.t, bound)
+	conn, err := pgx.Connect(ctx, r.db)
+	must(r.t, err)
+	defer conn.Close(context.WithoutCancel(ctx))
+	var v T
+	if err := conn.QueryRow(ctx, sql, args...).Scan(&v); err != nil {
+		r.t.Fatalf("%s: %v", sql, err)
+	}
+	return v
+}
+
+// insert commits n rows in one transaction.
+func (r *rig) insert(n int) {
+	r.t.Helper()
+	r.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
+		SELECT gen_random_uuid(), 'order', i::text, 'created', jsonb_build_object('n', i) FROM generate_series(1, $1) i`, n)
+}
+
+// eventually waits until done says "", and else fails with what it says.
+func eventually(t *testing.T, done func() string) {
+	t.Helper()
+	ctx := within(t, bound)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		why := done()
+		if why == "" {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("after %s: %s", bound, why)
+		}
+	}
+}
+
+// as is the address of a database with another user.
+func as(db, user, password string) string {
+	u, err := url.Parse(db)
+	if err != nil {
+		return err.Error()
+	}
+	u.User = url.UserPassword(user, password)
+	if password == "" {
+		u.User = url.User(user)
+	}
+	return u.String()
+}
+
+// through is an address with another host and port.
+func through(address, host string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return err.Error()
+	}
+	u.Host = host
+	return u.String()
+}
+
+func proxy(t *testing.T, target string) *devenv.Proxy {
+	t.Helper()
+	p, err := devenv.StartProxy(target)
+	must(t, err)
+	t.Cleanup(p.Close)
+	return p
+}

@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+// What is taken away under a running relay ends it within some seconds, with the code of who must act.
+func TestTakenAwayWhileItRuns(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, sql string
+		code      int
+		words     []string
+	}{
+		{"publication", `DROP PUBLICATION SLOT`, 3, []string{"publication", "SLOT", "CREATE PUBLICATION"}},
+		{"table of the publication", `ALTER PUBLICATION SLOT DROP TABLE outbox`, 3, []string{"SLOT", "does not contain table public.outbox", "ALTER PUBLICATION", "ADD TABLE", "may be missing"}},
+		{"table made anew", `DROP TABLE outbox; ` + devenv.OutboxTable, 3, []string{"table public.outbox", "created anew", "ADD TABLE", "may be missing"}},
+		{"column", `ALTER TABLE outbox DROP COLUMN type; INSERT INTO outbox VALUES (gen_random_uuid(), 'a', 'k')`, 4, []string{"public.outbox", `no column "type"`, "columns there"}},
+		{"leadership", `UPDATE cdc_relay.slots SET epoch = epoch + 1 WHERE slot = 'SLOT'; INSERT INTO outbox VALUES (gen_random_uuid(), 'a', 'k', 't')`, 1, []string{"fenced", "SLOT"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			relay := r.start()
+			r.insert(1)
+			eventually(t, func() string { return wantLines(relay, 1) })
+			eventually(t, func() string { return answers(t, relay, "/metrics", 200, "outbox_slot_active{") }) // it was checked once
+			for sql := range strings.SplitSeq(strings.ReplaceAll(c.sql, "SLOT", r.slot), "; ") {
+				r.exec(sql)
+			}
+			words := make([]string, len(c.words))
+			for i, w := range c.words {
+				words[i] = strings.ReplaceAll(w, "SLOT", r.slot)
+			}
+			r.ends(relay, c.code, words...)
+		})
+	}
+}
+
+// A slot that is dropped and made anew while the relay's connection is cut is found out when it comes back.
+func TestSlotMadeAnewWhileCutOff(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	direct := *r
+	p := proxy(t, devenv.SharedPostgres(t).Addr())
+	r.db = through(r.db, p.Addr())
+	relay := r.start()
+	r.insert(1)
+	eventually(t, func() string { return wantLines(relay, 1) })
+	p.Cut()
+	state(t, relay, "waiting for postgres")
+	eventually(t, func() string {
+		if ask[bool](&direct, `SELECT active FROM pg_replication_slots WHERE slot_name = $1`, r.slot) {
+			return "the walsender still holds the slot"
+		}
+		return ""
+	})
+	direct.exec(`SELECT pg_drop_replication_slot($1)`, r.slot)
+	direct.insert(1) // nobody will send it
+	direct.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, r.slot)
+	must(t, p.Mend())
+	r.ends(relay, 3, r.slot, "dropped and created anew", "may be missing", "adopt")
+}
+
+// A port of the admin server that is taken is exit 1, before anything else is begun.
+func TestAdminPortTaken(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	r := bare(t)
+	config := strings.Replace(r.yaml(), "127.0.0.1:0", listener.Addr().String(), 1)
+	res, err := devenv.RunCommand(within(t, bound), r.binary, config, "run")
+	must(t, err)
+	refusal(t, res, 1, "admin.listen "+listener.Addr().String(), "address already in use", "set admin.listen")
+}
+
+// A stop that cannot deliver what was read within its grace says so by exit 5; nothing is lost by it.
+func TestStopThatIsCut(t *testing.T) {
+	t.Parallel()
+	b := withBroker(t)
+	b.more = "delivery: {shutdown_grace: 500ms}"
+	p := proxy(t, b.broker.Addr())
+	b.sink = "  rabbitmq: {url: '" + through(b.vhost, p.Addr()) + "'}"
+	relay := b.start()
+	p.Stall()
+	b.insert(3)
+	eventually(t, func() string {
+		return answers(t, relay, "/api/v1/status", 200, `"in_flight":{"events":3,`)
+	})
+	if code := relay.Stop(t); code != 5 {
+		t.Errorf("exit %d, want 5", code)
+	}
+	if line := lastWords(t, relay.Log()); !strings.Contains(line, "3 events not confirmed") || !strings.Contains(line, "delivery.shutdown_grace") {
+		t.Errorf("it says %q", line)
+	}
+	must(t, p.Mend())
+	relay = b.start()
+	must(t, b.consumer.WaitCount(within(t, bound), 3))
+	if code := relay.Stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+}
