@@ -171,23 +171,16 @@ func (ln *lane) publish(ctx context.Context) {
 	now := time.Now()
 	refused := ln.judge()
 	ln.open.compact()
+	if ctx.Err() == nil {
+		if hook := ln.line.cfg.Hooks.Unavailable; hook != nil && err != nil {
+			hook(ln.n, err)
+		}
+		ln.schedule(now, refused, err)
+	}
+	ln.tell() // before the events are settled: who waited for that finds the board true
 	if len(c.confirmed) > 0 {
 		ln.settle(now)
 	}
-	if ctx.Err() != nil {
-		return
-	}
-	if hook := ln.line.cfg.Hooks.Unavailable; hook != nil && err != nil {
-		hook(ln.n, err)
-	}
-	ln.schedule(now, refused)
-	switch {
-	case err != nil:
-		ln.limit = 1
-	case len(c.confirmed) > 0:
-		ln.limit = min(2*ln.limit, sink.MaxCallEvents)
-	}
-	ln.tell()
 }
 
 // judge writes the outcomes of the call to its events.
@@ -246,8 +239,8 @@ func (ln *lane) reject(it *item, f *sink.Fault) {
 	}
 }
 
-// schedule says when the next call may be made, after one that confirmed, refused, or did neither.
-func (ln *lane) schedule(now time.Time, refused int) {
+// schedule says when the next call may be made, and how large it may be, after one that confirmed, refused, or did neither.
+func (ln *lane) schedule(now time.Time, refused int, err error) {
 	confirmed := len(ln.call.confirmed)
 	if confirmed > 0 || !ln.call.retry {
 		ln.retries = 0
@@ -261,5 +254,11 @@ func (ln *lane) schedule(now time.Time, refused int) {
 		ln.fails = 0
 	} else if ln.fails++; ln.fails > 1 { // the first is offered again at once: the connection broke, Publish waits for a new one
 		ln.notBefore = now.Add(spin.after(ln.fails - 2))
+	}
+	switch {
+	case err != nil:
+		ln.limit = 1
+	case confirmed > 0:
+		ln.limit = min(2*ln.limit, sink.MaxCallEvents)
 	}
 }
