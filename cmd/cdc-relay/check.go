@@ -83,12 +83,16 @@ func checkBroker(ctx context.Context, c *config.Config, log *zap.Logger) ([]repl
 }
 
 func printFindings(w io.Writer, findings []replication.Finding) error {
+	width := 0
 	for _, f := range findings {
-		if _, err := fmt.Fprintf(w, "%-4s  %-22s  %s\n", f.Level, f.Name, f.Detail); err != nil {
+		width = max(width, len(f.Name))
+	}
+	for _, f := range findings {
+		if _, err := fmt.Fprintf(w, "%-4s  %-*s  %s\n", f.Level, width, f.Name, f.Detail); err != nil {
 			return err
 		}
 		if f.Mend != "" {
-			if _, err := fmt.Fprintf(w, "      %-22s  mend: %s\n", "", f.Mend); err != nil {
+			if _, err := fmt.Fprintf(w, "      %-*s  mend: %s\n", width, "", f.Mend); err != nil {
 				return err
 			}
 		}
