@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
@@ -45,7 +44,7 @@ func (b *bench) waitCreating() {
 }
 
 func TestFirstStartRefusesARowWhoseTransactionWasOpen(t *testing.T) {
-	b := setup(t, devenv.SharedPostgres(t).Database(t))
+	b := shared(t)
 	tx, _ := b.openInsert("open")
 	r := b.run()
 	b.waitCreating()
@@ -62,7 +61,7 @@ func TestFirstStartRefusesARowWhoseTransactionWasOpen(t *testing.T) {
 }
 
 func TestFirstStartCountsARowWhoseTransactionWasOpen(t *testing.T) {
-	b := setup(t, devenv.SharedPostgres(t).Database(t))
+	b := shared(t)
 	no := false
 	b.cfg.Backfill = &no
 	tx, _ := b.openInsert("open")
@@ -84,7 +83,7 @@ func TestFirstStartCountsARowWhoseTransactionWasOpen(t *testing.T) {
 }
 
 func TestFirstStartDeliversWhatCommitsAfterTheSlot(t *testing.T) {
-	b := setup(t, devenv.SharedPostgres(t).Database(t))
+	b := shared(t)
 	r := b.run()
 	r.waitPhase(Streaming)
 	tx, _ := b.openInsert("slow") // open while the relay runs, committed later
@@ -100,7 +99,7 @@ func TestFirstStartDeliversWhatCommitsAfterTheSlot(t *testing.T) {
 }
 
 func TestUnfinishedCreationIsMadeAnew(t *testing.T) {
-	b := setup(t, devenv.SharedPostgres(t).Database(t))
+	b := shared(t)
 	ctx := bounded(t, 20*time.Second)
 	// What a crash between the creation of the slot and the question leaves behind.
 	pool, err := connectPool(&b.cfg)
@@ -120,8 +119,40 @@ func TestUnfinishedCreationIsMadeAnew(t *testing.T) {
 	wantStop(t, r.wait(), outbox.ExitUsage, "backfill")
 }
 
+// The connection on which the slot is being made is lost, and the server goes on making it. What it made then must not be
+// taken for a slot that somebody made by hand: nobody has asked about the rows before it.
+func TestFirstStartLosesItsConnection(t *testing.T) {
+	b := shared(t)
+	p := b.through()
+	tx, _ := b.openInsert("open")
+	r := b.run()
+	b.waitCreating()
+	p.Reset()
+	until(t, "the relay to have noticed", func() bool { return r.s.Snapshot().Phase == Waiting })
+	if err := tx.Commit(bounded(t, 5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	wantStop(t, r.wait(), outbox.ExitUsage, "backfill")
+}
+
+// The same, when it was the relay that died, and another one is started while the server is still at it.
+func TestFirstStartAfterACrashInTheFirstStart(t *testing.T) {
+	b := shared(t)
+	p := b.through()
+	tx, _ := b.openInsert("open")
+	r := b.run()
+	b.waitCreating()
+	r.crash(p)
+	next := b.run()
+	until(t, "the relay to wait", func() bool { return next.s.Snapshot().Phase == Waiting })
+	if err := tx.Commit(bounded(t, 5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	wantStop(t, next.wait(), outbox.ExitUsage, "backfill")
+}
+
 func TestTwoFirstStartsMakeOneSlot(t *testing.T) {
-	b := setup(t, devenv.SharedPostgres(t).Database(t))
+	b := shared(t)
 	one, two := b.run(), b.run()
 	until(t, "one leads, one stands by", func() bool {
 		p, q := one.s.Snapshot().Phase, two.s.Snapshot().Phase

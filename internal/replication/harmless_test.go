@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
@@ -55,7 +54,7 @@ func TestServerStopsAsFastWithARelay(t *testing.T) {
 	}
 	r.waitPhase(Streaming)
 	b.reconnect()
-	b.current().set(true) // the broker is dead from now on
+	b.current().hold() // the broker is dead from now on
 	b.insert("b")
 	r.waitSeen("b")
 	dead, err := p.Stop("fast")
@@ -83,7 +82,9 @@ func TestServerStopsAsFastWithARelay(t *testing.T) {
 // A raise of the ceiling is a commit. Under a publication FOR ALL TABLES that commit comes back in the stream, and must
 // not cause the next one.
 func TestIdleRelayHardlyWrites(t *testing.T) {
-	b := setup(t, devenv.SharedPostgres(t).Database(t))
+	t.Parallel()
+	p := ownServer(t, nil) // what other databases write moves the slot too
+	b := setup(t, p.URL("shop"))
 	b.exec(`CREATE PUBLICATION p FOR ALL TABLES`)
 	r := b.run()
 	r.waitPhase(Streaming)
@@ -108,7 +109,7 @@ func TestIdleRelayHardlyWrites(t *testing.T) {
 
 // An idle outbox must not pin the WAL that other tables write.
 func TestIdleOutboxMovesWithOtherTables(t *testing.T) {
-	b := setup(t, devenv.SharedPostgres(t).Database(t))
+	b := shared(t)
 	b.exec(`CREATE TABLE other (t text)`)
 	r := b.run()
 	r.waitPhase(Streaming)
@@ -129,16 +130,16 @@ func TestIdleOutboxMovesWithOtherTables(t *testing.T) {
 }
 
 func TestCandidateSynchronousStandbyIsRefused(t *testing.T) {
-	for _, names := range []string{"*", "ANY 1 (a, b, *)", `FIRST 2 ("cdc-relay/sync", a)`} {
-		p := ownServer(t, map[string]string{"synchronous_standby_names": names, "synchronous_commit": "local"})
-		b := setup(t, p.URL("shop"))
-		b.cfg.Slot = "sync"
-		wantStop(t, b.run().wait(), outbox.ExitFailure, "sync_standby")
-	}
+	t.Parallel()
+	p := ownServer(t, map[string]string{"synchronous_standby_names": `FIRST 2 ("cdc-relay/sync", a)`, "synchronous_commit": "local"})
+	b := setup(t, p.URL("shop"))
+	b.cfg.Slot = "sync"
+	wantStop(t, b.run().wait(), outbox.ExitFailure, "sync_standby")
 }
 
 // The setting may change under a running relay: its first report makes it a standby that commits wait for.
 func TestRelayThatBecomesASynchronousStandbyStops(t *testing.T) {
+	t.Parallel()
 	p := ownServer(t, map[string]string{"synchronous_commit": "local"})
 	b := setup(t, p.URL("shop"))
 	r := b.run()
@@ -147,14 +148,6 @@ func TestRelayThatBecomesASynchronousStandbyStops(t *testing.T) {
 	b.exec(`SELECT pg_reload_conf()`)
 	wantStop(t, r.wait(), outbox.ExitFailure, "sync_standby")
 }
-
-func (r *recorder) set(hold bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.hold = hold
-}
-
-func (r *recorder) ownWatermark() pglogrepl.LSN { _, own := r.Watermark(); return own }
 
 func (b *bench) reconnect() {
 	b.t.Helper()

@@ -90,12 +90,13 @@ func (r *reporter) step(ctx context.Context, timer bool) error {
 }
 
 // wantCeiling asks for a higher ceiling: soon for a watermark that settled events of ours, seldom for any other, because
-// a raise is a commit itself, and the next keepalive covers it.
+// a raise is a commit itself, and the next keepalive covers it. An event may be below the ceiling and yet not reportable:
+// when the watermark went on above it before it was looked at.
 func (r *reporter) wantCeiling(now mark, ceiling pglogrepl.LSN) {
 	if now.at <= ceiling {
 		return
 	}
-	if now.own > ceiling || r.final.Load() || now.at-ceiling >= idleRaiseBytes || time.Since(r.raised) >= idleRaiseEvery {
+	if now.own > r.flush.own || r.final.Load() || now.at-ceiling >= idleRaiseBytes || time.Since(r.raised) >= idleRaiseEvery {
 		if r.candidate.at <= r.flush.at {
 			r.candidate = now
 		}

@@ -3,7 +3,11 @@ package replication
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -18,108 +22,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-func TestMain(m *testing.M) { devenv.Main(m) }
-
-// recorder is a Line that remembers what it was given. It settles everything at once, or, while hold is set, nothing.
-type recorder struct {
-	mu        sync.Mutex
-	ids       []string
-	commit    pglogrepl.LSN
-	last      pglogrepl.LSN // newest transaction admitted whole
-	position  pglogrepl.LSN
-	own       pglogrepl.LSN
-	unsettled int
-	inTx      int
-	hold      bool
-	ends      []pglogrepl.LSN
-	moved     chan struct{}
-	arrived   chan struct{}
-}
-
-func newRecorder(start pglogrepl.LSN) *recorder {
-	return &recorder{position: start, moved: make(chan struct{}, 1), arrived: make(chan struct{}, 1)}
-}
-
-func (r *recorder) Run(ctx context.Context) error { <-ctx.Done(); return nil }
-
-func (r *recorder) Begin(commit pglogrepl.LSN, _ uint32) (uint32, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if commit <= r.last {
-		return 1<<32 - 1, nil
+func TestMain(m *testing.M) {
+	// These tests wait for servers far more than they compute.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
 	}
-	r.commit, r.inTx = commit, 0
-	return 0, nil
-}
-
-func (r *recorder) Event(_ context.Context, ev *outbox.Event) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.ids = append(r.ids, string(ev.ID))
-	r.inTx++
-	signal(r.arrived)
-	return nil
-}
-
-func (r *recorder) Commit(end pglogrepl.LSN) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.commit <= r.last {
-		return
-	}
-	r.last = r.commit
-	if r.hold {
-		r.unsettled += r.inTx
-		return
-	}
-	r.settle(end, r.inTx > 0)
-}
-
-func (r *recorder) settle(end pglogrepl.LSN, own bool) {
-	r.position = max(r.position, end)
-	if own {
-		r.own = max(r.own, end)
-	}
-	r.ends = append(r.ends, end)
-	signal(r.moved)
-}
-
-func (r *recorder) Keepalive(pos pglogrepl.LSN) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.unsettled == 0 {
-		r.settle(pos, false)
-	}
-}
-
-func (r *recorder) Disconnected() {}
-
-func (r *recorder) Watermark() (position, own pglogrepl.LSN) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.position, r.own
-}
-
-func (r *recorder) Moved() <-chan struct{} { return r.moved }
-
-func (r *recorder) Unsettled() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.unsettled
-}
-
-func (r *recorder) WaitSettled(ctx context.Context) error {
-	if r.Unsettled() == 0 {
-		return nil
-	}
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-func (r *recorder) seen() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return append([]string(nil), r.ids...)
+	devenv.Main(m)
 }
 
 // bench is one database with an outbox, and a stream over it.
@@ -131,7 +39,14 @@ type bench struct {
 	logs *observer.ObservedLogs
 	mu   sync.Mutex
 	line *recorder // of the newest term
-	hold bool
+	held bool      // new terms begin with a dead broker
+}
+
+// shared is a bench in a database of its own on the server that all tests use, beside which others run.
+func shared(t *testing.T) *bench {
+	t.Helper()
+	t.Parallel()
+	return setup(t, devenv.SharedPostgres(t).Database(t))
 }
 
 func setup(t *testing.T, url string) *bench {
@@ -155,7 +70,7 @@ func setup(t *testing.T, url string) *bench {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.line = newRecorder(start)
-			b.line.hold = b.hold
+			b.line.held = b.held
 			return b.line
 		},
 	}
@@ -178,6 +93,62 @@ func (b *bench) exec(sql string, args ...any) {
 
 func (b *bench) insert(id string) { b.t.Helper(); b.exec(`INSERT INTO outbox VALUES ($1, '{}')`, id) }
 
+// through puts a proxy between the relay and the server. The bench's own connection goes past it.
+func (b *bench) through() *devenv.Proxy {
+	b.t.Helper()
+	u, err := url.Parse(b.url)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	p, err := devenv.StartProxy(u.Host)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(p.Close)
+	u.Host = p.Addr()
+	b.cfg.URL = u.String()
+	return p
+}
+
+// text is the result of a query for one text.
+func (b *bench) text(sql string, args ...any) string {
+	b.t.Helper()
+	var s string
+	if err := b.conn.QueryRow(bounded(b.t, 20*time.Second), sql, args...).Scan(&s); err != nil {
+		b.t.Fatalf("%s: %v", sql, err)
+	}
+	return s
+}
+
+// remembered is everything of ours about the slot, in one text.
+func (b *bench) remembered() string {
+	b.t.Helper()
+	return b.text(`SELECT s::text || p::text FROM cdc_relay.slots s JOIN cdc_relay.progress p USING (slot) WHERE slot = $1`, b.cfg.Slot)
+}
+
+// waitFree returns once nobody holds the slot.
+func (b *bench) waitFree() {
+	b.t.Helper()
+	until(b.t, "the slot to be free", func() bool {
+		return b.text(`SELECT coalesce(active_pid, 0)::text FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot) == "0"
+	})
+}
+
+var statements = regexp.MustCompile(`CREATE PUBLICATION [^;]*|ALTER PUBLICATION [^;]*|SELECT pg_drop_replication_slot\('\w+'\)|` +
+	`UPDATE cdc_relay\.slots SET state = 'adopt' WHERE slot = '\w+'`)
+
+// runMend runs the statements that a stop prints.
+func (b *bench) runMend(stop *outbox.Stop) {
+	b.t.Helper()
+	found := statements.FindAllString(stop.Mend, -1)
+	if len(found) == 0 {
+		b.t.Fatalf("no statement to run in: %s", stop.Mend)
+	}
+	for _, sql := range found {
+		b.exec(sql)
+	}
+}
+
 func (b *bench) current() *recorder {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -190,7 +161,8 @@ type running struct {
 	s    *Stream
 	stop context.CancelFunc
 	cut  context.CancelFunc
-	done chan error
+	done chan struct{}
+	err  error // of Run, valid after done
 }
 
 func (b *bench) run() *running {
@@ -201,11 +173,15 @@ func (b *bench) run() *running {
 	}
 	reading, stop := context.WithCancel(context.Background())
 	draining, cut := context.WithCancel(context.Background())
-	r := &running{b: b, s: s, stop: stop, cut: cut, done: make(chan error, 1)}
-	go func() { r.done <- s.Run(reading, draining) }()
+	r := &running{b: b, s: s, stop: stop, cut: cut, done: make(chan struct{})}
+	go func() {
+		defer close(r.done)
+		r.err = s.Run(reading, draining)
+	}()
 	b.t.Cleanup(func() {
 		stop()
 		cut()
+		<-r.done
 	})
 	return r
 }
@@ -217,11 +193,32 @@ func (r *running) end() error {
 	return r.wait()
 }
 
+// endClean stops the stream and wants that to be a clean stop.
+func (r *running) endClean() {
+	r.b.t.Helper()
+	if err := r.end(); err != nil {
+		r.b.t.Fatal(err)
+	}
+}
+
+// crash ends the stream as a SIGKILL would, as far as the server can see: its connections, all of them through the proxy,
+// end in the middle of whatever they do, and nothing of it reaches the server after that.
+func (r *running) crash(p *devenv.Proxy) {
+	r.b.t.Helper()
+	p.Cut()
+	r.stop()
+	r.cut()
+	_ = r.wait()
+	if err := p.Mend(); err != nil {
+		r.b.t.Fatal(err)
+	}
+}
+
 func (r *running) wait() error {
 	r.b.t.Helper()
 	select {
-	case err := <-r.done:
-		return err
+	case <-r.done:
+		return r.err
 	case <-time.After(30 * time.Second):
 		r.b.t.Fatal("the stream does not end")
 		return nil
@@ -246,26 +243,25 @@ func until(t *testing.T, what string, ok func() bool) {
 
 func (r *running) waitPhase(p Phase) {
 	r.b.t.Helper()
-	until(r.b.t, "phase "+string(p), func() bool { return r.s.Snapshot().Phase == p })
+	until(r.b.t, "phase "+string(p), func() bool {
+		select {
+		case <-r.done:
+			r.b.t.Fatalf("ended, before phase %s: %v", p, r.err)
+		default:
+		}
+		return r.s.Snapshot().Phase == p
+	})
 }
 
 func (r *running) waitSeen(ids ...string) {
 	r.b.t.Helper()
-	until(r.b.t, fmt.Sprintf("events %v, have %v", ids, r.b.current()), func() bool {
+	until(r.b.t, fmt.Sprintf("events %v", ids), func() bool {
 		line := r.b.current()
 		if line == nil {
 			return false
 		}
-		have := map[string]bool{}
-		for _, id := range line.seen() {
-			have[id] = true
-		}
-		for _, id := range ids {
-			if !have[id] {
-				return false
-			}
-		}
-		return true
+		have := line.seen()
+		return !slices.ContainsFunc(ids, func(id string) bool { return !slices.Contains(have, id) })
 	})
 }
 

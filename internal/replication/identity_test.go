@@ -1,0 +1,273 @@
+package replication
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// settledRun starts a relay, relays one event, and returns once that is reported.
+func (b *bench) settledRun(id string) *running {
+	b.t.Helper()
+	r := b.run()
+	r.waitPhase(Streaming)
+	b.insert(id)
+	r.waitSeen(id)
+	until(b.t, "event "+id+" to be reported", func() bool {
+		own := b.current().ownWatermark()
+		return own > 0 && b.confirmedFlush() >= own
+	})
+	return r
+}
+
+// goesOn starts a relay after the operator's mend, and wants it to relay what is committed from then on.
+func (b *bench) goesOn(id string) {
+	b.t.Helper()
+	r := b.settledRun(id)
+	r.endClean()
+}
+
+func (b *bench) dropSlot() {
+	b.t.Helper()
+	b.waitFree()
+	b.exec(`SELECT pg_drop_replication_slot($1)`, b.cfg.Slot)
+}
+
+func (b *bench) createSlot(plugin string) {
+	b.t.Helper()
+	b.exec(`SELECT pg_create_logical_replication_slot($1, $2)`, b.cfg.Slot, plugin)
+}
+
+func TestSlotDroppedWhileDown(t *testing.T) {
+	b := shared(t)
+	b.settledRun("a").endClean()
+	b.dropSlot()
+	b.insert("lost")
+	stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_lost")
+	if !strings.Contains(stop.What, b.cfg.Slot) {
+		t.Errorf("the slot is not named: %s", stop.What)
+	}
+	wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_lost") // and again: nothing was made in its place
+	b.runMend(stop)
+	b.goesOn("b")
+	if slices.Contains(b.current().seen(), "lost") {
+		t.Error("a new slot can not have it")
+	}
+	if n := b.logs.FilterMessageSnippet("left behind").Len(); n != 1 {
+		t.Errorf("rows left behind were named %d times", n)
+	}
+}
+
+// A slot that was dropped and created anew looks as before. What was committed in between is not in it.
+func TestSlotRecreated(t *testing.T) {
+	recreate := func(b *bench) {
+		b.dropSlot()
+		b.insert("lost")
+		b.createSlot("pgoutput")
+	}
+	for name, happen := range map[string]func(b *bench, r *running, p *devenv.Proxy) error{
+		"after a clean stop": func(b *bench, r *running, _ *devenv.Proxy) error {
+			r.endClean()
+			recreate(b)
+			return b.run().wait()
+		},
+		"after a kill": func(b *bench, r *running, p *devenv.Proxy) error {
+			r.crash(p)
+			recreate(b)
+			return b.run().wait()
+		},
+		"while its stream is cut": func(b *bench, r *running, p *devenv.Proxy) error {
+			p.Cut()
+			recreate(b)
+			if err := p.Mend(); err != nil {
+				b.t.Fatal(err)
+			}
+			return r.wait()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := shared(t)
+			p := b.through()
+			r := b.settledRun("a")
+			before := b.confirmedFlush()
+			stop := wantStop(t, happen(b, r, p), outbox.ExitOperator, "slot_moved")
+			after := b.confirmedFlush()
+			if !strings.Contains(stop.What, "rows committed between") || !strings.Contains(stop.What, after.String()) {
+				t.Errorf("the range (%s to %s) is not named: %s", before, after, stop.What)
+			}
+			wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_moved")
+			b.runMend(stop)
+			b.goesOn("b")
+			if slices.Contains(b.current().seen(), "lost") {
+				t.Error("the slot began after it")
+			}
+		})
+	}
+}
+
+// A clean stop leaves the ceiling where the slot is, so that the smallest move by another hand is seen.
+func TestSlotMovedByHandAfterACleanStop(t *testing.T) {
+	b := shared(t)
+	b.settledRun("a").endClean()
+	if at, ceiling := b.confirmedFlush().String(), b.text(`SELECT ceiling::text FROM cdc_relay.progress`); at != ceiling {
+		t.Errorf("the slot is at %s, the ceiling at %s", at, ceiling)
+	}
+	b.insert("skipped")
+	b.waitFree()
+	b.exec(`SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())`, b.cfg.Slot)
+	b.runMend(wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_moved"))
+	b.goesOn("b")
+}
+
+// Below the ceiling, but above what this process reported.
+func TestSlotMovedByHandWhileTheStreamIsCut(t *testing.T) {
+	b := shared(t)
+	p := b.through()
+	r := b.settledRun("a")
+	b.current().hold()
+	b.insert("skipped")
+	r.waitSeen("skipped")
+	p.Cut()
+	b.waitFree()
+	b.exec(`UPDATE cdc_relay.progress SET ceiling = pg_current_wal_insert_lsn()`)
+	b.exec(`SELECT pg_replication_slot_advance($1, (SELECT ceiling FROM cdc_relay.progress))`, b.cfg.Slot)
+	if err := p.Mend(); err != nil {
+		t.Fatal(err)
+	}
+	wantStop(t, r.wait(), outbox.ExitOperator, "slot_moved")
+}
+
+func TestSlotOfAnotherKind(t *testing.T) {
+	for name, make := range map[string]func(b *bench){
+		"test_decoding": func(b *bench) { b.createSlot("test_decoding") },
+		"physical":      func(b *bench) { b.exec(`SELECT pg_create_physical_replication_slot($1)`, b.cfg.Slot) },
+		"database": func(b *bench) {
+			other := setup(b.t, devenv.SharedPostgres(b.t).Database(b.t))
+			other.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, b.cfg.Slot)
+		},
+	} {
+		t.Run(name+" before the first start", func(t *testing.T) {
+			b := shared(t)
+			make(b)
+			stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_foreign")
+			if !strings.Contains(stop.What, name) {
+				t.Errorf("%s is not named: %s", name, stop.What)
+			}
+			b.exec(`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1 AND slot_type = 'physical'`, b.cfg.Slot)
+		})
+		t.Run(name+" in the place of ours", func(t *testing.T) {
+			b := shared(t)
+			b.settledRun("a").endClean()
+			b.dropSlot()
+			make(b)
+			wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_foreign")
+			b.exec(`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1 AND slot_type = 'physical'`, b.cfg.Slot)
+		})
+	}
+}
+
+// hold reads the slot as a program of that name does.
+func (b *bench) hold(application string) *pgconn.PgConn {
+	b.t.Helper()
+	ctx := bounded(b.t, 20*time.Second)
+	cfg, err := pgconn.ParseConfig(b.url)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	cfg.RuntimeParams["replication"] = "database"
+	cfg.RuntimeParams["application_name"] = application
+	conn, err := pgconn.ConnectConfig(ctx, cfg)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { conn.Close(context.Background()) })
+	err = pglogrepl.StartReplication(ctx, conn, b.cfg.Slot, 0, pglogrepl.StartReplicationOptions{
+		PluginArgs: []string{"proto_version '1'", fmt.Sprintf("publication_names '%s'", b.cfg.Publication)},
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return conn
+}
+
+func TestSlotHeldByAnotherProgram(t *testing.T) {
+	b := shared(t)
+	b.settledRun("a").endClean()
+	b.waitFree()
+	b.hold("billing export")
+	stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_held")
+	if !strings.Contains(stop.What, `"billing export"`) {
+		t.Errorf("the holder is not named: %s", stop.What)
+	}
+}
+
+func TestSlotInvalidatedByTheServer(t *testing.T) {
+	t.Parallel()
+	p := ownServer(t, map[string]string{"max_slot_wal_keep_size": "1MB"})
+	b := setup(t, p.URL("shop"))
+	b.settledRun("a").endClean()
+	b.insert("lost")
+	b.exec(`SELECT pg_logical_emit_message(false, 'fill', repeat('x', 1000000)) FROM generate_series(1, 40)`)
+	b.exec(`SELECT pg_switch_wal()`)
+	b.exec(`CHECKPOINT`)
+	until(t, "the slot to be lost", func() bool {
+		return b.text(`SELECT wal_status FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot) == "lost"
+	})
+	stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_lost")
+	if !strings.Contains(stop.What, "invalidated") {
+		t.Errorf("what happened is not said: %s", stop.What)
+	}
+	b.runMend(stop)
+	b.goesOn("b")
+}
+
+func TestAnotherPublicationSystemOrTimeline(t *testing.T) {
+	b := shared(t)
+	b.settledRun("a").endClean()
+	b.exec(`CREATE PUBLICATION second FOR TABLE outbox WITH (publish = 'insert')`)
+	b.cfg.Publication = "second"
+	stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_moved")
+	if !strings.Contains(stop.What, `"p"`) || !strings.Contains(stop.What, `"second"`) {
+		t.Errorf("the publications are not named: %s", stop.What)
+	}
+	b.cfg.Publication = "p"
+	for _, other := range []string{`system_id = '42'`, `timeline = timeline + 1`} {
+		b.exec(`UPDATE cdc_relay.slots SET ` + other)
+		stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_moved")
+		b.runMend(stop)
+		b.goesOn("after " + other)
+	}
+}
+
+// A slot without any record of ours is adopted as it stands, once, and each adoption is another incarnation.
+func TestSlotMadeByHandIsAdopted(t *testing.T) {
+	b := shared(t)
+	b.insert("before")
+	b.exec(createPublicationSQL(&b.cfg))
+	b.createSlot("pgoutput")
+	b.insert("a")
+	r := b.run()
+	r.waitSeen("a")
+	r.endClean()
+	if slices.Contains(b.current().seen(), "before") {
+		t.Error("the slot began after it")
+	}
+	if n := b.logs.FilterMessageSnippet("slot adopted").Len(); n != 1 {
+		t.Errorf("adoption was named %d times", n)
+	}
+	b.goesOn("b")
+	b.exec(`UPDATE cdc_relay.slots SET state = 'adopt'`)
+	b.goesOn("c")
+	if n := b.text(`SELECT incarnation::text FROM cdc_relay.slots`); n != "2" {
+		t.Errorf("incarnation %s after two adoptions", n)
+	}
+}

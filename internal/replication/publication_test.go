@@ -1,0 +1,249 @@
+package replication
+
+import (
+	"context"
+	"crypto/rand"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+var gap = regexp.MustCompile(`rows committed between ([0-9A-F]+/[0-9A-F]+) and ([0-9A-F]+/[0-9A-F]+) may be missing`)
+
+// wantGap wants the stop to name positions between which at lies.
+func (b *bench) wantGap(stop *outbox.Stop, at string) {
+	b.t.Helper()
+	m := gap.FindStringSubmatch(stop.What)
+	if m == nil {
+		b.t.Fatalf("no gap is named: %s", stop.What)
+	}
+	if b.text(`SELECT ($1::pg_lsn BETWEEN $2::pg_lsn AND $3::pg_lsn)::text`, at, m[1], m[2]) != "true" {
+		b.t.Errorf("the gap does not hold %s: %s", at, stop.What)
+	}
+}
+
+// What happens to publication and tables while the relay runs ends it, and names from where rows may be missing.
+func TestChangesThatHideRows(t *testing.T) {
+	for name, c := range map[string]struct{ change, reason, mend string }{
+		"publication dropped, no row since": {`DROP PUBLICATION p`, "publication", ""},
+		"publication dropped":               {`DROP PUBLICATION p; INSERT INTO outbox VALUES ('lost', '{}')`, "publication", ""},
+		"publication re-created":            {`DROP PUBLICATION p; INSERT INTO outbox VALUES ('lost', '{}'); CREATE PUBLICATION p FOR TABLE outbox`, "publication", "DROP PUBLICATION p"},
+		"table taken out":                   {`ALTER PUBLICATION p DROP TABLE outbox; INSERT INTO outbox VALUES ('lost', '{}')`, "publication", ""},
+		"inserts taken out":                 {`ALTER PUBLICATION p SET (publish = 'delete'); INSERT INTO outbox VALUES ('lost', '{}')`, "publication", ""},
+		"table re-created":                  {`DROP TABLE outbox; CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb); INSERT INTO outbox VALUES ('lost', '{}')`, "table", ""},
+		"table re-created and added": {`DROP TABLE outbox; CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb); INSERT INTO outbox VALUES ('lost', '{}');
+			ALTER PUBLICATION p ADD TABLE outbox`, "table", "ALTER PUBLICATION p DROP TABLE outbox"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := shared(t)
+			r := b.settledRun("a")
+			changed := b.text(`SELECT pg_current_wal_insert_lsn()::text`)
+			for sql := range strings.SplitSeq(c.change, ";") {
+				b.exec(sql)
+			}
+			stop := wantStop(t, r.wait(), outbox.ExitOperator, c.reason)
+			b.wantGap(stop, changed)
+			b.waitFree()
+			if c.mend != "" { // what stands in the way of running the printed statements as they are
+				b.exec(c.mend)
+			}
+			b.runMend(stop)
+			b.goesOn("b")
+		})
+	}
+}
+
+func TestChangesThatHideRowsWhileDown(t *testing.T) {
+	b := shared(t)
+	b.settledRun("a").endClean()
+	b.exec(`ALTER PUBLICATION p DROP TABLE outbox`)
+	b.insert("lost")
+	stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "publication")
+	b.wantGap(stop, b.text(`SELECT pg_current_wal_lsn()::text`))
+	b.runMend(stop)
+	b.goesOn("b")
+	b.exec(`DROP TABLE outbox`)
+	b.wantGap(wantStop(t, b.run().wait(), outbox.ExitOperator, "table"), b.text(`SELECT pg_current_wal_lsn()::text`))
+}
+
+// waitChecked returns after the monitor has made a whole check of what is there now.
+func (r *running) waitChecked() {
+	r.b.t.Helper()
+	for range 2 { // the first one may have been under way
+		last := r.s.Snapshot().Slot.Checked
+		until(r.b.t, "a check", func() bool { return r.s.Snapshot().Slot.Checked.After(last) })
+	}
+	if p := r.s.Snapshot().Phase; p != Streaming {
+		r.b.t.Fatalf("phase %s after the check: %v", p, r.s.Snapshot().Why)
+	}
+}
+
+func TestChangesThatHideNothing(t *testing.T) {
+	t.Run("renamed", func(t *testing.T) {
+		b := shared(t)
+		r := b.settledRun("a")
+		b.exec(`ALTER TABLE outbox RENAME TO outgoing`)
+		b.exec(`INSERT INTO outgoing VALUES ('b', '{}')`)
+		r.waitSeen("b")
+		r.waitChecked()
+		r.endClean()
+	})
+	t.Run("re-created under FOR ALL TABLES", func(t *testing.T) {
+		b := shared(t)
+		b.exec(`CREATE PUBLICATION p FOR ALL TABLES`)
+		r := b.settledRun("a")
+		b.exec(`DROP TABLE outbox`)
+		b.exec(`CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb)`)
+		b.insert("b")
+		r.waitSeen("b")
+		r.waitChecked()
+		r.endClean()
+	})
+}
+
+func TestPartitionedTable(t *testing.T) {
+	b := shared(t)
+	b.exec(`DROP TABLE outbox`)
+	b.exec(`CREATE TABLE outbox (id text, payload jsonb) PARTITION BY HASH (id)`)
+	b.exec(`CREATE TABLE outbox_0 PARTITION OF outbox FOR VALUES WITH (MODULUS 2, REMAINDER 0)`)
+	b.exec(`CREATE TABLE outbox_1 PARTITION OF outbox FOR VALUES WITH (MODULUS 2, REMAINDER 1)`)
+	b.exec(`CREATE PUBLICATION p FOR TABLE outbox`)
+	b.runMend(wantStop(t, b.run().wait(), outbox.ExitOperator, "publication"))
+	r := b.run()
+	r.waitPhase(Streaming)
+	for _, id := range []string{"a", "b", "c", "d", "e"} {
+		b.insert(id)
+	}
+	r.waitSeen("a", "b", "c", "d", "e")
+	b.exec(`ALTER PUBLICATION p SET (publish_via_partition_root = false)`)
+	wantStop(t, r.wait(), outbox.ExitOperator, "publication")
+}
+
+func TestPublicationThatDoesNotFitAtTheFirstStart(t *testing.T) {
+	for name, sql := range map[string]string{
+		"without inserts":   `CREATE PUBLICATION p FOR TABLE outbox WITH (publish = 'update')`,
+		"without the table": `CREATE PUBLICATION p`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := shared(t)
+			b.exec(sql)
+			b.runMend(wantStop(t, b.run().wait(), outbox.ExitOperator, "publication"))
+			b.goesOn("a")
+		})
+	}
+}
+
+// The mapping no longer fits: no row of the new shape passes, neither now nor at the next start, and what came before is
+// settled and reported.
+func TestColumnDroppedWhileRunning(t *testing.T) {
+	b := shared(t)
+	r := b.settledRun("a")
+	b.exec(`ALTER TABLE outbox DROP COLUMN payload`)
+	b.exec(`INSERT INTO outbox VALUES ('b')`)
+	stop := wantStop(t, r.wait(), outbox.ExitMapping, "mapping")
+	if !strings.Contains(stop.What, "public.outbox") || !strings.Contains(stop.What, `"payload"`) {
+		t.Errorf("table and column are not named: %s", stop.What)
+	}
+	if seen := b.current().seen(); !slices.Equal(seen, []string{"a"}) {
+		t.Errorf("passed: %v", seen)
+	}
+	wantStop(t, b.run().wait(), outbox.ExitMapping, "mapping")
+	b.exec(`ALTER TABLE outbox ADD COLUMN payload jsonb`)
+	// The row that was committed without the column is still to come, and still does not fit.
+	wantStop(t, b.run().wait(), outbox.ExitMapping, "mapping")
+}
+
+func TestTableMissing(t *testing.T) {
+	b := shared(t)
+	b.exec(`DROP TABLE outbox`)
+	wantStop(t, b.run().wait(), outbox.ExitMapping, "table")
+	b.exec(`CREATE TABLE outbox (id text PRIMARY KEY)`)
+	wantStop(t, b.run().wait(), outbox.ExitMapping, "mapping")
+	b.exec(`ALTER TABLE outbox ADD COLUMN payload jsonb`)
+	b.goesOn("a")
+}
+
+// newRole makes a role that may log in, with a name of its own, and returns the address of a database for it.
+func newRole(t *testing.T, attributes string) (role string, as func(url string) string) {
+	t.Helper()
+	exec := func(sql string) {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		conn, err := pgx.Connect(ctx, devenv.SharedPostgres(t).URL("postgres"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(ctx)
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	role = "r" + strings.ToLower(rand.Text()[:12])
+	exec("CREATE ROLE " + role + " LOGIN " + attributes)
+	t.Cleanup(func() { exec("DROP ROLE " + role) })
+	return role, func(text string) string {
+		u, err := url.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.User = url.User(role)
+		return u.String()
+	}
+}
+
+// What a role's settings say about formats, durability and time-outs is not for the relay.
+func TestSettingsOfTheRoleHaveNoEffect(t *testing.T) {
+	t.Parallel()
+	role, as := newRole(t, "SUPERUSER")
+	b := setup(t, devenv.SharedPostgres(t).Database(t))
+	for _, setting := range []string{
+		"bytea_output = escape", "datestyle = 'German'", "timezone = 'Asia/Tokyo'", "intervalstyle = iso_8601", "extra_float_digits = -15",
+		"client_encoding = latin1", "synchronous_commit = off", "default_transaction_read_only = on", "search_path = nowhere",
+		"statement_timeout = 1", "lock_timeout = 1", "idle_session_timeout = 1", "idle_in_transaction_session_timeout = 1",
+		"standard_conforming_strings = off", "default_transaction_isolation = serializable",
+	} {
+		b.exec("ALTER ROLE " + role + " SET " + setting)
+	}
+	b.exec(`DROP TABLE outbox`)
+	b.exec(`CREATE TABLE outbox (id text PRIMARY KEY, payload bytea, at timestamptz, for_how_long interval, ratio float8)`)
+	b.cfg.URL = as(b.url)
+	b.cfg.Tables[0].Mapping.Payload = decode.Names{Any: []string{"payload"}}
+	b.cfg.Columns = []string{"at", "for_how_long", "ratio"}
+	b.cfg.Publication = `back\slash "and" 'quotes'`
+	r := b.run()
+	r.waitPhase(Streaming)
+	b.exec(`INSERT INTO outbox VALUES ('grün €', '\x00ff5c27', '2026-11-20 12:30:00+00', '1 day 02:00', 0.1)`)
+	r.waitSeen("grün €")
+	got := b.current().events[0]
+	if got.payload != "\x00\xff\\'" {
+		t.Errorf("payload %q", got.payload)
+	}
+	if want := []string{"2026-11-20 12:30:00+00", "1 day 02:00:00", "0.1"}; !slices.Equal(got.columns, want) {
+		t.Errorf("columns %q, want %q", got.columns, want)
+	}
+	r.waitChecked()
+	r.endClean()
+	if n := r.s.Snapshot().Sessions; n != 1 {
+		t.Errorf("%d sessions", n)
+	}
+	for name, want := range map[string]string{"synchronous_commit": "on", "default_transaction_read_only": "off", "search_path": "pg_catalog"} {
+		pool, err := connectPool(&b.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got string
+		if err := pool.QueryRow(bounded(t, 10*time.Second), `SELECT current_setting($1)`, name).Scan(&got); err != nil || got != want {
+			t.Errorf("%s is %s in the pool (%v)", name, got, err)
+		}
+		pool.Close()
+	}
+}
