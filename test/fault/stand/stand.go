@@ -29,6 +29,7 @@ type Stand struct {
 	// Set before Start.
 	Slot     string // also the publication's name
 	User     string // role of the relay; "" for that of DB
+	NoUser   bool   // the broker's address has no user in it: Rabbit names one
 	Ordering string // "key", also for the checker
 	Source   string // more of section source, as in a flow mapping: "backfill: false"
 	Outbox   string // section outbox, likewise
@@ -106,8 +107,11 @@ func (s *Stand) via(address string, p *devenv.Proxy) string {
 	u, err := url.Parse(address)
 	s.Must(err)
 	u.Host = p.Addr()
-	if u.Scheme == "postgres" && s.User != "" {
+	switch {
+	case u.Scheme == "postgres" && s.User != "":
 		u.User = url.User(s.User)
+	case u.Scheme == "amqp" && s.NoUser:
+		u.User = nil
 	}
 	return u.String()
 }

@@ -1,0 +1,133 @@
+package long
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/test/fault/stand"
+)
+
+// A server that refuses the password is tried for a minute, the password read anew each time; then a relay that never had
+// a connection ends with 1. One that had goes on trying, and takes the right password up when it is there.
+
+// login is a server with a role of its own, whose password can be changed.
+type login struct {
+	s      *stand.Stand
+	way    *devenv.Proxy
+	file   string // with the password that the relay reads
+	change func(password string)
+	down   string // in /readyz
+}
+
+func TestWrongBrokerPassword(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	rmq, err := devenv.StartRabbitMQ(ctx, devenv.RabbitOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closed(t, rmq) })
+	tests(t, func(t *testing.T) login {
+		s := stand.On(t, devenv.SharedPostgres(t), rmq)
+		user, file := fmt.Sprintf("u%d", time.Now().UnixNano()), passwordFile(t)
+		ctl := func(args ...string) {
+			_, err := rmq.Ctl(s.Within(time.Minute), args...)
+			s.Must(err)
+		}
+		ctl("add_user", user, "right")
+		_, vhost, _ := strings.Cut(strings.TrimPrefix(s.VHost, "amqp://"), "/")
+		ctl("set_permissions", "-p", vhost, user, ".*", ".*", ".*")
+		s.NoUser, s.Rabbit = true, "username: "+user+", password: '${file:"+file+"}'"
+		return login{s, s.Broker, file, func(p string) { ctl("change_password", user, p) }, "broker down"}
+	})
+}
+
+func TestWrongPostgresPassword(t *testing.T) {
+	hba, err := os.CreateTemp("", "pg_hba")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(hba.Name()) })
+	_, err = hba.WriteString("host all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n")
+	if err == nil {
+		err = hba.Chmod(0o644) // the server runs as another user
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	pg, err := devenv.StartPostgres(ctx, devenv.PostgresOptions{Settings: map[string]string{"hba_file": hba.Name()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closed(t, pg) })
+	tests(t, func(t *testing.T) login {
+		s := stand.On(t, pg, devenv.SharedRabbitMQ(t))
+		file := passwordFile(t)
+		s.User = fmt.Sprintf("u%d", time.Now().UnixNano())
+		s.SQL(fmt.Sprintf("CREATE ROLE %s SUPERUSER REPLICATION LOGIN PASSWORD 'right'", s.User))
+		s.Source = "password: '${file:" + file + "}'"
+		change := func(p string) { s.SQL(fmt.Sprintf("ALTER ROLE %s PASSWORD '%s'", s.User, p)) }
+		return login{s, s.Postgres, file, change, "waiting for postgres"}
+	})
+}
+
+func tests(t *testing.T, open func(*testing.T) login) {
+	t.Helper()
+	t.Run("FromTheStart", func(t *testing.T) {
+		stand.Parallel(t)
+		l := open(t)
+		l.write("wrong")
+		r := l.s.Launch()
+		l.s.Unready(r, l.down)
+		code, err := r.Exit(l.s.Within(3 * time.Minute))
+		l.s.Must(err)
+		if code != 1 || !strings.Contains(r.Log(), "password") {
+			t.Errorf("relay ended with %d, want 1 and a word about the password", code)
+		}
+		l.write("right")
+		l.s.Start()
+		l.s.Write(30)
+		l.s.Check(0)
+	})
+	t.Run("ChangedWhileItRuns", func(t *testing.T) {
+		stand.Parallel(t)
+		l := open(t)
+		l.write("right")
+		r := l.s.Start()
+		l.s.Write(30)
+		l.s.Arrived()
+		l.change("new")
+		l.way.Cut()
+		l.s.Must(l.way.Mend())
+		l.s.Unready(r, l.down)
+		l.s.WriteAt(700, 10) // takes longer than the minute
+		if !r.Running() {
+			t.Fatal("the relay has given up, although it had a connection before")
+		}
+		l.write("new")
+		l.s.Ready(r)
+		l.s.Check(l.s.Keys)
+	})
+}
+
+// write puts the password where the relay reads it.
+func (l login) write(password string) {
+	l.s.T.Helper()
+	l.s.Must(os.WriteFile(l.file, []byte(password), 0o600))
+}
+
+func passwordFile(t *testing.T) string { return filepath.Join(t.TempDir(), "password") }
+
+func closed(t *testing.T, server interface{ Close() error }) {
+	if err := server.Close(); err != nil {
+		t.Error(err)
+	}
+}
