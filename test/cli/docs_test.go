@@ -1,0 +1,290 @@
+package cli
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+func document(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../..", name))
+	must(t, err)
+	return string(text)
+}
+
+// docs/configuration.md has a row for every key that the binary prints, with its default, and none that does not exist.
+func TestConfigurationIsDocumented(t *testing.T) {
+	t.Parallel()
+	binary := devenv.BuildRelay(t)
+	defaults := map[string]string{}
+	for _, config := range []string{"source: {url: postgres://h/d}\nsink: {rabbitmq: {}}\n", "source: {url: postgres://h/d}\nsink: {stdout: {}}\n"} {
+		res, err := devenv.RunCommand(within(t, bound), binary, config, "config", "print")
+		must(t, err)
+		var printed map[string]any
+		must(t, yaml.Unmarshal([]byte(res.Stdout), &printed))
+		flatten("", printed, defaults)
+	}
+	delete(defaults, "source.url") // has none
+	if len(defaults) < 40 {
+		t.Fatalf("config print has only %d keys", len(defaults))
+	}
+	rows := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_.]+)` \\| (?:`([^`]*)` |[a-z ]*)\\| ").FindAllStringSubmatch(document(t, "docs/configuration.md"), -1) {
+		rows[row[1]] = row[2]
+	}
+	for key, value := range defaults {
+		documented, ok := rows[key]
+		if !ok {
+			t.Errorf("there is no row for %s", key)
+		}
+		var read any
+		must(t, yaml.Unmarshal([]byte(quoteTemplate(documented)), &read))
+		if shown := show(read); shown != value {
+			t.Errorf("%s: the default is documented as %s, it is %s", key, shown, value)
+		}
+	}
+	for key := range rows {
+		if _, ok := defaults[key]; !ok && key != "source.url" {
+			t.Errorf("there is a row for %s, which does not exist", key)
+		}
+	}
+}
+
+// quoteTemplate makes a template that is documented without quotes the YAML string that it is.
+func quoteTemplate(s string) string {
+	if strings.HasPrefix(s, "{") && s != "{}" {
+		return strconv.Quote(s)
+	}
+	return s
+}
+
+// flatten writes every value of nested mappings under its path.
+func flatten(path string, v any, into map[string]string) {
+	m, ok := v.(map[string]any)
+	if !ok || len(m) == 0 {
+		into[path] = show(v)
+		return
+	}
+	for name, value := range m {
+		flatten(strings.TrimPrefix(path+"."+name, "."), value, into)
+	}
+}
+
+// show is a value as text; what is empty in any way is "".
+func show(v any) string {
+	out, err := yaml.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	text := strings.TrimSpace(string(out))
+	if slices.Contains([]string{`""`, "null", "{}", "[]"}, text) {
+		return ""
+	}
+	return text
+}
+
+// Every exit code has one row.
+func TestExitCodesAreDocumented(t *testing.T) {
+	t.Parallel()
+	rows := regexp.MustCompile(`(?m)^\| (\d+) \| `).FindAllStringSubmatch(document(t, "docs/exit-codes.md"), -1)
+	for i, row := range rows {
+		if row[1] != strconv.Itoa(i) {
+			t.Errorf("row %d is about code %s", i, row[1])
+		}
+	}
+	if len(rows) != 6 {
+		t.Errorf("there are %d codes, want 0 to 5", len(rows))
+	}
+}
+
+// docs/operations.md names every metric, state and reason, and no metric that does not exist.
+func TestOperationsAreDocumented(t *testing.T) {
+	t.Parallel()
+	text := document(t, "docs/operations.md")
+	for name := range metricTypes {
+		if !regexp.MustCompile("`" + name + "[`{]").MatchString(text) {
+			t.Errorf("%s is not named", name)
+		}
+	}
+	for _, state := range []string{
+		ops.StateStarting, ops.StateWaiting, ops.StateStandby, ops.StateBrokerDown, ops.StateHeld,
+		ops.StateCatchingUp, ops.StateStreaming, ops.StateIdle, ops.StateStopping,
+	} {
+		if !strings.Contains(text, "\n| `"+state+"` | ") {
+			t.Errorf("the state %q has no row", state)
+		}
+	}
+	for _, reason := range []sink.Reason{
+		sink.Unroutable, sink.NoExchange, sink.NotPermitted, sink.Nacked, sink.Unconfirmed, sink.TooLarge,
+		sink.Invalid, sink.NullInTemplate, sink.BrokerException, sink.Undecodable,
+	} {
+		if !strings.Contains(text, "`"+string(reason)+"`") {
+			t.Errorf("the reason %s is not named", reason)
+		}
+	}
+	for _, found := range regexp.MustCompile("outbox_[a-z_]+").FindAllString(text, -1) {
+		if metricTypes[found] == "" && found != "outbox_slot_safe_wal_bytes" { // which only a limited slot has
+			t.Errorf("%s is named, and does not exist", found)
+		}
+	}
+}
+
+// Links in the documents lead somewhere, also those to a heading.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("../../docs/*.md")
+	must(t, err)
+	if len(pages) < 8 {
+		t.Fatalf("docs has %d pages", len(pages))
+	}
+	for _, page := range append(pages, "../../README.md", "../../CONTRIBUTING.md", "../../ARCHITECTURE.md") {
+		text, err := os.ReadFile(page)
+		must(t, err)
+		for _, link := range regexp.MustCompile(`\]\(([^)]+)\)`).FindAllStringSubmatch(string(text), -1) {
+			if strings.Contains(link[1], "://") {
+				continue
+			}
+			file, heading, _ := strings.Cut(link[1], "#")
+			target := filepath.Join(filepath.Dir(page), file)
+			if file == "" {
+				target = page
+			}
+			content, err := os.ReadFile(target)
+			if info, statErr := os.Stat(target); statErr != nil || err != nil && !info.IsDir() {
+				t.Errorf("%s links to %s: %v", page, link[1], err)
+			} else if heading != "" && !slices.Contains(headings(string(content)), heading) {
+				t.Errorf("%s links to %s, and there is no such heading", page, link[1])
+			}
+		}
+	}
+}
+
+// headings are the names that links use for a page's headings.
+func headings(text string) []string {
+	var names []string
+	for _, h := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
+		name := regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(h[1]), "")
+		names = append(names, strings.ReplaceAll(name, " ", "-"))
+	}
+	return names
+}
+
+var blocks = regexp.MustCompile("(?ms)^ *```(yaml|sh)\n(.*?)^ *```$")
+
+// Every piece of configuration in the documents and in examples/ is valid, alone or beside the least one.
+func TestConfigurationsOfTheDocuments(t *testing.T) {
+	t.Parallel()
+	binary := devenv.BuildRelay(t)
+	var configs []string
+	pages, err := filepath.Glob("../../docs/*.md")
+	must(t, err)
+	for _, page := range append(pages, "../../README.md") {
+		text, err := os.ReadFile(page)
+		must(t, err)
+		for _, block := range blocks.FindAllStringSubmatch(string(text), -1) {
+			if block[1] == "yaml" {
+				configs = append(configs, block[2])
+			}
+		}
+	}
+	examples, err := filepath.Glob("../../examples/*.yaml")
+	must(t, err)
+	for _, example := range examples {
+		text, err := os.ReadFile(example)
+		must(t, err)
+		configs = append(configs, string(text))
+	}
+	if len(configs) < 8 {
+		t.Fatalf("only %d configurations were found", len(configs))
+	}
+	for _, config := range configs {
+		config = regexp.MustCompile(`\$\{file:[^}]*\}`).ReplaceAllString(config, "from-a-file")
+		if !regexp.MustCompile(`(?m)^source:`).MatchString(config) {
+			config = goodSource + config
+		}
+		res, err := devenv.RunCommand(within(t, bound), binary, config, "config", "validate")
+		must(t, err)
+		if res.Code != 0 {
+			t.Errorf("%s\n%s", res.Stderr, config)
+		}
+	}
+}
+
+// The quick start of the README, line by line, on real servers: the INSERT arrives.
+func TestQuickStart(t *testing.T) {
+	t.Parallel()
+	_, section, found := strings.Cut(document(t, "README.md"), "## Quick start\n")
+	section, _, ended := strings.Cut(section, "\n## ")
+	if !found || !ended {
+		t.Fatal("the README has no quick start")
+	}
+	r := bare(t)
+	r.ok("version")
+	vhost := devenv.SharedRabbitMQ(t).VHost(t)
+	place := strings.NewReplacer("postgres://postgres@localhost:5432/shop", r.db, "amqp://guest:guest@localhost:5672/", vhost)
+	var config string
+	var relay *devenv.Relay
+	var consumer *devenv.Consumer
+	ran := 0
+	for _, block := range blocks.FindAllStringSubmatch(section, -1) {
+		if block[1] == "yaml" {
+			// The slot's name is the whole server's.
+			config = strings.Replace(place.Replace(block[2]), "source: {", "source: {slot: "+r.slot+", ", 1)
+			continue
+		}
+		for line := range strings.Lines(block[2]) {
+			line = place.Replace(strings.TrimSpace(line))
+			switch command, rest, _ := strings.Cut(line, " "); {
+			case line == "cdc-relay run":
+				relay = devenv.StartRelay(t, r.binary, config)
+				must(t, relay.WaitReady(within(t, bound)))
+			case command == "cdc-relay":
+				args := strings.Fields(rest)
+				if rest == "status" {
+					args = append(args, "--admin", relay.Admin())
+				}
+				res, err := devenv.RunCommand(within(t, bound), r.binary, config, args...)
+				must(t, err)
+				if res.Code != 0 {
+					t.Fatalf("%s: exit %d: %s%s", line, res.Code, res.Stdout, res.Stderr)
+				}
+			case command == "psql":
+				if out, err := exec.CommandContext(within(t, bound), "bash", "-c", line).CombinedOutput(); err != nil {
+					t.Fatalf("%s: %v: %s", line, err, out)
+				}
+			case line == "rabbitmqadmin declare queue name=orders durable=true": // and the line after it
+				var err error
+				consumer, err = devenv.StartConsumer(within(t, bound), devenv.ConsumerOptions{URL: vhost})
+				must(t, err)
+				t.Cleanup(consumer.Close)
+			case line == "rabbitmqadmin declare binding source=outbox.events destination=orders routing_key='#'":
+			case line == "rabbitmqadmin get queue=orders":
+				must(t, consumer.WaitCount(within(t, bound), 1))
+			default:
+				t.Fatalf("the quick start has a line that this test does not know: %s", line)
+			}
+			ran++
+		}
+	}
+	if ran < 6 || consumer == nil {
+		t.Fatalf("%d lines were run", ran)
+	}
+	if d := consumer.Deliveries()[0]; d.Aggregate != "order" || d.Key != "42" {
+		t.Errorf("what arrived is %+v", d)
+	}
+	if code := relay.Stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+}
