@@ -15,8 +15,8 @@ STEP     := scripts/step.sh
 # Without a tag the version is the one that go build finds in the checkout.
 VERSION  := $(shell git describe --tags --dirty 2>/dev/null)
 
-# Everything but test/long, whose packages take minutes each and belong to test-all.
-PACKAGES  = $$(go list ./... | grep -v /test/long)
+# Everything but test/long and test/soak, which take minutes and belong to test-all.
+PACKAGES  = $$(go list ./... | grep -vE '/test/(long|soak)')
 
 .PHONY: help
 help: ## print this list
@@ -40,7 +40,7 @@ test-race: deps ## the tests of make test under the race detector
 
 .PHONY: test-long
 test-long: deps ## the tests that take minutes (test/long)
-	@echo "== $@"; $(GO_TEST) -timeout 15m ./test/long/...
+	@echo "== $@"; $(GO_TEST) -timeout 15m ./test/long/... ./test/soak
 
 .PHONY: test-pg14 test-pg18
 test-pg14 test-pg18: test-pg%: deps
@@ -60,7 +60,7 @@ bench-full: deps ## every cell of the benchmark, hours
 
 .PHONY: soak
 soak: deps ## random faults for an hour, not CI (SOAK=10m sets the time)
-	@$(STEP) $@ go run ./test/soak -for $(or $(SOAK),1h)
+	@$(STEP) $@ go test -count=1 -timeout 0 -v ./test/soak -args -for $(or $(SOAK),1h)
 
 .PHONY: lint
 lint: ## vet, golangci-lint (tools/lint pins it), formatting

@@ -1,0 +1,128 @@
+// Package soak breaks things at random under load for as long as it is told to, and asks the checker. `make soak` runs it
+// for an hour; without -for it is a short look that the soak itself works.
+package soak
+
+import (
+	"flag"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/test/fault/stand"
+)
+
+var (
+	duration = flag.Duration("for", 30*time.Second, "how long to break things")
+	seed     = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the choice of faults and their moments")
+)
+
+func TestMain(m *testing.M) { devenv.Main(m) }
+
+// soak is two relays of one slot, one of which leads, and what may be done to them.
+type soak struct {
+	*stand.Stand
+	relays [2]*devenv.Relay
+	random *rand.Rand
+}
+
+// faults are what a bad day brings; each mends itself before it returns.
+var faults = []struct {
+	name string
+	do   func(*soak)
+}{
+	{"kill a relay", func(s *soak) {
+		i := s.random.IntN(2)
+		s.Must(s.relays[i].Kill())
+		s.relays[i] = s.Launch()
+	}},
+	{"stop a relay", func(s *soak) {
+		i := s.random.IntN(2)
+		if code := s.relays[i].Stop(s.T); code != 0 {
+			s.T.Errorf("a clean stop exits %d", code)
+		}
+		s.relays[i] = s.Launch()
+	}},
+	{"freeze a relay past wal_sender_timeout", func(s *soak) {
+		r := s.relays[s.random.IntN(2)]
+		s.Must(r.Freeze())
+		s.pass(6 * time.Second)
+		s.Must(r.Thaw())
+	}},
+	{"cut the way to the broker", func(s *soak) {
+		s.Broker.Cut()
+		s.pass(time.Second)
+		s.Must(s.Broker.Mend())
+	}},
+	{"hold the broker's answers, then reset", func(s *soak) {
+		s.Broker.Hold(devenv.Down)
+		s.pass(time.Second)
+		s.Broker.Reset()
+		s.Broker.Release(devenv.Down)
+	}},
+	{"cut the way to PostgreSQL", func(s *soak) {
+		s.Postgres.Cut()
+		s.pass(time.Second)
+		s.Must(s.Postgres.Mend())
+	}},
+	{"hold the reports, then reset", func(s *soak) {
+		s.Postgres.Hold(devenv.Up)
+		s.pass(2 * time.Second)
+		s.Postgres.Reset()
+		s.Postgres.Release(devenv.Up)
+	}},
+	{"end every walsender", func(s *soak) {
+		s.SQL(`SELECT pg_terminate_backend(pid) FROM pg_stat_replication`)
+	}},
+}
+
+// pass lets the fault last while the load goes on: until so much time has passed or the load stands still.
+func (s *soak) pass(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	<-timer.C
+}
+
+func TestSoak(t *testing.T) {
+	s := &soak{Stand: stand.New(t), random: rand.New(rand.NewPCG(*seed, 1))}
+	t.Logf("seed %d, for %s", *seed, *duration)
+	s.WatchFlush()
+	s.relays = [2]*devenv.Relay{s.Start(), s.Launch()}
+	stop := s.Load(200)
+	count := map[string]int{}
+	for end := time.Now().Add(*duration); time.Now().Before(end); {
+		fault := faults[s.random.IntN(len(faults))]
+		fault.do(s)
+		count[fault.name]++
+		s.relaunchEnded()
+		s.Until(time.Minute, "events to flow again after: "+fault.name, s.flows())
+	}
+	stop()
+	s.Check(-1)
+	for name, n := range count {
+		t.Logf("%3d × %s", n, name)
+	}
+}
+
+// relaunchEnded starts a relay anew that has ended by itself: one that was fenced while it was frozen does (exit 1).
+func (s *soak) relaunchEnded() {
+	for i, r := range s.relays {
+		if r.Running() {
+			continue
+		}
+		if code, err := r.Exit(s.Within(time.Second)); err != nil || code != 1 {
+			s.T.Fatalf("a relay ended with code %d (%v):\n%s", code, err, r.Log())
+		}
+		s.relays[i] = s.Launch()
+	}
+}
+
+// flows tells whether something has arrived since it was made.
+func (s *soak) flows() func() bool {
+	before, _ := s.Consumer.Count()
+	return func() bool {
+		s.relaunchEnded()
+		now, _ := s.Consumer.Count()
+		return now > before+20
+	}
+}
