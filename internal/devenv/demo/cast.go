@@ -128,8 +128,11 @@ func (c *cast) close() error {
 	return errors.Join(errs...)
 }
 
-// lastLines is the end of the relay's log.
+// lastLines is the end of the relay's log; "" when there is no relay yet.
 func (c *cast) lastLines() string {
+	if c.relay == nil {
+		return ""
+	}
 	const most = 10
 	lines := strings.Split(strings.TrimRight(c.relay.Log(), "\n"), "\n")
 	return strings.Join(lines[max(0, len(lines)-most):], "\n")

@@ -52,17 +52,27 @@ type view struct {
 	lags       trail   // bytes
 }
 
+// What a full bar stands for at least.
+const (
+	fullRate    = 1000 // events per second
+	fullWaiting = 1000 // events
+	fullLag     = 1 << 20
+)
+
 // frame is the view in 80 columns.
 func frame(v *view, p paint) []string {
 	title := fmt.Sprintf("  %s%*s", p.bold("cdc-relay demo"), 62, clock(v.elapsed))
 	lines := []string{"", title, ""}
 	lines = append(lines, pipeline(v, p)...)
 	lines = append(lines, "", phaseLine(v.phase, p), "  "+p.bold(v.now), "")
+	if v.phase == starting {
+		return lines // there are no numbers yet
+	}
 	lines = append(lines,
-		row("committed", thousands(v.committed), rate(v.commits), p.green(v.commits.bars())),
-		row("delivered", thousands(v.delivered), rate(v.deliveries), p.green(v.deliveries.bars())),
-		row("waiting", thousands(v.committed-v.delivered), "", p.yellow(v.waiting.bars())),
-		row("slot lag", bytes(v.lag), "", p.yellow(v.lags.bars())),
+		row("committed", thousands(v.committed), rate(v.commits), p.green(v.commits.bars(fullRate))),
+		row("delivered", thousands(v.delivered), rate(v.deliveries), p.green(v.deliveries.bars(fullRate))),
+		row("waiting", thousands(v.committed-v.delivered), "", p.yellow(v.waiting.bars(fullWaiting))),
+		row("slot lag", size(v.lag), "", p.yellow(v.lags.bars(fullLag))),
 		row("duplicates", thousands(v.duplicates), "", fmt.Sprintf("rolled back %s", thousands(v.rolledBack))),
 		"",
 		latencyLine(v.latency, p),
@@ -136,17 +146,17 @@ func thousands(n int) string {
 	return s
 }
 
-// bytes is a size in the unit that leaves at most four digits.
-func bytes(n int64) string {
-	size, units := float64(n), []string{"B", "KiB", "MiB", "GiB"}
+// size is a number of bytes in the unit that leaves at most four digits.
+func size(n int64) string {
+	amount, units := float64(n), []string{"B", "KiB", "MiB", "GiB"}
 	unit := 0
-	for size >= 1000 && unit < len(units)-1 {
-		size, unit = size/1024, unit+1
+	for amount >= 1000 && unit < len(units)-1 {
+		amount, unit = amount/1024, unit+1
 	}
 	if unit == 0 {
 		return fmt.Sprintf("%d B", n)
 	}
-	return fmt.Sprintf("%.1f %s", size, units[unit])
+	return fmt.Sprintf("%.1f %s", amount, units[unit])
 }
 
 // short is a latency in three digits or fewer, in ms or s.

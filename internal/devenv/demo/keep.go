@@ -19,15 +19,15 @@ func (s *stage) keepOpen(ctx context.Context) {
 	say("")
 	say("Commit an event, and watch it arrive here:")
 	say("")
-	say("  psql '%s' -c \"%s\"", c.db, tryInsert)
+	say("  psql '%s' \\", c.db)
+	say("    -c \"%s\"", tryInsert)
 	say("")
 	seen := len(c.consumer.Deliveries())
 	relayRuns := true
 	for every(ctx, 20*time.Millisecond) {
 		for _, d := range c.consumer.DeliveriesFrom(seen) {
 			seen++
-			say("%s  %s %s  id %s  cdc_position %s", time.Unix(0, d.At).Format("15:04:05.000"),
-				s.colours.green(d.Aggregate), s.colours.green(d.Key), d.ID, d.Position)
+			say("%s  %s  id %s", time.Unix(0, d.At).Format("15:04:05.000"), s.colours.green(d.Aggregate+" "+d.Key), d.ID)
 		}
 		if relayRuns && !c.relay.Running() {
 			relayRuns = false
@@ -36,5 +36,5 @@ func (s *stage) keepOpen(ctx context.Context) {
 	}
 }
 
-const tryInsert = "INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) " +
-	"VALUES (gen_random_uuid(), 'order', '42', 'placed', '{}')"
+const tryInsert = "INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)\n" +
+	"          VALUES (gen_random_uuid(), 'order', '42', 'placed', '{}')"

@@ -79,8 +79,8 @@ func (m *meter) measure(s *span) {
 		h = m.outage
 	}
 	latency := min(max(1, (s.arrived-s.committed)/int64(time.Microsecond)), h.HighestTrackableValue())
-	_ = h.RecordValue(latency)                // within its bounds
-	_ = m.recent.Current.RecordValue(latency) // as well
+	h.RecordValue(latency)                //nolint:errcheck // it is within the bounds
+	m.recent.Current.RecordValue(latency) //nolint:errcheck // which are the same
 }
 
 // goAway begins the outage; comeBack ends it.

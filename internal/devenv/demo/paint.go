@@ -35,12 +35,12 @@ func (p paint) sgr(code, s string) string {
 // state colours the state of an actor: green works, red does not, yellow is on its way.
 func (p paint) state(s string) string {
 	switch s {
-	case "up", "streaming", "idle", "reading", "ready", "writing":
+	case "up", "streaming", "idle", "reads", "ready", "writes":
 		return p.green(s)
 	case "down", "broker down", "stopped", "no answer", "held":
 		return p.red(s)
-	case "done":
-		return s
+	case "closed":
+		return p.dim(s)
 	}
 	return p.yellow(s)
 }

@@ -41,7 +41,7 @@ func numbers(v *view) string {
 	if v.latency.count > 0 {
 		latency = "p50 " + short(v.latency.p50) + " p99 " + short(v.latency.p99)
 	}
-	return fmt.Sprintf("%s  committed %s, delivered %s, duplicates %s, %s, slot lag %s, broker %s, relay %s",
-		clock(v.elapsed), thousands(v.committed), thousands(v.delivered), thousands(v.duplicates), latency, bytes(v.lag),
+	return fmt.Sprintf("%s  committed %s, delivered %s, duplicates %s, %s, slot lag %s, broker %s, relay: %s",
+		clock(v.elapsed), thousands(v.committed), thousands(v.delivered), thousands(v.duplicates), latency, size(v.lag),
 		v.states[rabbitName], v.states[relayName])
 }

@@ -24,7 +24,8 @@ type probe struct {
 
 // sample is what the witnesses said last.
 type sample struct {
-	postgres   string // up, down
+	at         time.Time // of the database's answer
+	postgres   string    // up, down
 	committed  int
 	delivered  int // distinct events
 	duplicates int
@@ -35,7 +36,7 @@ type sample struct {
 const probeEvery = 200 * time.Millisecond
 
 func newProbe(c *cast) *probe {
-	return &probe{db: c.db, relay: c.relay, consumer: c.consumer, now: sample{postgres: "up", relay: "starting"}}
+	return &probe{db: c.db, relay: c.relay, consumer: c.consumer, now: sample{at: time.Now(), postgres: "up", relay: "ready"}}
 }
 
 func (p *probe) last() sample {
@@ -93,7 +94,7 @@ func (p *probe) count(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	p.note(func(s *sample) {
-		s.postgres, s.lag = "up", max(0, lag)
+		s.at, s.postgres, s.lag = time.Now(), "up", max(0, lag)
 		s.committed, s.delivered, s.duplicates = committed, delivered, duplicates
 	})
 	return nil

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 )
@@ -35,17 +36,35 @@ func (s *stage) enter(p phase, now string) {
 		sc.phase, sc.now = p, now
 		if sc.states == nil {
 			sc.states = map[string]string{
-				ordersName: "closed", postgresName: "starting", relayName: "building", rabbitName: "starting", consumerName: "waiting",
+				ordersName: "closed", postgresName: "starting", relayName: "building", rabbitName: "starting", consumerName: "waits",
 			}
 		}
 	})
 }
 
 func (s *stage) setState(actor, state string) {
-	if actor == relayName && state == "up" {
-		state = "built"
-	}
 	s.scene.set(func(sc *scene) { sc.states[actor] = state })
+}
+
+// ready says that a server is up or the relay is built, and what is still being waited for.
+func (s *stage) ready(who string) {
+	s.scene.set(func(sc *scene) {
+		sc.states[who] = "up"
+		if who == relayName {
+			sc.states[who] = "built"
+		}
+		var left []string
+		for _, w := range []struct{ who, state, why string }{
+			{postgresName, "starting", "PostgreSQL makes a new database cluster"},
+			{rabbitName, "starting", "RabbitMQ takes some seconds to start"},
+			{relayName, "building", "cdc-relay is compiled"},
+		} {
+			if sc.states[w.who] == w.state {
+				left = append(left, w.why)
+			}
+		}
+		sc.now = strings.Join(left, ", ") + "."
+	})
 }
 
 // goLive lets the view read from cast, work and probe, which are not changed any more.
@@ -53,12 +72,12 @@ func (s *stage) goLive() { s.scene.set(func(sc *scene) { sc.live = true }) }
 
 const (
 	drawEvery  = 100 * time.Millisecond
-	trailEvery = 500 * time.Millisecond
+	trailEvery = 500 * time.Millisecond // at least: a value is as long as its samples are apart
 )
 
 // draw shows the view until ctx ends, and then a last time.
 func (s *stage) draw(ctx context.Context) {
-	d := drawing{stage: s, drawn: time.Now()}
+	d := drawing{stage: s}
 	s.out.show(d.view())
 	for every(ctx, drawEvery) {
 		s.out.show(d.view())
@@ -71,9 +90,7 @@ type drawing struct {
 	stage *stage
 	seen  int // deliveries that the meter knows
 
-	before sample // at the last values of the trails
-	drawn  time.Time
-
+	before                             sample // that the last values of the trails came from
 	commits, deliveries, waiting, lags trail
 }
 
@@ -102,16 +119,19 @@ func (d *drawing) look(v *view, ordersDone bool) {
 	v.sample = s.probe.last()
 	v.rolledBack = len(s.work.RolledBack())
 	v.latency = s.meter.last()
-	v.states[ordersName] = "writing"
+	v.states[ordersName] = "writes"
 	if ordersDone {
 		v.states[ordersName] = "closed"
 	}
 	v.states[postgresName], v.states[relayName] = v.postgres, v.relay
-	v.states[rabbitName], v.states[consumerName] = "down", "waiting"
+	v.states[rabbitName], v.states[consumerName] = "down", "waits"
 	if s.cast.consumer.Connected() {
-		v.states[rabbitName], v.states[consumerName] = "up", "reading"
+		v.states[rabbitName], v.states[consumerName] = "up", "reads"
 	}
-	if since := time.Since(d.drawn); since >= trailEvery {
+	switch since := v.sample.at.Sub(d.before.at); {
+	case d.before.at.IsZero():
+		d.before = v.sample
+	case since >= trailEvery:
 		d.extend(v.sample, since.Seconds())
 		s.meter.rotate()
 	}
@@ -122,5 +142,5 @@ func (d *drawing) extend(now sample, seconds float64) {
 	d.deliveries = d.deliveries.add(float64(now.delivered-d.before.delivered) / seconds)
 	d.waiting = d.waiting.add(float64(now.committed - now.delivered))
 	d.lags = d.lags.add(float64(now.lag))
-	d.before, d.drawn = now, time.Now()
+	d.before = now
 }

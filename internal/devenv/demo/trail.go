@@ -5,7 +5,7 @@ import "strings"
 // trail is the course of one number, one value each half second, oldest first; the zero value is empty.
 type trail []float64
 
-const trailLength = 42 // cells: 21 s, and what is left of 80 columns
+const trailLength = 41 // cells: 20 s, and what is left of 80 columns
 
 func (t trail) last() float64 {
 	if len(t) == 0 {
@@ -22,9 +22,10 @@ func (t trail) add(value float64) trail {
 	return append(t[:len(t):len(t)], value)
 }
 
-// bars draws each value as a cell, the highest one full; zero is a dot.
-func (t trail) bars() string {
-	var highest float64
+// bars draws each value as a cell; zero is a dot. A full cell is the highest value, and at least full: small numbers are
+// drawn small.
+func (t trail) bars(full float64) string {
+	highest := full
 	for _, value := range t {
 		highest = max(highest, value)
 	}

@@ -18,19 +18,19 @@ type outcome struct {
 	up, outage latency
 }
 
-// line is the outcome in one sentence.
+// line is the outcome in one sentence, on two lines.
 func (o *outcome) line() string {
 	order := "in order per key"
 	if n := len(o.OutOfOrder); n > 0 {
 		order = fmt.Sprintf("%s out of order", thousands(n))
 	}
-	return fmt.Sprintf("%s committed, %s delivered %s, %s lost, %s duplicates (at least once), p50 %s p99 %s with the broker up",
+	return fmt.Sprintf("%s committed, %s delivered %s, %s lost,\n%s duplicates (at least once); broker up: p50 %s, p99 %s",
 		thousands(o.Committed), thousands(o.Delivered), order, thousands(len(o.Lost)), thousands(o.Duplicates), short(o.up.p50), short(o.up.p99))
 }
 
 // lines is what was checked, each point with a tick or a cross, and the sentence.
 func (o *outcome) lines(p paint) []string {
-	lines := []string{"", "  " + p.bold("Verdict") + p.dim(" (what the database holds against what came out of the queue; the relay is not asked)"), ""}
+	lines := []string{"", "  " + p.bold("Verdict") + p.dim(" (from the database and the queue; the relay is not asked)"), ""}
 	check := func(bad int, good, fault string) {
 		if bad > 0 {
 			lines = append(lines, "  "+p.red("✗ "+thousands(bad)+" "+fault))
@@ -46,16 +46,21 @@ func (o *outcome) lines(p paint) []string {
 	check(len(o.FlushAheadOfDelivery), fmt.Sprintf("the slot never passed an event the queue did not have (%s samples)", thousands(o.samples)),
 		"events CONFIRMED to PostgreSQL before the broker had them")
 	note := func(format string, args ...any) { lines = append(lines, "    "+fmt.Sprintf(format, args...)) }
-	note("%s came twice: at least once, consumers deduplicate by message id", thousands(o.Duplicates))
+	note("%s duplicates (at least once: a consumer deduplicates by message id)", thousands(o.Duplicates))
 	if o.Redelivered > 0 {
 		note("%s more were sent again by RabbitMQ itself, which says so (redelivered)", thousands(o.Redelivered))
 	}
-	note("RabbitMQ was away for %.1f s: %s events waited in PostgreSQL, the longest %s",
+	note("RabbitMQ was away for %.1f s; %s events waited, the longest %s",
 		o.away.Seconds(), thousands(int(o.outage.count)), short(o.outage.max))
 	note("commit to consumer with the broker up: p50 %s, p99 %s", short(o.up.p50), short(o.up.p99))
 	lines = append(lines, "")
+	word, rest := p.green("PASSED"), o.line()
 	if err := o.Err(); err != nil {
-		return append(lines, "  "+p.red("FAILED")+"  "+strings.ReplaceAll(err.Error(), "\n", "\n          "), "")
+		word, rest = p.red("FAILED"), err.Error()
 	}
-	return append(lines, "  "+p.green("PASSED")+"  "+o.line(), "")
+	for _, line := range strings.Split(rest, "\n") {
+		lines = append(lines, "  "+word+"  "+line)
+		word = "      "
+	}
+	return append(lines, "")
 }

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+// This file is the script: what happens when.
+
+// open starts everyone.
+func (s *stage) open(ctx context.Context) error {
+	err := s.cast.startServers(ctx, func(who, what string) {
+		s.say(what + ".")
+		s.ready(who)
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.cast.startConsumer(ctx); err != nil {
+		return err
+	}
+	s.setState(consumerName, "reads")
+	s.say(fmt.Sprintf("A consumer reads queue %q, bound to exchange %q.", queue, exchange))
+	s.setState(relayName, "starting")
+	s.tell("Starting cdc-relay: it makes its publication and its replication slot.")
+	if err := s.cast.startRelay(ctx); err != nil {
+		return err
+	}
+	s.say(fmt.Sprintf("cdc-relay (process %d) streams from slot %q.", s.cast.relay.Pid(), slot))
+	return nil
+}
+
+const keys = 200 // of the orders
+
+// begin opens the order service, and starts those who watch. They end with ctx; closing waits for them.
+func (s *stage) begin(ctx context.Context, fail context.CancelCauseFunc) {
+	s.work = &devenv.Workload{
+		URL: s.cast.db, Writers: 4, Keys: keys, RowsPerTx: 2, Rate: 600, Rollbacks: 0.05, SavepointRollbacks: 0.05,
+		Payload: 200, Seed: 1, OnCommit: s.meter.commit,
+	}
+	s.endOrders = s.spawn(ctx, func(ctx context.Context) {
+		if err := s.work.Run(ctx); err != nil {
+			fail(err)
+		}
+	})
+	s.endSamples = s.spawn(ctx, func(ctx context.Context) {
+		err := devenv.FlushWatch{DB: s.cast.db, Slot: slot, Consumer: s.cast.consumer}.Run(ctx)
+		if err != nil {
+			fail(err)
+		}
+	})
+	s.spawn(ctx, func(ctx context.Context) {
+		if code, err := s.cast.relay.Exit(ctx); err == nil {
+			fail(fmt.Errorf("%s; its last lines:\n%s", ending(code), s.cast.lastLines()))
+		}
+	})
+	s.probe = newProbe(&s.cast)
+	s.spawn(ctx, s.probe.run)
+	s.goLive()
+}
+
+func (s *stage) flow(ctx context.Context) error {
+	s.enter(flowing, "Orders and their outbox rows are committed together, or roll back.")
+	s.say("The order service is open: 300 transactions a second, some roll back.")
+	return wait(ctx, s.length.flow)
+}
+
+func (s *stage) outage(ctx context.Context) error {
+	s.enter(outage, "Stopping RabbitMQ: orders go on, events wait in PostgreSQL's WAL.")
+	s.say("Stopping RabbitMQ.")
+	stopped := time.Now()
+	s.meter.goAway(stopped)
+	if err := s.cast.rabbit.Stop(ctx); err != nil {
+		return err
+	}
+	s.say("RabbitMQ is down. Nothing can be confirmed, so the slot stands still.")
+	s.tell("RabbitMQ is down: orders go on, events wait in PostgreSQL's WAL.")
+	if err := wait(ctx, s.length.down); err != nil {
+		return err
+	}
+	s.say("Starting RabbitMQ again.")
+	s.tell("Starting RabbitMQ again: it takes some seconds, and events still wait.")
+	if err := s.cast.rabbit.Start(ctx); err != nil {
+		return err
+	}
+	s.away = time.Since(stopped)
+	s.say(fmt.Sprintf("RabbitMQ is back after %.1f s.", s.away.Seconds()))
+	return nil
+}
+
+const (
+	catchUpWithin = 30 * time.Second
+	fresh         = 500 * time.Millisecond // an event so young is on its way, it does not wait
+)
+
+func (s *stage) catchUp(ctx context.Context) error {
+	back := time.Now()
+	s.enter(catchingUp, "RabbitMQ is back: what waited is sent, in order, then what is new.")
+	for s.meter.waiting(time.Now().Add(-fresh)) > 0 {
+		if time.Since(back) > catchUpWithin {
+			s.say(fmt.Sprintf("%s events still wait, %.0f s later.", thousands(s.meter.waiting(time.Now())), catchUpWithin.Seconds()))
+			return nil // the checker says what is missing in the end
+		}
+		if err := wait(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	caughtUp := time.Now()
+	s.meter.comeBack(caughtUp)
+	s.say(fmt.Sprintf("Caught up %s after RabbitMQ took connections again.", short(caughtUp.Sub(back))))
+	s.tell("Caught up: events arrive as fast as before.")
+	return wait(ctx, s.length.after)
+}
+
+const (
+	arriveWithin = 20 * time.Second
+	drainWithin  = 10 * time.Second
+)
+
+// judge closes the order service, waits until the queue is read to its end, and compares.
+func (s *stage) judge(ctx context.Context) (*outcome, error) {
+	s.enter(judging, "The orders have stopped: comparing the database with the queue.")
+	s.say("The order service has closed. Reading the queue to its end.")
+	s.endOrders()
+	s.scene.set(func(sc *scene) { sc.ordersDone = true })
+	rows, err := devenv.ReadCommitted(ctx, s.cast.db)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]string, len(rows))
+	for i, r := range rows {
+		ids[i] = r.ID
+	}
+	err = bounded(ctx, arriveWithin, func(ctx context.Context) error { return s.cast.consumer.WaitIDs(ctx, ids) })
+	if err != nil && ctx.Err() != nil {
+		return nil, err
+	} // What has not come by now is lost: the checker says so.
+	s.endSamples()
+	if err := bounded(ctx, drainWithin, s.cast.consumer.Drain); err != nil {
+		return nil, err
+	}
+	history := devenv.History{
+		Committed: rows, RolledBack: s.work.RolledBack(), Deliveries: s.cast.consumer.Deliveries(),
+		Marks: s.cast.consumer.Marks(), MaxDuplicates: -1,
+	}
+	if err := wait(ctx, 2*probeEvery); err != nil { // the last view shows the same numbers
+		return nil, err
+	}
+	s.enter(over, "Everything has been compared.")
+	result := &outcome{
+		Verdict: devenv.Check(history), keys: keys, rolledBack: len(history.RolledBack), samples: len(history.Marks), away: s.away,
+	}
+	result.up, result.outage = s.meter.total()
+	return result, nil
+}
+
+func ending(code int) string {
+	if code < 0 {
+		return "cdc-relay was ended by a signal"
+	}
+	return fmt.Sprintf("cdc-relay ended with exit code %d", code)
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	if !every(ctx, d) {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+func bounded(ctx context.Context, d time.Duration, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	return do(ctx)
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+// clockwork gives a meter events at moments that are counted from a fixed one.
+type clockwork struct {
+	*meter
+	start time.Time
+}
+
+func newClockwork() clockwork { return clockwork{newMeter(), time.Unix(1_700_000_000, 0)} }
+
+func (c clockwork) at(after time.Duration) time.Time { return c.start.Add(after) }
+
+func (c clockwork) committed(id string, after time.Duration) {
+	c.commit([]devenv.Row{{ID: id}}, c.at(after))
+}
+
+func (c clockwork) arrived(id string, after time.Duration) {
+	c.arrive([]devenv.Delivery{{ID: id, At: c.at(after).UnixNano()}})
+}
+
+func near(t *testing.T, what string, got, want time.Duration) {
+	t.Helper()
+	if got < want*98/100 || got > want*102/100 {
+		t.Errorf("%s is %v, want %v within 2 %%", what, got, want)
+	}
+}
+
+func TestMeterPercentiles(t *testing.T) {
+	c := newClockwork()
+	for i := 1; i <= 1000; i++ { // latencies of 1 to 1,000 ms
+		id, began := fmt.Sprint(i), time.Duration(i)*time.Second
+		c.committed(id, began)
+		c.arrived(id, began+time.Duration(i)*time.Millisecond)
+	}
+	up, outage := c.total()
+	near(t, "p50", up.p50, 500*time.Millisecond)
+	near(t, "p99", up.p99, 990*time.Millisecond)
+	near(t, "max", up.max, time.Second)
+	if up.count != 1000 || outage.count != 0 || c.last() != up {
+		t.Errorf("counted %d with the broker up, %d in the outage; of the last two seconds %+v", up.count, outage.count, c.last())
+	}
+}
+
+func TestMeterTakesTheFirstArrivalAndEitherEndFirst(t *testing.T) {
+	c := newClockwork()
+	c.arrived("early", 5*time.Millisecond) // the order service has not yet heard that COMMIT succeeded
+	c.committed("early", 0)
+	c.committed("twice", 0)
+	c.arrived("twice", 5*time.Millisecond)
+	c.arrived("twice", time.Hour)
+	c.arrived("never committed", 0)
+	up, _ := c.total()
+	near(t, "max", up.max, 5*time.Millisecond)
+	if up.count != 2 {
+		t.Errorf("counted %d events, want 2", up.count)
+	}
+}
+
+func TestMeterCountsTheOutageApart(t *testing.T) {
+	c := newClockwork()
+	c.goAway(c.at(10 * time.Second))
+	c.committed("cut", 10*time.Second-1)
+	c.committed("waits", 11*time.Second)
+	if n := c.waiting(c.at(11 * time.Second)); n != 1 {
+		t.Errorf("%d events wait that were committed before 11 s, want 1", n)
+	}
+	c.arrived("cut", 20*time.Second)
+	c.arrived("waits", 20*time.Second)
+	c.comeBack(c.at(21 * time.Second))
+	c.committed("after", 22*time.Second)
+	c.arrived("after", 22*time.Second+time.Millisecond)
+	up, outage := c.total()
+	if up.count != 2 || outage.count != 1 || c.waiting(c.at(time.Hour)) != 0 {
+		t.Errorf("counted %d with the broker up and %d in the outage, want 2 and 1", up.count, outage.count)
+	}
+	near(t, "the longest with the broker up", up.max, 10*time.Second) // committed while it was: no excuse
+	near(t, "the longest in the outage", outage.max, 9*time.Second)
+}
+
+func TestMeterForgetsInLast(t *testing.T) {
+	c := newClockwork()
+	c.committed("a", 0)
+	c.arrived("a", time.Millisecond)
+	for range recentWindows {
+		if c.last().count != 1 {
+			t.Fatal("forgotten too early")
+		}
+		c.rotate()
+	}
+	if c.last().count != 0 {
+		t.Error("an event of more than two seconds ago counts")
+	}
+}
