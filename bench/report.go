@@ -190,4 +190,6 @@ func perSecond(v float64) string {
 
 func milliseconds(seconds float64) string { return fmt.Sprintf("%.2f ms", 1e3*seconds) }
 
+func micros(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Nanoseconds())/1e3) }
+
 func mebibytes(bytes float64) string { return fmt.Sprintf("%.0f MiB", bytes/(1<<20)) }

@@ -37,6 +37,11 @@ func (o options) sizes() sizes {
 	}
 }
 
+// fitting is at most n events, fewer on a machine on which they would last longer than some seconds.
+func (z sizes) fitting(rate float64, n int) int {
+	return min(n, max(2*z.cell, int(3*rate)/100*100))
+}
+
 // maxAA is the largest difference of the baseline from itself that a row's numbers may be read beside.
 const maxAA = 0.10
 
@@ -75,11 +80,11 @@ func (s *stand) rows() []row {
 // evenKeys is the relay against the bare publisher where its order costs nothing.
 func (s *stand) evenKeys(ctx context.Context) ([]result, error) {
 	l := load{keys: keyset{count: 1000}, events: s.size.events, rowsPerTx: 100, ordering: "key", queue: "classic"}
-	best, _, err := s.bestConnections(ctx, l, s.size.windows)
+	best, rates, err := s.bestConnections(ctx, l, s.size.windows)
 	if err != nil {
 		return nil, err
 	}
-	l.connections = best
+	l.connections, l.events = best, s.size.fitting(rates[best], l.events)
 	r, err := s.compare(ctx, fmt.Sprintf("1,000 even keys, `key`, 100-row transactions, %d connections: relay ÷ bare publisher", best), l)
 	r.must, r.aim, r.higher = 0.80, 0.95, true
 	return []result{r}, err

@@ -23,8 +23,10 @@ type stand struct {
 	rabbit *devenv.Rabbit
 	far    *devenv.Proxy // to the broker, 1 ms later in each direction
 	binary string
-	db     string // URL of the database with the outbox table, the slot and the publication "bench"
-	runs   int64  // numbers the runs, as a part of the events' ids
+
+	brokerPid int
+	db        string // URL of the database with the outbox table, the slot and the publication "bench"
+	runs      int64  // numbers the runs, as a part of the events' ids
 }
 
 func newStand(ctx context.Context, opt options, say func(string, ...any)) (_ *stand, err error) {
@@ -46,6 +48,9 @@ func newStand(ctx context.Context, opt options, say func(string, ...any)) (_ *st
 		return nil, err
 	}
 	if s.rabbit, err = devenv.StartRabbitMQ(ctx, devenv.RabbitOptions{}); err != nil {
+		return nil, err
+	}
+	if err = s.askBrokerPid(ctx); err != nil {
 		return nil, err
 	}
 	if s.far, err = devenv.StartProxy(s.rabbit.Addr()); err != nil {

@@ -6,21 +6,21 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
 )
 
 // ran is what a throughput run found.
 type ran struct {
-	rate float64       // messages per second at the queue
-	cpu  time.Duration // of the relay, per event
-	peak int64         // of the relay, bytes resident
+	rate float64 // messages per second at the queue
+	cost cost    // per event
+	peak int64   // of the relay, bytes resident
 }
 
 func (r ran) note() string {
-	return fmt.Sprintf("relay: %.1f µs CPU per event, peak %s", float64(r.cpu.Nanoseconds())/1e3, mebibytes(float64(r.peak)))
+	return fmt.Sprintf("%s, peak %s", r.cost.relay(), mebibytes(float64(r.peak)))
 }
 
 // bareRun publishes the events of l over l.connections connections.
@@ -38,6 +38,10 @@ func (s *stand) bareRun(ctx context.Context, l load) (_ ran, err error) {
 		defer publishers[i].close()
 	}
 	keys, first := l.keys.draw(l.events), s.nextRun()
+	before, err := s.cost(os.Getpid())
+	if err != nil {
+		return ran{}, err
+	}
 	failures := make(chan error, len(publishers))
 	var all sync.WaitGroup
 	for i, p := range publishers {
@@ -66,7 +70,11 @@ func (s *stand) bareRun(ctx context.Context, l load) (_ ran, err error) {
 		err = errors.Join(err, late)
 	default:
 	}
-	return ran{rate: rate}, err
+	if err != nil {
+		return ran{}, err
+	}
+	after, err := s.cost(os.Getpid())
+	return ran{rate: rate, cost: after.minus(before).per(l.events)}, err
 }
 
 // relayRun commits the events of l, starts the relay, follows the queue, and checks the history.
@@ -80,6 +88,10 @@ func (s *stand) relayRun(ctx context.Context, l load) (_ ran, err error) {
 		return ran{}, err
 	}
 	defer func() { err = errors.Join(err, q.close()) }()
+	broker, err := cpuTime(s.brokerPid)
+	if err != nil {
+		return ran{}, err
+	}
 	relay, err := s.startRelay(l)
 	if err != nil {
 		return ran{}, err
@@ -88,37 +100,30 @@ func (s *stand) relayRun(ctx context.Context, l load) (_ ran, err error) {
 	if err != nil {
 		return ran{}, errors.Join(fmt.Errorf("%w: %s", err, relay.Log()), relay.Kill())
 	}
-	found := ran{rate: rate}
-	if found.peak, err = relay.PeakRSS(); err != nil {
-		return ran{}, err
-	}
-	cpu, err := cpuTime(relay.Pid())
+	found, err := s.looked(ctx, relay, l.events)
 	if err != nil {
-		return ran{}, err
+		return ran{}, errors.Join(err, relay.Kill())
 	}
-	found.cpu = cpu / time.Duration(l.events)
+	found.rate = rate
+	found.cost.broker -= broker / time.Duration(l.events)
 	if err := s.stopRelay(relay); err != nil {
 		return ran{}, err
 	}
 	return found, s.checkHistory(ctx, q, first, l.ordering)
 }
 
-// cpuTime is the time that a process has spent on a processor, user and system (proc(5); in hundredths of a second).
-func cpuTime(pid int) (time.Duration, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+// looked is what can be seen of a relay that has relayed so many events; the broker's cost counts from its start.
+func (s *stand) looked(ctx context.Context, relay *devenv.Relay, events int) (found ran, err error) {
+	c, err := s.cost(relay.Pid())
 	if err != nil {
-		return 0, fmt.Errorf("read processor time: %w", err)
+		return found, err
 	}
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:])) // the 3rd and later ones
-	var ticks int64
-	for _, field := range fields[11:13] {
-		n, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("read processor time: %w", err)
-		}
-		ticks += n
+	if c.walsender, err = s.walsenderTime(ctx); err != nil {
+		return found, err
 	}
-	return time.Duration(ticks) * 10 * time.Millisecond, nil
+	found.cost = c.per(events)
+	found.peak, err = relay.PeakRSS()
+	return found, err
 }
 
 // bestConnections is the bare publisher's best of 1, 2 and 4 connections, each measured so many times, and its rate.
@@ -143,21 +148,34 @@ func (s *stand) bestConnections(ctx context.Context, l load, times int) (best in
 
 // compare has the bare publisher and the relay take turns at l.
 func (s *stand) compare(ctx context.Context, name string, l load) (result, error) {
-	var cpu, peak []float64
-	base := func(ctx context.Context) (float64, error) {
+	var base, ours sum
+	p, err := s.turns(ctx, func(ctx context.Context) (float64, error) {
 		r, err := s.bareRun(ctx, l)
+		base.add(r)
 		return r.rate, err
-	}
-	ours := func(ctx context.Context) (float64, error) {
+	}, func(ctx context.Context) (float64, error) {
 		r, err := s.relayRun(ctx, l)
-		cpu, peak = append(cpu, float64(r.cpu)), append(peak, float64(r.peak))
+		ours.add(r)
 		return r.rate, err
-	}
-	p, err := s.turns(ctx, base, ours, perSecond)
+	}, perSecond)
 	if err != nil {
 		return result{}, err
 	}
 	r := p.result(name, "×", perSecond)
-	r.note = ran{cpu: time.Duration(median(cpu)), peak: int64(median(peak))}.note()
+	r.note = fmt.Sprintf("%d events; %s; %s", l.events, ours.mean().note(), base.mean().cost.bare())
 	return r, nil
 }
+
+// sum adds up the costs of runs, and keeps the largest peak.
+type sum struct {
+	ran
+	runs int
+}
+
+func (s *sum) add(r ran) {
+	s.cost = s.cost.plus(r.cost)
+	s.peak = max(s.peak, r.peak)
+	s.runs++
+}
+
+func (s *sum) mean() ran { return ran{cost: s.cost.per(s.runs), peak: s.peak} }

@@ -1,0 +1,93 @@
+// Processor time of the parts of a run. It says why a rate is what it is where everything shares two cores.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// cost is processor time, user and system, of everything that a run keeps busy.
+type cost struct {
+	publisher time.Duration // the relay, or in a bare run this process
+	walsender time.Duration
+	broker    time.Duration
+}
+
+func (c cost) minus(d cost) cost {
+	return cost{c.publisher - d.publisher, c.walsender - d.walsender, c.broker - d.broker}
+}
+
+func (c cost) plus(d cost) cost {
+	return cost{c.publisher + d.publisher, c.walsender + d.walsender, c.broker + d.broker}
+}
+
+func (c cost) per(n int) cost {
+	return cost{c.publisher / time.Duration(n), c.walsender / time.Duration(n), c.broker / time.Duration(n)}
+}
+
+func (c cost) relay() string {
+	return fmt.Sprintf("relay %s, walsender %s, broker %s µs CPU per event", micros(c.publisher), micros(c.walsender), micros(c.broker))
+}
+
+func (c cost) bare() string {
+	return fmt.Sprintf("bare publisher %s, broker %s", micros(c.publisher), micros(c.broker))
+}
+
+// cost reads the clocks of the broker and of the publisher with this pid.
+func (s *stand) cost(publisher int) (c cost, err error) {
+	if c.broker, err = cpuTime(s.brokerPid); err != nil {
+		return c, err
+	}
+	c.publisher, err = cpuTime(publisher)
+	return c, err
+}
+
+// walsenderTime reads the clock of the process that sends the slot "bench".
+func (s *stand) walsenderTime(ctx context.Context) (time.Duration, error) {
+	conn, err := pgx.Connect(ctx, s.db)
+	if err != nil {
+		return 0, fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	var pid int
+	if err := conn.QueryRow(ctx, "SELECT active_pid FROM pg_replication_slots WHERE slot_name = 'bench'").Scan(&pid); err != nil {
+		return 0, fmt.Errorf("ask for walsender: %w", err)
+	}
+	return cpuTime(pid)
+}
+
+// cpuTime is the time that a process has spent on a processor, user and system (proc(5), in hundredths of a second).
+func cpuTime(pid int) (time.Duration, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, fmt.Errorf("read processor time: %w", err)
+	}
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:])) // the 3rd and later ones
+	var ticks int64
+	for _, field := range fields[11:13] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("read processor time: %w", err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond, nil
+}
+
+// askBrokerPid finds the broker's process.
+func (s *stand) askBrokerPid(ctx context.Context) error {
+	out, err := s.rabbit.Ctl(ctx, "eval", "os:getpid().")
+	if err != nil {
+		return err
+	}
+	if s.brokerPid, err = strconv.Atoi(strings.Trim(strings.TrimSpace(out), `"`)); err != nil {
+		return fmt.Errorf("read pid of broker: %w", err)
+	}
+	return nil
+}
