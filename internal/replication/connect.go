@@ -80,6 +80,22 @@ const (
 	answerTimeout = 20 * time.Second
 )
 
+// closePool closes the pool, but does not wait long for connections whose server went silent: pgx gives each of them 15 s
+// to be cancelled, which a process that was asked to stop does not have.
+func closePool(pool *pgxpool.Pool) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		pool.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(closePatience):
+	}
+}
+
+const closePatience = time.Second
+
 // connectStream opens the replication connection; a gulp paces its reads.
 func connectStream(ctx context.Context, c *Config) (*pgconn.PgConn, error) {
 	cfg, err := pgconn.ParseConfig(c.URL)

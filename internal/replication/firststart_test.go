@@ -1,7 +1,6 @@
 package replication
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
@@ -15,11 +14,7 @@ import (
 func (b *bench) openInsert(id string) (pgx.Tx, *pgx.Conn) {
 	b.t.Helper()
 	ctx := bounded(b.t, 20*time.Second)
-	other, err := pgx.Connect(ctx, b.url)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(func() { other.Close(context.Background()) })
+	other := b.connect()
 	tx, err := other.Begin(ctx)
 	if err != nil {
 		b.t.Fatal(err)

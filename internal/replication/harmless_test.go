@@ -1,11 +1,8 @@
 package replication
 
 import (
-	"context"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
@@ -149,12 +146,5 @@ func TestRelayThatBecomesASynchronousStandbyStops(t *testing.T) {
 	wantStop(t, r.wait(), outbox.ExitFailure, "sync_standby")
 }
 
-func (b *bench) reconnect() {
-	b.t.Helper()
-	conn, err := pgx.Connect(bounded(b.t, 20*time.Second), b.url)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(func() { conn.Close(context.Background()) })
-	b.conn = conn
-}
+// reconnect is for after a restart of the server.
+func (b *bench) reconnect() { b.conn = b.connect() }

@@ -69,6 +69,7 @@ func TestSlotDroppedWhileDown(t *testing.T) {
 
 // A slot that was dropped and created anew looks as before. What was committed in between is not in it.
 func TestSlotRecreated(t *testing.T) {
+	t.Parallel()
 	recreate := func(b *bench) {
 		b.dropSlot()
 		b.insert("lost")
@@ -147,6 +148,7 @@ func TestSlotMovedByHandWhileTheStreamIsCut(t *testing.T) {
 }
 
 func TestSlotOfAnotherKind(t *testing.T) {
+	t.Parallel()
 	for name, make := range map[string]func(b *bench){
 		"test_decoding": func(b *bench) { b.createSlot("test_decoding") },
 		"physical":      func(b *bench) { b.exec(`SELECT pg_create_physical_replication_slot($1)`, b.cfg.Slot) },

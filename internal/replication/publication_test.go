@@ -33,6 +33,7 @@ func (b *bench) wantGap(stop *outbox.Stop, at string) {
 
 // What happens to publication and tables while the relay runs ends it, and names from where rows may be missing.
 func TestChangesThatHideRows(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ change, reason, mend string }{
 		"publication dropped, no row since": {`DROP PUBLICATION p`, "publication", ""},
 		"publication dropped":               {`DROP PUBLICATION p; INSERT INTO outbox VALUES ('lost', '{}')`, "publication", ""},
@@ -67,12 +68,14 @@ func TestChangesThatHideRowsWhileDown(t *testing.T) {
 	b.settledRun("a").endClean()
 	b.exec(`ALTER PUBLICATION p DROP TABLE outbox`)
 	b.insert("lost")
+	changed := b.text(`SELECT pg_current_wal_lsn()::text`)
 	stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "publication")
-	b.wantGap(stop, b.text(`SELECT pg_current_wal_lsn()::text`))
+	b.wantGap(stop, changed)
 	b.runMend(stop)
 	b.goesOn("b")
 	b.exec(`DROP TABLE outbox`)
-	b.wantGap(wantStop(t, b.run().wait(), outbox.ExitOperator, "table"), b.text(`SELECT pg_current_wal_lsn()::text`))
+	changed = b.text(`SELECT pg_current_wal_lsn()::text`)
+	b.wantGap(wantStop(t, b.run().wait(), outbox.ExitOperator, "table"), changed)
 }
 
 // waitChecked returns after the monitor has made a whole check of what is there now.
@@ -88,6 +91,7 @@ func (r *running) waitChecked() {
 }
 
 func TestChangesThatHideNothing(t *testing.T) {
+	t.Parallel()
 	t.Run("renamed", func(t *testing.T) {
 		b := shared(t)
 		r := b.settledRun("a")
@@ -129,6 +133,7 @@ func TestPartitionedTable(t *testing.T) {
 }
 
 func TestPublicationThatDoesNotFitAtTheFirstStart(t *testing.T) {
+	t.Parallel()
 	for name, sql := range map[string]string{
 		"without inserts":   `CREATE PUBLICATION p FOR TABLE outbox WITH (publish = 'update')`,
 		"without the table": `CREATE PUBLICATION p`,

@@ -169,7 +169,7 @@ func (r *recorder) hold() {
 func (r *recorder) settle(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, tx := range r.txs[:min(n, len(r.txs))] {
+	for _, tx := range r.txs[:max(0, min(n, len(r.txs)))] {
 		tx.settled = true
 	}
 	r.pass(nil)

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	reportEvery = time.Second           // at least, also when nothing moved
+	reportEvery = time.Second           // at least, also when nothing moved, or nobody reads the server's questions any more
 	reportGap   = 10 * time.Millisecond // between two writes: else report and keepalive chase each other
 	writeBound  = 5 * time.Second       // a report that can not be written for so long ends the session
 )
@@ -22,7 +22,7 @@ const (
 // never zero (a client library would turn that into the write position, confirming what was merely received).
 func (se *session) report(ctx context.Context) error {
 	r := reporter{session: se, flush: mark{at: pglogrepl.LSN(se.t.reported.Load())}, ask: time.Now()}
-	tick := time.NewTicker(reportEvery)
+	tick := time.NewTicker(min(reportEvery, se.cfg.WALSenderTimeout/4))
 	defer tick.Stop()
 	for {
 		timer := false
@@ -93,14 +93,11 @@ func (r *reporter) step(ctx context.Context, timer bool) error {
 // a raise is a commit itself, and the next keepalive covers it. An event may be below the ceiling and yet not reportable:
 // when the watermark went on above it before it was looked at.
 func (r *reporter) wantCeiling(now mark, ceiling pglogrepl.LSN) {
-	if now.at <= ceiling {
+	if now.at <= ceiling || r.candidate.at > r.flush.at { // or one is under way, and will be above the candidate
 		return
 	}
 	if now.own > r.flush.own || r.final.Load() || now.at-ceiling >= idleRaiseBytes || time.Since(r.raised) >= idleRaiseEvery {
-		if r.candidate.at <= r.flush.at {
-			r.candidate = now
-		}
-		r.raised = time.Now()
+		r.candidate, r.raised = now, time.Now()
 		signal(r.raise)
 	}
 }

@@ -48,7 +48,7 @@ func New(cfg Config) (*Stream, error) {
 // Run relays until reading is done, then finishes what was read (until draining is done or the grace is over) and
 // returns nil after a clean stop. Any other error is an *outbox.Stop: the relay can not go on by itself.
 func (s *Stream) Run(reading, draining context.Context) error {
-	defer s.pool.Close()
+	defer closePool(s.pool)
 	s.started = time.Now()
 	var t *term
 	defer func() { t.end() }()

@@ -51,13 +51,8 @@ func shared(t *testing.T) *bench {
 
 func setup(t *testing.T, url string) *bench {
 	t.Helper()
-	ctx := bounded(t, 20*time.Second)
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close(context.Background()) })
-	b := &bench{t: t, url: url, conn: conn}
+	b := &bench{t: t, url: url}
+	b.conn = b.connect()
 	core, logs := observer.New(zap.InfoLevel)
 	b.logs = logs
 	b.cfg = Config{
@@ -76,6 +71,17 @@ func setup(t *testing.T, url string) *bench {
 	}
 	b.exec(`CREATE TABLE IF NOT EXISTS outbox (id text PRIMARY KEY, payload jsonb)`)
 	return b
+}
+
+// connect is one more connection past any proxy.
+func (b *bench) connect() *pgx.Conn {
+	b.t.Helper()
+	conn, err := pgx.Connect(bounded(b.t, 20*time.Second), b.url)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn
 }
 
 func bounded(t *testing.T, d time.Duration) context.Context {
@@ -171,6 +177,9 @@ func (b *bench) run() *running {
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	b.mu.Lock()
+	b.line = nil // what is asked of the line from now on is asked of the new one
+	b.mu.Unlock()
 	reading, stop := context.WithCancel(context.Background())
 	draining, cut := context.WithCancel(context.Background())
 	r := &running{b: b, s: s, stop: stop, cut: cut, done: make(chan struct{})}

@@ -1,0 +1,240 @@
+package replication
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// another is a bench for one more relay of the same slot, with a line of its own.
+func (b *bench) another() *bench {
+	o := &bench{t: b.t, url: b.url, conn: b.conn, cfg: b.cfg, logs: b.logs}
+	o.cfg.NewLine = func(start pglogrepl.LSN) Line {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.line = newRecorder(start)
+		o.line.held = o.held
+		return o.line
+	}
+	return o
+}
+
+// A leader is cut off without a sign, and its standby takes over and reports further. Then the old one is asked to stop,
+// or gets its connection back. Either way it changes nothing, and when the standby dies, nothing is lost.
+func TestLeaderCutOffSilently(t *testing.T) {
+	t.Parallel()
+	for name, then := range map[string]func(r *running, p *devenv.Proxy){
+		"asked to stop": func(r *running, _ *devenv.Proxy) {
+			wantStop(r.b.t, r.end(), outbox.ExitCut, "cut") // it never heard of the other one
+		},
+		"asked to stop, and back": func(r *running, p *devenv.Proxy) {
+			r.stop()
+			p.Release(devenv.Up)
+			p.Release(devenv.Down)
+			wantStop(r.b.t, r.wait(), outbox.ExitCut, "cut")
+		},
+		"back": func(r *running, p *devenv.Proxy) {
+			p.Release(devenv.Up)
+			p.Release(devenv.Down)
+			until(r.b.t, "the old leader to be fenced or to stand by", func() bool {
+				select {
+				case <-r.done:
+					wantStop(r.b.t, r.err, outbox.ExitFailure, "fenced")
+					return true
+				default:
+					return r.s.Snapshot().Phase == Standby
+				}
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := shared(t)
+			b.cfg.WALSenderTimeout, b.cfg.Grace = 2*time.Second, time.Second
+			standby := b.another()
+			standbyProxy := standby.through()
+			silent := b.through()
+
+			first := b.settledRun("a")
+			second := standby.run()
+			second.waitPhase(Standby)
+			b.insert("b")
+			first.waitSeen("b")
+			b.current().hold()
+			b.insert("c") // the first leader has it and never settles it
+			first.waitSeen("c")
+			silent.Hold(devenv.Up)
+			silent.Hold(devenv.Down)
+			second.waitPhase(Streaming)
+			second.waitSeen("c")
+			b.insert("d")
+			second.waitSeen("d")
+			until(t, "the new leader to report", func() bool {
+				return standby.confirmedFlush() >= standby.current().ownWatermark()
+			})
+			standby.current().hold()
+			b.insert("e")
+			second.waitSeen("e")
+
+			before := b.remembered()
+			then(first, silent)
+			if after := b.remembered(); after != before {
+				t.Errorf("the former leader wrote:\n%s\n%s", before, after)
+			}
+			if first.s.Snapshot().Phase == Standby { // the third is the one that goes on
+				if err := first.end(); err != nil {
+					t.Errorf("stop: %v", err)
+				}
+			}
+			second.crash(standbyProxy)
+			b.cfg.URL = b.url
+			third := b.run()
+			third.waitSeen("e")
+			third.endClean()
+		})
+	}
+}
+
+// A former leader's statement was stopped in its middle and keeps the row that carries the epoch. It is ended.
+func TestTakeoverEndsAStatementOfAFormerLeader(t *testing.T) {
+	b := shared(t)
+	b.settledRun("a").endClean()
+	former := b.cfg
+	pool, err := connectPool(&former)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	tx, err := pool.BeginTx(bounded(t, 20*time.Second), pgx.TxOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background()) //nolint:errcheck // it was ended already
+	if _, err := tx.Exec(bounded(t, 20*time.Second), `SELECT FROM cdc_relay.slots WHERE slot = $1 FOR SHARE`, b.cfg.Slot); err != nil {
+		t.Fatal(err)
+	}
+	b.goesOn("b")
+	if _, err := tx.Exec(bounded(t, 20*time.Second), `SELECT 1`); pgCode(err) != "57P01" {
+		t.Errorf("the session that kept the row: %v", err)
+	}
+	if n := b.logs.FilterMessageSnippet("ended sessions of a former leader").Len(); n != 1 {
+		t.Errorf("that was logged %d times", n)
+	}
+}
+
+// Somebody else's session may keep the row as well. It is waited for.
+func TestTakeoverWaitsForOthers(t *testing.T) {
+	b := shared(t)
+	b.settledRun("a").endClean()
+	other := b.connect()
+	tx, err := other.Begin(bounded(t, 20*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(bounded(t, 20*time.Second), `SELECT FROM cdc_relay.slots WHERE slot = $1 FOR SHARE`, b.cfg.Slot); err != nil {
+		t.Fatal(err)
+	}
+	r := b.run()
+	until(t, "the takeover to wait", func() bool {
+		return b.text(`SELECT count(*)::text FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == "1"
+	})
+	if err := tx.Commit(bounded(t, 20*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	r.waitPhase(Streaming)
+	r.endClean()
+}
+
+// ceilingOf is a term of the present leader's epoch as keepCeiling has it.
+func ceilingOf(epoch int64) *term { return &term{epoch: epoch} }
+
+func TestCeilingIsRaisedOnlyByTheHolderUnderItsEpoch(t *testing.T) {
+	b := shared(t)
+	r := b.settledRun("a")
+	pool, err := connectPool(&b.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	ctx := bounded(t, 20*time.Second)
+	slot, err := readSlot(ctx, pool, b.cfg.Slot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	epoch, holder := r.s.Snapshot().Epoch, uint32(slot.ActivePID)
+	before := b.remembered()
+
+	wantStop(t, raiseCeiling(ctx, pool, &b.cfg, ceilingOf(epoch-1), holder), outbox.ExitFailure, "fenced")
+	if err := raiseCeiling(ctx, pool, &b.cfg, ceilingOf(epoch), holder+1); err != errNotHolder {
+		t.Errorf("raised without holding the slot: %v", err)
+	}
+	for _, try := range []struct {
+		epoch int64
+		pid   uint32
+	}{{epoch - 1, holder}, {epoch, holder + 1}} {
+		if err := lowerCeiling(ctx, pool, &b.cfg, ceilingOf(try.epoch), try.pid); err != nil {
+			t.Error(err)
+		}
+	}
+	if after := b.remembered(); after != before {
+		t.Errorf("changed:\n%s\n%s", before, after)
+	}
+	tm := ceilingOf(epoch)
+	if err := raiseCeiling(ctx, pool, &b.cfg, tm, holder); err != nil {
+		t.Error(err)
+	}
+	if got := b.text(`SELECT ceiling::text FROM cdc_relay.progress`); got != pglogrepl.LSN(tm.ceiling.Load()).String() {
+		t.Errorf("the table says %s, the term %s", got, pglogrepl.LSN(tm.ceiling.Load()))
+	}
+	r.endClean()
+}
+
+// The epoch was raised under a running leader, as a takeover would: its next raise finds out, and it stops.
+func TestLeaderThatWasFencedStops(t *testing.T) {
+	b := shared(t)
+	r := b.settledRun("a")
+	b.exec(`UPDATE cdc_relay.slots SET epoch = epoch + 1`)
+	before := b.remembered()
+	b.insert("b")
+	wantStop(t, r.wait(), outbox.ExitFailure, "fenced")
+	if after := b.remembered(); after != before {
+		t.Errorf("it wrote:\n%s\n%s", before, after)
+	}
+	next := b.run()
+	next.waitSeen("b")
+	next.endClean()
+}
+
+// Another relay led between two sessions of this one: what is in memory is thrown away, the other one reported beyond it.
+func TestLeaderReturnsAfterAnotherLed(t *testing.T) {
+	b := shared(t)
+	p := b.through()
+	other := b.another()
+	other.cfg.URL = b.url
+	r := b.settledRun("a")
+	b.current().hold()
+	b.insert("b")
+	r.waitSeen("b")
+	old := b.current()
+	p.Cut()
+	between := other.run()
+	between.waitSeen("b")
+	b.insert("c")
+	between.waitSeen("c")
+	between.endClean()
+	if err := p.Mend(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "a new term", func() bool { return b.current() != old })
+	b.insert("d")
+	r.waitSeen("d")
+	if seen := b.current().seen(); len(seen) != 1 {
+		t.Errorf("the new term has %v", seen)
+	}
+	r.endClean()
+}
