@@ -17,15 +17,12 @@ type end uint8
 const (
 	answered  end = iota // every message was answered, or its channel or connection was closed
 	cancelled            // ctx is done
-	late                 // some are unconfirmed past the timeout while others on the connection are confirmed
+	late                 // some are unconfirmed past the timeout, while others on the connection are confirmed
 	dead                 // nothing on the connection was confirmed for the timeout: it is given up
 )
 
 // await waits until every message of the round is answered. It looks at the last one first: confirms mostly come in
 // order and many at a time, so the lane is woken once and not at each.
-//
-// The confirm clock counts from the last confirm of the round, from the last write when there is none yet, and starts
-// again when the broker stops blocking.
 func (l *lane) await(ctx context.Context, ch *channel) end {
 	if len(l.sent) == 0 {
 		return answered
@@ -34,8 +31,7 @@ func (l *lane) await(ctx context.Context, ch *channel) end {
 	defer l.sink.pending.Add(-int64(len(l.sent)))
 	defer l.timer.Stop()
 
-	clock := confirmClock{sess: ch.sess, start: time.Now(), timeout: l.sink.cfg.ConfirmTimeout}
-	clock.progress = clock.start
+	clock := confirmClock{sess: ch.sess, round: l.round, progress: time.Now(), timeout: l.sink.cfg.ConfirmTimeout}
 	armed := false
 	for i := len(l.sent) - 1; i >= 0; i-- {
 		done := l.sent[i].answer.Done()
@@ -59,52 +55,13 @@ func (l *lane) await(ctx context.Context, ch *channel) end {
 				return cancelled
 			case now := <-l.timer.C:
 				armed = false
-				if e := clock.tick(now, l.answers()); e != answered {
+				if e := clock.tick(now, l.answers(), i < len(l.sent)-1); e != answered {
 					return e
 				}
 			}
 		}
 	}
-	ch.sess.lastConfirm.Store(time.Now().UnixNano())
 	return answered
-}
-
-// answers counts what is answered by now.
-func (l *lane) answers() int {
-	n := 0
-	for i := range l.sent {
-		select {
-		case <-l.sent[i].answer.Done():
-			n++
-		default:
-		}
-	}
-	return n
-}
-
-// confirmClock decides when a broker has taken too long.
-type confirmClock struct {
-	sess            *session
-	timeout         time.Duration
-	start, progress time.Time // of the last write, of the last confirm seen
-	answers         int
-}
-
-// tick looks at the clock with so many answers in; answered means: go on waiting.
-func (c *confirmClock) tick(now time.Time, answers int) end {
-	if answers > c.answers {
-		c.answers, c.progress = answers, now
-		c.sess.lastConfirm.Store(now.UnixNano())
-	}
-	since := max(c.progress.UnixNano(), c.sess.lastUnblock.Load())
-	if c.sess.blocked.Load() || now.UnixNano()-since < int64(c.timeout) {
-		return answered
-	}
-	if c.sess.lastConfirm.Load() > c.start.UnixNano() {
-		return late
-	}
-	c.sess.kill(fmt.Errorf("no confirm for %s", c.timeout))
-	return dead
 }
 
 // resolve turns the round's answers into outcomes. Returns are read first: a returned message is acked too, and was
@@ -136,6 +93,9 @@ func (l *lane) resolve(ch *channel) {
 		}
 	}
 	l.tally.acks += confirmed
+	if confirmed > 0 {
+		ch.sess.confirmed(time.Now(), l.round)
+	}
 	if confirmed > 0 && len(l.late) > 0 {
 		l.forgetLate()
 	}
@@ -205,7 +165,7 @@ func (l *lane) conclude(ctx context.Context, ch *channel, e end) error {
 	case connectionOne:
 		return l.connectionException(ctx, ex)
 	default:
-		return fmt.Errorf("connection lost: %w", lost(ex))
+		return fmt.Errorf("connection lost: %s", ch.sess.lostBecause(ex))
 	}
 }
 

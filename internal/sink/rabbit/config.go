@@ -63,7 +63,7 @@ type Hooks struct {
 	ChannelClosed  func()
 	// Confirms counts the broker's answers of one call. Returned ones are acked too, but are counted as returned only.
 	Confirms func(acks, nacks, returned, timeouts int)
-	Blocked  func(connection int, blocked bool)
+	Blocked  func(connection int, blocked bool) // ConnectionDown ends it too
 	// HeaderDropped is called for a key of the headers column that has one of the relay's own names.
 	HeaderDropped func(name string)
 }

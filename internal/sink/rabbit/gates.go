@@ -3,6 +3,7 @@ package rabbit
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -81,7 +82,11 @@ func (g *gates) shut(ex *amqp.Error, fault *sink.Fault, exchange, routingKey str
 		log.Warn("destination refuses", zap.String("destination", fault.Destination), zap.String("words", fault.Words))
 	}
 	now := time.Now()
-	g.gates[key] = &gate{fault: fault, limit: limit, since: now, next: now.Add(probeEvery)}
+	shut := &gate{fault: fault, limit: limit, since: now, next: now.Add(probeEvery)}
+	if before := g.gates[key]; before != nil {
+		shut.since = before.since
+	}
+	g.gates[key] = shut
 	g.count.Store(int32(len(g.gates)))
 	return true
 }
@@ -172,8 +177,12 @@ func (g *gates) list() []Paused {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var out []Paused
-	for _, gate := range g.gates {
-		out = append(out, Paused{gate.fault.Destination, gate.fault.Reason, gate.fault.Words, gate.since})
+	for key, gate := range g.gates {
+		name := gate.fault.Destination
+		if key.oversize {
+			name = fmt.Sprintf("messages over %d bytes", gate.limit)
+		}
+		out = append(out, Paused{name, gate.fault.Reason, gate.fault.Words, gate.since})
 	}
 	slices.SortFunc(out, func(a, b Paused) int { return strings.Compare(a.Destination, b.Destination) })
 	return out

@@ -37,8 +37,9 @@ type lane struct {
 type call struct {
 	events   []*outbox.Event
 	outcomes []sink.Outcome
-	todo     []int               // the events still to be sent, in order: Unsent, or Unknown and to be told apart
-	sent     []sent              // this round's
+	todo     []int  // the events still to be sent, in order: Unsent, or Unknown and to be told apart
+	sent     []sent // this round's
+	round    round
 	held     map[uint64]struct{} // pipelined: keys with a rejected event, of which nothing more is sent
 	suspects int                 // so many at the head of todo go one by one
 	seeking  bool                // they go on a private connection, and the call holds Sink.private
@@ -204,6 +205,8 @@ func (l *lane) dropChannel() {
 // Unsent and in todo.
 func (l *lane) send(ctx context.Context, ch *channel, batch []int) {
 	l.sent = l.sent[:0]
+	l.round.began = ch.sess.writes.Load()
+	defer func() { l.round.ended = ch.sess.writes.Add(1) }()
 	m := &l.message
 	for _, i := range batch {
 		ev := l.events[i]
@@ -223,8 +226,8 @@ func (l *lane) send(ctx context.Context, ch *channel, batch []int) {
 		}
 		answer, err := ch.ch.PublishWithDeferredConfirm(m.exchange, m.routingKey, true, false, m.pub)
 		if err != nil {
-			if !errors.Is(err, amqp.ErrClosed) && ch.sess.alive() && !errors.Is(err, errWireClosed) {
-				// amqp091 cannot encode it and has written a part of it at most; it ends the connection then.
+			if !errors.Is(err, amqp.ErrClosed) && !errors.Is(err, errWireClosed) {
+				// Not the connection's end, so amqp091 cannot encode the message; it ends the connection then.
 				l.reject(i, invalid("the client cannot encode the message"))
 			}
 			return

@@ -14,7 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// Reconnecting starts at backoffMin, doubles to backoffMax, and takes a random half of it off.
+// Reconnecting pauses for about backoffMin at first and for backoffMax at most.
 const (
 	backoffMin = 100 * time.Millisecond
 	backoffMax = 5 * time.Second
@@ -83,8 +83,7 @@ func (l *link) keep(ctx context.Context) error {
 			if stop := l.sink.refused(err); stop != nil {
 				return stop
 			}
-			backoff = min(max(2*backoff, backoffMin), backoffMax)
-			if !sleep(ctx, backoff/2+rand.N(backoff/2)) {
+			if backoff = longer(backoff); !sleep(ctx, backoff) {
 				return nil
 			}
 			continue
@@ -92,13 +91,18 @@ func (l *link) keep(ctx context.Context) error {
 		began := time.Now()
 		l.serve(ctx, sess, wasUp)
 		wasUp = true
-		if ctx.Err() != nil {
-			return nil
-		}
 		if time.Since(began) > backoffMax {
 			backoff = 0
+		} else if backoff = longer(backoff); !sleep(ctx, backoff) {
+			return nil
 		}
 	}
+}
+
+// longer is the next pause after one of d: twice as long within the bounds, less a random half.
+func longer(d time.Duration) time.Duration {
+	d = min(max(2*d, 2*backoffMin), backoffMax)
+	return d/2 + rand.N(d/2)
 }
 
 // serve offers sess to the lanes until it ends or ctx is done.
@@ -112,10 +116,10 @@ func (l *link) serve(ctx context.Context, sess *session, again bool) {
 		notify(s.cfg.Hooks.Reconnect, l.index)
 	}
 	l.mu.Lock()
-	l.sess = sess
+	l.sess, l.why = sess, ""
 	close(l.up)
 	l.mu.Unlock()
-	l.note("")
+	s.logState()
 
 	select {
 	case <-ctx.Done():
@@ -162,7 +166,18 @@ func (s *session) reason() string {
 	if s.end.Server {
 		return fmt.Sprintf("broker %s closed the connection: %d %s", s.address, s.end.Code, s.end.Reason)
 	}
-	return fmt.Sprintf("connection to %s lost: %s", s.address, ephemeral.ReplaceAllString(s.end.Reason, ""))
+	return fmt.Sprintf("connection to %s lost: %s", s.address, s.lostBecause(s.end))
+}
+
+// lostBecause is why a connection ended without a close frame: what ended it on this side, or what amqp091 met.
+func (s *session) lostBecause(end *amqp.Error) string {
+	if err := s.wire.cause(); err != nil {
+		return words(err)
+	}
+	if end == nil {
+		return "closed"
+	}
+	return ephemeral.ReplaceAllString(end.Reason, "")
 }
 
 // declare declares a constant exchange, when asked to. A refusal is logged and left to the publishes, which then name it.

@@ -48,6 +48,8 @@ type session struct {
 	// lastConfirm and lastUnblock are Unix nanoseconds. The first is written by the lanes from time to time, not at each
 	// confirm; the confirm clock stands still while blocked, so it starts again at the second.
 	lastConfirm, lastUnblock atomic.Int64
+	writes                   atomic.Uint64 // rounds written so far
+	read                     atomic.Uint64 // of these the broker is known to have read so many, in the order they ended
 }
 
 // dial tries the addresses in turn from a random one and returns the first session, or all their errors.
@@ -187,9 +189,11 @@ func (s *session) watch() {
 				blocks = nil // closes follows
 				continue
 			}
-			s.setBlocked(b.Active)
+			if s.setBlocked(b.Active) && s.onBlocked != nil {
+				s.onBlocked(b.Active)
+			}
 		case err := <-s.closes:
-			s.setBlocked(false)
+			s.setBlocked(false) // who waits for its end goes on, and finds the connection gone
 			s.end = err
 			close(s.gone)
 			return
@@ -201,12 +205,12 @@ func (s *session) watch() {
 	}
 }
 
-// setBlocked records what the broker says of its memory or disk alarm.
-func (s *session) setBlocked(on bool) {
+// setBlocked records what the broker says of its memory or disk alarm, and reports whether that is new.
+func (s *session) setBlocked(on bool) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if on == (s.unblocked != nil) {
-		return
+		return false
 	}
 	if on {
 		s.unblocked = make(chan struct{})
@@ -216,9 +220,7 @@ func (s *session) setBlocked(on bool) {
 		s.unblocked = nil
 	}
 	s.blocked.Store(on)
-	if s.onBlocked != nil {
-		s.onBlocked(on)
-	}
+	return true
 }
 
 // untilUnblocked is closed when the broker takes messages again; nil when it does.

@@ -2,7 +2,6 @@ package rabbit
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -149,14 +148,6 @@ func (l *lane) closePrivate() {
 	}
 	l.private.close(privateClose)
 	l.private = nil
-}
-
-// lost is the reason of a lost connection.
-func lost(ex *amqp.Error) error {
-	if ex == nil {
-		return errGone
-	}
-	return errors.New(ephemeral.ReplaceAllString(ex.Reason, ""))
 }
 
 // maxKillers bounds the memory of events that were found by a search; beyond it they are searched for again.

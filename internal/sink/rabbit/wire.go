@@ -19,7 +19,7 @@ const (
 // closeFlush bounds how long a closing wire tries to write what is buffered, which is at least a close-ok.
 const closeFlush = time.Second
 
-// errWireClosed is what a write gets after Close.
+// errWireClosed is what a write gets once the wire is closed or has failed; cause says more.
 var errWireClosed = errors.New("connection closed")
 
 // wire is a net.Conn whose writes are gathered: Write appends to a buffer and returns, one flusher goroutine writes
@@ -40,7 +40,7 @@ type wire struct {
 	mu      sync.Mutex
 	cond    sync.Cond // the flusher waits here for pending or closing
 	pending []byte
-	err     error         // why writes are refused
+	err     error         // why the wire failed; the first cause stays
 	closing bool          // no further writes; the flusher ends once pending is written
 	room    chan struct{} // closed when buffered went down; made by who waits for it
 
@@ -56,12 +56,12 @@ func newWire(conn, raw net.Conn, silence time.Duration) *wire {
 	return w
 }
 
-// Write buffers p. The error is that of an earlier write, or errWireClosed.
+// Write buffers p. The error is errWireClosed, whatever the cause: nobody takes it for a fault of what was written.
 func (w *wire) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.err != nil {
-		return 0, w.err
+	if w.closing {
+		return 0, errWireClosed
 	}
 	w.pending = append(w.pending, p...)
 	w.buffered.Add(int64(len(p)))
@@ -126,7 +126,7 @@ func (w *wire) hasRoom() bool { return w.buffered.Load() < wireRoom }
 func (w *wire) waitRoom(ctx context.Context, gone <-chan struct{}) {
 	for !w.hasRoom() {
 		w.mu.Lock()
-		if w.err != nil {
+		if w.closing {
 			w.mu.Unlock()
 			return
 		}
@@ -157,7 +157,7 @@ func (w *wire) stalled(now time.Time) time.Duration {
 	return now.Sub(time.Unix(0, since))
 }
 
-// fail ends the wire at once: writes are refused with err, reads and the flusher's write return. The first error stays.
+// fail ends the wire at once because of err: writes are refused, reads and the flusher's write return.
 func (w *wire) fail(err error) {
 	w.mu.Lock()
 	if w.err == nil {
@@ -173,14 +173,18 @@ func (w *wire) fail(err error) {
 	_ = w.raw.Close()
 }
 
+// cause is why the wire failed, nil when it did not.
+func (w *wire) cause() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
 // Close refuses further writes, gives the flusher closeFlush for what is buffered, and returns without waiting for it:
 // amqp091 calls it with its locks held.
 func (w *wire) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.err == nil {
-		w.err = errWireClosed
-	}
 	w.closing = true
 	_ = w.raw.SetWriteDeadline(time.Now().Add(closeFlush))
 	_ = w.raw.SetReadDeadline(time.Now())

@@ -154,8 +154,11 @@ func TestWireReportsALateWriteError(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-w.done
-	if _, err := w.Write([]byte("y")); err == nil {
-		t.Error("a broken wire takes more")
+	if _, err := w.Write([]byte("y")); !errors.Is(err, errWireClosed) {
+		t.Errorf("a broken wire takes more: %v", err)
+	}
+	if w.cause() == nil {
+		t.Error("the cause is forgotten")
 	}
 }
 

@@ -1,0 +1,78 @@
+package rabbit
+
+import (
+	"fmt"
+	"time"
+)
+
+// round is when a lane's messages were written to a connection, among those of the other lanes: what was written in
+// rounds that ended by began is in front of them.
+type round struct{ began, ended uint64 }
+
+// confirmed records that a message of a round was confirmed. The broker reads a connection in order, so it has read all
+// that was written before.
+func (s *session) confirmed(now time.Time, r round) {
+	s.lastConfirm.Store(now.UnixNano())
+	for {
+		read := s.read.Load()
+		if r.began <= read || s.read.CompareAndSwap(read, r.began) {
+			return
+		}
+	}
+}
+
+// confirmClock decides, for one round, when the broker has taken too long. It stands still while the broker blocks, and
+// counts from the last confirm.
+//
+// A message is late only when the broker is known to have read it: something that was written after it is confirmed.
+// Otherwise it may be on its way still, behind what the other lanes have written over a slow line, and as long as any of
+// that is confirmed there is nothing to decide. When nothing is, the connection is dead.
+type confirmClock struct {
+	sess     *session
+	round    round
+	timeout  time.Duration
+	progress time.Time // of the last write, then of the last answer seen in this round
+	answers  int
+	readAt   time.Time // since when the broker is known to have read the round; zero: it is not
+}
+
+// tick looks at the clock with so many answers in, the last message's among them or not. answered means: go on waiting.
+func (c *confirmClock) tick(now time.Time, answers int, last bool) end {
+	if answers > c.answers {
+		c.answers, c.progress = answers, now
+		c.sess.confirmed(now, c.round)
+	}
+	if c.readAt.IsZero() && (last || c.sess.read.Load() >= c.round.ended) {
+		c.readAt = now
+	}
+	past := func(since ...int64) bool {
+		from := max(c.progress.UnixNano(), c.sess.lastUnblock.Load())
+		for _, t := range since {
+			from = max(from, t)
+		}
+		return now.UnixNano()-from >= int64(c.timeout)
+	}
+	switch {
+	case c.sess.blocked.Load():
+		return answered
+	case !c.readAt.IsZero() && past(c.readAt.UnixNano()):
+		return late
+	case past(c.sess.lastConfirm.Load()):
+		c.sess.kill(fmt.Errorf("no confirm for %s", c.timeout))
+		return dead
+	}
+	return answered
+}
+
+// answers counts what is answered by now.
+func (l *lane) answers() int {
+	n := 0
+	for i := range l.sent {
+		select {
+		case <-l.sent[i].answer.Done():
+			n++
+		default:
+		}
+	}
+	return n
+}

@@ -1,0 +1,101 @@
+package stdout
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/sinktest"
+)
+
+func TestConformance(t *testing.T) {
+	sinktest.Run(t, func(t *testing.T) sinktest.Broker {
+		b := &file{t: t}
+		b.sink = New(b)
+		ctx, cancel := context.WithCancel(context.Background())
+		b.stop, b.done = cancel, make(chan error, 1)
+		go func() { b.done <- b.sink.Run(ctx) }()
+		t.Cleanup(func() {
+			if err := b.Stop(); err != nil {
+				t.Error(err)
+			}
+		})
+		return b
+	})
+}
+
+// file is a file that can be full.
+type file struct {
+	t    *testing.T
+	sink *Sink
+	stop context.CancelFunc
+	done chan error
+	n    uint64
+
+	mu    sync.Mutex
+	full  bool
+	lines []sinktest.Delivery
+}
+
+func (f *file) Write(p []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.full {
+		return 0, errors.New("no space left")
+	}
+	var l line
+	if err := json.Unmarshal(p, &l); err != nil || bytes.Count(p, []byte("\n")) != 1 {
+		f.t.Errorf("not one JSON line: %q", p)
+	}
+	pos, err := outbox.ParsePosition(l.Position)
+	if err != nil {
+		f.t.Error(err)
+	}
+	f.lines = append(f.lines, sinktest.Delivery{Position: pos, ID: *l.ID, Key: *l.Key})
+	return len(p), nil
+}
+
+func (f *file) Sink() sink.Sink { return f.sink }
+
+func (f *file) Stop() error {
+	f.stop()
+	err := <-f.done
+	f.done <- err
+	return err
+}
+
+func (f *file) Has(kind sinktest.Kind) bool {
+	return kind == sinktest.Unavailable || kind == sinktest.EventInvalid || kind == sinktest.EventUndecodable
+}
+
+func (f *file) Event(kind sinktest.Kind, key string) *outbox.Event {
+	f.n++
+	ev := sinktest.NewEvent(f.n, key)
+	switch kind {
+	case sinktest.EventInvalid:
+		ev.Payload = []byte("{")
+	case sinktest.EventUndecodable:
+		ev.Fault = errors.New("the id is NULL")
+	}
+	return ev
+}
+
+func (f *file) Break(sinktest.Kind) { f.set(true) }
+func (f *file) Mend(sinktest.Kind)  { f.set(false) }
+
+func (f *file) set(full bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.full = full
+}
+
+func (f *file) Delivered() []sinktest.Delivery {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lines[:len(f.lines):len(f.lines)]
+}
