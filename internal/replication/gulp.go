@@ -34,8 +34,9 @@ func (g *gulp) Read(p []byte) (int, error) {
 	g.bytes += int64(n)
 	g.small = n < gulpSmall
 	if g.small {
-		if now := time.Now(); now.Sub(g.mark) >= gulpInterval {
-			g.busy = g.bytes*int64(time.Second) >= gulpRate*int64(now.Sub(g.mark))
+		now := time.Now()
+		if since := now.Sub(g.mark); since >= gulpInterval {
+			g.busy = float64(g.bytes) >= gulpRate*since.Seconds() // since may be hours: whole nanoseconds would overflow
 			g.bytes, g.mark = 0, now
 		}
 	}

@@ -22,13 +22,10 @@ func namesStandby(setting, application string) bool {
 	}
 	for name := range strings.SplitSeq(setting, ",") {
 		name = strings.TrimSpace(name)
-		if name == "*" {
-			return true
-		}
 		if len(name) > 1 && name[0] == '"' && name[len(name)-1] == '"' {
 			name = strings.ReplaceAll(name[1:len(name)-1], `""`, `"`)
 		}
-		if strings.EqualFold(name, application) {
+		if name == "*" || strings.EqualFold(name, application) { // quoted or not
 			return true
 		}
 	}

@@ -1,0 +1,216 @@
+package replication
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// asRole is a bench whose relay is a role that may do what the attributes say, and nothing else.
+func asRole(t *testing.T, attributes string) (b *bench, role, owner string) {
+	t.Helper()
+	t.Parallel()
+	role, as := newRole(t, attributes)
+	b = setup(t, devenv.SharedPostgres(t).Database(t))
+	b.cfg.URL = as(b.url)
+	return b, role, b.url
+}
+
+func (b *bench) init(opt InitOptions) {
+	b.t.Helper()
+	if err := Init(bounded(b.t, 30*time.Second), b.cfg, opt); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// count is how many slots, publications and schemas of ours there are.
+func (b *bench) count() string {
+	b.t.Helper()
+	return b.text(`SELECT (SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1) || ' slots, '
+		|| (SELECT count(*) FROM pg_publication) || ' publications, '
+		|| (SELECT count(*) FROM pg_namespace WHERE nspname = 'cdc_relay') || ' schemas'`, b.cfg.Slot)
+}
+
+func TestSmallestRole(t *testing.T) {
+	b, role, owner := asRole(t, "REPLICATION")
+	stop := wantStop(t, b.run().wait(), outbox.ExitFailure, "schema")
+	if !strings.Contains(stop.Mend, "cdc-relay init --url") || !strings.Contains(stop.Mend, "--role") {
+		t.Errorf("the mend is not to be copied: %s", stop.Mend)
+	}
+	for range 2 { // it may be run any number of times
+		b.init(InitOptions{URL: owner, Role: role})
+	}
+	b.goesOn("a")
+	b.init(InitOptions{URL: owner, Role: role})
+	b.goesOn("b")
+	if got := b.count(); got != "1 slots, 1 publications, 1 schemas" {
+		t.Error(got)
+	}
+	// The role that may do little can still be stood by behind, and take over.
+	first := b.settledRun("c")
+	second := b.another().run()
+	second.waitPhase(Standby)
+	first.endClean()
+	second.waitPhase(Streaming)
+	second.endClean()
+}
+
+func TestRoleThatMayNotReplicate(t *testing.T) {
+	b, role, owner := asRole(t, "")
+	b.exec(`ALTER ROLE ` + role + ` REPLICATION`)
+	b.init(InitOptions{URL: owner, Role: role})
+	b.exec(`ALTER ROLE ` + role + ` NOREPLICATION`)
+	stop := wantStop(t, b.run().wait(), outbox.ExitFailure, "rights")
+	if !strings.Contains(stop.Mend, "REPLICATION") {
+		t.Errorf("the mend is not named: %s", stop.Mend)
+	}
+}
+
+// A right on the outbox is missing at the first start: that is said, and nothing is left half made that a next start
+// would take for a slot made by hand.
+func TestRoleThatMayNotReadTheOutbox(t *testing.T) {
+	b, role, owner := asRole(t, "REPLICATION")
+	b.exec(createPublicationSQL(&b.cfg))
+	ddl := b.cfg
+	ddl.URL = owner
+	pool, err := connectPool(&ddl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if err := createObjects(bounded(t, 20*time.Second), pool, &ddl, InitOptions{Role: role}); err != nil {
+		t.Fatal(err)
+	}
+	b.exec(`REVOKE SELECT ON outbox FROM ` + role)
+	b.insert("before")
+	for range 2 {
+		stop := wantStop(t, b.run().wait(), outbox.ExitFailure, "rights")
+		if !strings.Contains(stop.Error(), "outbox") {
+			t.Errorf("the table is not named: %s", stop.Error())
+		}
+		b.waitNoWalsender()
+	}
+	b.exec(`GRANT SELECT ON outbox TO ` + role)
+	wantStop(t, b.run().wait(), outbox.ExitUsage, "backfill")
+}
+
+// waitNoWalsender returns when the walsenders of this database have ended.
+func (b *bench) waitNoWalsender() {
+	b.t.Helper()
+	until(b.t, "walsenders to end", func() bool {
+		return b.text(`SELECT count(*)::text FROM pg_stat_activity WHERE backend_type = 'walsender' AND datname = current_database()`) == "0"
+	})
+}
+
+func TestInitMakesTheOutboxTable(t *testing.T) {
+	b := shared(t)
+	b.exec(`DROP TABLE outbox`)
+	b.cfg.Tables[0].Mapping = decode.Mapping{
+		ID: decode.Names{Any: []string{"id"}}, Aggregate: decode.Names{Any: []string{"aggregatetype"}}, Key: decode.Names{Any: []string{"aggregateid"}},
+		Type: decode.Names{Any: []string{"type"}}, Payload: decode.Names{Any: []string{"payload"}}, Headers: decode.Names{Any: []string{"headers"}},
+		Traceparent: decode.Names{Any: []string{"traceparent"}}, Timestamp: decode.Names{Any: []string{"created_at"}},
+	}
+	b.init(InitOptions{OutboxTable: true})
+	b.init(InitOptions{OutboxTable: true})
+	r := b.run()
+	r.waitPhase(Streaming)
+	b.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type) VALUES ('8f2d3c1a-0000-4000-8000-000000000001', 'order', '1', 'placed')`)
+	r.waitSeen("8f2d3c1a-0000-4000-8000-000000000001")
+	r.endClean()
+}
+
+// The first start's question is asked by init as well.
+func TestInitRefusesRowsThatNobodyAskedAbout(t *testing.T) {
+	b := shared(t)
+	b.insert("before")
+	err := Init(bounded(t, 30*time.Second), b.cfg, InitOptions{})
+	wantStop(t, err, outbox.ExitUsage, "backfill")
+	if got := b.count(); got != "0 slots, 1 publications, 1 schemas" {
+		t.Error(got)
+	}
+}
+
+// The SQL that init prints does what init does, for a role that may nothing else.
+func TestPrintedInitIsEnough(t *testing.T) {
+	b, role, _ := asRole(t, "")
+	var sql strings.Builder
+	if err := PrintInit(&sql, b.cfg, InitOptions{OutboxTable: true, Role: role}); err != nil {
+		t.Fatal(err)
+	}
+	// psql sends statement by statement; one message is one transaction, in which a slot must come first.
+	objects, slot, found := strings.Cut(sql.String(), "-- A slot made by hand")
+	if !found {
+		t.Fatalf("no slot in:\n%s", sql.String())
+	}
+	b.exec(objects)
+	b.exec("--" + slot)
+	b.cfg.Create = false
+	b.goesOn("a")
+	b.goesOn("b")
+}
+
+func TestTeardown(t *testing.T) {
+	b := shared(t)
+	r := b.settledRun("a")
+	teardown := func() error { return Teardown(bounded(t, 20*time.Second), b.cfg) }
+	wantStop(t, teardown(), outbox.ExitFailure, "slot_held")
+	r.endClean()
+	b.waitFree()
+	for range 2 { // there is nothing left the second time
+		if err := teardown(); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.count(); got != "0 slots, 0 publications, 0 schemas" {
+			t.Error(got)
+		}
+	}
+	b.exec(`TRUNCATE outbox`)
+	b.goesOn("b")
+}
+
+// A standby is not the one to make anew what was torn down.
+func TestTeardownUnderAStandby(t *testing.T) {
+	b := shared(t)
+	first := b.settledRun("a")
+	second := b.another().run()
+	second.waitPhase(Standby)
+	b.exec(`TRUNCATE outbox`)
+	b.exec(`DELETE FROM cdc_relay.slots`)
+	b.exec(`DELETE FROM cdc_relay.progress`)
+	if err := first.end(); err != nil {
+		t.Fatal(err)
+	}
+	wantStop(t, second.wait(), outbox.ExitOperator, "slot_lost")
+}
+
+func TestTeardownKeepsWhatOthersNeed(t *testing.T) {
+	b := shared(t)
+	b.settledRun("a").endClean()
+	other := b.another()
+	other.cfg.Slot += "_other"
+	no := false
+	other.cfg.Backfill = &no
+	other.settledRun("b").endClean()
+	b.waitNoWalsender()
+	if err := Teardown(bounded(t, 20*time.Second), b.cfg); err != nil {
+		t.Fatal(err)
+	}
+	other.goesOn("c")
+	other.waitNoWalsender()
+	if err := Teardown(bounded(t, 20*time.Second), other.cfg); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.count(); got != "0 slots, 0 publications, 0 schemas" {
+		t.Error(got)
+	}
+}
+
+func TestTeardownLeavesForeignSlots(t *testing.T) {
+	b := shared(t)
+	b.createSlot("test_decoding")
+	wantStop(t, Teardown(bounded(t, 20*time.Second), b.cfg), outbox.ExitOperator, "slot_foreign")
+}

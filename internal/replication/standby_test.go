@@ -1,0 +1,162 @@
+package replication
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// waits counts the lines that say the relay waits.
+func (b *bench) waits() int { return b.logs.FilterMessageSnippet("waiting for PostgreSQL").Len() }
+
+func TestServerThatRefusesConnections(t *testing.T) {
+	b := shared(t)
+	p := b.through()
+	var asked atomic.Int32 // the password is asked for at every connect
+	b.cfg.Password = func() (string, error) { asked.Add(1); return "", nil }
+	p.Cut()
+	r := b.run()
+	until(t, "some attempts", func() bool { return asked.Load() > 5 })
+	if p := r.s.Snapshot().Phase; p != Waiting {
+		t.Errorf("phase %s", p)
+	}
+	if n := b.waits(); n != 1 {
+		t.Errorf("%d lines for one reason", n)
+	}
+	if err := p.Mend(); err != nil {
+		t.Fatal(err)
+	}
+	r.waitPhase(Streaming)
+	r.endClean()
+}
+
+func TestServerThatNeverAnswers(t *testing.T) {
+	b := shared(t)
+	p := b.through()
+	p.Stall()
+	r := b.run()
+	r.waitPhase(Waiting)
+	if why := r.s.Snapshot().Why; strings.Contains(why, "->") {
+		t.Errorf("a reason that is another one each time: %s", why)
+	}
+	if err := p.Mend(); err != nil {
+		t.Fatal(err)
+	}
+	r.waitPhase(Streaming)
+	r.endClean()
+	if n := b.waits(); n != 1 {
+		t.Errorf("%d lines for one reason", n)
+	}
+}
+
+// A relay that waits can be stopped, and that is a clean stop: it has read nothing.
+func TestStopWhileWaiting(t *testing.T) {
+	b := shared(t)
+	b.through().Cut()
+	r := b.run()
+	r.waitPhase(Waiting)
+	r.endClean()
+}
+
+// The server went silent while the relay was about to take the slot, and comes back.
+func TestServerThatGoesSilentWhileStandingBy(t *testing.T) {
+	b := shared(t)
+	first := b.settledRun("a")
+	second := b.another()
+	p := second.through()
+	r := second.run()
+	r.waitPhase(Standby)
+	p.Stall()
+	first.endClean()
+	p.Reset()
+	if err := p.Mend(); err != nil {
+		t.Fatal(err)
+	}
+	b.insert("b")
+	r.waitSeen("b")
+	r.endClean()
+}
+
+func TestWhatIsFatalWhenConnecting(t *testing.T) {
+	refused := errors.New("dial tcp: connection refused")
+	code := func(code string) error { return fmt.Errorf("connect: %w", &pgconn.PgError{Code: code}) }
+	now, longAgo := time.Now(), time.Now().Add(-2*passwordPatience)
+	for _, c := range []struct {
+		what   string
+		err    error
+		ever   bool
+		since  time.Time
+		reason string // "": wait
+	}{
+		{"server absent", refused, false, longAgo, ""},
+		{"server starting up", code("57P03"), false, longAgo, ""},
+		{"wrong password at first", code("28P01"), false, now, ""},
+		{"wrong password for a minute", code("28P01"), false, longAgo, "login"},
+		{"no line in pg_hba.conf for a minute", code("28000"), false, longAgo, "login"},
+		{"wrong password after it worked", code("28P01"), true, longAgo, ""},
+		{"no such database", code("3D000"), false, now, "database"},
+		{"no free walsender", code("53300"), false, now, "no_sender"},
+		{"no free walsender after it worked", code("53300"), true, longAgo, ""},
+		{"a right is missing", code("42501"), false, now, "rights"},
+	} {
+		err := fatalConnect(&Config{}, c.err, c.ever, c.since)
+		if c.reason == "" {
+			if err != nil {
+				t.Errorf("%s: %v", c.what, err)
+			}
+			continue
+		}
+		if stop := wantStop(t, err, outbox.ExitFailure, c.reason); stop.Mend == "" {
+			t.Errorf("%s: no mend", c.what)
+		}
+	}
+}
+
+// What a server must have is said in one line, with the mend.
+func TestServerThatIsNotPrepared(t *testing.T) {
+	t.Parallel()
+	p := ownServer(t, map[string]string{"wal_level": "replica", "max_replication_slots": "1", "max_wal_senders": "1"})
+	b := setup(t, p.URL("shop"))
+	want := func(reason, mend string) {
+		t.Helper()
+		stop := wantStop(t, b.run().wait(), outbox.ExitFailure, reason)
+		if !strings.Contains(stop.Mend, mend) {
+			t.Errorf("the mend does not say %s: %s", mend, stop.Mend)
+		}
+	}
+	want("wal_level", "ALTER SYSTEM SET wal_level = logical")
+	b.exec(`ALTER SYSTEM SET wal_level = logical`)
+	if _, err := p.Stop("fast"); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(bounded(t, 30*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	b.reconnect()
+	b.exec(`SELECT pg_create_physical_replication_slot('standby')`)
+	want("no_slot", "max_replication_slots")
+	b.exec(`SELECT pg_drop_replication_slot('standby')`)
+	conn, err := connectStream(bounded(t, 20*time.Second), &b.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want("no_sender", "max_wal_senders")
+	closeStream(conn)
+	until(t, "the walsender to be free", func() bool { return b.text(`SELECT count(*)::text FROM pg_stat_replication`) == "0" })
+	b.goesOn("a")
+}
+
+func TestDatabaseThatDoesNotExist(t *testing.T) {
+	t.Parallel()
+	b := setup(t, devenv.SharedPostgres(t).Database(t))
+	b.cfg.URL = devenv.SharedPostgres(t).URL("nowhere")
+	wantStop(t, b.run().wait(), outbox.ExitFailure, "database")
+}

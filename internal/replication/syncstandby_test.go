@@ -1,0 +1,30 @@
+package replication
+
+import "testing"
+
+func TestNamesStandby(t *testing.T) {
+	for setting, want := range map[string]bool{
+		``:                               false,
+		`*`:                              true,
+		` * `:                            true,
+		`a, b`:                           false,
+		`a, *`:                           true,
+		`"cdc-relay/shop"`:               true,
+		`"CDC-Relay/Shop"`:               true, // the server compares without case
+		`"cdc-relay/shop2"`:              false,
+		`"cdc-relay/sho"`:                false,
+		`2 (a, "cdc-relay/shop")`:        true,
+		`FIRST 1 (a, b)`:                 false,
+		`first 1 ("cdc-relay/shop", b)`:  true,
+		`ANY 2 (a, *)`:                   true,
+		"ANY\n1\t(\n\"cdc-relay/shop\")": true,
+		`"*"`:                            true, // quoted, it means the same to the server
+		`"a ""quoted"" one"`:             false,
+		`"a, cdc-relay/shop"`:            false,
+		`any`:                            false,
+	} {
+		if got := namesStandby(setting, "cdc-relay/shop"); got != want {
+			t.Errorf("%q: %v, want %v", setting, got, want)
+		}
+	}
+}
