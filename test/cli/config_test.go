@@ -73,8 +73,8 @@ func TestTemplateOfAnUnmappedColumn(t *testing.T) {
 	r.sink = "  rabbitmq: {url: 'amqp://127.0.0.1:1/', routing_key: '{aggregate}.{type}'}"
 	r.more = "outbox: {aggregate: ''}\n"
 	r.refused(2, "run", "{aggregate}.{type}", "{aggregate}", "public.outbox", "map one in the outbox section")
-	r.sink = "  rabbitmq: {url: 'amqp://127.0.0.1:1/', routing_key: '{agregate}'}"
-	r.refused(2, "run", "sink.rabbitmq.routing_key", "{agregate}", "allowed are {aggregate}")
+	r.sink = "  rabbitmq: {url: 'amqp://127.0.0.1:1/', routing_key: '{aggregat}'}"
+	r.refused(2, "run", "sink.rabbitmq.routing_key", "{aggregat}", "allowed are {aggregate}")
 	r.more = ""
 	r.sink = "  rabbitmq: {url: 'amqp://127.0.0.1:1/', routing_key: '{column:region}'}"
 	r.refused(4, "run", "public.outbox", `no column "region"`, "columns there: id, aggregatetype")

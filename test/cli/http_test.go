@@ -9,18 +9,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 )
 
-// get asks the admin port, which must answer with the code, and decodes the body.
-func get[T any](t *testing.T, relay *devenv.Relay, path string, code int) T {
-	t.Helper()
-	got, body, err := relay.Get(within(t, bound), path)
-	must(t, err)
-	var v T
-	if err := json.Unmarshal([]byte(body), &v); err != nil || got != code {
-		t.Fatalf("%s answers %d, want %d: %s (%v)", path, got, code, body, err)
-	}
-	return v
-}
-
 type held struct {
 	ID, Destination, Class, Reason, Words string
 	Attempts                              int

@@ -277,7 +277,7 @@ func TestPasswordsAreReadAgain(t *testing.T) {
 	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
 	must(t, os.Chmod(dir, 0o755))
 	hba := filepath.Join(dir, "pg_hba.conf")
-	must(t, os.WriteFile(hba, []byte("host all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\nhost replication all 127.0.0.1/32 scram-sha-256\n"), 0o644))
+	must(t, os.WriteFile(hba, []byte("host all postgres 127.0.0.1/32 trust\nhost postgres relay 127.0.0.1/32 scram-sha-256\n"), 0o644))
 	r := onOwn(t, map[string]string{"hba_file": hba})
 	r.exec(`CREATE ROLE relay LOGIN SUPERUSER PASSWORD 'pgsecret'`)
 	r.db = as(r.db, "relay", "")
