@@ -21,13 +21,15 @@ import (
 )
 
 func newRun(g *global) *cobra.Command {
-	return &cobra.Command{
+	var hold bool
+	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Relay until stopped",
 		Long: `Reads the slot and publishes, until SIGTERM or SIGINT: then it finishes what it has read, within delivery.shutdown_grace,
 and exits 0. A second signal skips that. Servers that are not there are waited for.`,
-		Example: `  cdc-relay run -c cdc-relay.yaml`,
-		Args:    cobra.NoArgs,
+		Example: `  cdc-relay run -c cdc-relay.yaml
+  cdc-relay run --hold-on-fatal`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := g.load()
 			if err != nil {
@@ -37,7 +39,7 @@ and exits 0. A second signal skips that. Servers that are not there are waited f
 			defer log.Sync() //nolint:errcheck // stderr can not be synced everywhere, and there is nobody to tell
 			reading, draining, stop := untilSignalled(cmd.Context(), log)
 			defer stop()
-			if err := run(reading, draining, c, log); err != nil {
+			if err := run(reading, draining, c, log, hold); err != nil {
 				log.Error("stopped", zap.Error(err), zap.Int("exit", exitCode(err, true)))
 				return logged{err}
 			}
@@ -45,6 +47,8 @@ and exits 0. A second signal skips that. Servers that are not there are waited f
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&hold, "hold-on-fatal", false, "instead of exit 3 or 4 stay up, not ready and with the reason, until it is stopped")
+	return cmd
 }
 
 // untilSignalled gives two contexts: the first signal ends reading, the second draining too.
@@ -73,7 +77,7 @@ func untilSignalled(ctx context.Context, log *zap.Logger) (reading, draining con
 }
 
 // run wires the parts and keeps them until the stream ends: it is the one that knows when everything is finished.
-func run(reading, draining context.Context, c *config.Config, log *zap.Logger) error {
+func run(reading, draining context.Context, c *config.Config, log *zap.Logger, hold bool) error {
 	v := newView(c)
 	out, columns, err := openSink(c, log, v.metrics)
 	if err != nil {
@@ -116,7 +120,11 @@ func run(reading, draining context.Context, c *config.Config, log *zap.Logger) e
 	})
 	group.Go(func() error {
 		defer cancel()
-		return v.stream.Run(reading, draining)
+		err := v.stream.Run(reading, draining)
+		if hold {
+			v.hold(reading, err, log)
+		}
+		return err
 	})
 	return group.Wait()
 }

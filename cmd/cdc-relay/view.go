@@ -26,6 +26,7 @@ type view struct {
 	sink   sink.Sink
 	stream *replication.Stream
 	line   atomic.Pointer[relay.Line] // of the newest term; nil before the first
+	ended  atomic.Pointer[ending]     // nil while it relays
 }
 
 // reporterBound is how long the reporter, which beats every second, may be silent while there is a session.
@@ -35,7 +36,7 @@ func newView(c *config.Config) *view {
 	b := thisBuild()
 	v := &view{slot: c.Source.Slot, build: b, started: time.Now(), metrics: ops.NewMetrics(b.Version, b.Commit, runtime.Version())}
 	v.reporter = ops.NewHeartbeat("the reporter", reporterBound, func() time.Time {
-		if snap := v.stream.Snapshot(); snap.Phase == replication.Streaming {
+		if snap := v.stream.Snapshot(); v.ended.Load() == nil && snap.Phase == replication.Streaming {
 			return snap.Since
 		}
 		return time.Time{}
@@ -74,6 +75,9 @@ func (v *view) snapshot() ops.Snapshot {
 	}
 	if l := v.line.Load(); l != nil && s.Phase != replication.Standby {
 		addLine(&out, l.Snapshot())
+	}
+	if e := v.ended.Load(); e != nil {
+		e.show(&out)
 	}
 	return out
 }

@@ -105,3 +105,34 @@ func TestStopThatIsCut(t *testing.T) {
 		t.Errorf("exit %d", code)
 	}
 }
+
+// With --hold-on-fatal what would be exit 3 or 4 is said by the admin port, until the relay is stopped.
+func TestHoldOnFatal(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		code       int
+		reason     string
+		spoil, why string
+	}{
+		{3, "publication", `DROP PUBLICATION SLOT`, "does not exist"},
+		{4, "mapping", `ALTER TABLE outbox DROP COLUMN type`, "no column"},
+	} {
+		r := newRig(t)
+		r.ok("init")
+		r.exec(strings.ReplaceAll(c.spoil, "SLOT", r.slot))
+		relay := devenv.StartRelay(t, r.binary, r.yaml(), "--hold-on-fatal")
+		state(t, relay, "stopped", c.why)
+		for _, why := range []string{
+			answers(t, relay, "/readyz", 503, "stopped: ", c.why),
+			answers(t, relay, "/healthz", 200),
+			answers(t, relay, "/metrics", 200, `outbox_stopped{reason="`+c.reason+`"} 1`, "\noutbox_leader 0\n"),
+		} {
+			if why != "" {
+				t.Error(why)
+			}
+		}
+		if code := relay.Stop(t); code != c.code {
+			t.Errorf("exit %d, want %d", code, c.code)
+		}
+	}
+}
