@@ -39,7 +39,7 @@ func (se *session) keepCeiling(ctx context.Context) error {
 			se.cfg.Log.Debug("ceiling not raised", zap.Error(err))
 			signal(se.raise) // again
 		}
-		if (err != nil || !se.final.Load()) && sleep(ctx, ceilingGap) != nil {
+		if (err != nil || !se.final.Load()) && !slept(ctx, ceilingGap) {
 			return nil
 		}
 	}

@@ -123,7 +123,10 @@ func (k *checker) objects(ctx context.Context) {
 	}
 	var rec *record
 	if err == nil && version > 0 {
-		rec, err = readRecord(ctx, k.pool, k.c.Slot)
+		if rec, err = readRecord(ctx, k.pool, k.c.Slot); err != nil {
+			k.add("schema", "", err)
+			return
+		}
 	}
 	tables, err := findTables(ctx, k.pool, k.c, rec == nil)
 	if !k.add("tables", namedIn(k.c.Tables)+": the mapping fits", err) {

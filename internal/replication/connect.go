@@ -131,3 +131,10 @@ func setPassword(c *Config, cfg *pgconn.Config) error {
 	}
 	return nil
 }
+
+// closeStream ends a connection that was not hijacked.
+func closeStream(conn *pgconn.PgConn) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	_ = conn.Close(ctx) // nothing is lost with it
+}

@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -114,7 +115,7 @@ func TestTakeoverEndsAStatementOfAFormerLeader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(context.Background()) //nolint:errcheck // it was ended already
+	defer tx.Rollback(context.Background())
 	if _, err := tx.Exec(bounded(t, 20*time.Second), `SELECT FROM cdc_relay.slots WHERE slot = $1 FOR SHARE`, b.cfg.Slot); err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +171,7 @@ func TestCeilingIsRaisedOnlyByTheHolderUnderItsEpoch(t *testing.T) {
 	before := b.remembered()
 
 	wantStop(t, raiseCeiling(ctx, pool, &b.cfg, ceilingOf(epoch-1), holder), outbox.ExitFailure, "fenced")
-	if err := raiseCeiling(ctx, pool, &b.cfg, ceilingOf(epoch), holder+1); err != errNotHolder {
+	if err := raiseCeiling(ctx, pool, &b.cfg, ceilingOf(epoch), holder+1); !errors.Is(err, errNotHolder) {
 		t.Errorf("raised without holding the slot: %v", err)
 	}
 	for _, try := range []struct {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
@@ -149,62 +148,6 @@ func createSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	return nil
 }
 
-// leftBehind are the rows that were visible in the slot's snapshot.
-type leftBehind struct {
-	rows   int64
-	newest string // ctid-free words: the id of the last row by insertion order of the table, for people
-}
-
-func (b leftBehind) refuse(c *Config) error {
-	return &outbox.Stop{
-		Code: outbox.ExitUsage, Reason: "backfill",
-		What: fmt.Sprintf("the outbox (%s) already has %d rows, newest %s: a new slot sends only what is committed from now on",
-			namedIn(c.Tables), b.rows, b.newest),
-		Mend: "state `source.backfill: false` to leave them behind, or empty the table (backfill: true, which would send them, is not in this version)",
-	}
-}
-
-func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *Config, snapshot string) (leftBehind, error) {
-	var b leftBehind
-	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET TRANSACTION SNAPSHOT "+quoteText(snapshot)); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, "SET LOCAL statement_timeout = 0"); err != nil {
-			return err
-		}
-		for _, t := range c.Tables {
-			var rows int64
-			if err := tx.QueryRow(ctx, "SELECT count(*) FROM "+quoteTable(t)).Scan(&rows); err != nil {
-				return err
-			}
-			if rows == 0 {
-				continue
-			}
-			b.rows += rows
-			var newest string
-			// Insertion order is what ctid approximates; it is for the eye of the operator only.
-			if err := tx.QueryRow(ctx, fmt.Sprintf("SELECT left(t.%s::text, 100) FROM %s t ORDER BY t.ctid DESC LIMIT 1",
-				quoteName(idColumn(t)), quoteTable(t))).Scan(&newest); err != nil {
-				return err
-			}
-			b.newest = newest
-		}
-		return nil
-	})
-	if err != nil {
-		return b, fmt.Errorf("look for rows in the outbox: %w", err)
-	}
-	return b, nil
-}
-
-func idColumn(t decode.Table) string {
-	if len(t.Mapping.ID.Any) == 0 {
-		return "id"
-	}
-	return t.Mapping.ID.Any[0]
-}
-
 // createFailed names the mend for what CREATE_REPLICATION_SLOT may answer.
 func createFailed(c *Config, err error) error {
 	switch pgCode(err) {
@@ -277,61 +220,8 @@ func forgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *Config) error {
 	return err
 }
 
-// lockCreation waits for the advisory lock under which this slot is created, with one log line when it must wait.
-func lockCreation(ctx context.Context, conn *pgxpool.Conn, c *Config) error {
-	said := false
-	for {
-		var got bool
-		err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1, hashtext($2))`, creationLock, c.Slot).Scan(&got)
-		if err != nil {
-			return fmt.Errorf("lock the creation of slot %q: %w", c.Slot, err)
-		}
-		if got {
-			return nil
-		}
-		if !said {
-			c.Log.Info("waiting for another relay that prepares the slot", zap.String("slot", c.Slot))
-			said = true
-		}
-		if err := sleep(ctx, 100*time.Millisecond); err != nil {
-			return err
-		}
-	}
-}
-
-// creationLock is the first key of the advisory lock on a slot's creation; the second is the hash of its name.
-const creationLock = 0x63646372
-
-func unlockCreation(conn *pgxpool.Conn, c *Config) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	if _, err := conn.Exec(ctx, `SELECT pg_advisory_unlock($1, hashtext($2))`, creationLock, c.Slot); err != nil {
-		// A session that keeps the lock would keep every other relay out: end it.
-		c.Log.Debug("unlock failed, closing the session", zap.Error(err))
-		_ = conn.Conn().Close(ctx) //nolint:errcheck // the session is given up either way
-	}
-}
-
 // noticeLongWait logs a line when what follows takes more than a second; the returned func ends the wait.
 func noticeLongWait(c *Config, what string) (done func()) {
 	timer := time.AfterFunc(time.Second, func() { c.Log.Info(what, zap.String("slot", c.Slot)) })
 	return func() { timer.Stop() }
-}
-
-// sleep waits for d or until ctx is done.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
-}
-
-func closeStream(conn *pgconn.PgConn) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	_ = conn.Close(ctx) //nolint:errcheck // nothing is lost with it
 }

@@ -40,7 +40,7 @@ type drip struct {
 }
 
 func (s drip) Read(p []byte) (int, error) {
-	time.Sleep(s.interval)
+	<-time.After(s.interval)
 	return min(s.size, len(p)), nil
 }
 
@@ -50,7 +50,9 @@ func pauses(s drip) int {
 	start := time.Now()
 	buf := make([]byte, 256<<10)
 	for range 1000 {
-		_, _ = g.Read(buf) //nolint:errcheck // it has none
+		if n, err := g.Read(buf); n == 0 || err != nil {
+			panic(err)
+		}
 	}
 	return int((time.Since(start) - 1000*s.interval) / gulpPause)
 }

@@ -21,7 +21,7 @@ const (
 // that can not be made is made again; one that fails ends the relay and names the gap since the last good one.
 func (se *session) monitor(ctx context.Context) error {
 	next := monitorFirst
-	for sleep(ctx, next) == nil {
+	for slept(ctx, next) {
 		next = monitorEvery
 		err := se.check(ctx)
 		var stop *outbox.Stop
@@ -92,7 +92,7 @@ func (se *session) watchShutdown(ctx context.Context) error {
 			close(se.shutdown)
 			return nil
 		}
-		if sleep(ctx, 200*time.Millisecond) != nil {
+		if !slept(ctx, 200*time.Millisecond) {
 			return nil
 		}
 	}

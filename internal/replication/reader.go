@@ -127,6 +127,7 @@ func (r *reading) frame() error {
 		if r.cfg.Hooks.Skipped != nil {
 			r.cfg.Hooks.Skipped(r.msg.Reason)
 		}
+	case decode.Other:
 	}
 	return nil
 }

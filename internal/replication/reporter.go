@@ -82,8 +82,8 @@ func (r *reporter) step(ctx context.Context, timer bool) error {
 		return nil
 	}
 	if gap := reportGap - time.Since(r.written); gap > 0 {
-		if err := sleep(ctx, gap); err != nil {
-			return nil //nolint:nilerr // the session is over
+		if !slept(ctx, gap) {
+			return nil // the session is over
 		}
 	}
 	return r.write()

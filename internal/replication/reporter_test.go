@@ -22,7 +22,7 @@ func newReporter(t *testing.T) *reporterTest {
 		ours.Close()
 		theirs.Close()
 	})
-	go io.Copy(io.Discard, theirs) //nolint:errcheck // it ends with the pipe
+	go io.Copy(io.Discard, theirs)
 	line := newRecorder(50)
 	tm := &term{line: line}
 	tm.ceiling.Store(50)
@@ -63,5 +63,74 @@ func (r *reporterTest) wantNoRaise() {
 	case <-r.raise:
 		r.Error("a raise was asked for")
 	default:
+	}
+}
+
+// Under load the watermark of the moment is always above any ceiling that is durable yet. Reports go on all the same, with
+// the watermark the ceiling was raised for.
+func TestReportsGoOnUnderLoad(t *testing.T) {
+	r := newReporter(t)
+	r.settle(100, true)
+	r.step()
+	r.wantRaise()
+	for at := pglogrepl.LSN(200); at <= 500; at += 100 {
+		r.settle(at, true)                 // before the raise was answered
+		r.t.ceiling.Store(uint64(at - 50)) // where the WAL was when it was
+		r.step()
+		if r.sent.at != at-100 {
+			t.Fatalf("reported %s, want %s", r.sent.at, at-100)
+		}
+		r.wantRaise()
+	}
+}
+
+// The WAL moved on before anybody looked: the event is below the ceiling, the watermark is not.
+func TestEventBelowTheCeilingIsReported(t *testing.T) {
+	r := newReporter(t)
+	r.t.ceiling.Store(100)
+	r.settle(90, true)
+	r.settle(110, false)
+	r.step()
+	r.wantRaise()
+	r.t.ceiling.Store(120)
+	r.step()
+	if r.sent.at != 110 {
+		t.Errorf("reported %s", r.sent.at)
+	}
+}
+
+func TestIdleMovesWaitForTheTimer(t *testing.T) {
+	r := newReporter(t)
+	r.t.ceiling.Store(100)
+	r.settle(90, false)
+	r.step()
+	if r.sent.at != 0 {
+		t.Errorf("reported %s at once", r.sent.at)
+	}
+	if err := r.reporter.step(t.Context(), true); err != nil || r.sent.at != 90 {
+		t.Errorf("reported %s with the timer (%v)", r.sent.at, err)
+	}
+	r.settle(110, false)
+	r.step() // the first raise of a session
+	r.wantRaise()
+	r.t.ceiling.Store(120)
+	r.step()
+	r.settle(130, false)
+	r.step()
+	r.wantNoRaise()
+	r.settle(120+idleRaiseBytes, false)
+	r.step()
+	r.wantRaise()
+}
+
+func TestReportOutsideOfItsBoundsEndsTheSession(t *testing.T) {
+	for _, c := range []struct{ flush, ceiling, reported pglogrepl.LSN }{{0, 100, 0}, {101, 100, 50}, {49, 100, 50}} {
+		r := newReporter(t)
+		r.flush.at = c.flush
+		r.t.ceiling.Store(uint64(c.ceiling))
+		r.t.reported.Store(uint64(c.reported))
+		if err := r.write(); err == nil {
+			t.Errorf("%+v was written", c)
+		}
 	}
 }

@@ -72,8 +72,8 @@ func (s *Stream) standBy(ctx context.Context, t **term) error {
 		if err := s.standBehind(ctx, slot, t); err != nil {
 			return err
 		}
-		if err := sleep(ctx, standbyPoll); err != nil {
-			return err
+		if !slept(ctx, standbyPoll) {
+			return ctx.Err()
 		}
 	}
 }

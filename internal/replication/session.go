@@ -90,7 +90,7 @@ func (se *session) run(reading, draining context.Context) error {
 	cutReading()
 	_ = se.conn.SetDeadline(time.Now()) //nolint:errcheck // a dead connection has ended its users already
 	all.Wait()
-	_ = se.conn.Close() //nolint:errcheck // nothing is lost with it
+	_ = se.conn.Close() // nothing is lost with it
 	se.t.line.Disconnected()
 	return err
 }
@@ -193,11 +193,7 @@ func (se *session) finish(draining context.Context, readErr error) error {
 		return readErr
 	}
 	if settled != nil {
-		return &outbox.Stop{
-			Code: outbox.ExitCut, Reason: "cut",
-			What: fmt.Sprintf("stopped with %d events not confirmed; they are sent again at the next start", se.t.line.Unsettled()),
-			Mend: "a longer delivery.shutdown_grace lets the broker answer",
-		}
+		return cut(se.t.line.Unsettled())
 	}
 	if errors.Is(readErr, errReadCut) {
 		se.cfg.Log.Warn("stopped inside a transaction: its events are sent again at the next start")
@@ -226,8 +222,8 @@ func (se *session) reportFinally(draining context.Context) error {
 		if slot.ConfirmedFlush >= want {
 			return nil
 		}
-		if err := sleep(ctx, 10*time.Millisecond); err != nil {
-			return fmt.Errorf("slot %q is at %s, not yet at %s: %w", se.cfg.Slot, slot.ConfirmedFlush, want, err)
+		if !slept(ctx, 10*time.Millisecond) {
+			return fmt.Errorf("slot %q is at %s, not yet at %s: %w", se.cfg.Slot, slot.ConfirmedFlush, want, ctx.Err())
 		}
 	}
 }
@@ -245,7 +241,8 @@ func (se *session) letGo(readerDone <-chan error) error {
 	}()
 	select {
 	case <-settled:
-	case <-readerDone:
+	case err := <-readerDone:
+		se.cfg.Log.Debug("the server ended the stream", zap.Error(err))
 		cancel()
 		<-settled
 	}
@@ -263,7 +260,7 @@ func (se *session) lastWords() {
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	for want, _ := se.t.line.Watermark(); uint64(want) > se.t.reported.Load() && uint64(want) <= se.t.ceiling.Load(); {
-		if sleep(ctx, time.Millisecond) != nil {
+		if !slept(ctx, time.Millisecond) {
 			return
 		}
 	}

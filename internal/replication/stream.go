@@ -86,13 +86,21 @@ func (s *Stream) Run(reading, draining context.Context) error {
 			continue
 		}
 		if again, err := s.pause(reading, &wait, err); !again {
-			if t != nil && t.line.Unsettled() > 0 {
-				s.cfg.Log.Warn("stopped without a session: what is not confirmed or not reported is sent again at the next start",
-					zap.Int("unsettled", t.line.Unsettled()))
+			if err == nil && t != nil {
+				return s.stoppedWithoutSession(t)
 			}
 			return err
 		}
 	}
+}
+
+// stoppedWithoutSession ends a process that leads but has lost its session: nothing can be reported any more.
+func (s *Stream) stoppedWithoutSession(t *term) error {
+	if n := t.line.Unsettled(); n > 0 {
+		return cut(n)
+	}
+	s.cfg.Log.Warn("stopped without a session: what was confirmed since the last report is sent again at the next start")
+	return nil
 }
 
 // pause decides whether err is worth another try, says why it waits (once per reason) and waits. A nil error to
@@ -103,16 +111,13 @@ func (s *Stream) pause(reading context.Context, wait *backoff, err error) (again
 		return false, err
 	}
 	if reading.Err() != nil {
-		return false, nil
+		return false, nil //nolint:nilerr // whatever it was, the relay is to stop
 	}
 	if stop := fatalConnect(&s.cfg, err, s.everConnected, s.started); stop != nil {
 		return false, stop
 	}
 	s.wait(localPort.ReplaceAllString(err.Error(), "$1"))
-	if sleep(reading, wait.next()) != nil {
-		return false, nil
-	}
-	return true, nil
+	return slept(reading, wait.next()), nil
 }
 
 // localPort is our own end of a connection in an error of package net: another one each time, for the same reason.
@@ -147,6 +152,27 @@ func (b *backoff) next() time.Duration {
 }
 
 func (b *backoff) reset() { b.current = 0 }
+
+// slept waits for d; false means that ctx was done before.
+func slept(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// cut is the end of a stop that did not wait for every confirm.
+func cut(unsettled int) *outbox.Stop {
+	return &outbox.Stop{
+		Code: outbox.ExitCut, Reason: "cut",
+		What: fmt.Sprintf("stopped with %d events not confirmed; they are sent again at the next start", unsettled),
+		Mend: "a longer delivery.shutdown_grace lets the broker answer",
+	}
+}
 
 // fenced is the end of a leader that another one replaced.
 func fenced(c *Config, epoch int64) *outbox.Stop {

@@ -1,0 +1,93 @@
+package replication
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+// The server asks for a report when half of wal_sender_timeout is over without one, and gives up after the other half.
+func TestIdleRelayAnswersTheServer(t *testing.T) {
+	b := shared(t)
+	b.cfg.WALSenderTimeout = 900 * time.Millisecond // less than the reporter's own interval
+	r := b.settledRun("a")
+	r.waitChecked()
+	b.insert("b")
+	r.waitSeen("b")
+	if n := r.s.Snapshot().Sessions; n != 1 {
+		t.Errorf("%d sessions: a question was not answered", n)
+	}
+	r.endClean()
+}
+
+// The window is full for three times wal_sender_timeout: the reader stands still, the session lives.
+func TestSessionSurvivesBackPressure(t *testing.T) {
+	b := shared(t)
+	b.cfg.WALSenderTimeout = 2 * time.Second
+	r := b.settledRun("a")
+	release := b.current().block()
+	defer release()
+	b.exec(`INSERT INTO outbox SELECT 'n' || n, to_jsonb(repeat('x', 1000)) FROM generate_series(1, 20000) n`) // more than any socket holds
+	r.waitSeen("n1")
+	blocked := time.NewTimer(3 * b.cfg.WALSenderTimeout) // the time itself is what is tested
+	<-blocked.C
+	release()
+	r.waitSeen("n20000")
+	if n := r.s.Snapshot().Sessions; n != 1 {
+		t.Errorf("%d sessions", n)
+	}
+	if n := len(b.current().seen()); n != 20001 {
+		t.Errorf("%d events", n)
+	}
+	r.endClean()
+}
+
+// The server goes silent without closing anything.
+func TestSilentServerIsLeft(t *testing.T) {
+	b := shared(t)
+	b.cfg.WALSenderTimeout = 2 * time.Second
+	p := b.through()
+	r := b.settledRun("a")
+	p.Hold(devenv.Up)
+	p.Hold(devenv.Down)
+	r.waitPhase(Waiting)
+	p.Reset() // what was held is gone
+	p.Release(devenv.Up)
+	p.Release(devenv.Down)
+	b.insert("b")
+	r.waitSeen("b")
+	r.endClean()
+	if seen := b.current().seen(); !slices.Equal(seen, []string{"a", "b"}) {
+		t.Errorf("seen: %v", seen)
+	}
+}
+
+// A new session repeats what the server was not told about; this process does not.
+func TestWalsenderTerminated(t *testing.T) {
+	b := shared(t)
+	r := b.settledRun("a")
+	line := b.current()
+	line.hold()
+	for i := range 3 {
+		b.insert(fmt.Sprint("held ", i))
+		r.waitSeen(fmt.Sprint("held ", i))
+		until(t, "a walsender to end", func() bool {
+			return b.text(`SELECT count(pg_terminate_backend(active_pid))::text FROM pg_replication_slots WHERE slot_name = $1 AND active`, b.cfg.Slot) == "1"
+		})
+		until(t, "a new session", func() bool { return r.s.Snapshot().Sessions == i+2 })
+	}
+	b.insert("b")
+	r.waitSeen("b")
+	if seen := line.seen(); b.current() != line || !slices.Equal(seen, []string{"a", "held 0", "held 1", "held 2", "b"}) {
+		t.Errorf("seen: %v", seen)
+	}
+	line.settle(5)
+	r.endClean()
+	b.goesOn("c")
+	if seen := b.current().seen(); !slices.Equal(seen, []string{"c"}) {
+		t.Errorf("after the clean stop: %v", seen)
+	}
+}
