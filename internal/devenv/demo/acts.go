@@ -38,7 +38,7 @@ const keys = 200 // of the orders
 // begin opens the order service, and starts those who watch. They end with ctx; closing waits for them.
 func (s *stage) begin(ctx context.Context, fail context.CancelCauseFunc) {
 	s.work = &devenv.Workload{
-		URL: s.cast.db, Writers: 4, Keys: keys, RowsPerTx: 2, Rate: 600, Rollbacks: 0.05, SavepointRollbacks: 0.05,
+		URL: s.cast.db, Writers: 4, Keys: keys, RowsPerTx: 2, Rate: 400, Rollbacks: 0.05, SavepointRollbacks: 0.05,
 		Payload: 200, Seed: 1, OnCommit: s.meter.commit,
 	}
 	s.endOrders = s.spawn(ctx, func(ctx context.Context) {
@@ -64,7 +64,7 @@ func (s *stage) begin(ctx context.Context, fail context.CancelCauseFunc) {
 
 func (s *stage) flow(ctx context.Context) error {
 	s.enter(flowing, "Orders and their outbox rows are committed together, or roll back.")
-	s.say("The order service is open: 300 transactions a second, some roll back.")
+	s.say("The order service is open: 200 transactions a second, some roll back.")
 	return wait(ctx, s.length.flow)
 }
 

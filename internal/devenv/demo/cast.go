@@ -109,7 +109,7 @@ sink:
 `, db, slot, broker, exchange)
 }
 
-// close ends everyone. The relay is asked to stop in order and killed after two seconds, the servers are killed: their data
+// close ends everyone. The relay is asked to stop in order and killed after a second, the servers are killed: their data
 // goes with them.
 func (c *cast) close() error {
 	var errs []error
@@ -142,7 +142,7 @@ func (c *cast) stopRelay() error {
 	if err := c.relay.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if _, err := c.relay.Exit(ctx); err != nil {
 		return c.relay.Kill()

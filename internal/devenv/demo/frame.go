@@ -54,7 +54,7 @@ type view struct {
 
 // What a full bar stands for at least.
 const (
-	fullRate    = 1000 // events per second
+	fullRate    = 800  // events per second
 	fullWaiting = 1000 // events
 	fullLag     = 1 << 20
 )

@@ -33,13 +33,13 @@ func (o *outcome) lines(p paint) []string {
 	lines := []string{"", "  " + p.bold("Verdict") + p.dim(" (from the database and the queue; the relay is not asked)"), ""}
 	check := func(bad int, good, fault string) {
 		if bad > 0 {
-			lines = append(lines, "  "+p.red("✗ "+thousands(bad)+" "+fault))
+			lines = append(lines, "  "+p.red("✗ "+fault+": "+thousands(bad)))
 			return
 		}
 		lines = append(lines, "  "+p.green("✓")+" "+good)
 	}
 	check(len(o.Lost), fmt.Sprintf("%s events committed, %s delivered, 0 lost", thousands(o.Committed), thousands(o.Delivered)),
-		fmt.Sprintf("of %s committed events LOST", thousands(o.Committed)))
+		fmt.Sprintf("LOST of %s committed events", thousands(o.Committed)))
 	check(len(o.OutOfOrder)+len(o.Moved), fmt.Sprintf("in commit order for each of %s keys", thousands(o.keys)), "events OUT OF ORDER")
 	check(len(o.Phantom), fmt.Sprintf("%s rows rolled back, none of them delivered", thousands(o.rolledBack)), "events delivered that were NEVER COMMITTED")
 	check(len(o.Altered), "every event arrived with its own key and number", "events ALTERED on the way")
@@ -48,7 +48,7 @@ func (o *outcome) lines(p paint) []string {
 	note := func(format string, args ...any) { lines = append(lines, "    "+fmt.Sprintf(format, args...)) }
 	note("%s duplicates (at least once: a consumer deduplicates by message id)", thousands(o.Duplicates))
 	if o.Redelivered > 0 {
-		note("%s more were sent again by RabbitMQ itself, which says so (redelivered)", thousands(o.Redelivered))
+		note("besides, RabbitMQ itself sent again and said so (redelivered): %s", thousands(o.Redelivered))
 	}
 	note("RabbitMQ was away for %.1f s; %s events waited, the longest %s",
 		o.away.Seconds(), thousands(int(o.outage.count)), short(o.outage.max))
