@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pglogrepl"
@@ -57,12 +58,11 @@ func decodeAndRelay(b *testing.B) error {
 	names := keyset{count: keys}.draw(keys)
 	line := relay.New(relay.Config{Ordering: relay.Key, Sink: nullSink{}})
 	ctx, cancel := context.WithCancel(b.Context())
-	done := make(chan error, 1)
-	go func() { done <- line.Run(ctx) }()
-	defer func() {
-		cancel()
-		<-done
-	}()
+	var running sync.WaitGroup
+	var ended error
+	running.Go(func() { ended = line.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
 	one := func(name string) decode.Names { return decode.Names{Any: []string{name}} }
 	d := decode.New(decode.Config{Tables: []decode.Table{{Schema: "public", Name: "outbox", Mapping: decode.Mapping{
 		ID: one("id"), Aggregate: one("aggregatetype"), Key: one("aggregateid"), Type: one("type"), Payload: one("payload"),
@@ -105,10 +105,12 @@ func decodeAndRelay(b *testing.B) error {
 	if err := line.WaitSettled(ctx); err != nil {
 		return err
 	}
+	cancel()
+	running.Wait()
 	if got := line.Watermark().LSN; got != pglogrepl.LSN(lsn+100) {
 		return fmt.Errorf("watermark is %s, want %s", got, pglogrepl.LSN(lsn+100))
 	}
-	return nil
+	return ended
 }
 
 // The frames, as the manual's "Logical Replication Message Formats" has them.

@@ -47,10 +47,10 @@ func dialPublisher(url string, window int, gathered bool) (_ *publisher, err err
 }
 
 func (p *publisher) close() {
-	_ = p.conn.CloseDeadline(time.Now().Add(5 * time.Second)) //nolint:errcheck // nothing depends on it
+	_ = p.conn.CloseDeadline(time.Now().Add(5 * time.Second)) // nothing depends on it
 }
 
-// publish publishes the events of the share-th of of connections: share, share+of, share+2·of, …
+// publish publishes one connection's share of the events: share, share+of, share+2·of, …
 func (p *publisher) publish(ctx context.Context, first int64, keys []string, share, of int) error {
 	n := 0
 	for i := share; i < len(keys) && ctx.Err() == nil; i += of {

@@ -28,7 +28,7 @@ func (s *stand) machine(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to broker: %w", err)
 	}
-	defer broker.Close() //nolint:errcheck // nothing depends on it
+	defer broker.Close()
 	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {
 		return nil, fmt.Errorf("read version of kernel: %w", err)

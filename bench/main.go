@@ -23,6 +23,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -62,7 +63,7 @@ var errMissed = errors.New("a must was missed, or its run was void")
 // measured and a must does not hold.
 func run(ctx context.Context, opt options, out, progress io.Writer) (err error) {
 	began := time.Now()
-	s, err := newStand(ctx, opt, func(format string, args ...any) {
+	s, err := newStand(ctx, opt, began, func(format string, args ...any) {
 		fmt.Fprintf(progress, "%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 	})
 	if err != nil {
@@ -76,6 +77,10 @@ func run(ctx context.Context, opt options, out, progress io.Writer) (err error) 
 	}
 	for _, r := range s.rows() {
 		if !opt.only.MatchString(r.name) {
+			continue
+		}
+		if strings.HasPrefix(r.name, cellPrefix) && s.past(lastCell) {
+			rep.skipped = append(rep.skipped, r.name)
 			continue
 		}
 		s.say("%s", r.name)

@@ -6,6 +6,9 @@ import (
 	"fmt"
 )
 
+// cellPrefix begins the names of the matrix' rows.
+const cellPrefix = "cell/"
+
 // matrix is the cells of one way to the broker and one kind of queue, which share their baseline.
 type matrix struct {
 	*stand
@@ -24,7 +27,7 @@ func (m *matrix) trip() string {
 }
 
 func (m *matrix) name(k keyset, ordering string) string {
-	return fmt.Sprintf("cell/%s/%s/%s/%s", m.queue, m.trip(), k, ordering)
+	return fmt.Sprintf(cellPrefix+"%s/%s/%s/%s", m.queue, m.trip(), k, ordering)
 }
 
 // cell is one cell: once, or in turns for the full matrix.

@@ -55,7 +55,7 @@ func (s *stand) newQueue(kind string) (_ *queue, err error) {
 }
 
 func (q *queue) disconnect() {
-	_ = q.conn.CloseDeadline(time.Now().Add(5 * time.Second)) //nolint:errcheck // nothing depends on it
+	_ = q.conn.CloseDeadline(time.Now().Add(5 * time.Second)) // nothing depends on it
 }
 
 // close deletes the queue with what is in it.

@@ -95,6 +95,7 @@ type report struct {
 	began       time.Time
 	took        time.Duration
 	results     []result
+	skipped     []string // cells there was no time for
 }
 
 // missed reports whether something that must hold does not. A smoke run judges nothing.
@@ -140,6 +141,9 @@ func (rep report) markdown() string {
 		"odd runs against even ones; beyond 10 % a row is void. How it is measured: `go doc ./bench`.\n\n")
 	rep.table(&b, false)
 	rep.table(&b, true)
+	if len(rep.skipped) > 0 {
+		fmt.Fprintf(&b, "\nNot measured, for want of time: %s.\n", strings.Join(rep.skipped, ", "))
+	}
 	return b.String()
 }
 

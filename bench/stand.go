@@ -18,6 +18,7 @@ import (
 type stand struct {
 	opt    options
 	size   sizes
+	began  time.Time
 	say    func(format string, args ...any) // progress
 	pg     *devenv.Postgres
 	rabbit *devenv.Rabbit
@@ -29,8 +30,8 @@ type stand struct {
 	runs      int64  // numbers the runs, as a part of the events' ids
 }
 
-func newStand(ctx context.Context, opt options, say func(string, ...any)) (_ *stand, err error) {
-	s := &stand{opt: opt, size: opt.sizes(), say: say}
+func newStand(ctx context.Context, opt options, began time.Time, say func(string, ...any)) (_ *stand, err error) {
+	s := &stand{opt: opt, size: opt.sizes(), began: began, say: say}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -66,6 +67,9 @@ func newStand(ctx context.Context, opt options, say func(string, ...any)) (_ *st
 	}
 	return s, err
 }
+
+// past reports whether the run is older than d. The full matrix has all the time it needs.
+func (s *stand) past(d time.Duration) bool { return !s.opt.full && time.Since(s.began) > d }
 
 // close ends everything; what was never started is left out.
 func (s *stand) close() error {

@@ -30,12 +30,14 @@ func (s *stand) bareRun(ctx context.Context, l load) (_ ran, err error) {
 		return ran{}, err
 	}
 	defer func() { err = errors.Join(err, q.close()) }()
-	publishers := make([]*publisher, l.connections)
-	for i := range publishers {
-		if publishers[i], err = dialPublisher(s.brokerURL(l.far), bareWindow, true); err != nil {
+	var publishers []*publisher
+	defer func() { closeAll(publishers) }()
+	for range l.connections {
+		p, err := dialPublisher(s.brokerURL(l.far), bareWindow, true)
+		if err != nil {
 			return ran{}, err
 		}
-		defer publishers[i].close()
+		publishers = append(publishers, p)
 	}
 	keys, first := l.keys.draw(l.events), s.nextRun()
 	before, err := s.cost(os.Getpid())
@@ -60,9 +62,7 @@ func (s *stand) bareRun(ctx context.Context, l load) (_ ran, err error) {
 		}
 	})
 	if err != nil {
-		for _, p := range publishers {
-			p.close() // ends their waits
-		}
+		closeAll(publishers) // ends their waits
 	}
 	all.Wait()
 	select {
@@ -75,6 +75,12 @@ func (s *stand) bareRun(ctx context.Context, l load) (_ ran, err error) {
 	}
 	after, err := s.cost(os.Getpid())
 	return ran{rate: rate, cost: after.minus(before).per(l.events)}, err
+}
+
+func closeAll(publishers []*publisher) {
+	for _, p := range publishers {
+		p.close()
+	}
 }
 
 // relayRun commits the events of l, starts the relay, follows the queue, and checks the history.

@@ -42,7 +42,7 @@ func (s *stand) turns(ctx context.Context, base, ours side, show func(float64) s
 			return p, nil
 		}
 		s.say("    void: baseline against itself %.1f %% (run %d of %d)", 100*p.aa(), try, s.size.tries)
-		if try == s.size.tries {
+		if try == s.size.tries || s.past(lastRepeat) {
 			p.void = true
 			return p, nil
 		}
