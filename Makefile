@@ -24,6 +24,7 @@ help: ## print this list
 
 .PHONY: demo
 demo: deps ## PostgreSQL, the relay and RabbitMQ at work, through a broker restart (KEEP=1 leaves it running)
+	@echo 'building the demo (the first time this takes a minute or two) ...'
 	@KEEP=$(KEEP) go run ./internal/devenv/demo
 
 .PHONY: test
