@@ -2,6 +2,7 @@ package fault
 
 import (
 	"testing"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
@@ -10,15 +11,30 @@ import (
 // fault is one way in which a connection goes bad, and how it is seen that the relay has met it.
 type fault struct {
 	name  string
-	begin func(*devenv.Proxy)
+	begin func(*stand.Stand, *devenv.Proxy)
 	met   func(*stand.Stand, *devenv.Relay, string)
 }
 
 var faults = []fault{
-	{"Cut", (*devenv.Proxy).Cut, (*stand.Stand).Unready},
-	{"Stalled", (*devenv.Proxy).Stall, (*stand.Stand).Unready},
-	{"Reset", (*devenv.Proxy).Reset, func(s *stand.Stand, _ *devenv.Relay, _ string) { s.More(50) }},
-	{"Trickling", func(p *devenv.Proxy) { p.Trickle(20_000) }, func(s *stand.Stand, _ *devenv.Relay, _ string) { s.More(50) }},
+	{"Cut", func(s *stand.Stand, p *devenv.Proxy) { lose(s, p, devenv.Up, 200, p.Cut) }, (*stand.Stand).Unready},
+	{"Reset", func(s *stand.Stand, p *devenv.Proxy) { lose(s, p, devenv.Down, 1, p.Reset) }, goesOn},
+	{"Stalled", func(_ *stand.Stand, p *devenv.Proxy) { p.Stall() }, (*stand.Stand).Unready},
+	{"Trickling", func(_ *stand.Stand, p *devenv.Proxy) { p.Trickle(20_000) }, goesOn},
+}
+
+func goesOn(s *stand.Stand, _ *devenv.Relay, _ string) {
+	s.T.Helper()
+	s.More(50)
+}
+
+// lose ends the connections when n bytes of the direction are under way, which never arrive: of what the relay has sent,
+// or of the answers to it.
+func lose(s *stand.Stand, p *devenv.Proxy, d devenv.Direction, n int64, end func()) {
+	s.T.Helper()
+	p.Hold(d)
+	s.Must(p.WaitHeld(s.Within(30*time.Second), d, n))
+	end()
+	p.Release(d)
 }
 
 // What arrives twice was on the wire when the connection went: at most one event of each key.
@@ -52,11 +68,37 @@ func (f fault) meet(s *stand.Stand, way *devenv.Proxy, why string) {
 	r := s.Start()
 	stop := s.Load(200)
 	s.More(100)
-	f.begin(way)
+	f.begin(s, way)
 	f.met(s, r, why)
 	s.Must(way.Mend())
 	way.Trickle(0)
 	s.Leads(s.Ready(r))
 	s.More(100)
 	stop()
+}
+
+// Few keys, many events of each, and connections that are lost with events or confirms under way, again and again: every
+// ordering keeps its promise. What arrives twice was in the window when a connection went.
+func TestOrderOverLostConnections(t *testing.T) {
+	for _, ordering := range []string{"key", "pipelined", "commit", "none"} {
+		t.Run(ordering, func(t *testing.T) {
+			stand.Parallel(t)
+			s := stand.New(t)
+			s.Ordering, s.Delivery, s.Keys = ordering, "window: 100", 3
+			s.WatchFlush()
+			r := s.Start()
+			stop := s.Load(400)
+			const losses = 3
+			for range losses {
+				s.More(50)
+				lose(s, s.Broker, devenv.Down, 1, s.Broker.Reset)
+				s.More(50)
+				lose(s, s.Broker, devenv.Up, 200, s.Broker.Reset)
+			}
+			s.Leads(s.Ready(r))
+			s.More(50)
+			stop()
+			s.Check(losses * 2 * 100)
+		})
+	}
 }
