@@ -16,7 +16,7 @@ func (c *Config) Print(w io.Writer) error {
 	var out bytes.Buffer
 	var open []string
 	for _, f := range fields {
-		if c.Sink.RabbitMQ == nil && strings.HasPrefix(f.path, "sink.rabbitmq.") || c.Sink.Stdout == nil && f.path == "sink.stdout" {
+		if !c.applies(f.path) {
 			continue
 		}
 		section, name, _ := cutLast(f.path)
@@ -26,6 +26,18 @@ func (c *Config) Print(w io.Writer) error {
 	}
 	_, err := w.Write(out.Bytes())
 	return err
+}
+
+// applies is false for keys of a sink that is not configured, and for the user beside addresses that carry one, where
+// Load refuses them.
+func (c *Config) applies(path string) bool {
+	switch path {
+	case "sink.stdout":
+		return c.Sink.Stdout != nil
+	case "sink.rabbitmq.username", "sink.rabbitmq.password":
+		return c.Sink.RabbitMQ != nil && !c.Sink.RabbitMQ.userInURL
+	}
+	return c.Sink.RabbitMQ != nil || !strings.HasPrefix(path, "sink.rabbitmq.")
 }
 
 // openSection writes the headings of the sections that are not open yet.
