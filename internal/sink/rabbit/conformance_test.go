@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -45,8 +44,7 @@ func openConformance(t *testing.T) *conformance {
 	for _, name := range exchangeOf {
 		c.bind(name)
 	}
-	_, err := c.ch.QueueDeclare("full", true, false, false, false, amqp.Table{"x-max-length": 1, "x-overflow": "reject-publish"})
-	c.must(err)
+	c.queue("full", amqp.Table{"x-max-length": 1, "x-overflow": "reject-publish"})
 	c.must(c.ch.Publish("", "full", false, false, amqp.Publishing{}))
 	c.collect()
 
@@ -61,17 +59,18 @@ func openConformance(t *testing.T) *conformance {
 
 // bind declares an exchange whose messages end up in the queue.
 func (c *conformance) bind(exchange string) {
-	c.must(c.ch.ExchangeDeclare(exchange, "topic", true, false, false, false, nil))
+	c.bare(exchange, "topic")
 	c.must(c.ch.QueueBind("events", "#", exchange, false, nil))
 }
 
 // collect consumes the queue.
 func (c *conformance) collect() {
-	msgs, err := c.channel().Consume("events", "", true, false, false, false, nil)
+	consumer := c.channel()
+	msgs, err := consumer.Consume("events", "collector", true, false, false, false, nil)
 	c.must(err)
 	done := make(chan struct{})
 	c.t.Cleanup(func() {
-		_ = c.conn.CloseDeadline(time.Now().Add(time.Second))
+		c.must(consumer.Cancel("collector", false))
 		<-done
 	})
 	go func() {
@@ -172,9 +171,10 @@ func (c *conformance) turn(kind sinktest.Kind, broken bool) {
 		}
 	case sinktest.DestinationForbidden:
 		if broken {
-			c.ctl("set_permissions", "-p", c.vhost(), "guest", ".*", "^(?!forbidden$).*", ".*")
+			c.permit("guest", ".*", "^(?!forbidden$).*", ".*")
+			c.t.Cleanup(func() { c.permit("guest", ".*", ".*", ".*") })
 		} else {
-			c.ctl("set_permissions", "-p", c.vhost(), "guest", ".*", ".*", ".*")
+			c.permit("guest", ".*", ".*", ".*")
 		}
 	}
 }

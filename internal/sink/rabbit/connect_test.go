@@ -89,6 +89,7 @@ func TestLoginRefusedForGood(t *testing.T) {
 
 func TestDeclare(t *testing.T) {
 	b := newBroker(t)
+	b.exchanges = []string{"events"}
 	cfg := b.config()
 	wantFinding(t, Check(b.ctx, cfg), `exchange "events"`, false, "no exchange 'events'", "declare")
 	cfg.Declare = true
@@ -124,9 +125,8 @@ func TestCheckRights(t *testing.T) {
 // A probe is examined and never routed, on any exchange type and for any user.
 func TestProbePublishesNothing(t *testing.T) {
 	b := newBroker(t)
-	b.must(b.ch.ExchangeDeclare("fan", "fanout", true, false, false, false, nil))
-	_, err := b.ch.QueueDeclare("fan", true, false, false, false, nil)
-	b.must(err)
+	b.bare("fan", "fanout")
+	b.queue("fan", nil)
 	b.must(b.ch.QueueBind("fan", "", "fan", false, nil))
 	imp := b.user("impersonator", ".*", ".*", ".*")
 	b.ctl("set_user_tags", "impersonator", "impersonator", "administrator")
@@ -168,6 +168,7 @@ func TestConfigurationFaults(t *testing.T) {
 // A node that stops says so (320); it accuses nobody, and what was in flight is in doubt.
 func TestConnectionForced(t *testing.T) {
 	b := newBroker(t)
+	b = connect(t, b.real, b.real.VHost(t)) // all its connections will be closed
 	b.exchange("events", nil)
 	proxy := startProxy(t, b.real.Addr())
 	cfg := b.config()

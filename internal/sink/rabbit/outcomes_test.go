@@ -1,6 +1,7 @@
 package rabbit
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"strings"
@@ -64,7 +65,7 @@ func findsPoison(t *testing.T, b *broker, s *running, poison func() *outbox.Even
 func TestUnroutable(t *testing.T) {
 	b := newBroker(t)
 	b.exchange("events", nil)
-	b.must(b.ch.ExchangeDeclare("bare", "topic", true, false, false, false, nil))
+	b.bare("bare", "topic")
 	s := start(t, byKey(b))
 	got := findsPoison(t, b, s, func() *outbox.Event { return event("bare", "created") }, sink.Destination, sink.Unroutable)
 	if d := got[0].Fault.Destination; d != `exchange "bare", routing key "created"` {
@@ -363,7 +364,7 @@ func TestPipelinedKeyStopsAtItsRejection(t *testing.T) {
 func (b *broker) vhost() string {
 	u, err := url.Parse(b.url)
 	b.must(err)
-	return strings.TrimPrefix(u.Path, "/")
+	return cmp.Or(strings.TrimPrefix(u.Path, "/"), "/")
 }
 
 func (b *broker) ctl(args ...string) {

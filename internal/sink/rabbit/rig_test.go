@@ -23,20 +23,22 @@ func TestMain(m *testing.M) { devenv.Main(m) }
 // within bounds everything a test waits for.
 const within = 30 * time.Second
 
-// broker is a virtual host of the shared broker, with a test's own connection to look into it.
+// broker is the shared broker, with a test's own connection to look into it.
 type broker struct {
-	t    testing.TB
-	ctx  context.Context
-	real *devenv.Rabbit
-	url  string
-	conn *amqp.Connection
-	ch   *amqp.Channel
+	t         testing.TB
+	ctx       context.Context
+	real      *devenv.Rabbit
+	url       string
+	conn      *amqp.Connection
+	ch        *amqp.Channel
+	exchanges []string // declared, and deleted with the test: what all tests share is the virtual host
+	queues    []string
 }
 
 func newBroker(t testing.TB) *broker {
 	t.Helper()
 	real := devenv.SharedRabbitMQ(t)
-	return connect(t, real, real.VHost(t))
+	return connect(t, real, real.URL())
 }
 
 // connect is a look into one virtual host of any broker.
@@ -48,7 +50,20 @@ func connect(t testing.TB, real *devenv.Rabbit, url string) *broker {
 	conn, err := amqp.Dial(b.url)
 	b.must(err)
 	b.conn = conn
-	t.Cleanup(func() { _ = conn.CloseDeadline(time.Now().Add(time.Second)) })
+	t.Cleanup(func() {
+		defer conn.CloseDeadline(time.Now().Add(time.Second)) //nolint:errcheck // the test is over
+		if conn.IsClosed() {
+			return
+		}
+		ch := b.channel()
+		for _, name := range b.queues {
+			_, err := ch.QueueDelete(name, false, false, false)
+			b.must(err)
+		}
+		for _, name := range b.exchanges {
+			b.must(ch.ExchangeDelete(name, false, false))
+		}
+	})
 	b.ch = b.channel()
 	return b
 }
@@ -70,10 +85,23 @@ func (b *broker) channel() *amqp.Channel {
 // exchange declares a topic exchange with a queue of the same name bound to everything.
 func (b *broker) exchange(name string, args amqp.Table) {
 	b.t.Helper()
-	b.must(b.ch.ExchangeDeclare(name, "topic", true, false, false, false, nil))
+	b.bare(name, "topic")
+	b.queue(name, args)
+	b.must(b.ch.QueueBind(name, "#", name, false, nil))
+}
+
+// bare declares an exchange with nothing behind it.
+func (b *broker) bare(name, kind string) {
+	b.t.Helper()
+	b.exchanges = append(b.exchanges, name)
+	b.must(b.ch.ExchangeDeclare(name, kind, true, false, false, false, nil))
+}
+
+func (b *broker) queue(name string, args amqp.Table) {
+	b.t.Helper()
+	b.queues = append(b.queues, name)
 	_, err := b.ch.QueueDeclare(name, true, false, false, false, args)
 	b.must(err)
-	b.must(b.ch.QueueBind(name, "#", name, false, nil))
 }
 
 // take removes n messages from a queue, in order, and fails when they do not come.
