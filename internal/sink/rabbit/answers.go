@@ -150,6 +150,7 @@ func (l *lane) conclude(ctx context.Context, ch *channel, e end) error {
 	case late:
 		l.dropChannel()
 		return l.tellLate()
+	case answered: // or never to be
 	}
 	if l.answeredAll() {
 		l.plan()

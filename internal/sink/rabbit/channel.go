@@ -39,7 +39,7 @@ func (s *session) openChannel(ctx context.Context) (*channel, error) {
 			return fmt.Errorf("select confirms: %w", err)
 		}
 		return nil
-	}, func() { _ = c.ch.Close() })
+	}, c.close)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,12 @@ func (s *session) openChannel(ctx context.Context) (*channel, error) {
 
 // abandon closes the channel in the background: whatever is still answered on it concerns nobody any more.
 func (c *channel) abandon() {
-	c.sess.spawn(func() { _ = c.ch.Close() })
+	c.sess.spawn(c.close)
+}
+
+// close asks the broker to close the channel, and waits for the answer or the connection's end.
+func (c *channel) close() {
+	_ = c.ch.Close() //nolint:errcheck // an error says that the connection has ended, which closes the channel as well
 }
 
 // usable reports whether a message may be written to the channel.

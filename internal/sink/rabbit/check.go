@@ -27,30 +27,31 @@ func Check(ctx context.Context, cfg Config) []Finding {
 	if err != nil {
 		return []Finding{{Name: "broker configuration", Detail: err.Error(), Mend: "correct sink.rabbitmq"}}
 	}
-	var found []Finding
-	var sess *session
-	for i := range s.cfg.URLs {
-		one, err := s.dialOne(ctx, s.cfg.URLs[i])
+	var found, exchange []Finding
+	for _, url := range s.cfg.URLs {
+		sess, err := s.dialOne(ctx, url)
 		if err != nil {
 			found = append(found, Finding{Name: "broker", Detail: words(err), Mend: mendDial(err)})
 			continue
 		}
-		one.work.Go(one.watch)
-		defer one.close(closeTimeout)
-		product, _ := one.conn.Properties["product"].(string)
-		version, _ := one.conn.Properties["version"].(string)
-		found = append(found, Finding{Name: "broker", OK: true, Detail: fmt.Sprintf("logged in to %s %s at %s", product, version, one.address)})
-		if sess == nil {
-			sess = one
+		found = append(found, Finding{Name: "broker", OK: true, Detail: fmt.Sprintf("logged in to %s at %s", sess.product(), sess.address)})
+		sess.work.Go(sess.watch)
+		if exchange == nil {
+			exchange = append(exchange, s.checkExchange(ctx, sess))
 		}
-	}
-	if sess == nil {
-		return found
+		sess.close(closeTimeout)
 	}
 	for i := range found {
-		found[i].Warn = !found[i].OK // another address is good
+		found[i].Warn = !found[i].OK && exchange != nil // another address is enough
 	}
-	return append(found, s.checkExchange(ctx, sess))
+	return append(found, exchange...)
+}
+
+// product is what the broker says it is.
+func (s *session) product() string {
+	product, _ := s.conn.Properties["product"].(string)
+	version, _ := s.conn.Properties["version"].(string)
+	return product + " " + version
 }
 
 // checkExchange examines the exchange, when there is one for all events.

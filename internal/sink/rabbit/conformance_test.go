@@ -121,6 +121,7 @@ func (c *conformance) Event(kind sinktest.Kind, key string) *outbox.Event {
 		ev.Headers = []byte(`{"CC": "a header that RabbitMQ closes the channel over"}`)
 	case sinktest.EventUndecodable:
 		ev.Fault = errors.New("the id is NULL")
+	default:
 	}
 	return ev
 }
@@ -176,6 +177,7 @@ func (c *conformance) turn(kind sinktest.Kind, broken bool) {
 		} else {
 			c.permit("guest", ".*", ".*", ".*")
 		}
+	default: // the fault is the event's
 	}
 }
 

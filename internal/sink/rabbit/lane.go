@@ -119,6 +119,7 @@ func (l *lane) unavailable(err error) error {
 			unsent++
 		case sink.Unknown:
 			unknown++
+		case sink.Confirmed, sink.Rejected:
 		}
 	}
 	if unknown == 0 && unsent < len(l.outcomes) {

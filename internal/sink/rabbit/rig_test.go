@@ -51,7 +51,7 @@ func connect(t testing.TB, real *devenv.Rabbit, url string) *broker {
 	b.must(err)
 	b.conn = conn
 	t.Cleanup(func() {
-		defer conn.CloseDeadline(time.Now().Add(time.Second)) //nolint:errcheck // the test is over
+		defer conn.CloseDeadline(time.Now().Add(time.Second))
 		if conn.IsClosed() {
 			return
 		}

@@ -238,7 +238,7 @@ func (s *session) kill(err error) { s.wire.fail(err) }
 
 // close ends the session in the protocol's order, within limit, and waits for its goroutines.
 func (s *session) close(limit time.Duration) {
-	_ = s.conn.CloseDeadline(time.Now().Add(limit)) // whatever it says, the connection is closed
+	_ = s.conn.CloseDeadline(time.Now().Add(limit)) //nolint:errcheck // whatever it says, the connection is closed
 	s.wait()
 }
 

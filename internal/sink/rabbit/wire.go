@@ -186,10 +186,11 @@ func (w *wire) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closing = true
-	_ = w.raw.SetWriteDeadline(time.Now().Add(closeFlush))
-	_ = w.raw.SetReadDeadline(time.Now())
 	w.cond.Signal()
-	return nil
+	if err := w.raw.SetReadDeadline(time.Now()); err != nil {
+		return err // closed already
+	}
+	return w.raw.SetWriteDeadline(time.Now().Add(closeFlush))
 }
 
 // Read reads, at most for silence.
@@ -198,12 +199,20 @@ func (w *wire) Read(p []byte) (int, error) {
 	if until := w.until.Load(); until != 0 && until < limit.UnixNano() {
 		limit = time.Unix(0, until)
 	}
-	w.mu.Lock()
-	if !w.closing { // else Close has set the deadline for good
-		_ = w.raw.SetReadDeadline(limit)
+	if err := w.allowRead(limit); err != nil {
+		return 0, err
 	}
-	w.mu.Unlock()
 	return w.Conn.Read(p)
+}
+
+// allowRead sets the deadline of a read, unless Close has set it for good.
+func (w *wire) allowRead(until time.Time) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closing {
+		return nil
+	}
+	return w.raw.SetReadDeadline(until)
 }
 
 // SetDeadline bounds a handshake or a close; the zero time lifts it. Writes need none: they do not block.

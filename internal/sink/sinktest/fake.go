@@ -181,6 +181,7 @@ func (f *Fake) store(ev *outbox.Event) *sink.Fault {
 		if f.broken[kind] {
 			return &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable, Destination: string(kind), Words: string(kind)}
 		}
+	default:
 	}
 	f.delivered = append(f.delivered, Delivery{Position: ev.Position, ID: string(ev.ID), Key: string(ev.Key)})
 	return nil

@@ -68,6 +68,7 @@ func (l *lanes) run(ctx context.Context, n int, queue []*outbox.Event) {
 				l.mu.Lock()
 				l.rejected[string(call[i].ID)] = o.Fault
 				l.mu.Unlock()
+			case sink.Unknown, sink.Unsent: // offered again
 			}
 		}
 		var rest []*outbox.Event

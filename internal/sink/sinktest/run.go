@@ -243,7 +243,10 @@ func testStop(t *testing.T, b Broker, kind Kind) {
 	}
 	cancel()
 	select {
-	case <-published:
+	case err := <-published:
+		if err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("publish: %v", err)
+		}
 	case <-time.After(soon):
 		t.Errorf("Publish has not returned %s after its context", soon)
 	}

@@ -81,6 +81,7 @@ func (f *file) Event(kind sinktest.Kind, key string) *outbox.Event {
 		ev.Payload = []byte("{")
 	case sinktest.EventUndecodable:
 		ev.Fault = errors.New("the id is NULL")
+	default:
 	}
 	return ev
 }

@@ -33,7 +33,7 @@ type line struct {
 	Type      *string         `json:"type"`
 	Aggregate *string         `json:"aggregate"`
 	Key       *string         `json:"key"`
-	Payload   json.RawMessage `json:"payload"`                  // embedded JSON, or a string
+	Payload   any             `json:"payload"`                  // embedded JSON, a string, or null
 	Base64    bool            `json:"payload_base64,omitempty"` // the string is base64: bytea, or no valid UTF-8
 	Headers   json.RawMessage `json:"headers,omitempty"`
 	Position  string          `json:"position"`
@@ -96,14 +96,12 @@ func encode(ev *outbox.Event) ([]byte, error) {
 	}
 	switch {
 	case ev.Payload == nil:
-		l.Payload = json.RawMessage("null")
 	case ev.PayloadKind == outbox.JSON:
-		l.Payload = ev.Payload
+		l.Payload = json.RawMessage(ev.Payload)
 	case ev.PayloadKind == outbox.Text && utf8.Valid(ev.Payload):
-		l.Payload, _ = json.Marshal(string(ev.Payload)) // a string always marshals
+		l.Payload = string(ev.Payload)
 	default:
-		l.Payload, _ = json.Marshal(base64.StdEncoding.EncodeToString(ev.Payload))
-		l.Base64 = true
+		l.Payload, l.Base64 = base64.StdEncoding.EncodeToString(ev.Payload), true
 	}
 	return json.Marshal(l)
 }
