@@ -83,7 +83,12 @@ func outboxTable() Table {
 
 func outboxColumns(payloadType uint32) []Column {
 	return []Column{
-		{"id", 2950}, {"aggregatetype", 25}, {"aggregateid", 25}, {"type", 25}, {"payload", payloadType},
-		{"created_at", 1184}, {"traceparent", 25},
+		{"id", 2950},
+		{"aggregatetype", 25},
+		{"aggregateid", 25},
+		{"type", 25},
+		{"payload", payloadType},
+		{"created_at", 1184},
+		{"traceparent", 25},
 	}
 }

@@ -3,6 +3,7 @@ package decode
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -159,8 +160,10 @@ func TestPositionsAreTheSameWhateverTheConfiguration(t *testing.T) {
 	positions := func(names ...string) map[string]string {
 		var cfg Config
 		for _, name := range names {
-			cfg.Tables = append(cfg.Tables, Table{Schema: "public", Name: name,
-				Mapping: Mapping{ID: Names{Any: []string{"id"}}, Payload: Names{Any: []string{"payload", "v"}}}})
+			cfg.Tables = append(cfg.Tables, Table{
+				Schema: "public", Name: name,
+				Mapping: Mapping{ID: Names{Any: []string{"id"}}, Payload: Names{Any: []string{"payload", "v"}}},
+			})
 		}
 		d, got := New(cfg), map[string]string{}
 		xid := uint32(0)
@@ -195,7 +198,7 @@ func TestStopIsBare(t *testing.T) {
 	d := readyDecoder(t, true)
 	var msg Message
 	err := d.Decode(relationFrame(16400, "public", "outbox", outboxColumns(23)), &msg)
-	stop, ok := err.(*outbox.Stop)
+	stop, ok := err.(*outbox.Stop) //nolint:errorlint // bare is what is tested
 	if !ok || stop.Code != outbox.ExitMapping || stop.Reason != "mapping" {
 		t.Fatalf("got %v", err)
 	}
@@ -211,7 +214,7 @@ func TestNothingPassesAnError(t *testing.T) {
 			t.Fatalf("frame %q is accepted", bad)
 		}
 		for _, wal := range sampleFrames() {
-			if err := d.Decode(wal, &msg); err != first || msg != (Message{Kind: Other}) {
+			if err := d.Decode(wal, &msg); !errors.Is(err, first) || msg != (Message{Kind: Other}) {
 				t.Fatalf("after %q, frame %q: %v, %+v", bad, wal, err, msg)
 			}
 		}

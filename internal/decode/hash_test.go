@@ -29,8 +29,21 @@ func TestHashIsTheSameForEver(t *testing.T) {
 // TestHashTellsKeysApart: aggregate and key are two fields, not one text; zero bytes and lengths count.
 func TestHashTellsKeysApart(t *testing.T) {
 	seen := map[uint64]string{}
-	for _, k := range [][2]string{{"ab", "c"}, {"a", "bc"}, {"", "abc"}, {"abc", ""}, {"a", "b\x00"}, {"a", "b"}, {"a", "b\x00\x00"},
-		{"a\x00", "b"}, {"a", "\x00b"}, {"12345678", "x"}, {"1234567", "8x"}, {"", "12345678x"}, {"", "12345678x\x00"}} {
+	for _, k := range [][2]string{
+		{"ab", "c"},
+		{"a", "bc"},
+		{"", "abc"},
+		{"abc", ""},
+		{"a", "b\x00"},
+		{"a", "b"},
+		{"a", "b\x00\x00"},
+		{"a\x00", "b"},
+		{"a", "\x00b"},
+		{"12345678", "x"},
+		{"1234567", "8x"},
+		{"", "12345678x"},
+		{"", "12345678x\x00"},
+	} {
 		h := hashKey([]byte(k[0]), []byte(k[1]))
 		if other, ok := seen[h]; ok {
 			t.Errorf("%q and %s share a hash", k, other)

@@ -103,7 +103,7 @@ func compareRow(d *Decoder, msg *Message, m *pglogrepl.InsertMessage) error {
 		return errors.New("row without an id has no fault")
 	}
 	if ev.Ordered != (len(ev.Key) > 0 && ev.Fault == nil) {
-		return fmt.Errorf("ordered is %v for key %q, fault %v", ev.Ordered, ev.Key, ev.Fault)
+		return fmt.Errorf("ordered is %v for key %q, fault %w", ev.Ordered, ev.Key, ev.Fault)
 	}
 	return nil
 }

@@ -80,8 +80,10 @@ func storyConfig(t *testing.T, input string) Config {
 		var table Table
 		table.Schema, table.Name, _ = strings.Cut(words[0], ".")
 		m := &table.Mapping
-		parts := map[string]*Names{"id": &m.ID, "aggregate": &m.Aggregate, "key": &m.Key, "type": &m.Type, "payload": &m.Payload,
-			"timestamp": &m.Timestamp, "traceparent": &m.Traceparent, "headers": &m.Headers}
+		parts := map[string]*Names{
+			"id": &m.ID, "aggregate": &m.Aggregate, "key": &m.Key, "type": &m.Type, "payload": &m.Payload,
+			"timestamp": &m.Timestamp, "traceparent": &m.Traceparent, "headers": &m.Headers,
+		}
 		for _, word := range words[1:] {
 			part, columns, _ := strings.Cut(word, "=")
 			if part == "oid" {

@@ -19,8 +19,12 @@ type columnType struct {
 
 var (
 	payloadTypes = []columnType{
-		{pgtype.JSONOID, "json"}, {pgtype.JSONBOID, "jsonb"}, {pgtype.TextOID, "text"},
-		{pgtype.VarcharOID, "varchar"}, {pgtype.BPCharOID, "char"}, {pgtype.ByteaOID, "bytea"},
+		{pgtype.JSONOID, "json"},
+		{pgtype.JSONBOID, "jsonb"},
+		{pgtype.TextOID, "text"},
+		{pgtype.VarcharOID, "varchar"},
+		{pgtype.BPCharOID, "char"},
+		{pgtype.ByteaOID, "bytea"},
 	}
 	timestampTypes = []columnType{{pgtype.TimestamptzOID, "timestamptz"}, {pgtype.TimestampOID, "timestamp"}}
 	headersTypes   = []columnType{{pgtype.JSONBOID, "jsonb"}, {pgtype.JSONOID, "json"}}

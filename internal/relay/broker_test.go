@@ -133,11 +133,12 @@ func (b *broker) Publish(ctx context.Context, lane int, events []*outbox.Event, 
 			b.confirmed[ev.Position] = true
 		case sink.Unknown:
 			b.unknown[ev.Position]++
+		case sink.Unsent, sink.Rejected:
 		}
 	}
 	latency := time.Duration(rnd.IntN(5)) * time.Millisecond
 	b.mu.Unlock()
-	time.Sleep(latency)
+	time.Sleep(latency) //nolint:forbidigo // the bubble's time, not ours
 	b.mu.Lock()
 	b.inspect(lane, events) // the bytes are the sink's until it returns
 	if ctx.Err() != nil {

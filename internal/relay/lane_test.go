@@ -112,8 +112,8 @@ func TestHeldLaneBacksOff(t *testing.T) {
 		b.commitEvents(t, "c")
 		b.sink.arrived()
 		b.sink.reply(0, nil, map[string]sink.Outcome{"a-0": noRoute})
-		for i, want := range []time.Duration{1, 2, 4, 8, 10, 10} {
-			want *= time.Second
+		for i, seconds := range []int{1, 2, 4, 8, 10, 10} {
+			want := time.Duration(seconds) * time.Second
 			at := time.Now()
 			b.sink.wait(t, 0)
 			if got := time.Since(at); got < want*8/10 || got > want*12/10 {
@@ -141,7 +141,7 @@ func TestHeldLaneBacksOff(t *testing.T) {
 // wait advances the bubble's time until the lane has a call.
 func (s *scriptSink) wait(t *testing.T, lane int) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { //nolint:forbidigo // the bubble's time, not ours
 		synctest.Wait()
 		if s.waiting(lane) != nil {
 			return

@@ -46,12 +46,11 @@ func (o *open) fill(ready *fifo) {
 // choose puts into c the events that may be offered now, at most limit of them.
 func (o *open) choose(c *call, limit int) {
 	c.items, c.events, c.retry = c.items[:0], c.events[:0], false
-	switch {
-	case o.rejected == 0:
+	if o.rejected == 0 {
 		for _, it := range o.items[:min(limit, len(o.items))] {
 			c.add(it)
 		}
-	default:
+	} else {
 		if o.unknown > 0 {
 			o.pick(c, limit, sink.Unknown, sink.Rejected)
 		}
@@ -100,6 +99,7 @@ func (o *open) compact() {
 			o.unknown++
 		case sink.Rejected:
 			o.rejected++
+		case sink.Unsent:
 		}
 		if it.fault != nil {
 			o.held++

@@ -112,7 +112,7 @@ func (s *story) command(t *testing.T, d *datadriven.TestData) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(dur)
+		time.Sleep(dur) //nolint:forbidigo // the bubble's time, not ours
 	case "state":
 		s.state()
 	default:
@@ -221,7 +221,7 @@ func (s *story) state() {
 
 // observe prints what happened since the last command.
 func (s *story) observe() {
-	if s.called != nil && len(s.called) > 0 {
+	if len(s.called) > 0 {
 		if err := <-s.called; err != nil {
 			fmt.Fprintf(&s.out, "event: %v\n", err)
 		}

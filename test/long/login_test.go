@@ -49,12 +49,12 @@ func TestWrongBrokerPassword(t *testing.T) {
 }
 
 func TestWrongPostgresPassword(t *testing.T) {
-	hba, err := os.CreateTemp("", "pg_hba")
+	hba, err := os.CreateTemp("", "pg_hba") //nolint:usetesting // t.TempDir is root's alone, and the server runs as another user
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.Remove(hba.Name()) })
-	_, err = hba.WriteString("host all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n")
+	_, err = hba.WriteString("host all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n") //nolint:dupword // database and user
 	if err == nil {
 		err = hba.Chmod(0o644) // the server runs as another user
 	}
