@@ -360,6 +360,31 @@ func TestPipelinedKeyStopsAtItsRejection(t *testing.T) {
 	}
 }
 
+// The same while all of them are in flight: what stood behind the rejected event of its key is not sent again.
+func TestPipelinedKeyStopsAtItsRejectionInFlight(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("events", nil)
+	cfg := byKey(b)
+	cfg.Pipelined = true
+	s := start(t, cfg)
+	call := append(events(100, "t"), event("nowhere", "t"), event("events", "t"), event("events", "t"))
+	for _, ev := range call[:100] {
+		ev.Key = []byte("events")
+	}
+	call[100].Hash, call[101].Hash = 7, 7
+	outcomes := s.send(call...)
+	wantConfirmed(t, outcomes, 100, 101)
+	wantRejected(t, outcomes[100], sink.Destination, sink.NoExchange)
+	if outcomes[101].State != sink.Unsent {
+		t.Errorf("after a rejected event of its key: %s", outcomes[101].State)
+	}
+	for _, m := range b.take("events", b.depth("events")) {
+		if m.MessageId == string(call[101].ID) {
+			t.Error("it was sent")
+		}
+	}
+}
+
 // vhost is the name of the test's virtual host.
 func (b *broker) vhost() string {
 	u, err := url.Parse(b.url)
