@@ -106,6 +106,9 @@ func connectStream(ctx context.Context, c *Config) (*pgconn.PgConn, error) {
 		cfg.RuntimeParams[name] = value
 	}
 	cfg.RuntimeParams["replication"] = "database"
+	// The creation of a slot waits for the transactions that are open, however long they are.
+	cfg.RuntimeParams["statement_timeout"] = "0"
+	cfg.RuntimeParams["lock_timeout"] = "0"
 	cfg.RuntimeParams["wal_sender_timeout"] = strconv.FormatInt(c.WALSenderTimeout.Milliseconds(), 10)
 	cfg.ConnectTimeout = connectTimeout
 	if err := setPassword(c, cfg); err != nil {

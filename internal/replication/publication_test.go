@@ -224,8 +224,22 @@ func TestSettingsOfTheRoleHaveNoEffect(t *testing.T) {
 	b.cfg.Tables[0].Mapping.Payload = decode.Names{Any: []string{"payload"}}
 	b.cfg.Columns = []string{"at", "for_how_long", "ratio"}
 	b.cfg.Publication = `back\slash "and" 'quotes'`
+	tx, err := b.connect().Begin(bounded(t, 20*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(bounded(t, 20*time.Second), `SELECT txid_current()`); err != nil {
+		t.Fatal(err)
+	}
 	r := b.run()
+	b.waitCreating() // which takes longer than any of those time-outs
+	if err := tx.Commit(bounded(t, 20*time.Second)); err != nil {
+		t.Fatal(err)
+	}
 	r.waitPhase(Streaming)
+	if n := b.waits(); n > 0 {
+		t.Errorf("waited %d times, for nothing", n)
+	}
 	b.exec(`INSERT INTO outbox VALUES ('grün €', '\x00ff5c27', '2026-11-20 12:30:00+00', '1 day 02:00', 0.1)`)
 	r.waitSeen("grün €")
 	got := b.current().events[0]

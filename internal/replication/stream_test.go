@@ -228,22 +228,25 @@ func (r *running) wait() error {
 	select {
 	case <-r.done:
 		return r.err
-	case <-time.After(30 * time.Second):
-		r.b.t.Fatal("the stream does not end")
+	case <-time.After(time.Minute):
+		r.b.t.Fatalf("the stream does not end: %+v", r.s.Snapshot())
 		return nil
 	}
 }
 
-// until polls a condition with a bound.
-func until(t *testing.T, what string, ok func() bool) {
+// until polls a condition with a bound; a failure shows what state says then.
+func until(t *testing.T, what string, ok func() bool, state ...func() any) {
 	t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
+	deadline := time.NewTimer(time.Minute) // a slot's creation waits for the transactions of all databases, of all tests
 	defer deadline.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
 		select {
 		case <-deadline.C:
+			for _, show := range state {
+				t.Logf("%+v", show())
+			}
 			t.Fatalf("not within the bound: %s", what)
 		case <-tick.C:
 		}
@@ -259,7 +262,7 @@ func (r *running) waitPhase(p Phase) {
 		default:
 		}
 		return r.s.Snapshot().Phase == p
-	})
+	}, func() any { return r.s.Snapshot() })
 }
 
 func (r *running) waitSeen(ids ...string) {
