@@ -85,12 +85,10 @@ func (s *Stand) Free() {
 	s.Until(time.Minute, "slot "+s.Slot+" to be free", func() bool { return s.Walsender() == 0 })
 }
 
-// Reported waits until the slot is beyond everything that is committed at the call.
+// Reported waits until the slot is beyond everything that has arrived.
 func (s *Stand) Reported() {
 	s.T.Helper()
-	var now pglogrepl.LSN
-	s.Query([]any{&now}, `SELECT pg_current_wal_insert_lsn()`)
-	s.Until(time.Minute, "slot "+s.Slot+" to reach "+now.String(), func() bool { return s.Flush() >= now })
+	s.Until(time.Minute, "slot "+s.Slot+" to pass what has arrived", func() bool { return s.Since(s.Flush()) == 0 })
 }
 
 // Walsender is the process that holds the slot, 0 for none.
