@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -128,6 +129,41 @@ func TestFirstStartLosesItsConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantStop(t, r.wait(), outbox.ExitUsage, "backfill")
+}
+
+// Only the connection on which the slot is made is lost: the row that says creating stays, because the slot may come to be.
+func TestCreationWithoutAnAnswerStaysUnfinished(t *testing.T) {
+	b := shared(t)
+	tx, _ := b.openInsert("open")
+	defer tx.Rollback(context.Background())
+	direct := b.cfg
+	p := b.through()
+	ctx := bounded(t, 20*time.Second)
+	pool, err := connectPool(&direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if err := ensureSchema(ctx, pool, &direct); err != nil {
+		t.Fatal(err)
+	}
+	if direct.Tables, err = findTables(ctx, pool, &direct, true); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := connectStream(ctx, &b.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	created := make(chan error, 1)
+	go func() { created <- createSlot(ctx, pool, stream, &direct, identity{"1", 1, "x"}, true) }()
+	b.waitCreating()
+	p.Reset()
+	if err := <-created; err == nil {
+		t.Error("created")
+	}
+	if rec, err := readRecord(ctx, pool, b.cfg.Slot); err != nil || rec == nil || rec.State != stateCreating {
+		t.Errorf("record: %+v, %v", rec, err)
+	}
 }
 
 // The same, when it was the relay that died, and another one is started while the server is still at it.
