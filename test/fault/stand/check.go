@@ -91,6 +91,23 @@ func (s *Stand) Reported() {
 	s.Until(time.Minute, "slot "+s.Slot+" to pass what has arrived", func() bool { return s.Since(s.Flush()) == 0 })
 }
 
+// awaitReports waits until the server has had n more reports from the relay; one comes at least every second.
+func (s *Stand) awaitReports(n int) {
+	s.T.Helper()
+	var last time.Time
+	for ; n >= 0; n-- {
+		s.Until(time.Minute, "another report", func() bool {
+			var at *time.Time
+			s.Query([]any{&at}, `SELECT max(reply_time) FROM pg_stat_replication WHERE application_name = left('cdc-relay/' || $1, 63)`, s.Slot)
+			moved := at != nil && at.After(last)
+			if moved {
+				last = *at
+			}
+			return moved
+		})
+	}
+}
+
 // Walsender is the process that holds the slot, 0 for none.
 func (s *Stand) Walsender() (pid int32) {
 	s.T.Helper()

@@ -15,12 +15,14 @@ const held = 200
 // report is the size of one standby status update with its frame.
 const report = 1 + 4 + 34
 
-// KillUnsent kills the relay when events are read, and none of them has reached the broker.
+// KillUnsent kills the relay when events are read, and none of them has reached the broker. It has had the time to report:
+// one that took them for delivered would have.
 func (s *Stand) KillUnsent(r *devenv.Relay, write func()) {
 	s.T.Helper()
 	s.Broker.Hold(devenv.Up)
 	write()
 	s.Must(s.Broker.WaitHeld(s.Within(30*time.Second), devenv.Up, held))
+	s.awaitReports(2) // the ceiling may be raised for the first one, and used by the second
 	s.Must(r.Kill())
 	s.cutBroker() // what was held is gone with the connection
 }
