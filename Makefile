@@ -10,13 +10,16 @@ SHELL := bash
 # -timeout is per package and only a last resort; every wait inside a test has its own bound.
 GO_TEST  := go run ./tools/testrun -p 2 -count=1 -timeout 8m
 # What differs between PostgreSQL versions is tested on each of them.
-PG_PACKAGES ?= ./internal/replication/... ./test/fault/...
+PG_PACKAGES ?= ./internal/replication
 STEP     := scripts/step.sh
 # Without a tag the version is the one that go build finds in the checkout.
 VERSION  := $(shell git describe --tags --dirty 2>/dev/null)
 
 # Everything but test/long and test/soak, which take minutes and belong to test-all.
 PACKAGES  = $$(go list ./... | grep -vE '/test/(long|soak)')
+
+# What is in the binary, and the tests that put all of it under load.
+RACE_PACKAGES = $$(go list ./internal/... ./cmd/... | grep -v /internal/devenv) ./test/fault
 
 .PHONY: help
 help: ## print this list
@@ -36,8 +39,8 @@ test-all: deps-all ## everything CI runs: lint, tests, -race, long tests, Postgr
 	@$(STEP) test-all $(MAKE) -k --no-print-directory lint test test-race test-long test-pg14 test-pg18 mutants | scripts/total.sh
 
 .PHONY: test-race
-test-race: deps ## the tests of make test under the race detector
-	@echo "== $@"; $(GO_TEST) -race $(PACKAGES)
+test-race: deps ## tests of the relay's own packages, and faults with a relay built for it, under the race detector
+	@echo "== $@"; CDC_RELAY_TEST_RACE=1 $(GO_TEST) -race $(RACE_PACKAGES)
 
 .PHONY: test-long
 test-long: deps ## the tests that take minutes (test/long)
