@@ -144,6 +144,7 @@ func TestServerThatIsNotPrepared(t *testing.T) {
 	b.exec(`SELECT pg_create_physical_replication_slot('standby')`)
 	want("no_slot", "max_replication_slots")
 	b.exec(`SELECT pg_drop_replication_slot('standby')`)
+	b.waitNoWalsender() // of the relay before
 	conn, err := connectStream(bounded(t, 20*time.Second), &b.cfg)
 	if err != nil {
 		t.Fatal(err)
