@@ -103,7 +103,7 @@ func run(reading, draining context.Context, c *config.Config, log *zap.Logger, h
 		l := relay.New(relay.Config{
 			Ordering: orderings[c.Delivery.Ordering], Window: c.Delivery.Window, WindowBytes: c.Delivery.WindowBytes,
 			Start: start, Sink: out, Log: log,
-			Hooks: relay.Hooks{Confirmed: v.metrics.Confirmed, Rejected: v.metrics.Rejected},
+			Hooks: relay.Hooks{Confirmed: v.metrics.Confirmed, Rejected: v.metrics.Rejected, Unavailable: v.metrics.Unavailable},
 		})
 		v.line.Store(l)
 		return line{l}

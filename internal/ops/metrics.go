@@ -85,7 +85,7 @@ func (m *Metrics) vector(name, help string, labels ...string) *prometheus.Counte
 // events is one series of outbox_events_total, whose number the status shows too.
 func (m *Metrics) events(outcome string, n *atomic.Uint64) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: "outbox_events_total", Help: "Attempts to publish an event, by what became of them: published is confirmed by the broker, failed is rejected.",
+		Name: "outbox_events_total", Help: "Attempts to publish an event, by what became of them: published is confirmed by the broker, failed is rejected or in doubt after the connection broke.",
 		ConstLabels: prometheus.Labels{"outcome": outcome},
 	}, func() float64 { return float64(n.Load()) })
 }
@@ -114,6 +114,9 @@ func (m *Metrics) Rejected(_ *outbox.Event, fault *sink.Fault, _ int) {
 	m.failed.Add(1)
 	m.rejections.WithLabelValues(fault.Class.String(), string(fault.Reason)).Inc()
 }
+
+// Unavailable counts the attempts of a failed call that are in doubt; relay.Hooks.Unavailable.
+func (m *Metrics) Unavailable(_, unknown int, _ error) { m.failed.Add(uint64(unknown)) }
 
 // Skipped counts a message of the stream that is not ours; replication.Hooks.Skipped. The reasons are a closed list.
 func (m *Metrics) Skipped(reason string) { m.skipped.inc(reason) }

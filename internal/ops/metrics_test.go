@@ -75,6 +75,7 @@ func TestMetricNames(t *testing.T) {
 	events := []*outbox.Event{{CommitTime: noon.Add(-2 * time.Millisecond), Payload: []byte("12345")}, {CommitTime: noon, Payload: nil}}
 	m.Confirmed(0, events, noon)
 	m.Rejected(nil, &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable}, 1)
+	m.Unavailable(0, 3, nil)
 	m.Rejected(nil, &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge}, 1)
 	m.Skipped("update")
 	m.HeaderDropped("traceparent")
@@ -84,7 +85,7 @@ func TestMetricNames(t *testing.T) {
 	m.StreamReconnected()
 	mustHave(t, scrape(t, m),
 		`outbox_events_total{outcome="published"} 2`,
-		`outbox_events_total{outcome="failed"} 2`,
+		`outbox_events_total{outcome="failed"} 5`,
 		`outbox_messages_skipped_total{reason="update"} 1`,
 		`outbox_headers_dropped_total{header="traceparent"} 1`,
 		`outbox_publish_latency_seconds_bucket{le="0.0005"} 1`,

@@ -85,7 +85,7 @@ type RatesStatus struct {
 // TotalsStatus counts since the process started.
 type TotalsStatus struct {
 	Published   uint64     `json:"published"`    // confirmed by the broker
-	Failed      uint64     `json:"failed"`       // attempts that were rejected
+	Failed      uint64     `json:"failed"`       // attempts that were rejected, or are in doubt because the connection broke
 	LastConfirm *time.Time `json:"last_confirm"` // null: none yet
 }
 

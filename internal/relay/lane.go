@@ -169,11 +169,11 @@ func (ln *lane) publish(ctx context.Context) {
 	c := &ln.call
 	err := ln.line.cfg.Sink.Publish(ctx, ln.n, c.events, c.outcomes)
 	now := time.Now()
-	refused := ln.judge()
+	refused, unknown := ln.judge()
 	ln.open.compact()
 	if ctx.Err() == nil {
 		if hook := ln.line.cfg.Hooks.Unavailable; hook != nil && err != nil {
-			hook(ln.n, err)
+			hook(ln.n, unknown, err)
 		}
 		ln.schedule(now, refused, err)
 	}
@@ -184,7 +184,7 @@ func (ln *lane) publish(ctx context.Context) {
 }
 
 // judge writes the outcomes of the call to its events.
-func (ln *lane) judge() (refused int) {
+func (ln *lane) judge() (refused, unknown int) {
 	c := &ln.call
 	c.confirmed = c.confirmed[:0]
 	for i, it := range c.items {
@@ -199,10 +199,11 @@ func (ln *lane) judge() (refused int) {
 			// This call did nothing to it, so what earlier calls left behind stands: a rejected one goes on holding the
 			// lane, an unknown one may still be at the broker.
 		default:
+			unknown++
 			it.state = sink.Unknown
 		}
 	}
-	return refused
+	return refused, unknown
 }
 
 // unexplained stands in for the reason of a sink that gives none.

@@ -49,8 +49,8 @@ type Hooks struct {
 	Confirmed func(lane int, events []*outbox.Event, at time.Time)
 	// Rejected: an event was refused for the attempt-th time (from 1), or cannot be sent at all (once).
 	Rejected func(ev *outbox.Event, f *sink.Fault, attempt int)
-	// Unavailable: a call failed; err is what Publish returned.
-	Unavailable func(lane int, err error)
+	// Unavailable: a call failed, with so many of its events in doubt; err is what Publish returned.
+	Unavailable func(lane, unknown int, err error)
 	// HeldChanged: so many rejected events hold their lanes now. It must not call Snapshot.
 	HeldChanged func(held int)
 }

@@ -133,7 +133,7 @@ func (s *story) start(t *testing.T, d *datadriven.TestData) {
 			Rejected: func(ev *outbox.Event, f *sink.Fault, attempt int) {
 				fmt.Fprintf(&s.out, "%s is rejected (%s), attempt %d\n", ev.ID, f.Reason, attempt)
 			},
-			Unavailable: func(lane int, err error) { fmt.Fprintf(&s.out, "lane %d: unavailable: %v\n", lane, err) },
+			Unavailable: func(lane, _ int, err error) { fmt.Fprintf(&s.out, "lane %d: unavailable: %v\n", lane, err) },
 			HeldChanged: func(held int) { fmt.Fprintf(&s.out, "held: %d\n", held) },
 		},
 	}
