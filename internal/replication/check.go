@@ -167,7 +167,7 @@ func (k *checker) slot(ctx context.Context, rec *record) {
 		}
 		err := checkIdentity(k.c, rec, slot, id)
 		if err == nil && rec != nil {
-			err = checkPosition(k.c, rec, slot, 0)
+			err = lookAtPosition(ctx, k.pool, k.c, slot)
 		}
 		k.add("slot", fmt.Sprintf("%s at %s, %s behind, wal_status %s", k.c.Slot, slot.ConfirmedFlush,
 			bytesText(uint64(slot.Current)-uint64(slot.ConfirmedFlush)), slot.WALStatus), err)

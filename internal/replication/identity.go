@@ -51,6 +51,16 @@ func checkIdentity(c *Config, rec *record, slot *slotView, id identity) error {
 	return nil
 }
 
+// lookAtPosition is checkPosition for commands, which do not hold the slot. The record is read after the slot: a ceiling
+// is raised before it is used, and lowered only to what the slot has, so the later one is never below the earlier slot.
+func lookAtPosition(ctx context.Context, q querier, c *Config, slot *slotView) error {
+	rec, err := readRecord(ctx, q, c.Slot)
+	if err != nil || rec == nil {
+		return err
+	}
+	return checkPosition(c, rec, slot, 0)
+}
+
 // checkPosition runs while we hold the slot: a position beyond everything that was ever reported means that the slot
 // is another one, or was moved by another hand, and that rows in between were never sent.
 func checkPosition(c *Config, rec *record, slot *slotView, lastReported pglogrepl.LSN) error {

@@ -106,6 +106,7 @@ func TestSlotRecreated(t *testing.T) {
 				t.Errorf("the range (%s to %s) is not named: %s", before, after, stop.What)
 			}
 			wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_moved")
+			wantStop(t, Init(bounded(t, 20*time.Second), b.cfg, InitOptions{}), outbox.ExitOperator, "slot_moved")
 			b.runMend(stop)
 			b.goesOn("b")
 			if slices.Contains(b.current().seen(), "lost") {

@@ -80,6 +80,13 @@ func Init(ctx context.Context, c Config, opt InitOptions) error {
 		}
 		return err
 	}
+	slot, err := readSlot(ctx, pool, c.Slot)
+	if err != nil || slot == nil {
+		return err
+	}
+	if err := lookAtPosition(ctx, pool, &c, slot); err != nil {
+		return err
+	}
 	c.Log.Info("ready", zap.String("slot", c.Slot), zap.String("publication", c.Publication), zap.String("tables", namedIn(c.Tables)))
 	return nil
 }
