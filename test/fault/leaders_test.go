@@ -25,7 +25,7 @@ func TestLeaderKilled(t *testing.T) {
 	led := time.Now()
 	bound := s.Since(flush)
 	s.More(1)
-	t.Logf("the standby led %s after the leader's death, and an event arrived after %s", led.Sub(killed), time.Since(killed))
+	t.Logf("report: the standby led %s after the leader's death, and an event arrived after %s", led.Sub(killed), time.Since(killed))
 	s.More(100)
 	stop()
 	s.Check(bound)

@@ -54,7 +54,7 @@ func TestKilledTwentyTimes(t *testing.T) {
 		}
 	})
 	for i, state := range states {
-		t.Logf("killed %d times in state %q: %d events came twice", kills[i].Load(), state.name, duplicates[i].Load())
+		t.Logf("report: killed %d times in state %q: %d events came twice", kills[i].Load(), state.name, duplicates[i].Load())
 		if kills[i].Load() < 5 {
 			t.Errorf("state %q was entered %d times: choose seeds that enter each", state.name, kills[i].Load())
 		}

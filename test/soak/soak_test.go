@@ -38,8 +38,8 @@ var faults = []struct {
 	}},
 	{"stop a relay", func(s *soak) {
 		i := s.random.IntN(2)
-		if code := s.relays[i].Stop(s.T); code != 0 {
-			s.T.Errorf("a clean stop exits %d", code)
+		if code := s.relays[i].Stop(s.T); code != 0 && code != 5 { // 5: it had events, and no session or no broker
+			s.T.Errorf("a stop exits %d", code)
 		}
 		s.relays[i] = s.Launch()
 	}},

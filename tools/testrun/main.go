@@ -2,7 +2,8 @@
 //
 //	go run ./tools/testrun [go test flags] packages
 //
-// It prints one line per package, the output of failing tests only, how long it took, and "N passed, N failed" as the
+// It prints one line per package, the output of failing tests only (and log lines of others that begin with "report: "),
+// how long it took, and "N passed, N failed" as the
 // last line. A skipped test is a failure: nothing here may be left out in silence. The exit code is go test's, or 1.
 package main
 

@@ -96,6 +96,7 @@ func (r *report) testEvent(p *pkg, ev *event) {
 		return
 	case "pass":
 		r.passed++
+		r.told(out)
 	case "fail":
 		p.failed = true
 		r.fail(ev.Package + " " + ev.Test)
@@ -109,6 +110,15 @@ func (r *report) testEvent(p *pkg, ev *event) {
 	}
 	p.ran++
 	delete(p.tests, ev.Test)
+}
+
+// told passes on what a test that passed wants to be seen: its log lines that begin with "report: ".
+func (r *report) told(out *bytes.Buffer) {
+	for line := range bytes.Lines(out.Bytes()) {
+		if _, text, ok := bytes.Cut(line, []byte(": report: ")); ok {
+			fmt.Fprintf(r.w, "      %s", text)
+		}
+	}
 }
 
 func (r *report) packageEvent(p *pkg, ev *event) {

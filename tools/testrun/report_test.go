@@ -25,6 +25,11 @@ func TestReport(t *testing.T) {
 			want: []string{"ok    p", "1 passed, 0 failed\n"}, not: "noise",
 		},
 		{
+			name: "what a passing test reports is shown",
+			in: runA + outA + `{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:7: report: killed 7 times\n"}` + "\n" + passA + okP,
+			ok: true, want: []string{"      killed 7 times\n", "1 passed, 0 failed\n"}, not: "noise",
+		},
+		{
 			name: "a failing test shows its output and its name",
 			in:   runA + outA + `{"Action":"fail","Package":"p","Test":"TestA"}` + "\n" + failP,
 			want: []string{"noise of A", "failed: p TestA\n", "0 passed, 1 failed\n"},
