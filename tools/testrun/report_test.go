@@ -26,8 +26,8 @@ func TestReport(t *testing.T) {
 		},
 		{
 			name: "what a passing test reports is shown",
-			in: runA + outA + `{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:7: report: killed 7 times\n"}` + "\n" + passA + okP,
-			ok: true, want: []string{"      killed 7 times\n", "1 passed, 0 failed\n"}, not: "noise",
+			in:   runA + outA + `{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:7: report: killed 7 times\n"}` + "\n" + passA + okP,
+			ok:   true, want: []string{"      killed 7 times\n", "1 passed, 0 failed\n"}, not: "noise",
 		},
 		{
 			name: "a failing test shows its output and its name",
