@@ -61,7 +61,8 @@ func boundGarbage() {
 	}
 }
 
-// untilSignalled gives two contexts: the first signal ends reading, the second draining too.
+// untilSignalled gives two contexts: the first signal ends reading, the second draining too. A third is no longer caught, so
+// that it ends the process whatever hangs.
 func untilSignalled(ctx context.Context, log *zap.Logger) (reading, draining context.Context, stop func()) {
 	reading, endReading := context.WithCancel(ctx)
 	draining, endDraining := context.WithCancel(context.WithoutCancel(ctx))
@@ -78,6 +79,7 @@ func untilSignalled(ctx context.Context, log *zap.Logger) (reading, draining con
 				return
 			}
 		}
+		signal.Stop(signals)
 	}()
 	return reading, draining, func() {
 		signal.Stop(signals)

@@ -1,8 +1,13 @@
 package cli
 
 import (
+	"encoding/json"
+	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
@@ -104,6 +109,37 @@ func TestStopThatIsCut(t *testing.T) {
 	if code := relay.Stop(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}
+}
+
+// A pipe that nobody reads does not keep the relay: a second signal ends the wait for it, whatever the grace.
+func TestStopWithAFullPipe(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.more = "delivery: {shutdown_grace: 1h}"
+	dir := t.TempDir()
+	fifo, wrapper := filepath.Join(dir, "pipe"), filepath.Join(dir, "relay.sh")
+	must(t, syscall.Mkfifo(fifo, 0o600))
+	pipe, err := os.OpenFile(fifo, os.O_RDWR, 0)
+	must(t, err)
+	t.Cleanup(func() { must(t, pipe.Close()) })
+	must(t, os.WriteFile(wrapper, fmt.Appendf(nil, "#!/bin/sh\nexec %s \"$@\" >%s\n", r.binary, fifo), 0o700)) //nolint:gosec // it is to be run
+	relay := devenv.StartRelay(t, wrapper, r.yaml())
+	must(t, relay.WaitReady(within(t, bound)))
+	r.insert(2000) // a pipe holds 64 KiB
+	eventually(t, func() string {
+		var s status
+		_, body, err := relay.Get(within(t, bound), "/api/v1/status")
+		must(t, err)
+		must(t, json.Unmarshal([]byte(body), &s))
+		if s.InFlight.Events == 0 || s.InFlight.Events+int(s.Totals.Published) != 2000 { //nolint:gosec // some thousands
+			return "not everything is read: " + body
+		}
+		return ""
+	})
+	must(t, relay.Signal(syscall.SIGTERM))
+	must(t, relay.WaitLog(within(t, bound), `"msg":"signal"`))
+	must(t, relay.Signal(syscall.SIGTERM))
+	r.ends(relay, 5, "events not confirmed")
 }
 
 // With --hold-on-fatal what would be exit 3 or 4 is said by the admin port, until the relay is stopped.

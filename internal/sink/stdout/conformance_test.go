@@ -15,12 +15,14 @@ import (
 
 func TestConformance(t *testing.T) {
 	sinktest.Run(t, func(t *testing.T) sinktest.Broker {
-		b := &file{t: t}
+		b := &file{t: t, read: make(chan struct{})}
+		close(b.read)
 		b.sink = New(b)
 		ctx, cancel := context.WithCancel(context.Background())
 		b.stop, b.done = cancel, make(chan error, 1)
 		go func() { b.done <- b.sink.Run(ctx) }()
 		t.Cleanup(func() {
+			b.Mend(sinktest.Stalled)
 			if err := b.Stop(); err != nil {
 				t.Error(err)
 			}
@@ -29,7 +31,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// file is a file that can be full.
+// file is a file that can be full, or a pipe that nobody reads.
 type file struct {
 	t    *testing.T
 	sink *Sink
@@ -39,10 +41,15 @@ type file struct {
 
 	mu    sync.Mutex
 	full  bool
+	read  chan struct{} // closed while somebody reads
 	lines []sinktest.Delivery
 }
 
 func (f *file) Write(p []byte) (int, error) {
+	f.mu.Lock()
+	read := f.read
+	f.mu.Unlock()
+	<-read // as a pipe does: what was begun is written once there is room
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.full {
@@ -70,7 +77,7 @@ func (f *file) Stop() error {
 }
 
 func (f *file) Has(kind sinktest.Kind) bool {
-	return kind == sinktest.Unavailable || kind == sinktest.EventInvalid || kind == sinktest.EventUndecodable
+	return kind == sinktest.Unavailable || kind == sinktest.Stalled || kind == sinktest.EventInvalid || kind == sinktest.EventUndecodable
 }
 
 func (f *file) Event(kind sinktest.Kind, key string) *outbox.Event {
@@ -86,13 +93,25 @@ func (f *file) Event(kind sinktest.Kind, key string) *outbox.Event {
 	return ev
 }
 
-func (f *file) Break(sinktest.Kind) { f.set(true) }
-func (f *file) Mend(sinktest.Kind)  { f.set(false) }
-
-func (f *file) set(full bool) {
+func (f *file) Break(kind sinktest.Kind) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.full = full
+	if kind == sinktest.Stalled {
+		f.read = make(chan struct{})
+		return
+	}
+	f.full = true
+}
+
+func (f *file) Mend(sinktest.Kind) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.full = false
+	select {
+	case <-f.read:
+	default:
+		close(f.read)
+	}
 }
 
 func (f *file) Delivered() []sinktest.Delivery {

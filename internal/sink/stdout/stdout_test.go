@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"testing"
 	"time"
 
@@ -15,10 +16,26 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// running is a sink whose Run runs until the end of the test.
+func running(t *testing.T, out io.Writer) *Sink {
+	t.Helper()
+	s := New(out)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
 func TestLines(t *testing.T) {
 	at := time.Date(2026, 5, 4, 3, 2, 1, 123456000, time.FixedZone("", 7200))
 	var out bytes.Buffer
-	s := New(&out)
+	s := running(t, &out)
 	call := []*outbox.Event{
 		{ID: []byte("1"), Type: []byte("created"), Aggregate: []byte("order"), Key: []byte("42"), Payload: []byte(`{"a": [1, 2]}`), CommitTime: at},
 		{ID: []byte("2"), Payload: []byte("a \"text\"\n"), PayloadKind: outbox.Text, CommitTime: at, Headers: []byte(`{"h": 1}`)},
@@ -58,7 +75,7 @@ func (f *failing) Write(p []byte) (int, error) {
 }
 
 func TestWriteErrorIsUnavailable(t *testing.T) {
-	s := New(&failing{n: 1})
+	s := running(t, &failing{n: 1})
 	call := []*outbox.Event{{ID: []byte("1")}, {ID: []byte("2")}, {ID: []byte("3")}}
 	outcomes := make([]sink.Outcome, 3)
 	err := s.Publish(t.Context(), 0, call, outcomes)
