@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -17,7 +16,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
-	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
 )
 
@@ -70,16 +68,7 @@ func mapping(o config.Outbox) decode.Mapping {
 // rabbitConfig is the RabbitMQ side, and the extra columns that its templates, headers and properties need.
 func rabbitConfig(c *config.Config, log *zap.Logger) (rabbit.Config, []string, error) {
 	r := c.Sink.RabbitMQ
-	exchange, errExchange := sink.ParseTemplate(r.Exchange)
-	routingKey, errKey := sink.ParseTemplate(r.RoutingKey)
-	if err := errors.Join(usageOrNil("sink.rabbitmq.exchange", errExchange), usageOrNil("sink.rabbitmq.routing_key", errKey)); err != nil {
-		return rabbit.Config{}, nil, err
-	}
-	if err := mappedInTemplates(c, exchange, routingKey); err != nil {
-		return rabbit.Config{}, nil, err
-	}
 	out := rabbit.Config{
-		Exchange: exchange, RoutingKey: routingKey,
 		Connections: r.Connections, Lanes: c.Delivery.Lanes, Declare: r.Declare,
 		Pipelined:      c.Delivery.Ordering != config.OrderingKey,
 		ConfirmTimeout: c.Delivery.ConfirmTimeout, ConnectionName: "cdc-relay/" + c.Source.Slot,
@@ -113,35 +102,16 @@ func rabbitConfig(c *config.Config, log *zap.Logger) (rabbit.Config, []string, e
 		}
 		named = append(named, column)
 	}
-	named = append(named, exchange.Columns()...)
-	named = append(named, routingKey.Columns()...)
+	named = append(named, r.Exchange.Columns()...)
+	named = append(named, r.RoutingKey.Columns()...)
 	slices.Sort(named)
 	out.Columns = slices.Compact(named)
 	var err error
-	if out.Exchange, err = exchange.Bind(out.Columns); err != nil {
+	if out.Exchange, err = r.Exchange.Bind(out.Columns); err != nil {
 		return out, nil, err
 	}
-	out.RoutingKey, err = routingKey.Bind(out.Columns)
+	out.RoutingKey, err = r.RoutingKey.Bind(out.Columns)
 	return out, out.Columns, err
-}
-
-// mappedInTemplates refuses a template that names a part of the event that no column is mapped to.
-func mappedInTemplates(c *config.Config, templates ...sink.Template) error {
-	for _, t := range c.Source.Tables {
-		mapped := map[string]config.Column{"aggregate": t.Outbox.Aggregate, "key": t.Outbox.Key, "type": t.Outbox.Type}
-		for _, template := range templates {
-			for _, part := range template.Uses() {
-				if column, ok := mapped[part]; ok && !column.Mapped() {
-					return &outbox.Stop{
-						Code: outbox.ExitUsage, Reason: "config",
-						What: fmt.Sprintf("template %q uses {%s}, but no column of %s is mapped to it", template, part, t),
-						Mend: "map one in the outbox section, or write the exchange and routing key without it",
-					}
-				}
-			}
-		}
-	}
-	return nil
 }
 
 // brokerTLS reads the files anew at every connect, so that rotated certificates are taken up.
@@ -171,11 +141,4 @@ func brokerTLS(t config.TLS) func() (*tls.Config, error) {
 
 func usage(key string, err error) error {
 	return &outbox.Stop{Code: outbox.ExitUsage, Reason: "config", What: key, Err: err}
-}
-
-func usageOrNil(key string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return usage(key, err)
 }

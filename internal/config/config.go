@@ -5,6 +5,8 @@ package config
 import (
 	"fmt"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // Config is the effective configuration: the defaults, overridden by the file, overridden by the environment.
@@ -76,8 +78,8 @@ type Sink struct {
 type RabbitMQ struct {
 	URLs               []Secret // the nodes of one cluster, at least one
 	Username, Password Secret   // used when the addresses carry none: see Credentials
-	Exchange           string   // template
-	RoutingKey         string   // template
+	Exchange           sink.Template
+	RoutingKey         sink.Template
 	Properties         []NamedColumn
 	Connections        int
 	Declare            bool
@@ -180,10 +182,19 @@ func defaultRabbitMQ() *RabbitMQ {
 		URLs:        []Secret{plain("amqp://localhost:5672/")},
 		Username:    plain("guest"),
 		Password:    plain("guest"),
-		Exchange:    "outbox.events",
-		RoutingKey:  "{aggregate}.{type}",
+		Exchange:    template("outbox.events"),
+		RoutingKey:  template("{aggregate}.{type}"),
 		Connections: 2,
 	}
+}
+
+// template is one of the defaults above.
+func template(s string) sink.Template {
+	t, err := sink.ParseTemplate(s)
+	if err != nil {
+		panic(err)
+	}
+	return t
 }
 
 func columnNamed(name string) Column { return Column{Names: []string{name}} }

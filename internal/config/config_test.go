@@ -90,6 +90,7 @@ func TestEnvironmentAloneIsEnough(t *testing.T) {
 		"CDC_RELAY_SINK__RABBITMQ__URL=amqp://relay:pa,ss@mq/",
 		"CDC_RELAY_OUTBOX__KEY=customer_id,client_id",
 		"CDC_RELAY_OUTBOX__AGGREGATE=",
+		"CDC_RELAY_SINK__RABBITMQ__ROUTING_KEY={type}",
 		"CDC_RELAY_OUTBOX__HEADERS=tenant=tenant_id, region=region",
 		"CDC_RELAY_DELIVERY__WINDOW_BYTES=1048576",
 	})
@@ -171,7 +172,7 @@ source:
     - {name: a.one, id: event_id, timestamp: [at, created_at]}
     - a.two
 outbox: {key: k, headers: {x: y}}
-sink: {stdout: }
+sink: {rabbitmq: }
 `)
 	one, two := c.Source.Tables[0].Outbox, c.Source.Tables[1].Outbox
 	if one.ID.Names[0] != "event_id" || one.Key.Names[0] != "k" || len(one.Timestamp.Names) != 2 || len(one.Headers) != 1 {
@@ -364,7 +365,7 @@ func TestPrintedIsReadable(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := mustLoad(t, printed.String(), "PGHOST=/run/postgresql")
-	if got := again.Sink.RabbitMQ.Exchange; got != "$true #{aggregate}" {
+	if got := again.Sink.RabbitMQ.Exchange.String(); got != "$true #{aggregate}" {
 		t.Errorf("exchange is %q", got)
 	}
 	if got := again.Outbox.Key.Names; !reflect.DeepEqual(got, []string{"a b", `"c"`}) {

@@ -3,6 +3,8 @@ package config
 import (
 	"slices"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // fields is every key that exists, in the order of `config print`, with its type and its range.
@@ -20,8 +22,8 @@ var fields = slices.Concat([]field{
 	secrets("sink.rabbitmq.urls", showAddress, func(c *Config) *[]Secret { return &c.Sink.RabbitMQ.URLs }),
 	secret("sink.rabbitmq.username", showPassword, func(c *Config) *Secret { return &c.Sink.RabbitMQ.Username }),
 	secret("sink.rabbitmq.password", showPassword, func(c *Config) *Secret { return &c.Sink.RabbitMQ.Password }),
-	text("sink.rabbitmq.exchange", func(c *Config) *string { return &c.Sink.RabbitMQ.Exchange }),
-	text("sink.rabbitmq.routing_key", func(c *Config) *string { return &c.Sink.RabbitMQ.RoutingKey }),
+	templated("sink.rabbitmq.exchange", func(c *Config) *sink.Template { return &c.Sink.RabbitMQ.Exchange }),
+	templated("sink.rabbitmq.routing_key", func(c *Config) *sink.Template { return &c.Sink.RabbitMQ.RoutingKey }),
 	properties("sink.rabbitmq.properties"),
 	integer("sink.rabbitmq.connections", 1, 64, func(c *Config) *int { return &c.Sink.RabbitMQ.Connections }),
 	boolean("sink.rabbitmq.declare", func(c *Config) *bool { return &c.Sink.RabbitMQ.Declare }),

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // field is one key: where it stands in the file, how the text of a variable becomes its value, how it is read and shown.
@@ -40,6 +42,10 @@ func one[T any](path string, at func(*Config) *T, parse func(string) (T, error),
 
 func text(path string, at func(*Config) *string) field {
 	return one(path, at, func(s string) (string, error) { return s, nil }, quote)
+}
+
+func templated(path string, at func(*Config) *sink.Template) field {
+	return one(path, at, sink.ParseTemplate, func(t sink.Template) string { return quote(t.String()) })
 }
 
 func choice(path string, at func(*Config) *string, values ...string) field {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -40,97 +39,6 @@ func (l *loader) check(path string, err error) {
 		written = a.path
 	}
 	l.fault(l.where(path), written, err.Error())
-}
-
-// validateSink keeps the one sink that is named and drops the others.
-func (l *loader) validateSink() {
-	const three = "rabbitmq, kafka, stdout"
-	switch len(l.sinks) {
-	case 0:
-		l.fault(place{}, "sink", "none is configured; want exactly one of "+three)
-	case 1:
-	default:
-		var names []string
-		for _, m := range l.sinks {
-			_, name, _ := cutLast(m.path)
-			names = append(names, name)
-		}
-		l.fault(l.sinks[1].where, "sink", strings.Join(names, " and ")+" are configured; want exactly one of "+three)
-	}
-	var rabbit, stdout bool
-	for _, m := range l.sinks {
-		rabbit = rabbit || m.path == "sink.rabbitmq"
-		stdout = stdout || m.path == "sink.stdout"
-	}
-	if rabbit {
-		l.validateRabbitMQ()
-	} else {
-		l.cfg.Sink.RabbitMQ = nil
-	}
-	if !stdout {
-		l.cfg.Sink.Stdout = nil
-	}
-}
-
-func (l *loader) validateRabbitMQ() {
-	r := l.cfg.Sink.RabbitMQ
-	const urls = "sink.rabbitmq.urls"
-	if len(r.URLs) == 0 && len(l.faults) == 0 {
-		l.check(urls, errors.New("names no broker"))
-	}
-	_, user := l.written["sink.rabbitmq.username"]
-	_, password := l.written["sink.rabbitmq.password"]
-	plaintext, users := false, 0
-	for _, secret := range r.URLs {
-		value, err := secret.Read()
-		if err != nil {
-			l.check(urls, err)
-			continue
-		}
-		u, err := parseAMQP(value)
-		if err != nil {
-			l.check(urls, err)
-			continue
-		}
-		plaintext = plaintext || u.Scheme == "amqp"
-		if u.User != nil {
-			users++
-		}
-	}
-	r.userInURL = users > 0
-	switch {
-	case users > 0 && (user || password):
-		l.check(urls, errors.New("has a user in the address, and username or password is given too; one of the two"))
-	case users > 0 && users < len(r.URLs):
-		l.check(urls, errors.New("has a user in some addresses and not in others; in all, or none and username and password"))
-	}
-	for key, value := range map[string]string{"ca": r.TLS.CA, "cert": r.TLS.Cert, "key": r.TLS.Key, "server_name": r.TLS.ServerName} {
-		if value != "" && plaintext {
-			l.check("sink.rabbitmq.tls."+key, errors.New("has no effect on an amqp:// address; write amqps://"))
-		}
-	}
-	if r.TLS.Key != "" && r.TLS.Cert == "" {
-		l.check("sink.rabbitmq.tls.key", errors.New("is the key of no certificate: tls.cert is not set"))
-	}
-}
-
-// parseAMQP never quotes the address in its error: a password with a / or @ in it ends up anywhere.
-func parseAMQP(value string) (*url.URL, error) {
-	u, err := url.Parse(value)
-	switch {
-	case err != nil:
-		return nil, errors.New("cannot be parsed as amqp://user:password@host:port/vhost (in a password / ? # @ : % are written %2F %3F %23 %40 %3A %25)")
-	case u.Scheme != "amqp" && u.Scheme != "amqps":
-		return nil, fmt.Errorf("starts with %q, want amqp:// or amqps://", u.Scheme+":")
-	case u.Hostname() == "":
-		return nil, errors.New("has no host, want amqp://host:port/vhost")
-	}
-	if port := u.Port(); port != "" {
-		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-			return nil, fmt.Errorf("has port %s, want 1 to 65535", port)
-		}
-	}
-	return u, nil
 }
 
 var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)

@@ -40,6 +40,13 @@ func TestConfigurationThatIsRefused(t *testing.T) {
 		{"reserved header", goodSource + goodSink + "outbox: {headers: {cdc_position: tenant}}\n", []string{"outbox.headers.cdc_position", "choose another name"}},
 		{"retry header", goodSource + goodSink + "outbox: {headers: {x-retry-count: tries}}\n", []string{"outbox.headers.x-retry-count", "choose another name"}},
 		{"admin for all", goodSource + goodSink + "admin: {listen: '0.0.0.0:9464'}\n", []string{"admin.listen", "admin.token"}},
+		{"exchange template", goodSource + "sink: {rabbitmq: {exchange: 'a{b'}}\n", []string{"cdc-relay.yaml:2:29: sink.rabbitmq.exchange", `"a{b"`, "a { without its }", "allowed are {aggregate}"}},
+		{"routing key template", goodSource + "sink: {rabbitmq: {routing_key: '{aggregat}'}}\n", []string{"cdc-relay.yaml:2:32: sink.rabbitmq.routing_key", "{aggregat}", "allowed are {aggregate}"}},
+		{"template of a part that is not mapped", goodSource + goodSink + "outbox: {aggregate: ''}\n", []string{"cdc-relay.yaml:3:21: sink.rabbitmq.routing_key", "{aggregate}.{type}", "uses {aggregate}", "public.outbox", "map one in the outbox section"}},
+		{"headers for nobody", goodSource + "sink: {stdout: {}}\noutbox: {headers: {tenant: tenant}}\n", []string{"cdc-relay.yaml:3:19: outbox.headers", "no effect with sink.stdout"}},
+		{"declare of a template", goodSource + "sink: {rabbitmq: {exchange: 'events.{aggregate}', declare: true}}\n", []string{"cdc-relay.yaml:2:60: sink.rabbitmq.declare", "events.{aggregate}", "each event names"}},
+		{"declare of the default exchange", goodSource + "sink: {rabbitmq: {exchange: '', declare: true}}\n", []string{"sink.rabbitmq.declare", "default exchange"}},
+		{"parameter of the broker's URL", goodSource + "sink: {rabbitmq: {url: 'amqp://u:mqsecret@h/?heartbeat=soon'}}\n", []string{"sink.rabbitmq.url", "parameter"}},
 		{"secret that is not there", "source: {url: postgres://h/d, password: '${file:/nonexistent/pw}'}\n" + goodSink, []string{"source.password", "/nonexistent/pw"}},
 	} {
 		for _, command := range []string{"run", "config validate"} {
@@ -66,28 +73,36 @@ func hidden(t *testing.T, text string) {
 	}
 }
 
-// A template or a header that the mapping cannot feed is found before the broker is asked.
-func TestTemplateOfAnUnmappedColumn(t *testing.T) {
+// A column of a template that the table lacks is found before the broker is asked.
+func TestTemplateOfAMissingColumn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.sink = "  rabbitmq: {url: 'amqp://127.0.0.1:1/', routing_key: '{aggregate}.{type}'}"
-	r.more = "outbox: {aggregate: ''}\n"
-	r.refused(2, "run", "{aggregate}.{type}", "{aggregate}", "public.outbox", "map one in the outbox section")
-	r.sink = "  rabbitmq: {url: 'amqp://127.0.0.1:1/', routing_key: '{aggregat}'}"
-	r.refused(2, "run", "sink.rabbitmq.routing_key", "{aggregat}", "allowed are {aggregate}")
-	r.more = ""
 	r.sink = "  rabbitmq: {url: 'amqp://127.0.0.1:1/', routing_key: '{column:region}'}"
 	r.refused(4, "run", "public.outbox", `no column "region"`, "columns there: id, aggregatetype")
 }
 
-// All faults are told at once, each with its place.
+// All faults are told at once, each with its place, whatever they are faults of.
 func TestEveryFaultAtOnce(t *testing.T) {
 	t.Parallel()
-	res, err := devenv.RunCommand(within(t, bound), devenv.BuildRelay(t), "source: {slot: NO}\ndelivery: {lanes: 0}\nsink: {kafka: {}}\n", "run")
-	must(t, err)
-	for _, word := range []string{"4 faults", "1:16: source.slot", "2:19: delivery.lanes", "3:8: sink.kafka", "source.url"} {
-		if !strings.Contains(res.Stderr, word) {
-			t.Errorf("no %q in %s", word, res.Stderr)
+	for config, words := range map[string][]string{
+		"source: {slot: NO}\ndelivery: {lanes: 0}\nsink: {kafka: {}}\n": {
+			"4 faults", "1:16: source.slot", "2:19: delivery.lanes", "3:8: sink.kafka", "source.url",
+		},
+		goodSource + "sink: {rabbitmq: {exchange: 'a{b', declare: yes}}\noutbox: {type: ''}\ndelivery: {lanes: 0}\n": {
+			"4 faults", "2:29: sink.rabbitmq.exchange", "2:45: sink.rabbitmq.declare", "3:16: sink.rabbitmq.routing_key", "uses {type}", "4:19: delivery.lanes",
+		},
+		goodSource + "sink:\n  rabbitmq: {exchange: '{key}', declare: true}\noutbox: {key: '', aggregate: ''}\n": {
+			"3 faults", "3:24: sink.rabbitmq.exchange", "uses {key}", "3:42: sink.rabbitmq.declare", "4:30: sink.rabbitmq.routing_key", "uses {aggregate}",
+		},
+	} {
+		for _, command := range []string{"run", "config validate"} {
+			res, err := devenv.RunCommand(within(t, bound), devenv.BuildRelay(t), config, strings.Fields(command)...)
+			must(t, err)
+			for _, word := range words {
+				if res.Code != 2 || !strings.Contains(res.Stderr, word) {
+					t.Errorf("%s: exit %d, no %q in %s", command, res.Code, word, res.Stderr)
+				}
+			}
 		}
 	}
 }

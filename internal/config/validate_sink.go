@@ -1,0 +1,138 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// This file checks the section sink: one broker, its addresses, and what its templates need of the mapping.
+
+// validateSink keeps the one sink that is named and drops the others.
+func (l *loader) validateSink() {
+	const three = "rabbitmq, kafka, stdout"
+	switch len(l.sinks) {
+	case 0:
+		l.fault(place{}, "sink", "none is configured; want exactly one of "+three)
+	case 1:
+	default:
+		var names []string
+		for _, m := range l.sinks {
+			_, name, _ := cutLast(m.path)
+			names = append(names, name)
+		}
+		l.fault(l.sinks[1].where, "sink", strings.Join(names, " and ")+" are configured; want exactly one of "+three)
+	}
+	var rabbit, stdout bool
+	for _, m := range l.sinks {
+		rabbit = rabbit || m.path == "sink.rabbitmq"
+		stdout = stdout || m.path == "sink.stdout"
+	}
+	if rabbit {
+		l.validateRabbitMQ()
+	} else {
+		l.cfg.Sink.RabbitMQ = nil
+	}
+	if !stdout {
+		l.cfg.Sink.Stdout = nil
+	} else if !rabbit && len(l.cfg.Outbox.Headers) > 0 {
+		l.check("outbox.headers", errors.New("has no effect with sink.stdout, which has no headers to put these columns in; leave it out"))
+	}
+}
+
+func (l *loader) validateRabbitMQ() {
+	r := l.cfg.Sink.RabbitMQ
+	const urls = "sink.rabbitmq.urls"
+	if len(r.URLs) == 0 && len(l.faults) == 0 {
+		l.check(urls, errors.New("names no broker"))
+	}
+	_, user := l.written["sink.rabbitmq.username"]
+	_, password := l.written["sink.rabbitmq.password"]
+	plaintext, users := false, 0
+	for _, secret := range r.URLs {
+		value, err := secret.Read()
+		if err != nil {
+			l.check(urls, err)
+			continue
+		}
+		u, err := parseAMQP(value)
+		if err != nil {
+			l.check(urls, err)
+			continue
+		}
+		plaintext = plaintext || u.Scheme == "amqp"
+		if u.User != nil {
+			users++
+		}
+	}
+	r.userInURL = users > 0
+	switch {
+	case users > 0 && (user || password):
+		l.check(urls, errors.New("has a user in the address, and username or password is given too; one of the two"))
+	case users > 0 && users < len(r.URLs):
+		l.check(urls, errors.New("has a user in some addresses and not in others; in all, or none and username and password"))
+	}
+	for key, value := range map[string]string{"ca": r.TLS.CA, "cert": r.TLS.Cert, "key": r.TLS.Key, "server_name": r.TLS.ServerName} {
+		if value != "" && plaintext {
+			l.check("sink.rabbitmq.tls."+key, errors.New("has no effect on an amqp:// address; write amqps://"))
+		}
+	}
+	if r.TLS.Key != "" && r.TLS.Cert == "" {
+		l.check("sink.rabbitmq.tls.key", errors.New("is the key of no certificate: tls.cert is not set"))
+	}
+	l.validateTemplate("sink.rabbitmq.exchange", r.Exchange)
+	l.validateTemplate("sink.rabbitmq.routing_key", r.RoutingKey)
+	switch exchange, constant := r.Exchange.Constant(); {
+	case !r.Declare:
+	case !constant:
+		l.check("sink.rabbitmq.declare", fmt.Errorf("has no effect on exchange %q, which each event names; declare those exchanges at the broker", r.Exchange))
+	case exchange == "":
+		l.check("sink.rabbitmq.declare", errors.New("has no effect on the default exchange, which is always there; leave it out"))
+	}
+}
+
+// validateTemplate refuses a template that names a part of the event that no column is mapped to. Columns that it names
+// itself are looked for in the tables, at the start.
+func (l *loader) validateTemplate(path string, t sink.Template) {
+	where := l.where(path)
+	for _, table := range l.cfg.Source.Tables {
+		mapped := map[string]Column{"aggregate": table.Outbox.Aggregate, "key": table.Outbox.Key, "type": table.Outbox.Type}
+		for _, part := range t.Uses() {
+			if column, ok := mapped[part]; !ok || column.Mapped() {
+				continue
+			}
+			if where == (place{}) {
+				where = l.where("outbox." + part) // the template is the default, so that was written
+			}
+			l.fault(where, path, fmt.Sprintf("%q uses {%s}, but no column of %s is mapped to it; map one in the outbox section, or write the template without it", t, part, table))
+		}
+	}
+}
+
+// parseAMQP never quotes the address in its error: a password with a / or @ in it ends up anywhere.
+func parseAMQP(value string) (*url.URL, error) {
+	u, err := url.Parse(value)
+	switch {
+	case err != nil:
+		return nil, errors.New("cannot be parsed as amqp://user:password@host:port/vhost (in a password / ? # @ : % are written %2F %3F %23 %40 %3A %25)")
+	case u.Scheme != "amqp" && u.Scheme != "amqps":
+		return nil, fmt.Errorf("starts with %q, want amqp:// or amqps://", u.Scheme+":")
+	case u.Hostname() == "":
+		return nil, errors.New("has no host, want amqp://host:port/vhost")
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+			return nil, fmt.Errorf("has port %s, want 1 to 65535", port)
+		}
+	}
+	if _, err := amqp.ParseURI(value); err != nil {
+		return nil, errors.New("cannot be used: it has a space in it (written %20), or a parameter behind the ? that is no number")
+	}
+	return u, nil
+}
