@@ -142,7 +142,7 @@ func (k *checker) slot(ctx context.Context, rec *record) {
 		k.add("slot", "", err)
 		return
 	}
-	err = checkPublication(ctx, k.pool, k.c)
+	_, err = checkPublication(ctx, k.pool, k.c, rec.sends())
 	if err != nil && slot == nil && rec == nil {
 		k.missing("publication", k.c.Publication+" is not there yet")
 	} else {

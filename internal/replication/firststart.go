@@ -89,7 +89,7 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	if err := checkIdentity(c, rec, slot, id); err != nil {
 		return err
 	}
-	return checkPublication(ctx, pool, c)
+	return checkSends(ctx, pool, c, rec)
 }
 
 // createSlot creates publication and slot and, when ask is set, asks in the slot's own snapshot whether the tables have
@@ -106,7 +106,8 @@ func createSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	if err := ensurePublication(ctx, pool, c); err != nil {
 		return err
 	}
-	if err := checkPublication(ctx, pool, c); err != nil {
+	sent, err := checkPublication(ctx, pool, c, sends{})
+	if err != nil {
 		return err
 	}
 	if err := beginCreating(ctx, pool, c, id); err != nil {
@@ -140,7 +141,7 @@ func createSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 		c.Log.Warn("rows that were in the outbox before the slot are left behind: they are not sent",
 			zap.Int64("rows", behind.rows), zap.String("newest", behind.newest), zap.String("slot", c.Slot))
 	}
-	if err := makeReady(ctx, pool, c, id, at); err != nil {
+	if err := makeReady(ctx, pool, c, id, sent, at); err != nil {
 		return err
 	}
 	c.Log.Info("slot created", zap.String("slot", c.Slot), zap.String("publication", c.Publication),
@@ -177,10 +178,11 @@ func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, 
 	if err := ensurePublication(ctx, pool, c); err != nil {
 		return err
 	}
-	if err := checkPublication(ctx, pool, c); err != nil {
+	sent, err := checkPublication(ctx, pool, c, sends{})
+	if err != nil {
 		return err
 	}
-	if err := makeReady(ctx, pool, c, id, slot.ConfirmedFlush); err != nil {
+	if err := makeReady(ctx, pool, c, id, sent, slot.ConfirmedFlush); err != nil {
 		return err
 	}
 	c.Log.Warn("slot adopted: events committed before its position are not sent by this relay",

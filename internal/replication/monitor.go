@@ -53,7 +53,11 @@ func (se *session) check(ctx context.Context) error {
 	if err := refuseSyncStandby(ctx, se.pool, &se.cfg); err != nil {
 		return err
 	}
-	if err := checkPublication(ctx, se.pool, &se.cfg); err != nil {
+	rec, err := readRecord(ctx, se.pool, se.cfg.Slot)
+	if err != nil {
+		return err
+	}
+	if err := checkSends(ctx, se.pool, &se.cfg, rec); err != nil {
 		return err
 	}
 	se.lastGood.Store(uint64(slot.Current))

@@ -62,8 +62,13 @@ func publicationMissing(c *Config) *outbox.Stop {
 // remakePublication needs a new slot: the old one decodes with the catalogue of the time of each row, in which the
 // publication is missing, and fails there for ever (PostgreSQL 14 to 17).
 func remakePublication(c *Config) string {
-	return fmt.Sprintf("%s; SELECT pg_drop_replication_slot(%s)%s (a new slot is created); then find and re-send what is missing",
-		createPublicationSQL(c), quoteText(c.Slot), adoptHint(c))
+	return createPublicationSQL(c) + "; " + renewSlot(c)
+}
+
+// renewSlot is the mend for a slot whose publication was missing for a time.
+func renewSlot(c *Config) string {
+	return fmt.Sprintf("SELECT pg_drop_replication_slot(%s)%s (a new slot is created); then find and re-send what is missing",
+		quoteText(c.Slot), adoptHint(c))
 }
 
 // adoptHint says how to go on after an operator accepted that rows may be missing.
@@ -71,57 +76,40 @@ func adoptHint(c *Config) string {
 	return fmt.Sprintf("; then accept the slot as it is: UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = %s", quoteText(c.Slot))
 }
 
-// checkPublication compares the publication with what the relay needs: every table in it, under its own name when it
-// is partitioned, with inserts. (A column list that hides a mapped column shows in the Relation message.) A table that
-// was taken out, or re-created, is silently not sent, so this runs at the start of every session and while it lasts.
-func checkPublication(ctx context.Context, q querier, c *Config) error {
-	var inserts, viaRoot bool
-	err := q.QueryRow(ctx, `SELECT pubinsert, pubviaroot FROM pg_publication WHERE pubname = $1`, c.Publication).
-		Scan(&inserts, &viaRoot)
+// checkPublication compares the publication with what the relay needs: every table in it, all of its rows, under its own
+// name when it is partitioned, with inserts; and with what it was (nothing: the slot is new, or adopted as it is). It
+// returns what it is. (A column list that hides a mapped column shows in the Relation message.) What is missing is silently
+// not sent, so this runs at the start of every session and while it lasts.
+func checkPublication(ctx context.Context, q querier, c *Config, was sends) (sends, error) {
+	now := sends{Tables: map[string]sentTable{}}
+	var inserts, viaRoot, bySchema bool
+	err := q.QueryRow(ctx, `SELECT oid, pubinsert, pubviaroot, to_regclass('pg_catalog.pg_publication_namespace') IS NOT NULL
+		FROM pg_publication WHERE pubname = $1`, c.Publication).Scan(&now.Publication, &inserts, &viaRoot, &bySchema)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return publicationMissing(c)
+		return now, publicationMissing(c)
 	}
 	if err != nil {
-		return fmt.Errorf("read pg_publication: %w", err)
+		return now, fmt.Errorf("read pg_publication: %w", err)
+	}
+	if was.Publication != 0 && was.Publication != now.Publication {
+		return now, publicationStop(c, fmt.Sprintf("was dropped and created anew (OID %d, it was %d)", now.Publication, was.Publication),
+			renewSlot(c))
 	}
 	if !inserts {
-		return publicationStop(c, "does not publish inserts",
+		return now, publicationStop(c, "does not publish inserts",
 			fmt.Sprintf("ALTER PUBLICATION %s SET (publish = 'insert')", quoteName(c.Publication)))
 	}
-	for i := range c.Tables {
-		if err := checkPublished(ctx, q, c, c.Tables[i], viaRoot); err != nil {
-			return err
+	for _, t := range c.Tables {
+		p, err := readPublished(ctx, q, c, t, was.oid(t), bySchema)
+		if err != nil {
+			return now, err
 		}
+		if err := p.check(c, t, was, viaRoot); err != nil {
+			return now, err
+		}
+		now.Tables[quoteTable(t)] = p.sentTable
 	}
-	return nil
-}
-
-func checkPublished(ctx context.Context, q querier, c *Config, t decode.Table, viaRoot bool) error {
-	var same, member, listed bool
-	var kind string
-	err := q.QueryRow(ctx, `SELECT c.oid = $2, c.relkind::text,
-			EXISTS (SELECT FROM pg_publication_tables p WHERE p.pubname = $1 AND p.schemaname = n.nspname AND p.tablename = c.relname),
-			EXISTS (SELECT FROM pg_publication_rel r JOIN pg_publication b ON b.oid = r.prpubid WHERE b.pubname = $1 AND r.prrelid = c.oid)
-		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE c.oid = $2 OR n.nspname = $3 AND c.relname = $4 ORDER BY 1 DESC LIMIT 1`, c.Publication, t.OID, t.Schema, t.Name).
-		Scan(&same, &kind, &member, &listed)
-	if err != nil && !isNoRows(err) {
-		return fmt.Errorf("read pg_publication_tables: %w", err)
-	}
-	// A new table of the old name is sent without a gap when the publication has it through ALL TABLES or its schema; one
-	// that was listed by itself was listed some time after its first rows.
-	if isNoRows(err) || !same && (!member || listed) {
-		return tableGone(c, t)
-	}
-	if kind == "p" && !viaRoot {
-		return publicationStop(c, fmt.Sprintf("sends the partitions of %s.%s under their own names", t.Schema, t.Name),
-			fmt.Sprintf("ALTER PUBLICATION %s SET (publish_via_partition_root = true)", quoteName(c.Publication)))
-	}
-	if !member {
-		return publicationStop(c, fmt.Sprintf("does not contain table %s.%s", t.Schema, t.Name),
-			fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE %s", quoteName(c.Publication), quoteTable(t)))
-	}
-	return nil
+	return now, nil
 }
 
 func publicationStop(c *Config, what, mend string) *outbox.Stop {
@@ -129,15 +117,6 @@ func publicationStop(c *Config, what, mend string) *outbox.Stop {
 		Code: outbox.ExitOperator, Reason: "publication",
 		What: fmt.Sprintf("publication %q %s", c.Publication, what),
 		Mend: mend,
-	}
-}
-
-func tableGone(c *Config, t decode.Table) *outbox.Stop {
-	return &outbox.Stop{
-		Code: outbox.ExitOperator, Reason: "table",
-		What: fmt.Sprintf("table %s.%s (OID %d) is gone, or was created anew: rows of a new table of that name are not sent unless it is in the publication",
-			t.Schema, t.Name, t.OID),
-		Mend: fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE %s%s", quoteName(c.Publication), quoteTable(t), adoptHint(c)),
 	}
 }
 

@@ -35,14 +35,18 @@ func (b *bench) wantGap(stop *outbox.Stop, at string) {
 func TestChangesThatHideRows(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ change, reason, mend string }{
-		"publication dropped, no row since": {`DROP PUBLICATION p`, "publication", ""},
-		"publication dropped":               {`DROP PUBLICATION p; INSERT INTO outbox VALUES ('lost', '{}')`, "publication", ""},
-		"publication re-created":            {`DROP PUBLICATION p; INSERT INTO outbox VALUES ('lost', '{}'); CREATE PUBLICATION p FOR TABLE outbox`, "publication", "DROP PUBLICATION p"},
-		"table taken out":                   {`ALTER PUBLICATION p DROP TABLE outbox; INSERT INTO outbox VALUES ('lost', '{}')`, "publication", ""},
-		"inserts taken out":                 {`ALTER PUBLICATION p SET (publish = 'delete'); INSERT INTO outbox VALUES ('lost', '{}')`, "publication", ""},
-		"table re-created":                  {`DROP TABLE outbox; CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb); INSERT INTO outbox VALUES ('lost', '{}')`, "table", ""},
+		"publication dropped, no row since":    {`DROP PUBLICATION p`, "publication", ""},
+		"publication dropped":                  {`DROP PUBLICATION p; INSERT INTO outbox VALUES ('lost', '{}')`, "publication", ""},
+		"publication re-created":               {`DROP PUBLICATION p; INSERT INTO outbox VALUES ('lost', '{}'); CREATE PUBLICATION p FOR TABLE outbox`, "publication", "DROP PUBLICATION IF EXISTS p"},
+		"publication re-created, no row since": {`DROP PUBLICATION p; SELECT pg_logical_emit_message(false, '', ''); CREATE PUBLICATION p FOR TABLE outbox`, "publication", "DROP PUBLICATION IF EXISTS p"},
+		"table taken out and put back": {`ALTER PUBLICATION p DROP TABLE outbox; INSERT INTO outbox VALUES ('lost', '{}');
+			ALTER PUBLICATION p ADD TABLE outbox`, "publication", ""},
+		"another table took the name": {`ALTER TABLE outbox RENAME TO old; CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb); INSERT INTO outbox VALUES ('lost', '{}')`, "table", ""},
+		"table taken out":             {`ALTER PUBLICATION p DROP TABLE outbox; INSERT INTO outbox VALUES ('lost', '{}')`, "publication", ""},
+		"inserts taken out":           {`ALTER PUBLICATION p SET (publish = 'delete'); INSERT INTO outbox VALUES ('lost', '{}')`, "publication", ""},
+		"table re-created":            {`DROP TABLE outbox; CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb); INSERT INTO outbox VALUES ('lost', '{}')`, "table", ""},
 		"table re-created and added": {`DROP TABLE outbox; CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb); INSERT INTO outbox VALUES ('lost', '{}');
-			ALTER PUBLICATION p ADD TABLE outbox`, "table", "ALTER PUBLICATION p DROP TABLE outbox"},
+			ALTER PUBLICATION p ADD TABLE outbox`, "table", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := shared(t)
@@ -78,6 +82,84 @@ func TestChangesThatHideRowsWhileDown(t *testing.T) {
 	b.wantGap(wantStop(t, b.run().wait(), outbox.ExitOperator, "table"), changed)
 }
 
+// The same changes while no relay runs: what is found at the next start looks as before by its name.
+func TestWhatWasMadeAnewWhileDown(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ change, reason, says string }{
+		"publication":  {`DROP PUBLICATION p; SELECT pg_current_wal_lsn(); CREATE PUBLICATION p FOR TABLE outbox`, "publication", "created anew"},
+		"membership":   {`ALTER PUBLICATION p DROP TABLE outbox; INSERT INTO outbox VALUES ('lost', '{}'); ALTER PUBLICATION p ADD TABLE outbox`, "publication", "put back"},
+		"table, added": {`DROP TABLE outbox; CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb); INSERT INTO outbox VALUES ('lost', '{}'); ALTER PUBLICATION p ADD TABLE outbox`, "table", "created anew"},
+		"name": {`ALTER TABLE outbox RENAME TO old; CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb); INSERT INTO outbox VALUES ('lost', '{}');
+			ALTER PUBLICATION p ADD TABLE outbox`, "table", "took its name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := shared(t)
+			b.settledRun("a").endClean()
+			changed := b.text(`SELECT pg_current_wal_insert_lsn()::text`)
+			for sql := range strings.SplitSeq(c.change, ";") {
+				b.exec(sql)
+			}
+			var stop *outbox.Stop
+			for range 2 { // it is not taken for granted the second time
+				stop = wantStop(t, b.run().wait(), outbox.ExitOperator, c.reason)
+				if !strings.Contains(stop.What, c.says) {
+					t.Errorf("%q is not said: %s", c.says, stop.What)
+				}
+				b.wantGap(stop, changed)
+			}
+			wantStop(t, Init(bounded(t, 20*time.Second), b.cfg, InitOptions{}), outbox.ExitOperator, c.reason)
+			b.runMend(stop)
+			b.goesOn("b")
+		})
+	}
+}
+
+// The schema's membership is one that can be interrupted too.
+func TestSchemaTakenOutAndPutBack(t *testing.T) {
+	b := shared(t)
+	if b.text(`SELECT current_setting('server_version_num')`) < "150000" {
+		return // publications of schemas came with 15
+	}
+	b.exec(`CREATE PUBLICATION p FOR TABLES IN SCHEMA public`)
+	r := b.settledRun("a")
+	b.exec(`DROP TABLE outbox`)
+	b.exec(`CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb)`)
+	b.insert("b")
+	r.waitSeen("b")
+	r.waitChecked()
+	r.endClean()
+	b.exec(`ALTER PUBLICATION p DROP TABLES IN SCHEMA public`)
+	b.insert("lost")
+	b.exec(`ALTER PUBLICATION p ADD TABLES IN SCHEMA public`)
+	b.runMend(wantStop(t, b.run().wait(), outbox.ExitOperator, "publication"))
+	b.goesOn("c")
+}
+
+// A table configured later is remembered from then on, with one line, and one that is not configured any more is not asked
+// about.
+func TestTableConfiguredLater(t *testing.T) {
+	b := shared(t)
+	b.exec(`CREATE TABLE second (id text PRIMARY KEY, payload jsonb)`)
+	b.exec(`CREATE PUBLICATION p FOR TABLE outbox, second`)
+	b.goesOn("a")
+	both, first := b.cfg, b.cfg.Tables
+	second := first[0]
+	second.Name, second.OID = "second", 0
+	both.Tables = []decode.Table{first[0], second}
+	b.cfg.Tables = both.Tables
+	b.goesOn("b")
+	b.goesOn("c")
+	if n := b.logs.FilterMessageSnippet("table added").Len(); n != 1 {
+		t.Errorf("added %d times", n)
+	}
+	b.exec(`ALTER PUBLICATION p DROP TABLE second`)
+	b.cfg.Tables = first
+	b.goesOn("d")
+	b.exec(`ALTER PUBLICATION p ADD TABLE second`)
+	b.cfg.Tables = both.Tables
+	wantStop(t, b.run().wait(), outbox.ExitOperator, "publication")
+}
+
 // waitChecked returns after the monitor has made a whole check of what is there now.
 func (r *running) waitChecked() {
 	r.b.t.Helper()
@@ -100,6 +182,36 @@ func TestChangesThatHideNothing(t *testing.T) {
 		r.waitSeen("b")
 		r.waitChecked()
 		r.endClean()
+	})
+	t.Run("renamed, a view in its place", func(t *testing.T) {
+		b := shared(t)
+		r := b.settledRun("a")
+		b.exec(`ALTER TABLE outbox RENAME TO outgoing`)
+		b.exec(`CREATE VIEW outbox AS SELECT * FROM outgoing`)
+		b.insert("b")
+		r.waitSeen("b")
+		r.waitChecked()
+		r.endClean()
+	})
+	t.Run("another table under the name, FOR ALL TABLES", func(t *testing.T) {
+		b := shared(t)
+		b.exec(`CREATE PUBLICATION p FOR ALL TABLES`)
+		r := b.settledRun("a")
+		b.exec(`ALTER TABLE outbox RENAME TO old`)
+		b.exec(`CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb)`)
+		b.insert("b")
+		r.waitSeen("b")
+		r.waitChecked()
+		r.endClean()
+		b.goesOn("c")
+	})
+	t.Run("the same tables set again", func(t *testing.T) {
+		b := shared(t)
+		r := b.settledRun("a")
+		b.exec(`ALTER PUBLICATION p SET TABLE outbox`)
+		r.waitChecked()
+		r.endClean()
+		b.goesOn("b")
 	})
 	t.Run("re-created under FOR ALL TABLES", func(t *testing.T) {
 		b := shared(t)

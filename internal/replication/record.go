@@ -21,6 +21,7 @@ type record struct {
 	Incarnation int64
 	Epoch       int64
 	Leader      string
+	Sends       sends
 	Ceiling     pglogrepl.LSN // 0 while creating
 	Reported    pglogrepl.LSN
 }
@@ -42,10 +43,10 @@ func readRecord(ctx context.Context, q querier, slot string) (*record, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	var r record
-	err := q.QueryRow(ctx, `SELECT s.system_id, s.timeline, s.publication, s.state, s.incarnation, s.epoch, s.leader,
+	err := q.QueryRow(ctx, `SELECT s.system_id, s.timeline, s.publication, s.state, s.incarnation, s.epoch, s.leader, s.sends,
 			coalesce(p.ceiling, '0/0'::pg_lsn), coalesce(p.reported, '0/0'::pg_lsn)
 		FROM cdc_relay.slots s LEFT JOIN cdc_relay.progress p USING (slot) WHERE s.slot = $1`, slot).
-		Scan(&r.SystemID, &r.Timeline, &r.Publication, &r.State, &r.Incarnation, &r.Epoch, &r.Leader, &r.Ceiling, &r.Reported)
+		Scan(&r.SystemID, &r.Timeline, &r.Publication, &r.State, &r.Incarnation, &r.Epoch, &r.Leader, &r.Sends, &r.Ceiling, &r.Reported)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil //nolint:nilnil // absent is an answer here, not an error
 	}
@@ -113,15 +114,15 @@ func beginCreating(ctx context.Context, pool *pgxpool.Pool, c *Config, id identi
 }
 
 // makeReady records a slot that may be used from now on: created, or adopted as it stands, at position at. Its
-// incarnation is a new one.
-func makeReady(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, at pglogrepl.LSN) error {
+// incarnation is a new one. What the publication sends was read before a new slot was created: what changed since differs.
+func makeReady(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, now sends, at pglogrepl.LSN) error {
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)
-			VALUES ($1, $2, $3, $4, 'ready', 1)
+		_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation)
+			VALUES ($1, $2, $3, $4, $5, 'ready', 1)
 			ON CONFLICT (slot) DO UPDATE SET system_id = excluded.system_id, timeline = excluded.timeline,
-				publication = excluded.publication, state = 'ready', incarnation = slots.incarnation + 1,
+				publication = excluded.publication, sends = excluded.sends, state = 'ready', incarnation = slots.incarnation + 1,
 				epoch = slots.epoch + 1, changed_at = now()`,
-			c.Slot, id.SystemID, id.Timeline, c.Publication)
+			c.Slot, id.SystemID, id.Timeline, c.Publication, now)
 		if err != nil {
 			return err
 		}

@@ -142,7 +142,7 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn, id identity) er
 	if err := refuseSyncStandby(ctx, s.pool, c); err != nil {
 		return err
 	}
-	if err := checkPublication(ctx, s.pool, c); err != nil {
+	if err := checkSends(ctx, s.pool, c, rec); err != nil {
 		return err
 	}
 	s.lastGood.Store(uint64(slot.Current))

@@ -8,9 +8,10 @@ CREATE TABLE cdc_relay.slots (
     incarnation bigint NOT NULL,
     epoch       bigint NOT NULL DEFAULT 0,
     leader      text NOT NULL DEFAULT '',
+    sends       jsonb NOT NULL DEFAULT '{}',
     changed_at  timestamptz NOT NULL DEFAULT now()
 );
-COMMENT ON TABLE  cdc_relay.slots IS 'One row per replication slot of a cdc-relay. Only the acquisition of leadership writes to it.';
+COMMENT ON TABLE  cdc_relay.slots IS 'One row per replication slot of a cdc-relay. Written when the slot is created or adopted, by a new leader, and when a table is added.';
 COMMENT ON COLUMN cdc_relay.slots.system_id   IS 'system identifier of the cluster the slot was created in (IDENTIFY_SYSTEM)';
 COMMENT ON COLUMN cdc_relay.slots.timeline    IS 'timeline of that cluster; another one means a restore or a promoted standby';
 COMMENT ON COLUMN cdc_relay.slots.publication IS 'the publication the slot is read with; positions of events depend on it';
@@ -18,6 +19,7 @@ COMMENT ON COLUMN cdc_relay.slots.state       IS 'creating: not to be used yet. 
 COMMENT ON COLUMN cdc_relay.slots.incarnation IS 'raised each time the slot is created or adopted';
 COMMENT ON COLUMN cdc_relay.slots.epoch       IS 'raised by each new leader; a former leader''s statements find another number and change nothing';
 COMMENT ON COLUMN cdc_relay.slots.leader      IS 'host and process id of the current leader, for people';
+COMMENT ON COLUMN cdc_relay.slots.sends       IS 'OIDs of the publication, and per table its own and those of its memberships; others mean that it was not sent for a time';
 
 CREATE TABLE cdc_relay.progress (
     slot     name PRIMARY KEY,
