@@ -27,7 +27,7 @@ func (se *session) keepCeiling(ctx context.Context) error {
 		if position, _ := se.t.line.Watermark(); uint64(position) <= se.t.ceiling.Load() {
 			continue
 		}
-		err := raiseCeiling(ctx, se.pool, &se.cfg, se.t, se.pid)
+		err := raiseCeiling(ctx, se.pool, &se.cfg, se.t, se.pid, se.good())
 		var stop *outbox.Stop
 		switch {
 		case err == nil:

@@ -172,15 +172,15 @@ func TestCeilingIsRaisedOnlyByTheHolderUnderItsEpoch(t *testing.T) {
 	epoch, holder := r.s.Snapshot().Epoch, uint32(slot.ActivePID)
 	before := b.remembered()
 
-	wantStop(t, raiseCeiling(ctx, pool, &b.cfg, ceilingOf(epoch-1), holder), outbox.ExitFailure, "fenced")
-	if err := raiseCeiling(ctx, pool, &b.cfg, ceilingOf(epoch), holder+1); !errors.Is(err, errNotHolder) {
+	wantStop(t, raiseCeiling(ctx, pool, &b.cfg, ceilingOf(epoch-1), holder, 0), outbox.ExitFailure, "fenced")
+	if err := raiseCeiling(ctx, pool, &b.cfg, ceilingOf(epoch), holder+1, 0); !errors.Is(err, errNotHolder) {
 		t.Errorf("raised without holding the slot: %v", err)
 	}
 	for _, try := range []struct {
 		epoch int64
 		pid   uint32
 	}{{epoch - 1, holder}, {epoch, holder + 1}} {
-		if err := lowerCeiling(ctx, pool, &b.cfg, ceilingOf(try.epoch), try.pid); err != nil {
+		if err := lowerCeiling(ctx, pool, &b.cfg, ceilingOf(try.epoch), try.pid, 0); err != nil {
 			t.Error(err)
 		}
 	}
@@ -188,7 +188,7 @@ func TestCeilingIsRaisedOnlyByTheHolderUnderItsEpoch(t *testing.T) {
 		t.Errorf("changed:\n%s\n%s", before, after)
 	}
 	tm := ceilingOf(epoch)
-	if err := raiseCeiling(ctx, pool, &b.cfg, tm, holder); err != nil {
+	if err := raiseCeiling(ctx, pool, &b.cfg, tm, holder, 0); err != nil {
 		t.Error(err)
 	}
 	if got := b.text(`SELECT ceiling::text FROM cdc_relay.progress`); got != pglogrepl.LSN(tm.ceiling.Load()).String() {
@@ -239,5 +239,24 @@ func TestLeaderReturnsAfterAnotherLed(t *testing.T) {
 	if seen := b.current().seen(); len(seen) != 1 {
 		t.Errorf("the new term has %v", seen)
 	}
+	r.endClean()
+}
+
+// The slot was adopted between two sessions, under an epoch that looks like ours.
+func TestLeaderReturnsAfterTheSlotWasAdopted(t *testing.T) {
+	b := shared(t)
+	p := b.through()
+	r := b.settledRun("a")
+	b.current().hold()
+	b.insert("b")
+	r.waitSeen("b")
+	old := b.current()
+	p.Cut()
+	b.exec(`UPDATE cdc_relay.slots SET incarnation = incarnation + 1`)
+	if err := p.Mend(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "a new term", func() bool { return b.current() != old })
+	r.waitSeen("b") // again: it was not settled
 	r.endClean()
 }

@@ -65,7 +65,8 @@ func (se *session) check(ctx context.Context) error {
 }
 
 // nameGap adds to a failed check of publication or tables between which positions rows may have been committed that were
-// never sent: since the last check that found them in order, in this process, or else since the slot's position.
+// never sent: since the last check that found them in order: in this process, or else the last one that a relay wrote
+// down, which it did when it had to write anyway.
 func (s *Stream) nameGap(ctx context.Context, err error) error {
 	var stop *outbox.Stop
 	if !errors.As(err, &stop) || stop.Code != outbox.ExitOperator || stop.Reason != "publication" && stop.Reason != "table" {
@@ -77,7 +78,13 @@ func (s *Stream) nameGap(ctx context.Context, err error) error {
 	if readErr != nil || slot == nil {
 		return err
 	}
-	from := pglogrepl.LSN(s.lastGood.Load())
+	from := s.good()
+	if from == 0 {
+		rec, err := readRecord(ctx, s.pool, s.cfg.Slot)
+		if err == nil && rec != nil {
+			from = rec.Good
+		}
+	}
 	if from == 0 {
 		from = slot.ConfirmedFlush
 	}
@@ -85,6 +92,8 @@ func (s *Stream) nameGap(ctx context.Context, err error) error {
 	named.What += fmt.Sprintf("; rows committed between %s and %s may be missing", from, slot.Current)
 	return &named
 }
+
+func (s *Stream) good() pglogrepl.LSN { return pglogrepl.LSN(s.lastGood.Load()) }
 
 // watchShutdown keeps one session of the pool waiting for nothing, so that the server's end of it is noticed at once: a
 // fast shutdown waits for walsenders until they have reported its last record. When a new session is refused because

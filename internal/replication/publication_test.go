@@ -135,6 +135,47 @@ func TestSchemaTakenOutAndPutBack(t *testing.T) {
 	b.goesOn("c")
 }
 
+// A row filter hides rows, so it is refused: at the first start, while running, and when it came while no relay ran.
+func TestRowFilter(t *testing.T) {
+	b := shared(t)
+	if b.text(`SELECT current_setting('server_version_num')`) < "150000" {
+		return // row filters came with 15
+	}
+	wantFilter := func(err error) *outbox.Stop {
+		t.Helper()
+		stop := wantStop(t, err, outbox.ExitOperator, "publication")
+		if !strings.Contains(stop.What, "id <> 'hidden'") {
+			t.Errorf("the filter is not named: %s", stop.What)
+		}
+		return stop
+	}
+	b.exec(`CREATE TABLE other (t text)`)
+	b.exec(`CREATE PUBLICATION p FOR TABLE outbox WHERE (id <> 'hidden'), other WITH (publish = 'insert')`)
+	stop := wantFilter(b.run().wait())
+	if strings.Contains(stop.Mend, "adopt") {
+		t.Errorf("there is nothing to adopt yet: %s", stop.Mend)
+	}
+	b.runMend(stop)
+	if b.text(`SELECT count(*)::text FROM pg_publication_rel`) != "2" {
+		t.Error("the mend took another table out")
+	}
+	r := b.settledRun("a")
+	b.exec(`ALTER PUBLICATION p SET TABLE outbox WHERE (id <> 'hidden')`)
+	changed := b.text(`SELECT pg_current_wal_insert_lsn()::text`)
+	b.insert("hidden")
+	stop = wantFilter(r.wait())
+	b.wantGap(stop, changed)
+	b.runMend(stop)
+	b.goesOn("b")
+	b.exec(`ALTER PUBLICATION p SET TABLE outbox WHERE (id <> 'hidden')`)
+	b.runMend(wantFilter(b.run().wait()))
+	b.goesOn("c")
+	b.exec(`ALTER PUBLICATION p SET TABLE outbox WHERE (id <> 'hidden')`) // there and away again
+	b.exec(`ALTER PUBLICATION p SET TABLE outbox`)
+	b.runMend(wantStop(t, b.run().wait(), outbox.ExitOperator, "publication"))
+	b.goesOn("d")
+}
+
 // A table configured later is remembered from then on, with one line, and one that is not configured any more is not asked
 // about.
 func TestTableConfiguredLater(t *testing.T) {
@@ -158,6 +199,29 @@ func TestTableConfiguredLater(t *testing.T) {
 	b.exec(`ALTER PUBLICATION p ADD TABLE second`)
 	b.cfg.Tables = both.Tables
 	wantStop(t, b.run().wait(), outbox.ExitOperator, "publication")
+}
+
+// The relay was killed between the loss and its next check: the gap begins at the last good check, not at the slot's
+// position, which went on without the rows.
+func TestGapAcrossARestart(t *testing.T) {
+	b := shared(t)
+	p := b.through()
+	r := b.settledRun("a")
+	started := r.s.good()
+	until(t, "a check, after which the next one is some seconds away", func() bool { return r.s.good() > started })
+	b.exec(`ALTER PUBLICATION p DROP TABLE outbox`)
+	changed := b.text(`SELECT pg_current_wal_insert_lsn()::text`)
+	b.insert("lost")
+	b.exec(`ALTER PUBLICATION p ADD TABLE outbox`)
+	b.insert("b") // comes with the slot's position behind the lost one
+	r.waitSeen("b")
+	until(t, "event b to be reported", func() bool { return b.confirmedFlush() >= b.current().ownWatermark() })
+	r.crash(p)
+	b.waitFree()
+	if b.text(`SELECT ($1::pg_lsn < $2::pg_lsn)::text`, changed, b.confirmedFlush().String()) != "true" {
+		t.Fatal("the slot does not stand behind the gap: this test shows nothing")
+	}
+	b.wantGap(wantStop(t, b.run().wait(), outbox.ExitOperator, "publication"), changed)
 }
 
 // waitChecked returns after the monitor has made a whole check of what is there now.

@@ -24,6 +24,7 @@ type record struct {
 	Sends       sends
 	Ceiling     pglogrepl.LSN // 0 while creating
 	Reported    pglogrepl.LSN
+	Good        pglogrepl.LSN
 }
 
 const (
@@ -44,9 +45,10 @@ func readRecord(ctx context.Context, q querier, slot string) (*record, error) {
 	defer cancel()
 	var r record
 	err := q.QueryRow(ctx, `SELECT s.system_id, s.timeline, s.publication, s.state, s.incarnation, s.epoch, s.leader, s.sends,
-			coalesce(p.ceiling, '0/0'::pg_lsn), coalesce(p.reported, '0/0'::pg_lsn)
+			coalesce(p.ceiling, '0/0'::pg_lsn), coalesce(p.reported, '0/0'::pg_lsn),
+			coalesce(p.good, '0/0'::pg_lsn)
 		FROM cdc_relay.slots s LEFT JOIN cdc_relay.progress p USING (slot) WHERE s.slot = $1`, slot).
-		Scan(&r.SystemID, &r.Timeline, &r.Publication, &r.State, &r.Incarnation, &r.Epoch, &r.Leader, &r.Sends, &r.Ceiling, &r.Reported)
+		Scan(&r.SystemID, &r.Timeline, &r.Publication, &r.State, &r.Incarnation, &r.Epoch, &r.Leader, &r.Sends, &r.Ceiling, &r.Reported, &r.Good)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil //nolint:nilnil // absent is an answer here, not an error
 	}
@@ -126,8 +128,8 @@ func makeReady(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, 
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, `INSERT INTO cdc_relay.progress (slot, ceiling, reported) VALUES ($1, $2, $2)
-			ON CONFLICT (slot) DO UPDATE SET ceiling = $2, reported = $2, at = now()`, c.Slot, at)
+		_, err = tx.Exec(ctx, `INSERT INTO cdc_relay.progress (slot, ceiling, reported, good) VALUES ($1, $2, $2, $2)
+			ON CONFLICT (slot) DO UPDATE SET ceiling = $2, reported = $2, good = $2, at = now()`, c.Slot, at)
 		return err
 	})
 	if err != nil {

@@ -89,7 +89,7 @@ func (s *Stream) standBehind(ctx context.Context, slot *slotView, t **term) erro
 	if err != nil {
 		return err
 	}
-	if rec != nil && rec.Epoch == (*t).epoch {
+	if rec != nil && (*t).continues(rec) {
 		s.wait("the walsender of our lost session still holds the slot")
 		return nil
 	}
@@ -171,7 +171,7 @@ func (s *Stream) lead(ctx context.Context, conn *pgconn.PgConn, t **term) error 
 		return errPrepareAgain
 	}
 	old := *t
-	if old != nil && old.epoch == rec.Epoch {
+	if old != nil && old.continues(rec) {
 		slot, err := s.held(ctx, conn.PID())
 		if err != nil {
 			return err
@@ -179,8 +179,8 @@ func (s *Stream) lead(ctx context.Context, conn *pgconn.PgConn, t **term) error 
 		return checkPosition(c, rec, slot, pglogrepl.LSN(old.reported.Load()))
 	}
 	if old != nil {
-		c.Log.Warn("another relay led in between: what is in memory is thrown away and read again",
-			zap.Int64("epoch", old.epoch), zap.Int64("now", rec.Epoch))
+		c.Log.Warn("another relay led in between, or the slot was adopted: what is in memory is thrown away and read again",
+			zap.Int64("epoch", old.epoch), zap.Int64("now", rec.Epoch), zap.Int64("incarnation", rec.Incarnation))
 		old.end()
 		*t = nil
 	}
@@ -201,7 +201,7 @@ func (s *Stream) lead(ctx context.Context, conn *pgconn.PgConn, t **term) error 
 	if err := checkPosition(c, rec, slot, 0); err != nil {
 		return err
 	}
-	*t = newTerm(c, epoch, slot.ConfirmedFlush, rec.Ceiling)
+	*t = newTerm(c, rec, slot.ConfirmedFlush)
 	c.Log.Info("leading", zap.String("slot", c.Slot), zap.Int64("epoch", epoch), zap.Stringer("lsn", slot.ConfirmedFlush))
 	return nil
 }

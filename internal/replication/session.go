@@ -184,7 +184,7 @@ func (se *session) finish(draining context.Context, readErr error) error {
 	} else if settled == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
-		if err := lowerCeiling(ctx, se.pool, &se.cfg, se.t, se.pid); err != nil {
+		if err := lowerCeiling(ctx, se.pool, &se.cfg, se.t, se.pid, se.good()); err != nil {
 			se.cfg.Log.Warn("lower ceiling", zap.Error(err))
 		}
 	}

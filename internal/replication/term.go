@@ -14,8 +14,9 @@ import (
 
 // term is the time under one epoch of ours: its line, and how far it may report and did.
 type term struct {
-	epoch int64
-	line  Line
+	epoch       int64
+	incarnation int64 // of the slot that was read
+	line        Line
 
 	// ceiling is durable in cdc_relay.progress before it is stored here, so that what is in the table is never below
 	// it. Invariant: reported <= ceiling.
@@ -29,11 +30,16 @@ type term struct {
 	err    error // of line.Run, valid after done
 }
 
-// newTerm starts the lanes of a new line at the slot's position.
-func newTerm(c *Config, epoch int64, start, ceiling pglogrepl.LSN) *term {
+// continues reports whether nobody led, and the slot was neither made anew nor adopted, since the term began.
+func (t *term) continues(rec *record) bool {
+	return t.epoch == rec.Epoch && t.incarnation == rec.Incarnation
+}
+
+// newTerm starts the lanes of a new line at the slot's position, under the epoch of rec.
+func newTerm(c *Config, rec *record, start pglogrepl.LSN) *term {
 	ctx, cancel := context.WithCancel(context.Background())
-	t := &term{epoch: epoch, line: c.NewLine(start), cancel: cancel, done: make(chan struct{})}
-	t.ceiling.Store(uint64(ceiling))
+	t := &term{epoch: rec.Epoch, incarnation: rec.Incarnation, line: c.NewLine(start), cancel: cancel, done: make(chan struct{})}
+	t.ceiling.Store(uint64(rec.Ceiling))
 	t.reported.Store(uint64(start))
 	go func() {
 		defer close(t.done)
@@ -88,16 +94,16 @@ func endBlockers(ctx context.Context, pool *pgxpool.Pool, c *Config, pid uint32)
 }
 
 // raiseCeiling makes it durable that positions up to the current end of the WAL may be reported. It changes nothing when
-// we are fenced (a Stop), or do not hold the slot (errNotHolder).
-func raiseCeiling(ctx context.Context, pool *pgxpool.Pool, c *Config, t *term, pid uint32) error {
+// we are fenced (a Stop), or do not hold the slot (errNotHolder). good (0: not known) is written along.
+func raiseCeiling(ctx context.Context, pool *pgxpool.Pool, c *Config, t *term, pid uint32, good pglogrepl.LSN) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	var ceiling pglogrepl.LSN
 	err := pool.QueryRow(ctx, `WITH fence AS (SELECT FROM cdc_relay.slots WHERE slot = $1 AND epoch = $2 FOR SHARE)
-		UPDATE cdc_relay.progress p SET ceiling = pg_current_wal_insert_lsn(), reported = $3, at = now()
+		UPDATE cdc_relay.progress p SET ceiling = pg_current_wal_insert_lsn(), reported = $3, good = greatest(p.good, $5), at = now()
 		FROM fence WHERE p.slot = $1
 			AND EXISTS (SELECT FROM pg_replication_slots r WHERE r.slot_name = $1 AND r.active_pid = $4)
-		RETURNING p.ceiling`, c.Slot, t.epoch, pglogrepl.LSN(t.reported.Load()), int32(pid)).Scan(&ceiling) //nolint:gosec // process ids fit
+		RETURNING p.ceiling`, c.Slot, t.epoch, pglogrepl.LSN(t.reported.Load()), int32(pid), good).Scan(&ceiling) //nolint:gosec // process ids fit
 	if isNoRows(err) {
 		return whyNotRaised(ctx, pool, c, t)
 	}
@@ -123,12 +129,12 @@ func whyNotRaised(ctx context.Context, pool *pgxpool.Pool, c *Config, t *term) e
 
 // lowerCeiling is the last statement of a clean stop: from now on a slot beyond at is not the one we left. The final
 // report was acknowledged before, and nothing is reported after.
-func lowerCeiling(ctx context.Context, pool *pgxpool.Pool, c *Config, t *term, pid uint32) error {
+func lowerCeiling(ctx context.Context, pool *pgxpool.Pool, c *Config, t *term, pid uint32, good pglogrepl.LSN) error {
 	at := pglogrepl.LSN(t.reported.Load())
 	_, err := pool.Exec(ctx, `WITH fence AS (SELECT FROM cdc_relay.slots WHERE slot = $1 AND epoch = $2 FOR SHARE)
-		UPDATE cdc_relay.progress p SET ceiling = $3, reported = $3, at = now() FROM fence WHERE p.slot = $1
+		UPDATE cdc_relay.progress p SET ceiling = $3, reported = $3, good = greatest(p.good, $5), at = now() FROM fence WHERE p.slot = $1
 			AND EXISTS (SELECT FROM pg_replication_slots r WHERE r.slot_name = $1 AND r.active_pid = $4)`,
-		c.Slot, t.epoch, at, int32(pid)) //nolint:gosec // process ids fit
+		c.Slot, t.epoch, at, int32(pid), good) //nolint:gosec // process ids fit
 	if err != nil {
 		return fmt.Errorf("lower ceiling: %w", err)
 	}
