@@ -45,7 +45,7 @@ func sourceOnly(g *global) (*config.Config, replication.Config, *zap.Logger, err
 	if err != nil {
 		return nil, replication.Config{}, nil, err
 	}
-	log, _ := newLogger(config.Log{Level: c.Log.Level, Format: "console"})
+	log := newLogger(config.Log{Level: c.Log.Level, Format: "console"})
 	columns, err := sinkColumns(c, log)
 	if err != nil {
 		return nil, replication.Config{}, nil, err

@@ -20,14 +20,14 @@ const (
 )
 
 // newLogger writes to stderr, as JSON or for people. Nothing is sampled: no line is logged per event, and a repeated
-// fault is logged when it changes. The level can be changed while running.
-func newLogger(c config.Log) (*zap.Logger, zap.AtomicLevel) {
-	level := zap.NewAtomicLevel()
-	if parsed, err := zapcore.ParseLevel(c.Level); err == nil { // config accepts only names of levels
-		level.SetLevel(parsed)
+// fault is logged when it changes.
+func newLogger(c config.Log) *zap.Logger {
+	level, err := zapcore.ParseLevel(c.Level)
+	if err != nil {
+		level = zapcore.InfoLevel // never: config accepts only names of levels
 	}
 	core := zapcore.NewCore(newEncoder(c.Format), zapcore.Lock(os.Stderr), level)
-	return zap.New(core, zap.ErrorOutput(zapcore.Lock(os.Stderr))), level
+	return zap.New(core, zap.ErrorOutput(zapcore.Lock(os.Stderr)))
 }
 
 func newEncoder(format string) zapcore.Encoder {

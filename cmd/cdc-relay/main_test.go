@@ -194,13 +194,9 @@ func TestLogLines(t *testing.T) {
 
 func TestLogLevels(t *testing.T) {
 	for name, want := range map[string]zapcore.Level{"debug": zapcore.DebugLevel, "info": zapcore.InfoLevel, "warn": zapcore.WarnLevel, "error": zapcore.ErrorLevel} {
-		log, level := newLogger(config.Log{Level: name, Format: "json"})
-		if level.Level() != want || !log.Core().Enabled(want) || log.Core().Enabled(want-1) {
-			t.Errorf("%s gives %s", name, level)
-		}
-		level.SetLevel(zapcore.ErrorLevel)
-		if log.Core().Enabled(zapcore.WarnLevel) {
-			t.Errorf("%s: the level cannot be changed", name)
+		log := newLogger(config.Log{Level: name, Format: "json"})
+		if !log.Core().Enabled(want) || log.Core().Enabled(want-1) {
+			t.Errorf("%s gives %s", name, log.Level())
 		}
 	}
 }

@@ -37,7 +37,7 @@ and exits 0. A second signal skips that. Servers that are not there are waited f
 				return err
 			}
 			boundGarbage()
-			log, _ := newLogger(c.Log)
+			log := newLogger(c.Log)
 			defer log.Sync() //nolint:errcheck // stderr can not be synced everywhere, and there is nobody to tell
 			reading, draining, stop := untilSignalled(cmd.Context(), log)
 			defer stop()
@@ -151,7 +151,7 @@ func openSink(c *config.Config, log *zap.Logger, m *ops.Metrics) (sink.Sink, []s
 		return nil, nil, err
 	}
 	cfg.Hooks = rabbit.Hooks{
-		Reconnect: m.SinkReconnected, ChannelOpen: m.ChannelOpened, Confirms: m.Confirms, HeaderDropped: m.HeaderDropped,
+		Connected: m.SinkConnected, ChannelOpen: m.ChannelOpened, Confirms: m.Confirms, HeaderDropped: m.HeaderDropped,
 	}
 	out, err := rabbit.New(cfg)
 	if err != nil {

@@ -135,8 +135,12 @@ func (m *Metrics) Confirms(acks, nacks, returned, timeouts int) {
 // ChannelOpened counts a channel to the broker; rabbit.Hooks.ChannelOpen.
 func (m *Metrics) ChannelOpened() { m.channelOpens.Inc() }
 
-// SinkReconnected counts a connection that is up again; rabbit.Hooks.Reconnect.
-func (m *Metrics) SinkReconnected(int) { m.sinkReconnects.Inc() }
+// SinkConnected counts a connection that is up again; rabbit.Hooks.Connected.
+func (m *Metrics) SinkConnected(_ int, again bool) {
+	if again {
+		m.sinkReconnects.Inc()
+	}
+}
 
 // StreamReconnected counts a replication session after the first; replication.Hooks.Reconnect.
 func (m *Metrics) StreamReconnected() { m.streamReconnects.Inc() }

@@ -81,7 +81,8 @@ func TestMetricNames(t *testing.T) {
 	m.HeaderDropped("traceparent")
 	m.Confirms(1, 2, 3, 4)
 	m.ChannelOpened()
-	m.SinkReconnected(0)
+	m.SinkConnected(0, false)
+	m.SinkConnected(0, true)
 	m.StreamReconnected()
 	mustHave(t, scrape(t, m),
 		`outbox_events_total{outcome="published"} 2`,

@@ -34,7 +34,6 @@ const maxHeldID = 200
 
 // board shows which lanes are held, and by what.
 type board struct {
-	changed  func(held int)
 	rejected atomic.Uint64 // attempts
 
 	mu    sync.Mutex
@@ -43,24 +42,20 @@ type board struct {
 	total int
 }
 
-func newBoard(changed func(int)) *board {
-	return &board{changed: changed, lanes: make(map[int][]Held), held: make(map[int]int)}
+func newBoard() *board {
+	return &board{lanes: make(map[int][]Held), held: make(map[int]int)}
 }
 
 // set replaces what the board shows of a lane; total is 0 when it is not held any more.
 func (b *board) set(lane int, first []Held, total int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	before := b.total
 	b.total += total - b.held[lane]
 	if total == 0 {
 		delete(b.held, lane)
 		delete(b.lanes, lane)
 	} else {
 		b.held[lane], b.lanes[lane] = total, first
-	}
-	if b.changed != nil && b.total != before {
-		b.changed(b.total) // under mu, so that the last call tells the last state
 	}
 }
 

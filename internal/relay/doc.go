@@ -12,6 +12,5 @@
 //	                     └──▶ Watermark
 //
 // Who may touch what: the reader's fields of Line belong to the reader; a lane's fields, but for its inbox, to its
-// goroutine; window, tracker and board have a mutex each and never call out while they hold it, except for the hook
-// HeldChanged.
+// goroutine; window, tracker and board have a mutex each and never call out while they hold it.
 package relay

@@ -51,8 +51,6 @@ type Hooks struct {
 	Rejected func(ev *outbox.Event, f *sink.Fault, attempt int)
 	// Unavailable: a call failed, with so many of its events in doubt; err is what Publish returned.
 	Unavailable func(lane, unknown int, err error)
-	// HeldChanged: so many rejected events hold their lanes now. It must not call Snapshot.
-	HeldChanged func(held int)
 }
 
 // Line is the way of the events from the reader to the sink, and of the watermark back. Its state survives the sessions of
@@ -83,7 +81,7 @@ func New(cfg Config) *Line {
 		log:     cfg.Log,
 		window:  newWindow(cfg.Window, cfg.WindowBytes),
 		tracker: newTracker(cfg.Start),
-		board:   newBoard(cfg.Hooks.HeldChanged),
+		board:   newBoard(),
 	}
 }
 

@@ -55,6 +55,7 @@ type story struct {
 	ended  chan error
 	out    strings.Builder
 	last   Watermark
+	held   int // so many were told
 	commit pglogrepl.LSN
 	cancel context.CancelFunc // of the reader's call that blocks
 	called chan error
@@ -134,7 +135,6 @@ func (s *story) start(t *testing.T, d *datadriven.TestData) {
 				fmt.Fprintf(&s.out, "%s is rejected (%s), attempt %d\n", ev.ID, f.Reason, attempt)
 			},
 			Unavailable: func(lane, _ int, err error) { fmt.Fprintf(&s.out, "lane %d: unavailable: %v\n", lane, err) },
-			HeldChanged: func(held int) { fmt.Fprintf(&s.out, "held: %d\n", held) },
 		},
 	}
 	if d.HasArg("start") {
@@ -147,7 +147,7 @@ func (s *story) start(t *testing.T, d *datadriven.TestData) {
 	cfg.Sink = s.sink
 	s.line = New(cfg)
 	s.line.lane(s.sink.lanes - 1) // all of them are asleep before the first event
-	s.last = s.line.Watermark()
+	s.last, s.held = s.line.Watermark(), 0
 	ctx, cancel := context.WithCancel(context.Background())
 	s.quit, s.ended = cancel, make(chan error, 1)
 	go func() { s.ended <- s.line.Run(ctx) }()
@@ -227,6 +227,10 @@ func (s *story) observe() {
 		}
 		s.cancel()
 		s.cancel, s.called = nil, nil
+	}
+	if held := s.line.Snapshot().HeldTotal; held != s.held {
+		s.held = held
+		fmt.Fprintf(&s.out, "held: %d\n", held)
 	}
 	for _, c := range s.sink.arrived() {
 		fmt.Fprintf(&s.out, "lane %d publishes %s\n", c.lane, strings.Join(c.ids, " "))

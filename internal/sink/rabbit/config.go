@@ -56,14 +56,11 @@ type HeaderColumn struct{ Name, Column string }
 
 // Hooks are called on events that metrics count. All are optional, must not block and may be called concurrently.
 type Hooks struct {
-	ConnectionUp   func(connection int) // before its lanes publish on it
-	ConnectionDown func(connection int)
-	Reconnect      func(connection int) // a connection that had been up before is up again
-	ChannelOpen    func()
-	ChannelClosed  func()
+	// Connected is called before lanes publish on a connection; again says that it had been up before.
+	Connected   func(connection int, again bool)
+	ChannelOpen func()
 	// Confirms counts the broker's answers of one call. Returned ones are acked too, but are counted as returned only.
 	Confirms func(acks, nacks, returned, timeouts int)
-	Blocked  func(connection int, blocked bool) // ConnectionDown ends it too
 	// HeaderDropped is called for a key of the headers column that has one of the relay's own names.
 	HeaderDropped func(name string)
 }

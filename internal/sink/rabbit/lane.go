@@ -197,9 +197,6 @@ func (l *lane) dropChannel() {
 	l.ch.abandon()
 	l.ch = nil
 	l.sink.channels.Add(-1)
-	if h := l.sink.cfg.Hooks.ChannelClosed; h != nil {
-		h()
-	}
 }
 
 // send writes the batch as far as it gets, and rejects what may not be sent. An event that could not be written stays

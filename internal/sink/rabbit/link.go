@@ -111,9 +111,8 @@ func (l *link) serve(ctx context.Context, sess *session, again bool) {
 	s.limits.negotiated(sess.conn.Config.FrameSize)
 	s.declare(ctx, sess)
 	s.connected.Store(true)
-	notify(s.cfg.Hooks.ConnectionUp, l.index)
-	if again {
-		notify(s.cfg.Hooks.Reconnect, l.index)
+	if h := s.cfg.Hooks.Connected; h != nil {
+		h(l.index, again)
 	}
 	l.mu.Lock()
 	l.sess, l.why = sess, ""
@@ -130,7 +129,6 @@ func (l *link) serve(ctx context.Context, sess *session, again bool) {
 		l.note(sess.reason())
 		sess.wait()
 	}
-	notify(s.cfg.Hooks.ConnectionDown, l.index)
 }
 
 // note records why the connection is away ("": it is up) and has the sink log what changed.
@@ -148,9 +146,6 @@ func (l *link) noteBlocked(on bool) {
 		why = "blocked by the broker (memory or disk alarm)"
 	}
 	l.note(why)
-	if h := l.sink.cfg.Hooks.Blocked; h != nil {
-		h(l.index, on)
-	}
 }
 
 // reason is why an ended session ended.
@@ -225,12 +220,5 @@ func sleep(ctx context.Context, d time.Duration) bool {
 		return true
 	case <-ctx.Done():
 		return false
-	}
-}
-
-// notify calls a hook that may be absent.
-func notify(hook func(int), n int) {
-	if hook != nil {
-		hook(n)
 	}
 }

@@ -230,7 +230,7 @@ func startUnchecked(t *testing.T, cfg Config, header int64) *running {
 	t.Helper()
 	var s atomic.Pointer[Sink]
 	ready := make(chan struct{})
-	cfg.Hooks.ConnectionUp = func(int) { <-ready; s.Load().limits.header.Store(header) }
+	cfg.Hooks.Connected = func(int, bool) { <-ready; s.Load().limits.header.Store(header) }
 	r := start(t, cfg)
 	s.Store(r.Sink)
 	close(ready)
