@@ -94,6 +94,27 @@ func TestFirstStartDeliversWhatCommitsAfterTheSlot(t *testing.T) {
 	}
 }
 
+// The id has another of its names here, and the newest row has none: the question is asked all the same.
+func TestFirstStartNamesTheNewestRow(t *testing.T) {
+	t.Parallel()
+	for newest, sql := range map[string]string{
+		"the last": `INSERT INTO outbox VALUES ('first', '{}'), ('the last', '{}')`,
+		"NULL":     `INSERT INTO outbox VALUES ('first', '{}'), (NULL, '{}')`,
+	} {
+		t.Run(newest, func(t *testing.T) {
+			b := shared(t)
+			b.exec(`DROP TABLE outbox`)
+			b.exec(`CREATE TABLE outbox (event_id text, payload jsonb)`)
+			b.exec(sql)
+			b.cfg.Tables[0].Mapping.ID.Any = []string{"id", "event_id", "payload"}
+			stop := wantStop(t, b.run().wait(), outbox.ExitUsage, "backfill")
+			if !strings.Contains(stop.What, "2 rows, newest "+newest+":") {
+				t.Errorf("the row is not named: %s", stop.What)
+			}
+		})
+	}
+}
+
 func TestUnfinishedCreationIsMadeAnew(t *testing.T) {
 	b := shared(t)
 	ctx := bounded(t, 20*time.Second)

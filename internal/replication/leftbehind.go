@@ -14,7 +14,7 @@ import (
 // leftBehind are the rows that were visible in the slot's snapshot.
 type leftBehind struct {
 	rows   int64
-	newest string // ctid-free words: the id of the last row by insertion order of the table, for people
+	newest string // the id of the row that lies last in the table, for people
 }
 
 func (b leftBehind) refuse(c *Config) error {
@@ -44,13 +44,10 @@ func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *Config, snapsho
 				continue
 			}
 			b.rows += rows
-			var newest string
-			// Insertion order is what ctid approximates; it is for the eye of the operator only.
-			if err := tx.QueryRow(ctx, fmt.Sprintf("SELECT left(t.%s::text, 100) FROM %s t ORDER BY t.ctid DESC LIMIT 1",
-				quoteName(idColumn(t)), quoteTable(t))).Scan(&newest); err != nil {
+			var err error
+			if b.newest, err = newestID(ctx, tx, t); err != nil {
 				return err
 			}
-			b.newest = newest
 		}
 		return nil
 	})
@@ -60,9 +57,16 @@ func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *Config, snapsho
 	return b, nil
 }
 
-func idColumn(t decode.Table) string {
-	if len(t.Mapping.ID.Any) == 0 {
-		return "id"
+// newestID is the id of the row that lies last in t, which has rows: about the newest.
+func newestID(ctx context.Context, tx pgx.Tx, t decode.Table) (string, error) {
+	var column string
+	err := tx.QueryRow(ctx, `SELECT attname::text FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped
+		AND attname = ANY ($2) ORDER BY array_position($2::text[], attname::text) LIMIT 1`, t.OID, t.Mapping.ID.Any).Scan(&column)
+	if err != nil {
+		return "", fmt.Errorf("find the id of %s.%s: %w", t.Schema, t.Name, err)
 	}
-	return t.Mapping.ID.Any[0]
+	var id string
+	err = tx.QueryRow(ctx, fmt.Sprintf("SELECT coalesce(left(t.%s::text, 100), 'NULL') FROM %s t ORDER BY t.ctid DESC LIMIT 1",
+		quoteName(column), quoteTable(t))).Scan(&id)
+	return id, err
 }
