@@ -32,6 +32,7 @@ func pinned(application string) map[string]string {
 		"extra_float_digits": "1",
 		"search_path":        "pg_catalog",
 
+		"client_min_messages":                 "warning", // one of them means lost rows
 		"standard_conforming_strings":         "on",
 		"idle_session_timeout":                "0",
 		"idle_in_transaction_session_timeout": "0",

@@ -390,7 +390,7 @@ func TestSettingsOfTheRoleHaveNoEffect(t *testing.T) {
 		"bytea_output = escape", "datestyle = 'German'", "timezone = 'Asia/Tokyo'", "intervalstyle = iso_8601", "extra_float_digits = -15",
 		"client_encoding = latin1", "synchronous_commit = off", "default_transaction_read_only = on", "search_path = nowhere",
 		"statement_timeout = 1", "lock_timeout = 1", "idle_session_timeout = 1", "idle_in_transaction_session_timeout = 1",
-		"standard_conforming_strings = off", "default_transaction_isolation = serializable",
+		"client_min_messages = error", "standard_conforming_strings = off", "default_transaction_isolation = serializable",
 	} {
 		b.exec("ALTER ROLE " + role + " SET " + setting)
 	}

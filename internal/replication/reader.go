@@ -9,6 +9,8 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -108,6 +110,7 @@ func (r *reading) frame() error {
 	switch r.msg.Kind {
 	case decode.Begin:
 		r.inTx.Store(true)
+		r.admitted = 0
 		from, err := r.t.line.Begin(r.msg.Commit, r.msg.Xid)
 		r.from = from
 		return err
@@ -139,6 +142,7 @@ func (r *reading) event(ev *outbox.Event) error {
 		}
 		return err
 	}
+	r.admitted++
 	return nil
 }
 
@@ -164,16 +168,44 @@ func (r *reading) advance(to pglogrepl.LSN) {
 // missing there for ever, whatever was created since: trying again would be trying for ever.
 func (r *reading) serverError(m *pgproto3.ErrorResponse) error {
 	err := pgconn.ErrorResponseToPgError(m)
-	if err.Code == "42704" && strings.Contains(err.Message, `"`+r.cfg.Publication+`"`) {
+	if err.Code == publicationUnknown && names(err.Message, r.cfg.Publication) {
 		return publicationStop(&r.cfg, "was dropped: "+err.Message, remakePublication(&r.cfg))
 	}
 	return err
 }
 
-// notice stops at the one warning that means lost rows: PostgreSQL 18 goes on without a publication that is missing.
+// notice stops at the one warning that means lost rows: PostgreSQL 18 goes on without a publication that is missing. Its
+// code is matched, since its words are in the language of the server (lc_messages is not ours to set).
 func (r *reading) notice(m *pgproto3.NoticeResponse) error {
-	if m.SeverityUnlocalized == "WARNING" && strings.Contains(m.Message, `"`+r.cfg.Publication+`"`) {
+	if m.Code == publicationSkipped && names(m.Message, r.cfg.Publication) {
 		return publicationStop(&r.cfg, "is not used by the server any more: "+m.Message, remakePublication(&r.cfg))
 	}
 	return nil
+}
+
+// The codes of a publication that is missing while a row is decoded: an error before PostgreSQL 18, a warning from it on.
+const (
+	publicationUnknown = "42704" // undefined_object
+	publicationSkipped = "55000" // object_not_in_prerequisite_state
+)
+
+// names reports whether message has name as a word of its own, in whatever quotes its language has.
+func names(message, name string) bool {
+	for from := 0; ; {
+		at := strings.Index(message[from:], name)
+		if at < 0 || name == "" {
+			return false
+		}
+		at += from
+		last, _ := utf8.DecodeLastRuneInString(message[:at])
+		next, _ := utf8.DecodeRuneInString(message[at+len(name):])
+		if !inWord(last) && !inWord(next) {
+			return true
+		}
+		from = at + len(name)
+	}
+}
+
+func inWord(r rune) bool {
+	return r == '_' || r == '$' || r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsDigit(r))
 }

@@ -21,6 +21,7 @@ type recorder struct {
 	last    pglogrepl.LSN  // newest transaction that came whole
 	held    bool
 	gate    chan struct{} // Event waits until it is closed; nil: never
+	free    int           // events that pass the gate
 
 	position, own pglogrepl.LSN
 	ends          map[pglogrepl.LSN]bool // every position the watermark may have
@@ -69,7 +70,7 @@ func (r *recorder) Event(ctx context.Context, ev *outbox.Event) error {
 	r.events = append(r.events, rec)
 	r.open.events++
 	signal(r.arrived)
-	if gate := r.gate; gate != nil {
+	if gate := r.gate; gate != nil && r.free == 0 {
 		r.mu.Unlock()
 		defer r.mu.Lock()
 		select {
@@ -78,6 +79,7 @@ func (r *recorder) Event(ctx context.Context, ev *outbox.Event) error {
 			return ctx.Err()
 		}
 	}
+	r.free = max(0, r.free-1)
 	return nil
 }
 
@@ -176,11 +178,14 @@ func (r *recorder) settle(n int) {
 }
 
 // block makes the next Event wait until release.
-func (r *recorder) block() (release func()) {
+func (r *recorder) block() (release func()) { return r.blockAfter(0) }
+
+// blockAfter lets n more events through before it does.
+func (r *recorder) blockAfter(n int) (release func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	gate := make(chan struct{})
-	r.gate = gate
+	r.gate, r.free = gate, n
 	return sync.OnceFunc(func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()

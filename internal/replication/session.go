@@ -28,6 +28,9 @@ type session struct {
 	pid     uint32
 	decoder *decode.Decoder
 
+	// admitted is how many events of the transaction being read the line has: the reader's, and after its end finish's.
+	admitted int
+
 	received atomic.Uint64 // highest position received: a commit's end or a keepalive's
 	frames   atomic.Uint64 // odd while the reader works on one, even while it waits in Receive
 	stopping atomic.Bool   // the reader returns at the next boundary of transactions
@@ -192,11 +195,11 @@ func (se *session) finish(draining context.Context, readErr error) error {
 	if errors.As(readErr, &stop) {
 		return readErr
 	}
+	if errors.Is(readErr, errReadCut) {
+		se.cfg.Log.Warn("stopped inside a transaction: its events are sent again at the next start", zap.Int("events", se.admitted))
+	}
 	if settled != nil {
 		return cut(se.t.line.Unsettled())
-	}
-	if errors.Is(readErr, errReadCut) {
-		se.cfg.Log.Warn("stopped inside a transaction: its events are sent again at the next start")
 	}
 	return errCleanStop
 }

@@ -68,12 +68,12 @@ func TestStopInsideATransaction(t *testing.T) {
 	b.cfg.Grace = 2 * time.Second
 	r := b.settledRun("a")
 	line := b.current()
-	defer line.block()()
+	defer line.blockAfter(3)()
 	b.exec(`INSERT INTO outbox SELECT 'n' || n, to_jsonb(repeat('x', 1000)) FROM generate_series(1, 5000) n`)
-	r.waitSeen("n1")
-	r.endClean() // everything that was read is settled; the log says that it stopped inside
-	if n := b.logs.FilterMessageSnippet("inside a transaction").Len(); n != 1 {
-		t.Errorf("logged %d times", n)
+	r.waitSeen("n4") // which waits for room: it is not admitted
+	r.endClean()     // everything that was read is settled; the log says that it stopped inside
+	if said := b.logs.FilterMessageSnippet("inside a transaction").All(); len(said) != 1 || said[0].ContextMap()["events"] != int64(3) {
+		t.Errorf("log: %v", said)
 	}
 	next := b.run()
 	next.waitSeen("n1", "n5000")
