@@ -213,24 +213,43 @@ func TestSlotHeldByAnotherProgram(t *testing.T) {
 	}
 }
 
-func TestSlotInvalidatedByTheServer(t *testing.T) {
-	t.Parallel()
-	p := ownServer(t, map[string]string{"max_slot_wal_keep_size": "1MB"})
-	b := setup(t, p.URL("shop"))
-	b.settledRun("a").endClean()
-	b.insert("lost")
+// invalidate writes so much that the slot is lost on a server that keeps little.
+func (b *bench) invalidate() {
+	b.t.Helper()
 	b.exec(`SELECT pg_logical_emit_message(false, 'fill', repeat('x', 1000000)) FROM generate_series(1, 40)`)
 	b.exec(`SELECT pg_switch_wal()`)
 	b.exec(`CHECKPOINT`)
-	until(t, "the slot to be lost", func() bool {
+	until(b.t, "the slot to be lost", func() bool {
 		return b.text(`SELECT wal_status FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot) == "lost"
 	})
-	stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_lost")
-	if !strings.Contains(stop.What, "invalidated") {
-		t.Errorf("what happened is not said: %s", stop.What)
+}
+
+func TestSlotInvalidatedByTheServer(t *testing.T) {
+	t.Parallel()
+	for name, stopFirst := range map[string]bool{"while down": true, "while running": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := ownServer(t, map[string]string{"max_slot_wal_keep_size": "1MB"})
+			b := setup(t, p.URL("shop"))
+			r := b.settledRun("a")
+			if stopFirst {
+				r.endClean()
+			} else {
+				b.current().hold() // the broker is dead, so the slot stays
+			}
+			b.insert("lost")
+			b.invalidate()
+			if stopFirst {
+				r = b.run()
+			}
+			stop := wantStop(t, r.wait(), outbox.ExitOperator, "slot_lost")
+			if !strings.Contains(stop.What, "invalidated") {
+				t.Errorf("what happened is not said: %s", stop.What)
+			}
+			b.runMend(stop)
+			b.goesOn("b")
+		})
 	}
-	b.runMend(stop)
-	b.goesOn("b")
 }
 
 func TestAnotherPublicationSystemOrTimeline(t *testing.T) {

@@ -45,10 +45,8 @@ func (se *session) check(ctx context.Context) error {
 		return err
 	}
 	se.status.slot(slot)
-	switch slot.HolderState { // "": this role may not see it
-	case "", "async":
-	default:
-		return syncStandbyStop(&se.cfg, fmt.Sprintf("the server counts this relay as a %s standby", slot.HolderState))
+	if err := checkSyncState(&se.cfg, slot); err != nil {
+		return err
 	}
 	if err := refuseSyncStandby(ctx, se.pool, &se.cfg); err != nil {
 		return err

@@ -51,3 +51,13 @@ func syncStandbyStop(c *Config, what string) *outbox.Stop {
 		Mend: "list the real standbys by name in synchronous_standby_names, without * and " + c.applicationName(),
 	}
 }
+
+// checkSyncState asks the server's own view of our walsender, whatever we made of the setting: "" (this role may not see
+// it) and async are harmless.
+func checkSyncState(c *Config, slot *slotView) error {
+	switch slot.HolderState {
+	case "", "async":
+		return nil
+	}
+	return syncStandbyStop(c, fmt.Sprintf("the server counts this relay as a %s standby", slot.HolderState))
+}

@@ -1,6 +1,10 @@
 package replication
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
 
 func TestNamesStandby(t *testing.T) {
 	for setting, want := range map[string]bool{
@@ -25,6 +29,19 @@ func TestNamesStandby(t *testing.T) {
 	} {
 		if got := namesStandby(setting, "cdc-relay/shop"); got != want {
 			t.Errorf("%q: %v, want %v", setting, got, want)
+		}
+	}
+}
+
+// What the server says counts, should we have misread its setting.
+func TestSyncState(t *testing.T) {
+	t.Parallel()
+	for state, refused := range map[string]bool{"": false, "async": false, "potential": true, "sync": true, "quorum": true} {
+		err := checkSyncState(&Config{Slot: "shop"}, &slotView{HolderState: state})
+		if refused {
+			wantStop(t, err, outbox.ExitFailure, "sync_standby")
+		} else if err != nil {
+			t.Errorf("%q: %v", state, err)
 		}
 	}
 }
