@@ -18,6 +18,7 @@ func writeStatus(w io.Writer, s *ops.Status, colour bool) error {
 	t.head()
 	t.slot()
 	t.broker()
+	t.paused()
 	t.line("in flight", "%s, %s%s", count(s.InFlight.Events, "event"), showBytes(s.InFlight.Bytes), t.age(", oldest from ", s.InFlight.OldestUnsettled))
 	t.line("published", "%s, %.1f/s%s", count(s.Totals.Published, "event"), s.Rates.PublishedPerSecond, t.age(", last confirm ", s.Totals.LastConfirm))
 	if s.Totals.Failed > 0 {
@@ -25,7 +26,7 @@ func writeStatus(w io.Writer, s *ops.Status, colour bool) error {
 	}
 	t.held()
 	if s.UnreportedConfirmed > 0 {
-		t.line("repeats", "%s confirmed above the reported position; a crash now would send them again", count(s.UnreportedConfirmed, "event"))
+		t.line("repeats", "%s confirmed behind one that is not; a crash now would send them again", count(s.UnreportedConfirmed, "event"))
 	}
 	_, err := w.Write(t.out.Bytes())
 	return err
@@ -109,6 +110,18 @@ func (t *statusText) broker() {
 	t.line("broker", "up, %s, %s, %s unanswered", count(b.Connections, "connection"), count(b.Channels, "channel"), count(b.PendingConfirms, "message"))
 }
 
+func (t *statusText) paused() {
+	b := t.status.Broker
+	if b.PausedTotal == 0 {
+		return
+	}
+	t.line("paused", "%s; events there are held unsent until the broker would take one", t.paint(count(b.PausedTotal, "destination"), red))
+	for _, p := range b.Paused {
+		t.line("", "%s: %s: %s; since %s", clean(p.Destination), clean(p.Reason), clean(p.Words), showAge(t.status.Now.Sub(p.Since)))
+	}
+	t.more(b.PausedTotal - len(b.Paused))
+}
+
 func (t *statusText) held() {
 	s := t.status
 	if s.HeldTotal == 0 {
@@ -127,8 +140,13 @@ func (t *statusText) held() {
 		t.line("", "%s (%s)%s: %s: %s; %s in %s, %s",
 			clean(h.ID), clean(h.Position), to, clean(h.Reason), clean(h.Words), count(h.Attempts, "attempt"), showAge(s.Now.Sub(h.Since)), next)
 	}
-	if more := s.HeldTotal - len(s.Held); more > 0 {
-		t.line("", "and %s more", thousands(uint64(more)))
+	t.more(s.HeldTotal - len(s.Held))
+}
+
+// more is the line for what a list does not name.
+func (t *statusText) more(n int) {
+	if n > 0 {
+		t.line("", "and %s more", thousands(uint64(n)))
 	}
 }
 

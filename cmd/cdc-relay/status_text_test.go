@@ -60,8 +60,10 @@ published  0 events, 0.0/s
 `},
 		{"held events, one that can never be sent, with words a terminal would obey", ops.Status{
 			State: ops.StateHeld, Role: ops.RoleLeader, Version: "v1", Now: noon,
-			Slot:      ops.SlotStatus{Name: "s", CheckedAt: noon, WALStatus: "lost", LagSeconds: 400},
-			Broker:    ops.BrokerStatus{Up: true, Connections: 1, Channels: 1},
+			Slot: ops.SlotStatus{Name: "s", CheckedAt: noon, WALStatus: "lost", LagSeconds: 400},
+			Broker: ops.BrokerStatus{Up: true, Connections: 1, Channels: 1, PausedTotal: 2, Paused: []ops.Paused{
+				{Destination: `exchange "x"`, Reason: "no_exchange", Words: "404 NOT_FOUND\a", Since: noon.Add(-65 * time.Second)},
+			}},
 			Totals:    ops.TotalsStatus{Failed: 4},
 			HeldTotal: 1003, UnreportedConfirmed: 1,
 			Held: []ops.Held{
@@ -74,6 +76,9 @@ relay      leader, version v1
 slot       s, lag 6m40s and 0 B, retains 0 B
            confirmed  of , read by nobody, WAL lost, asked 0s ago
 broker     up, 1 connection, 1 channel, 0 messages unanswered
+paused     2 destinations; events there are held unsent until the broker would take one
+           exchange "x": no_exchange: 404 NOT_FOUND?; since 1m5s
+           and 1 more
 in flight  0 events, 0 B
 published  0 events, 0.0/s
 failed     4 attempts
@@ -81,7 +86,7 @@ held       1,003 events; each is tried again until its cause is mended, the late
            e-1 (p1) to exchange "x": unroutable: NO_ROUTE; 4 attempts in 1m5s, next in 5.0s
            e?[2J?2 (p2): undecodable: id is NULL?; 1 attempt in 3h0m, cannot be sent
            and 1,001 more
-repeats    1 event confirmed above the reported position; a crash now would send them again
+repeats    1 event confirmed behind one that is not; a crash now would send them again
 `},
 	} {
 		t.Run(c.name, func(t *testing.T) {

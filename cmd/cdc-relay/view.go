@@ -32,6 +32,9 @@ type view struct {
 // reporterBound is how long the reporter, which beats every second, may be silent while there is a session.
 const reporterBound = 15 * time.Second
 
+// maxPaused is how many paused destinations the status names.
+const maxPaused = 20
+
 func newView(c *config.Config) *view {
 	b := thisBuild()
 	v := &view{slot: c.Source.Slot, build: b, started: time.Now(), metrics: ops.NewMetrics(b.Version, b.Commit, runtime.Version())}
@@ -72,6 +75,10 @@ func (v *view) snapshot() ops.Snapshot {
 		out.Sink.Up, out.Sink.Why = r.Up()
 		stats := r.Stats()
 		out.Sink.Connections, out.Sink.Channels, out.Sink.PendingConfirms = stats.Connections, stats.Channels, stats.PendingConfirms
+		out.Sink.PausedTotal = len(stats.Paused)
+		for _, p := range stats.Paused[:min(len(stats.Paused), maxPaused)] {
+			out.Sink.Paused = append(out.Sink.Paused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Words: p.Words, Since: p.Since})
+		}
 	}
 	if l := v.line.Load(); l != nil && s.Phase != replication.Standby {
 		addLine(&out, l.Snapshot())

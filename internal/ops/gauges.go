@@ -32,6 +32,8 @@ var (
 	sinkConnections = describe("outbox_sink_connections", "Connections to the broker that are up.")
 	sinkChannels    = describe("outbox_sink_channels", "Channels to the broker that are open.")
 
+	paused = describe("outbox_destinations_paused", "Destinations that refused an event: the later ones are rejected unsent until one is taken again.")
+
 	streamUp = describe("outbox_stream_up", "1 while the replication stream runs.")
 	leader   = describe("outbox_leader", "1 while this relay holds the slot.")
 	stopped  = describe("outbox_stopped", "1 when the relay has stopped for this reason and stays up to say so.", "reason")
@@ -48,7 +50,7 @@ var (
 // Describe sends every description.
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		backlog, oldestUnsettled, lastConfirm, inFlightEvents, inFlightBytes, heldEvents, sinkUp, sinkPending, sinkConnections, sinkChannels,
+		backlog, oldestUnsettled, lastConfirm, inFlightEvents, inFlightBytes, heldEvents, sinkUp, sinkPending, sinkConnections, sinkChannels, paused,
 		streamUp, leader, stopped, slotLag, slotRetained, slotLagTime, slotSafe, slotActive, slotWALStatus, slotSpilled,
 	} {
 		out <- d
@@ -77,6 +79,7 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	gauge(sinkPending, float64(s.Sink.PendingConfirms))
 	gauge(sinkConnections, float64(s.Sink.Connections))
 	gauge(sinkChannels, float64(s.Sink.Channels))
+	gauge(paused, float64(s.Sink.PausedTotal))
 	gauge(streamUp, zeroOne(s.Phase == Streaming))
 	gauge(leader, zeroOne(s.leads()))
 	if s.Phase == Stopped {

@@ -23,7 +23,7 @@ func busy() Snapshot {
 	return Snapshot{
 		Phase: Streaming, Since: noon.Add(-time.Hour),
 		InFlightEvents: 7, InFlightBytes: 700, OldestUnsettled: noon.Add(-3 * time.Second), UnreportedConfirmed: 5,
-		Sink: Sink{Up: true, Connections: 2, Channels: 32, PendingConfirms: 6},
+		Sink: Sink{Up: true, Connections: 2, Channels: 32, PendingConfirms: 6, PausedTotal: 3},
 		Slot: Slot{
 			Name: "cdc_relay", Checked: noon, ConfirmedFlush: 0x1000, Restart: 0x800, Current: 0x1800,
 			Active: true, WALStatus: "reserved", SafeWALBytes: &safe, SpilledBytes: 99,
@@ -99,7 +99,7 @@ func TestMetricNames(t *testing.T) {
 		`outbox_last_confirm_timestamp_seconds 1.795176e+09`,
 		`outbox_in_flight_events 7`,
 		`outbox_in_flight_bytes 700`,
-		`outbox_held_events 0`,
+		`outbox_held_events 0`, `outbox_destinations_paused 3`,
 		`outbox_rejections_total{class="destination",reason="unroutable"} 1`,
 		`outbox_rejections_total{class="permanent",reason="too_large"} 1`,
 		`outbox_sink_up 1`,

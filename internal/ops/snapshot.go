@@ -31,7 +31,7 @@ type Snapshot struct {
 	InFlightEvents  int // read and not settled
 	InFlightBytes   int64
 	OldestUnsettled time.Time // commit time of the oldest transaction with an unsettled event; zero: there is none
-	// UnreportedConfirmed is the events that were confirmed above the reported position: a crash now would send them again.
+	// UnreportedConfirmed is the events that were confirmed above the watermark: a crash now would send them again.
 	UnreportedConfirmed uint64
 
 	Held      []Held // the oldest of the rejected events that hold their lanes
@@ -62,6 +62,16 @@ type Sink struct {
 	Connections     int
 	Channels        int
 	PendingConfirms int // published and not answered
+	Paused          []Paused
+	PausedTotal     int // Paused may name fewer
+}
+
+// Paused is a destination that refused an event, so that the later ones are rejected unsent until it takes one again.
+type Paused struct {
+	Destination string    `json:"destination"` // as an operator would name it
+	Reason      string    `json:"reason"`      // of the closed list of outbox_rejections_total
+	Words       string    `json:"words"`       // the broker's own
+	Since       time.Time `json:"since"`
 }
 
 // Slot is what the server said of the slot last, at Checked.

@@ -24,7 +24,8 @@ type Status struct {
 	Rates  RatesStatus  `json:"rates"`
 	Totals TotalsStatus `json:"totals"`
 
-	// UnreportedConfirmed is the events that are confirmed and above the reported position: a crash now repeats them.
+	// UnreportedConfirmed is the events that are confirmed and above the watermark, that is, behind one that is not: a
+	// crash now repeats them, beside those below it that are not reported yet.
 	UnreportedConfirmed uint64 `json:"unreported_confirmed"`
 }
 
@@ -68,6 +69,9 @@ type BrokerStatus struct {
 	Connections     int    `json:"connections"`
 	Channels        int    `json:"channels"`
 	PendingConfirms int    `json:"pending_confirms"`
+
+	Paused      []Paused `json:"paused"` // destinations whose events are rejected unsent, the first by name
+	PausedTotal int      `json:"paused_total"`
 }
 
 // InFlightStatus is what was read and is not settled.
@@ -96,6 +100,7 @@ func (m *Metrics) status(s *Snapshot, now time.Time) Status {
 		Slot: SlotStatus{Name: s.Slot.Name, LagSeconds: s.lag(now).Seconds()},
 		Broker: BrokerStatus{
 			Up: s.Sink.Up, Why: s.Sink.Why, Connections: s.Sink.Connections, Channels: s.Sink.Channels, PendingConfirms: s.Sink.PendingConfirms,
+			Paused: append([]Paused{}, s.Sink.Paused...), PausedTotal: s.Sink.PausedTotal, // never null in JSON
 		},
 		InFlight:            InFlightStatus{Events: s.InFlightEvents, Bytes: s.InFlightBytes},
 		Held:                held(s),

@@ -74,7 +74,7 @@ func TestStatusNames(t *testing.T) {
 	}
 	slices.Sort(names)
 	want := []string{
-		"broker", "broker.channels", "broker.connections", "broker.pending_confirms", "broker.up", "broker.why",
+		"broker", "broker.channels", "broker.connections", "broker.paused", "broker.paused_total", "broker.pending_confirms", "broker.up", "broker.why",
 		"held", "held_total", "in_flight", "in_flight.bytes", "in_flight.events", "in_flight.oldest_unsettled", "now",
 		"rates", "rates.published_per_second", "role",
 		"slot", "slot.active", "slot.checked_at", "slot.confirmed_flush_lsn", "slot.current_wal_lsn", "slot.lag_bytes", "slot.lag_seconds", "slot.name",
@@ -89,6 +89,20 @@ func TestStatusNames(t *testing.T) {
 	}
 	if body["state"] != StateWaiting || body["why"] != "refused" || body["version"] != "v1" {
 		t.Errorf("got %v", body)
+	}
+}
+
+func TestPausedNames(t *testing.T) {
+	m := NewMetrics("", "", "")
+	for want, paused := range map[string][]Paused{
+		"[]": nil,
+		`[{"destination":"d","reason":"r","words":"w","since":"2026-11-20T12:00:00Z"}]`: {{"d", "r", "w", noon}},
+	} {
+		s := Snapshot{Sink: Sink{Paused: paused}}
+		content, err := json.Marshal(m.status(&s, noon).Broker.Paused)
+		if err != nil || string(content) != want {
+			t.Errorf("got %s, %v; want %s", content, err, want)
+		}
 	}
 }
 

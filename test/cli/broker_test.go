@@ -98,7 +98,13 @@ func TestUnknownExchange(t *testing.T) {
 	if why := answers(t, relay, "/readyz", 200, `"ready":true`, `"held_total":1`, id, "no exchange 'later'"); why != "" {
 		t.Error(why)
 	}
-	for _, words := range []string{"held ", id, "404 NOT_FOUND", "1 event"} {
+	if why := answers(t, relay, "/api/v1/status", 200, `"paused":[{"destination":"exchange \"later\"","reason":"no_exchange","words":"404`, `"paused_total":1`); why != "" {
+		t.Error(why)
+	}
+	if n := scrape(t, relay).values["outbox_destinations_paused"]; n != 1 {
+		t.Errorf("outbox_destinations_paused is %g", n)
+	}
+	for _, words := range []string{"paused ", "1 destination; ", "held ", id, "404 NOT_FOUND", "1 event"} {
 		if out := b.ok("status", "--admin", relay.Admin()); !strings.Contains(out, words) {
 			t.Errorf("status does not say %q: %s", words, out)
 		}
@@ -108,6 +114,9 @@ func TestUnknownExchange(t *testing.T) {
 	t.Cleanup(second.Close)
 	must(t, second.WaitCount(within(t, bound), 1))
 	eventually(t, func() string { return answers(t, relay, "/readyz", 200, `"held_total":0`) })
+	if why := answers(t, relay, "/api/v1/status", 200, `"paused":[],"paused_total":0`); why != "" {
+		t.Error(why)
+	}
 	if n := strings.Count(relay.Log(), "event rejected"); n != 1 || !strings.Contains(relay.Log(), id) {
 		t.Errorf("%d lines about the event, want 1 with its id: %s", n, relay.Log())
 	}
