@@ -79,7 +79,7 @@ func TestStdoutLines(t *testing.T) {
 	}
 }
 
-// The SQL of init --print runs in psql, twice but for the slot, and a relay works on what it has made.
+// The SQL of init --print runs in psql, and a relay works on what it has made.
 func TestInitPrint(t *testing.T) {
 	t.Parallel()
 	role := newRole(t, "LOGIN")

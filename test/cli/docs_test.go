@@ -95,18 +95,46 @@ func show(v any) string {
 	return text
 }
 
-// Every exit code has one row.
+// Every exit code has one row, which names tests that exist.
 func TestExitCodesAreDocumented(t *testing.T) {
 	t.Parallel()
-	rows := regexp.MustCompile(`(?m)^\| (\d+) \| `).FindAllStringSubmatch(document(t, "docs/exit-codes.md"), -1)
+	exists := testsIn(t, "test/cli", "test/long")
+	rows := regexp.MustCompile(`(?m)^\| (\d+) \| .*$`).FindAllStringSubmatch(document(t, "docs/exit-codes.md"), -1)
 	for i, row := range rows {
 		if row[1] != strconv.Itoa(i) {
 			t.Errorf("row %d is about code %s", i, row[1])
+		}
+		named := regexp.MustCompile(`\bTest\w+`).FindAllString(row[0], -1)
+		if len(named) == 0 {
+			t.Errorf("code %s has no test", row[1])
+		}
+		for _, name := range named {
+			if !exists[name] {
+				t.Errorf("code %s names %s, and there is no such test", row[1], name)
+			}
 		}
 	}
 	if len(rows) != 6 {
 		t.Errorf("there are %d codes, want 0 to 5", len(rows))
 	}
+}
+
+// testsIn are the names of the tests in some packages.
+func testsIn(t *testing.T, dirs ...string) map[string]bool {
+	t.Helper()
+	names := map[string]bool{}
+	for _, dir := range dirs {
+		files, err := filepath.Glob(filepath.Join("../..", dir, "*_test.go"))
+		must(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			must(t, err)
+			for _, found := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(string(text), -1) {
+				names[found[1]] = true
+			}
+		}
+	}
+	return names
 }
 
 // docs/operations.md names every metric, state and reason, and no metric that does not exist.
