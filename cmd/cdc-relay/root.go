@@ -31,8 +31,10 @@ func newRoot() (*cobra.Command, *global) {
 		Short: "Relay committed outbox rows from PostgreSQL to a message broker",
 		Long: `cdc-relay reads the rows that committed transactions insert into an outbox table from PostgreSQL's WAL, publishes each
 to the broker, and lets the replication slot move only after the broker has confirmed it: at least once, in order per key.`,
-		Example: `  cdc-relay config validate -c cdc-relay.yaml
-  CDC_RELAY_SINK__RABBITMQ__PASSWORD='${file:/run/secrets/rabbitmq}' cdc-relay config print`,
+		Example: `  cdc-relay init --outbox-table
+  cdc-relay check
+  cdc-relay run -c cdc-relay.yaml
+  cdc-relay status`,
 		SilenceUsage:     true,
 		SilenceErrors:    true,
 		PersistentPreRun: func(*cobra.Command, []string) { g.started = true },

@@ -39,12 +39,12 @@ outbox table: a slot created later does not send it.`,
 	return cmd
 }
 
-// letGo is how long after the end of a relay's process the server may still count it as the slot's holder.
-const letGo = 5 * time.Second
+// holderLingers is how long after the end of a relay's process the server may still count it as the slot's holder.
+const holderLingers = 5 * time.Second
 
 // tearDown tries again for a moment while the slot is held, so that it can follow the stop of a relay at once.
 func tearDown(ctx context.Context, rc replication.Config) error {
-	give := time.After(letGo)
+	give := time.After(holderLingers)
 	for {
 		err := replication.Teardown(ctx, rc)
 		var stop *outbox.Stop
