@@ -147,6 +147,9 @@ func (l *Line) WaitSettled(ctx context.Context) error {
 	case <-l.window.whenEmpty():
 		return nil
 	case <-ctx.Done():
+		if l.Unsettled() == 0 { // both were ready
+			return nil
+		}
 		return ctx.Err()
 	}
 }

@@ -46,7 +46,7 @@ func TestFrozenWithoutAStandby(t *testing.T) {
 	s.More(100)
 	s.Leads(r)
 	stop()
-	s.Check(0)
+	s.Check(s.Keys) // what was on the wire when it was stopped: its answers may have been missed
 }
 
 // The same with a standby that takes over: the former leader reports nothing and leads no more. Until it learns that, it

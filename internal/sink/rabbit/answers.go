@@ -67,6 +67,10 @@ func (l *lane) await(ctx context.Context, ch *channel) end {
 // resolve turns the round's answers into outcomes. Returns are read first: a returned message is acked too, and was
 // routed nowhere all the same. A negative answer on a closed channel is amqp091's, not the broker's.
 func (l *lane) resolve(ch *channel) {
+	if ch.sess.wire.wasFrozen(time.Now()) {
+		ch.sess.kill(errFrozen)
+		return // all of the round is in doubt
+	}
 	returned := l.returned(ch)
 	confirmed := 0
 	for _, s := range l.sent {

@@ -14,6 +14,9 @@ import (
 // errGone says that the connection ended meanwhile.
 var errGone = errors.New("connection lost")
 
+// errFrozen ends a connection over which an answer may have been missed.
+var errFrozen = errors.New("the process stood still for seconds: answers of the broker may have been missed")
+
 // channel is a lane's channel in confirm mode, used by the lane's goroutine only. It serves one call at a time, and is
 // abandoned when a call leaves anything unanswered on it, so what it answers is always the present call's.
 type channel struct {

@@ -26,7 +26,7 @@ func (s *session) confirmed(now time.Time, r round) {
 //
 // A message is late only when the broker is known to have read it: something that was written after it is confirmed.
 // Otherwise it may be on its way still, behind what the other lanes have written over a slow line, and as long as any of
-// that is confirmed there is nothing to decide. When nothing is, the connection is dead.
+// that is confirmed, or written to the socket, there is nothing to decide. When nothing is, the connection is dead.
 type confirmClock struct {
 	sess     *session
 	round    round
@@ -57,7 +57,7 @@ func (c *confirmClock) tick(now time.Time, answers int, last bool) end {
 		return answered
 	case !c.readAt.IsZero() && past(c.readAt.UnixNano()):
 		return late
-	case past(c.sess.lastConfirm.Load()):
+	case past(c.sess.lastConfirm.Load(), c.sess.wire.wrote.Load()):
 		c.sess.kill(fmt.Errorf("no confirm for %s", c.timeout))
 		return dead
 	}

@@ -57,8 +57,9 @@ type Paused struct {
 	Since       time.Time
 }
 
-// shut closes the gate for what ex accuses, which is fault; it reports false when ex names no destination to close.
-func (g *gates) shut(ex *amqp.Error, fault *sink.Fault, exchange, routingKey string, log *zap.Logger) bool {
+// shut closes the gate for what ex accuses, which is fault, and says which; ok is false when ex names no destination to
+// close.
+func (g *gates) shut(ex *amqp.Error, fault *sink.Fault, exchange, routingKey string, log *zap.Logger) (at gateKey, ok bool) {
 	key := gateKey{exchange: exchange}
 	limit := sizeLimit(ex)
 	switch {
@@ -67,13 +68,13 @@ func (g *gates) shut(ex *amqp.Error, fault *sink.Fault, exchange, routingKey str
 	case topicRight(ex):
 		key.topic, key.routingKey = true, strings.Clone(routingKey)
 	case fault.Reason != sink.NoExchange && fault.Reason != sink.NotPermitted:
-		return false
+		return key, false
 	}
 	key.exchange = strings.Clone(key.exchange)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.gates[key] == nil && len(g.gates) >= maxGates {
-		return false
+		return key, false
 	}
 	if g.gates == nil {
 		g.gates = map[gateKey]*gate{}
@@ -88,7 +89,7 @@ func (g *gates) shut(ex *amqp.Error, fault *sink.Fault, exchange, routingKey str
 	}
 	g.gates[key] = shut
 	g.count.Store(int32(len(g.gates)))
-	return true
+	return key, true
 }
 
 // check says why a message may not be sent now, nil when it may. It may probe, which takes a round trip.
@@ -153,15 +154,20 @@ func (s *Sink) reprobe(ctx context.Context, sess *session, key gateKey, m *messa
 	if err != nil {
 		return fault
 	}
+	var again *sink.Fault // the broker refuses the message for another cause now
 	if ex != nil {
-		again := refusal(ex, m.exchange, m.routingKey, len(m.pub.Body))
-		if s.gates.shut(ex, again, m.exchange, m.routingKey, s.cfg.Log) && again.Reason == fault.Reason {
-			return again
+		refused := refusal(ex, m.exchange, m.routingKey, len(m.pub.Body))
+		at, shut := s.gates.shut(ex, refused, m.exchange, m.routingKey, s.cfg.Log)
+		if shut && at == key {
+			return refused
+		}
+		if shut {
+			again = refused
 		}
 	}
 	s.gates.open(key)
 	s.cfg.Log.Info("destination accepts again", zap.String("destination", fault.Destination))
-	return nil
+	return again
 }
 
 // open opens a gate.

@@ -106,6 +106,7 @@ func (l *lane) finish() {
 		l.sink.cfg.Hooks.Confirms(t.acks, t.nacks, t.returned, t.timeouts)
 	}
 	clear(l.sent[:cap(l.sent)])
+	l.message.forget()
 	l.events, l.outcomes = nil, nil
 }
 

@@ -88,6 +88,13 @@ type message struct {
 	buf        []byte
 }
 
+// forget lets go of the last event's bytes, which are the caller's again.
+func (m *message) forget() {
+	clear(m.pub.Headers)
+	m.pub = amqp.Publishing{Headers: m.pub.Headers}
+	m.exchange, m.routingKey = "", ""
+}
+
 // destination fills in exchange and routing key; false when one of them has no value.
 func (m *message) destination(ev *outbox.Event) (field string, ok bool) {
 	m.buf = m.buf[:0]

@@ -198,6 +198,9 @@ func (s *session) watch() {
 			close(s.gone)
 			return
 		case now := <-tick.C:
+			if s.wire.wasFrozen(now) {
+				s.kill(errFrozen)
+			}
 			if d := s.wire.stalled(now); d > s.limit && !s.blocked.Load() {
 				s.kill(fmt.Errorf("broker has not read for %s", d.Round(time.Second)))
 			}

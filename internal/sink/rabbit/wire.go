@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 const (
 	wireRoom  = 256 << 10
 	wireSpare = 4 * wireRoom // a buffer that grew past this for a huge message is given back
+	wirePiece = wireRoom     // written at once: a huge message over a slow line is progress, piece by piece
 )
 
 // closeFlush bounds how long a closing wire tries to write what is buffered, which is at least a close-ok.
@@ -46,6 +48,9 @@ type wire struct {
 
 	buffered atomic.Int64  // len(pending) + what the flusher is writing
 	writing  atomic.Int64  // since when the flusher has been in one write, Unix nanoseconds; 0: it is not
+	wrote    atomic.Int64  // when the last write ended
+	working  atomic.Int64  // since when amqp091 has been working on what was read last; 0: it waits in Read
+	frozen   atomic.Bool   // that once took longer than returnPatience
 	done     chan struct{} // closed when the flusher has ended and the socket is closed
 }
 
@@ -79,11 +84,7 @@ func (w *wire) run() {
 			_ = w.Conn.Close() // after fail it is closed already
 			return
 		}
-		w.writing.Store(time.Now().UnixNano())
-		_, err := w.Conn.Write(batch)
-		w.writing.Store(0)
-		w.buffered.Add(-int64(len(batch)))
-		if err != nil {
+		if err := w.flush(batch); err != nil {
 			w.fail(err)
 			return
 		}
@@ -92,6 +93,20 @@ func (w *wire) run() {
 			spare = nil
 		}
 	}
+}
+
+// flush writes a batch, piece by piece.
+func (w *wire) flush(batch []byte) error {
+	defer w.buffered.Add(-int64(len(batch)))
+	defer w.writing.Store(0)
+	for piece := range slices.Chunk(batch, wirePiece) {
+		w.writing.Store(time.Now().UnixNano())
+		if _, err := w.Conn.Write(piece); err != nil {
+			return err
+		}
+		w.wrote.Store(time.Now().UnixNano())
+	}
+	return nil
 }
 
 // take waits for something to write and puts spare in its place; ok is false when the wire has been closed and all is
@@ -163,6 +178,7 @@ func (w *wire) fail(err error) {
 	if w.err == nil {
 		w.err = err
 	}
+	w.buffered.Add(-int64(len(w.pending)))
 	w.closing, w.pending = true, nil
 	if w.room != nil {
 		close(w.room)
@@ -193,30 +209,49 @@ func (w *wire) Close() error {
 	return w.raw.SetWriteDeadline(time.Now().Add(closeFlush))
 }
 
-// Read reads, at most for silence.
-func (w *wire) Read(p []byte) (int, error) {
-	limit := time.Now().Add(w.silence)
-	if until := w.until.Load(); until != 0 && until < limit.UnixNano() {
-		limit = time.Unix(0, until)
-	}
-	if err := w.allowRead(limit); err != nil {
-		return 0, err
-	}
-	return w.Conn.Read(p)
+// returnPatience is below the 5 s after which amqp091 may give up handing on a return or an unblock. It does so also when
+// the process was stopped meanwhile and the listener has room, and an acked return that nobody saw would be a loss.
+const returnPatience = 4 * time.Second
+
+// wasFrozen reports whether something that was read may have been dropped on its way to us. Then no answer that came over
+// the wire can be trusted any more.
+func (w *wire) wasFrozen(now time.Time) bool {
+	since := w.working.Load()
+	return w.frozen.Load() || since != 0 && now.UnixNano()-since > int64(returnPatience)
 }
 
-// allowRead sets the deadline of a read, unless Close has set it for good.
-func (w *wire) allowRead(until time.Time) error {
+// Read reads, at most for silence.
+func (w *wire) Read(p []byte) (int, error) {
+	now := time.Now()
+	if w.wasFrozen(now) {
+		w.frozen.Store(true)
+	}
+	w.working.Store(0)
+	if err := w.allowRead(now.Add(w.silence)); err != nil {
+		return 0, err
+	}
+	n, err := w.Conn.Read(p)
+	w.working.Store(time.Now().UnixNano())
+	return n, err
+}
+
+// allowRead sets the deadline of a read, unless Close has set it for good: silence, or the end of a handshake or close.
+func (w *wire) allowRead(limit time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closing {
 		return nil
 	}
-	return w.raw.SetReadDeadline(until)
+	if until := w.until.Load(); until != 0 && until < limit.UnixNano() {
+		limit = time.Unix(0, until)
+	}
+	return w.raw.SetReadDeadline(limit)
 }
 
 // SetDeadline bounds a handshake or a close; the zero time lifts it. Writes need none: they do not block.
 func (w *wire) SetDeadline(t time.Time) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if t.IsZero() {
 		w.until.Store(0)
 		return nil
