@@ -209,6 +209,7 @@ func TestGapAcrossARestart(t *testing.T) {
 	r := b.settledRun("a")
 	started := r.s.good()
 	until(t, "a check, after which the next one is some seconds away", func() bool { return r.s.good() > started })
+	checked := r.s.good()
 	b.exec(`ALTER PUBLICATION p DROP TABLE outbox`)
 	changed := b.text(`SELECT pg_current_wal_insert_lsn()::text`)
 	b.insert("lost")
@@ -220,6 +221,9 @@ func TestGapAcrossARestart(t *testing.T) {
 	b.waitFree()
 	if b.text(`SELECT ($1::pg_lsn < $2::pg_lsn)::text`, changed, b.confirmedFlush().String()) != "true" {
 		t.Fatal("the slot does not stand behind the gap: this test shows nothing")
+	}
+	if good := b.text(`SELECT good::text FROM cdc_relay.progress`); good != checked.String() {
+		t.Errorf("the last good check was at %s, written down is %s", checked, good)
 	}
 	b.wantGap(wantStop(t, b.run().wait(), outbox.ExitOperator, "publication"), changed)
 }
@@ -430,7 +434,7 @@ func TestSettingsOfTheRoleHaveNoEffect(t *testing.T) {
 	if n := r.s.Snapshot().Sessions; n != 1 {
 		t.Errorf("%d sessions", n)
 	}
-	for name, want := range map[string]string{"synchronous_commit": "on", "default_transaction_read_only": "off", "search_path": "pg_catalog"} {
+	for name, want := range map[string]string{"synchronous_commit": "on", "default_transaction_read_only": "off", "search_path": "pg_catalog", "client_min_messages": "warning"} {
 		pool, err := connectPool(&b.cfg)
 		if err != nil {
 			t.Fatal(err)
