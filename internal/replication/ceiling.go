@@ -13,9 +13,13 @@ import (
 // ceilingGap is the least time between two raises: each is a commit in the source database.
 const ceilingGap = 100 * time.Millisecond
 
+// ceilingRetry is the pause after a raise that failed.
+const ceilingRetry = 500 * time.Millisecond
+
 // keepCeiling raises the ceiling when the reporter asks, off the reporter's way: reports flow while a raise waits for the
 // database. A raise whose answer is lost leaves the table above what we know, which is the safe side.
 func (se *session) keepCeiling(ctx context.Context) error {
+	said := ""
 	for {
 		select {
 		case <-ctx.Done():
@@ -31,15 +35,24 @@ func (se *session) keepCeiling(ctx context.Context) error {
 		var stop *outbox.Stop
 		switch {
 		case err == nil:
+			said = ""
 			signal(se.kick)
 		case errors.As(err, &stop) || errors.Is(err, errNotHolder):
 			return err
 		default:
-			signal(se.suspect)
-			se.cfg.Log.Debug("ceiling not raised", zap.Error(err))
+			if code := pgCode(err); code == "" || code[:2] == "57" { // no answer, or told to go: the session's end says so
+				signal(se.suspect)
+			} else if err.Error() != said {
+				said = err.Error()
+				se.cfg.Log.Warn("the slot can not move: the ceiling is not raised", zap.Error(err))
+			}
 			signal(se.raise) // again
 		}
-		if (err != nil || !se.final.Load()) && !slept(ctx, ceilingGap) {
+		gap := ceilingGap
+		if said != "" && !se.final.Load() {
+			gap = ceilingRetry
+		}
+		if (err != nil || !se.final.Load()) && !slept(ctx, gap) {
 			return nil
 		}
 	}

@@ -52,6 +52,7 @@ func connectPool(c *Config) (*pgxpool.Pool, error) {
 		"synchronous_commit":            "on",
 		"default_transaction_read_only": "off",
 		"default_transaction_isolation": "read committed", // what the fence's FOR SHARE relies on
+		"row_security":                  "off",            // a policy must not hide rows from the question of the first start
 		"statement_timeout":             "15s",
 		"lock_timeout":                  "5s",
 	} {
@@ -115,11 +116,21 @@ func connectStream(ctx context.Context, c *Config) (*pgconn.PgConn, error) {
 	if err := setPassword(c, cfg); err != nil {
 		return nil, err
 	}
+	var pace *gulp
 	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
-		return pgproto3.NewFrontend(bufio.NewReaderSize(&gulp{from: r}, readBuffer), w)
+		pace = &gulp{from: r}
+		return pgproto3.NewFrontend(bufio.NewReaderSize(pace, readBuffer), w)
 	}
-	return pgconn.ConnectConfig(ctx, cfg)
+	conn, err := pgconn.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	conn.CustomData()[gulpKey] = pace // of the last frontend built: that of the connection that was made
+	return conn, nil
 }
+
+// gulpKey is where a connection keeps its gulp.
+const gulpKey = "gulp"
 
 // setPassword asks for the password anew, so that a rotated secret is used from the next connect on.
 func setPassword(c *Config, cfg *pgconn.Config) error {

@@ -119,11 +119,12 @@ func createSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	})
 	stopNotice()
 	switch {
-	case pgCode(err) != "":
+	case pgCode(err) == "53400" || pgCode(err) == "42501": // no free slot, no right: certainly not created
 		return errors.Join(createFailed(c, err), forgetUnmade(ctx, pool, c))
 	case err != nil:
-		// No answer: the server may be about to create it all the same, with rows before it that nobody asked about. The
-		// row goes on saying creating, so that it will not be taken for a slot made by hand.
+		// The server may have created it all the same (the answer was lost, or another relay's attempt came late), with
+		// rows before it that nobody asked about. The row goes on saying creating, so that it will not be taken for a slot
+		// made by hand.
 		return fmt.Errorf("create slot %q: %w", c.Slot, err)
 	}
 	at, err := pglogrepl.ParseLSN(res.ConsistentPoint)

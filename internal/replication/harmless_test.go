@@ -27,6 +27,7 @@ func ownServer(t *testing.T, settings map[string]string) *devenv.Postgres {
 func TestServerStopsAsFastWithARelay(t *testing.T) {
 	p := ownServer(t, nil)
 	b := setup(t, p.URL("shop"))
+	b.cfg.Grace = 25 * time.Second
 	without, err := p.Stop("fast")
 	if err != nil {
 		t.Fatal(err)
@@ -67,9 +68,19 @@ func TestServerStopsAsFastWithARelay(t *testing.T) {
 	if err := p.Start(bounded(t, 30*time.Second)); err != nil {
 		t.Fatal(err)
 	}
+	// The everyday case: relay, broker and server are stopped together. The relay's long grace is not the server's.
 	r.waitPhase(Streaming)
-	r.cut()
-	if err := r.end(); err == nil {
+	b.reconnect()
+	r.stop()
+	r.waitPhase(Stopping)
+	both, err := p.Stop("fast")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if both > without+shutdownPatience+500*time.Millisecond {
+		t.Errorf("stop took %v with a relay that was stopping, %v without", both, without)
+	}
+	if err := r.wait(); err == nil {
 		t.Error("events were not confirmed, and the stop was a clean one")
 	} else {
 		wantStop(t, err, outbox.ExitCut, "cut")

@@ -61,10 +61,14 @@ func (se *session) interrupted(err error) error {
 	if !se.inTx.Load() {
 		return errReadStopped
 	}
+	// Taken back first and asked then: cutReader does it the other way round, so one of the two is seen.
+	if err := se.conn.SetReadDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("read from the replication connection: %w", err)
+	}
 	if se.cutAt.Load() {
 		return errReadCut
 	}
-	return se.conn.SetReadDeadline(time.Time{})
+	return nil
 }
 
 // reading is the reader's own state between two messages.

@@ -62,6 +62,7 @@ type reporter struct {
 	written   time.Time
 	ask       time.Time // when a reply was last asked for
 	frames    uint64    // of the reader, when it was last seen moving
+	bytes     uint64    // that had been read then: a huge row over a slow line is not silence
 	moved     time.Time
 	buf       []byte
 }
@@ -145,9 +146,9 @@ const postgresEpoch = 946684800 * 1_000_000
 // checkAlive ends a session in which nothing came for the whole wal_sender_timeout although replies were asked for. A
 // reader that is busy, waits for room in the window, or has read all that it will, is not the server's silence.
 func (r *reporter) checkAlive() error {
-	now, frames := time.Now(), r.session.frames.Load()
-	if frames != r.frames || frames%2 == 1 || r.moved.IsZero() || r.readDone.Load() {
-		r.frames, r.moved = frames, now
+	now, frames, bytes := time.Now(), r.session.frames.Load(), r.gulp.total.Load()
+	if frames != r.frames || bytes != r.bytes || frames%2 == 1 || r.moved.IsZero() || r.readDone.Load() {
+		r.frames, r.bytes, r.moved = frames, bytes, now
 		return nil
 	}
 	if now.Sub(r.moved) > r.cfg.WALSenderTimeout {

@@ -44,11 +44,14 @@ type session struct {
 	raise    chan struct{} // the ceiling is too low
 	suspect  chan struct{} // a pool session was ended by the server: is it shutting down?
 	shutdown chan struct{} // closed when the server is shutting down
+
+	gulp *gulp // counts the bytes read
 }
 
 func newSession(s *Stream, t *term, h *pgconn.HijackedConn) *session {
+	pace, _ := h.CustomData[gulpKey].(*gulp)
 	return &session{
-		Stream: s, t: t, conn: h.Conn, front: h.Frontend, pid: h.PID,
+		Stream: s, t: t, conn: h.Conn, front: h.Frontend, pid: h.PID, gulp: pace,
 		decoder:  decode.New(decode.Config{Tables: s.cfg.Tables, Columns: s.cfg.Columns}),
 		replyNow: make(chan struct{}, 1), kick: make(chan struct{}, 1), raise: make(chan struct{}, 1),
 		suspect: make(chan struct{}, 1), shutdown: make(chan struct{}),
@@ -117,7 +120,7 @@ func (se *session) attend(reading, draining context.Context, readerDone <-chan e
 	select {
 	case <-reading.Done():
 		se.status.stopping()
-		ctx, cancel := context.WithTimeout(draining, se.cfg.Grace)
+		ctx, cancel := se.grace(draining)
 		defer cancel()
 		err := se.stopReading(ctx, readerDone, cutReading)
 		return se.finish(ctx, err)
@@ -133,12 +136,26 @@ func (se *session) attend(reading, draining context.Context, readerDone <-chan e
 	case err := <-readerDone:
 		var stop *outbox.Stop
 		if errors.As(err, &stop) && stop.Code == outbox.ExitMapping {
-			ctx, cancel := context.WithTimeout(draining, se.cfg.Grace)
+			ctx, cancel := se.grace(draining)
 			defer cancel()
 			return se.finish(ctx, err)
 		}
 		return err
 	}
+}
+
+// grace is the time that a stop has: delivery.shutdown_grace, or what a server has that is shutting down too (I10).
+func (se *session) grace(draining context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(draining, se.cfg.Grace)
+	go func() {
+		select {
+		case <-se.shutdown:
+			slept(ctx, shutdownPatience)
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // stopReading lets the reader come to the end of its transaction for half the grace, or until draining is done, then cuts it.

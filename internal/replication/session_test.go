@@ -65,6 +65,22 @@ func TestSilentServerIsLeft(t *testing.T) {
 	}
 }
 
+// A row that takes longer than wal_sender_timeout to arrive is no silence: taken for one, it would be begun anew for ever.
+func TestHugeRowOverASlowLine(t *testing.T) {
+	b := shared(t)
+	b.cfg.WALSenderTimeout = 2 * time.Second
+	p := b.through()
+	r := b.settledRun("a")
+	p.Trickle(150 << 10)
+	b.exec(`INSERT INTO outbox SELECT 'huge', to_jsonb(string_agg(md5(g::text), '')) FROM generate_series(1, 24000) g`) // 750 KiB
+	r.waitSeen("huge")
+	if sessions := r.s.Snapshot().Sessions; sessions != 1 {
+		t.Errorf("%d sessions: the line was taken for dead", sessions)
+	}
+	p.Trickle(0)
+	r.endClean()
+}
+
 // A new session repeats what the server was not told about; this process does not.
 func TestWalsenderTerminated(t *testing.T) {
 	b := shared(t)
