@@ -16,7 +16,7 @@ func TestMessagesThatMeanLostRows(t *testing.T) {
 		stops         bool
 	}{
 		{publicationSkipped, `skipped loading publication "p"`, true},
-		{publicationSkipped, `Publikation »p« wurde nicht geladen`, true},
+		{publicationSkipped, `Publikation »p« wurde nicht geladen`, true}, //nolint:misspell // German
 		{publicationSkipped, `パブリケーション"p"はスキップされました`, true},
 		{publicationSkipped, `skipped loading publication "p2"`, false},
 		{publicationSkipped, `skipped loading publication "app"`, false},
