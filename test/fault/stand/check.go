@@ -91,21 +91,22 @@ func (s *Stand) Reported() {
 	s.Until(time.Minute, "slot "+s.Slot+" to pass what has arrived", func() bool { return s.Since(s.Flush()) == 0 })
 }
 
-// awaitReports waits until the server has had n more reports from the relay; one comes at least every second.
-func (s *Stand) awaitReports(n int) {
+// awaitReports waits until the relay has gone on reporting for d, by its own clock: time enough to raise the ceiling for
+// whatever it takes for settled, and to report that.
+func (s *Stand) awaitReports(d time.Duration) {
 	s.T.Helper()
-	var last time.Time
-	for ; n >= 0; n-- {
-		s.Until(time.Minute, "another report", func() bool {
-			var at *time.Time
-			s.Query([]any{&at}, `SELECT max(reply_time) FROM pg_stat_replication WHERE application_name = left('cdc-relay/' || $1, 63)`, s.Slot)
-			moved := at != nil && at.After(last)
-			if moved {
-				last = *at
-			}
-			return moved
-		})
-	}
+	var first time.Time
+	s.Until(time.Minute, "reports to go on for "+d.String(), func() bool {
+		var at *time.Time
+		s.Query([]any{&at}, `SELECT max(reply_time) FROM pg_stat_replication WHERE application_name = left('cdc-relay/' || $1, 63)`, s.Slot)
+		if at == nil {
+			return false
+		}
+		if first.IsZero() {
+			first = *at
+		}
+		return at.Sub(first) >= d
+	})
 }
 
 // Walsender is the process that holds the slot, 0 for none.

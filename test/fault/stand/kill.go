@@ -22,7 +22,7 @@ func (s *Stand) KillUnsent(r *devenv.Relay, write func()) {
 	s.Broker.Hold(devenv.Up)
 	write()
 	s.Must(s.Broker.WaitHeld(s.Within(30*time.Second), devenv.Up, held))
-	s.awaitReports(2) // the ceiling may be raised for the first one, and used by the second
+	s.awaitReports(2 * time.Second)
 	s.Must(r.Kill())
 	s.cutBroker() // what was held is gone with the connection
 }
