@@ -13,6 +13,7 @@ import (
 func TestKilledBeforeTheEventIsSent(t *testing.T) {
 	stand.Parallel(t)
 	s := stand.New(t)
+	s.Delivery = "lanes: 1" // its channel is open before the hold: a lane that waits for one could not go wrong
 	s.WatchFlush()
 	r := s.Start()
 	s.Write(30)
