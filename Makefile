@@ -8,7 +8,7 @@ SHELL := bash
 # Two packages at a time: those that need servers start their own, and a small machine has two cores.
 # -count=1: a result depends on servers that the test cache does not see, so a cached one says nothing.
 # -timeout is per package and only a last resort; every wait inside a test has its own bound.
-GO_TEST  := go run ./tools/testrun -p 2 -count=1 -timeout 8m
+GO_TEST  := go run ./tools/testrun -p 2 -count=1 -timeout 12m
 # What differs between PostgreSQL versions is tested on each of them.
 PG_PACKAGES ?= ./internal/replication
 STEP     := scripts/step.sh
@@ -25,13 +25,16 @@ RACE_PACKAGES = $$(go list ./internal/... ./cmd/... | grep -v /internal/devenv) 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
+# The broker of demo and bench: rabbitmq or kafka. They install that one alone.
+SINK ?= rabbitmq
+
 .PHONY: demo
-demo: deps ## PostgreSQL, the relay and RabbitMQ at work, through a broker restart (KEEP=1 leaves it running)
+demo: deps-$(SINK) ## PostgreSQL, the relay and a broker at work, through a broker restart (SINK=kafka: Kafka; KEEP=1 leaves it running)
 	@echo 'building the demo (the first time this takes a minute or two) ...'
-	@KEEP=$(KEEP) go run ./internal/devenv/demo
+	@KEEP=$(KEEP) go run ./internal/devenv/demo -sink $(SINK)
 
 .PHONY: test
-test: deps ## unit and fault tests on the system's PostgreSQL and RabbitMQ
+test: deps ## unit and fault tests on real servers: PostgreSQL, RabbitMQ and Kafka
 	@echo "== $@"; $(GO_TEST) $(PACKAGES)
 
 .PHONY: test-all
@@ -55,12 +58,12 @@ mutants: deps ## plant each bug of mutants/ in a copy: its named test must turn 
 	@$(STEP) $@ go run ./mutants
 
 .PHONY: bench
-bench: deps ## the main benchmark table, under 25 minutes
-	@$(STEP) $@ go run ./bench
+bench: deps-$(SINK) ## the main benchmark table, under 25 minutes (SINK=kafka: that of Kafka)
+	@$(STEP) $@ go run ./bench -sink $(SINK)
 
 .PHONY: bench-full
-bench-full: deps ## every cell of the benchmark, hours
-	@$(STEP) $@ go run ./bench -full
+bench-full: deps-$(SINK) ## every cell of the benchmark, hours (SINK=kafka: of that of Kafka)
+	@$(STEP) $@ go run ./bench -sink $(SINK) -full
 
 .PHONY: soak
 soak: deps ## random faults for an hour, not CI (SOAK=10m sets the time)
@@ -79,11 +82,22 @@ build: ## build bin/cdc-relay
 	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/cdc-relay ./cmd/cdc-relay
 
 .PHONY: deps
-deps: ## install what demo and test need (PostgreSQL and RabbitMQ, as root on Debian), start nothing
-	@scripts/deps.sh
+deps: ## install what demo and test need (PostgreSQL, RabbitMQ, Java and Kafka, as root on Debian), start nothing
+	@scripts/deps.sh rabbitmq kafka
+	@scripts/kafka.sh
+
+.PHONY: deps-rabbitmq deps-kafka
+deps-rabbitmq:
+	@scripts/deps.sh rabbitmq
+deps-kafka:
+	@scripts/deps.sh kafka
+	@scripts/kafka.sh
+deps-%:
+	@echo 'make: SINK is rabbitmq or kafka, not "$*"' >&2; exit 2
 
 .PHONY: deps-all
 deps-all: ## deps, and what test-all needs besides: a C compiler, node, PostgreSQL 14 and 18
 	@scripts/deps.sh all
+	@scripts/kafka.sh
 	@scripts/postgres.sh 14 >/dev/null
 	@scripts/postgres.sh 18 >/dev/null

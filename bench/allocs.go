@@ -31,7 +31,7 @@ func (nullSink) Publish(_ context.Context, _ int, events []*outbox.Event, outcom
 }
 
 // allocations decodes transactions of 100 rows of 1,000 keys and sends them through the line.
-func (s *stand) allocations(context.Context) ([]result, error) {
+func allocations(context.Context) ([]result, error) {
 	var failed error
 	b := testing.Benchmark(func(b *testing.B) {
 		b.ReportAllocs()
@@ -72,7 +72,7 @@ func decodeAndRelay(b *testing.B) error {
 		return err
 	}
 	var wal []byte
-	payload := appendPayload(nil, 1)
+	payload := appendPayload(nil, 1, payloadSize)
 	lsn := uint64(1000)
 	n := 0
 	b.ResetTimer()
@@ -83,7 +83,7 @@ func decodeAndRelay(b *testing.B) error {
 			if err := d.Decode(wal, &msg); err != nil {
 				return err
 			}
-			if _, err := line.Begin(msg.Commit, msg.Xid); err != nil {
+			if err := line.Begin(msg.Commit, msg.Xid); err != nil {
 				return err
 			}
 		}
@@ -100,6 +100,7 @@ func decodeAndRelay(b *testing.B) error {
 				return err
 			}
 			line.Commit(msg.End)
+			line.Wake(true)
 		}
 	}
 	if err := line.WaitSettled(ctx); err != nil {

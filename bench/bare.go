@@ -9,8 +9,6 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
-
-	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
 )
 
 // bareWindow is how many messages of a connection are unconfirmed at most.
@@ -29,7 +27,7 @@ type publisher struct {
 func dialPublisher(url string, window int, gathered bool) (_ *publisher, err error) {
 	cfg := amqp.Config{Heartbeat: 10 * time.Second, FrameSize: 131072, Locale: "en_US", Properties: amqp.NewConnectionProperties()}
 	if gathered {
-		cfg.Dial = rabbit.Dial
+		cfg.Dial = dialGathered
 	}
 	p := &publisher{returns: make(chan amqp.Return, window+1), message: newBareMessage()}
 	if p.conn, err = amqp.DialConfig(url, cfg); err != nil {
@@ -106,7 +104,7 @@ func newBareMessage() bareMessage {
 
 // build makes the message of event i; it is good until the next call.
 func (m *bareMessage) build(first int64, i int, key string) *amqp.Publishing {
-	m.body = appendPayload(m.body[:0], i)
+	m.body = appendPayload(m.body[:0], i, payloadSize)
 	now := time.Now()
 	m.pub.MessageId, m.pub.Timestamp, m.pub.Body = uuid(first+int64(i)), now, m.body
 	h := m.pub.Headers

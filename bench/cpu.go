@@ -14,7 +14,7 @@ import (
 
 // cost is processor time, user and system, of everything that a run keeps busy.
 type cost struct {
-	publisher time.Duration // the relay, or in a bare run this process
+	publisher time.Duration // the relay; in a bare run, of a publisher or a reader, this process
 	walsender time.Duration
 	broker    time.Duration
 }
@@ -37,6 +37,10 @@ func (c cost) relay() string {
 
 func (c cost) bare() string {
 	return fmt.Sprintf("bare publisher %s, broker %s", micros(c.publisher), micros(c.broker))
+}
+
+func (c cost) read() string {
+	return fmt.Sprintf("bare read %s, walsender %s", micros(c.publisher), micros(c.walsender))
 }
 
 // cost reads the clocks of the broker and of the publisher with this pid.
@@ -78,16 +82,4 @@ func cpuTime(pid int) (time.Duration, error) {
 		ticks += n
 	}
 	return time.Duration(ticks) * 10 * time.Millisecond, nil
-}
-
-// askBrokerPid finds the broker's process.
-func (s *stand) askBrokerPid(ctx context.Context) error {
-	out, err := s.rabbit.Ctl(ctx, "eval", "os:getpid().")
-	if err != nil {
-		return err
-	}
-	if s.brokerPid, err = strconv.Atoi(strings.Trim(strings.TrimSpace(out), `"`)); err != nil {
-		return fmt.Errorf("read pid of broker: %w", err)
-	}
-	return nil
 }

@@ -1,35 +1,25 @@
-// Latency: live rows through the relay, with and without bursts of one key, and through the bare loop.
+// Latency: live rows through the relay beside the bare loop.
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 )
 
-// listener is the consumer of the live rows, and how much of what it has was looked at.
-type listener struct {
-	*devenv.Consumer
-	count int
+// consumer is what the consumers of both brokers can do.
+type consumer interface {
+	WaitCount(ctx context.Context, n int) error
+	DeliveriesFrom(n int) []devenv.Delivery
+	Close()
 }
 
-func (s *stand) listen(ctx context.Context) (*listener, func() error, error) {
-	q, err := s.newQueue("classic") // the consumer would take over an old one
-	if err != nil {
-		return nil, nil, err
-	}
-	c, err := devenv.StartConsumer(ctx, devenv.ConsumerOptions{URL: s.rabbit.URL(), Exchange: exchange, Queue: queueName})
-	if err != nil {
-		return nil, nil, errors.Join(err, q.close())
-	}
-	return &listener{Consumer: c}, func() error {
-		c.Close()
-		return q.close()
-	}, nil
+// listener is the consumer of the live rows, and how much of what it has was looked at.
+type listener struct {
+	consumer
+	count int
 }
 
 // hear runs a phase and returns its latencies in seconds.
@@ -43,43 +33,14 @@ func (l *listener) hear(ctx context.Context, p *phase) ([]float64, error) {
 	if err := l.WaitCount(bounded, l.count+rows); err != nil {
 		return nil, err
 	}
-	arrived := l.Deliveries()[l.count:]
+	arrived := l.DeliveriesFrom(l.count)
 	l.count += len(arrived)
 	return p.latencies(arrived, rows)
 }
 
-// bursts is what a burst of one key does to the other ones.
-func (s *stand) bursts(ctx context.Context) (_ []result, err error) {
-	l, end, err := s.listen(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, end()) }()
-	relay, err := s.startLive(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var p50 [2][]float64
-	side := func(bursts int) side {
-		return func(ctx context.Context) (float64, error) {
-			took, err := l.hear(ctx, &phase{db: s.db, first: s.nextRun(), length: s.size.burst, bursts: bursts == 1})
-			p50[bursts] = append(p50[bursts], median(took))
-			return quantile(took, 0.99), err
-		}
-	}
-	turns, err := s.turns(ctx, side(0), side(1), milliseconds)
-	if err != nil {
-		return nil, errors.Join(err, relay.Kill())
-	}
-	r := turns.result("cold keys at 1,000/s beside a burst of 2,000 events of one key every 5 s: their p99 ÷ without bursts", "×", milliseconds)
-	r.must, r.aim = 3, 1.5
-	r.note = fmt.Sprintf("p50 %s, without bursts %s", milliseconds(median(p50[1])), milliseconds(median(p50[0])))
-	return []result{r}, s.stopRelay(relay)
-}
-
-// startLive starts the relay with its default connections and waits until it streams.
-func (s *stand) startLive(ctx context.Context) (*devenv.Relay, error) {
-	relay, err := s.startRelay(load{ordering: "key"})
+// startLive starts the relay and waits until it streams.
+func (s *stand) startLive(ctx context.Context, config string) (*devenv.Relay, error) {
+	relay, err := s.startRelay(config)
 	if err != nil {
 		return nil, err
 	}
@@ -91,27 +52,27 @@ func (s *stand) startLive(ctx context.Context) (*devenv.Relay, error) {
 	return relay, nil
 }
 
-// live is the relay against the bare loop.
-func (s *stand) live(ctx context.Context) (_ []result, err error) {
-	loopDB, err := s.database(ctx, "loop", "CREATE PUBLICATION bench FOR TABLE outbox WITH (publish = 'insert')")
+// loopSQL makes what the bare loop needs in its database.
+const loopSQL = "CREATE PUBLICATION bench FOR TABLE outbox WITH (publish = 'insert')"
+
+// besideLoop has the bare loop and the relay take turns at so many rows a second; dial connects the loop to the broker.
+func (s *stand) besideLoop(ctx context.Context, l *listener, rate, pairs int, config string, dial func() (publish, error)) (_ result, err error) {
+	loopDB, err := s.database(ctx, "loop", loopSQL)
 	if err != nil {
-		return nil, err
+		return result{}, err
 	}
 	defer func() { err = errors.Join(err, s.pg.DropDatabase(context.WithoutCancel(ctx), "loop")) }()
-	l, end, err := s.listen(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, end()) }()
-
 	var p50 [2][]float64
+	var written []float64
 	hear := func(ctx context.Context, side int, db string) (float64, error) {
-		took, err := l.hear(ctx, &phase{db: db, first: s.nextRun(), length: s.size.live})
+		p := &phase{db: db, first: s.nextRun(), rate: rate, length: s.size.live}
+		took, err := l.hear(ctx, p)
 		p50[side] = append(p50[side], median(took))
+		written = append(written, p.written())
 		return quantile(took, 0.99), err
 	}
 	base := func(ctx context.Context) (float64, error) {
-		loop, err := s.startLoop(ctx, loopDB)
+		loop, err := startLoop(ctx, loopDB, dial)
 		if err != nil {
 			return 0, err
 		}
@@ -119,66 +80,18 @@ func (s *stand) live(ctx context.Context) (_ []result, err error) {
 		return p99, errors.Join(err, loop.stop())
 	}
 	ours := func(ctx context.Context) (float64, error) {
-		relay, err := s.startLive(ctx)
+		relay, err := s.startLive(ctx, config)
 		if err != nil {
 			return 0, err
 		}
 		p99, err := hear(ctx, 1, s.db)
 		return p99, errors.Join(err, s.stopRelay(relay))
 	}
-	turns, err := s.turns(ctx, base, ours, milliseconds)
+	turns, err := s.turns(ctx, pairs, base, ours, milliseconds)
 	if err != nil {
-		return nil, err
+		return result{}, err
 	}
-	r := turns.result("live 1,000/s: relay p99 ÷ bare loop p99, commit to consumer", "×", milliseconds)
-	r.must, r.aim = 1.5, 1.1
-	r.note = fmt.Sprintf("p50 %s, bare loop %s", milliseconds(median(p50[1])), milliseconds(median(p50[0])))
-	return []result{r}, nil
-}
-
-// starts is the time from the start of the process to its stream.
-func (s *stand) starts(ctx context.Context) ([]result, error) {
-	var took []float64
-	for range s.size.starts {
-		began := time.Now()
-		relay, err := s.startRelay(load{ordering: "key"})
-		if err != nil {
-			return nil, err
-		}
-		bounded, cancel := context.WithTimeout(ctx, patience)
-		err = relay.WaitLog(bounded, `"msg":"streaming"`)
-		cancel()
-		if err != nil {
-			return nil, errors.Join(err, relay.Kill())
-		}
-		at, err := loggedAt(relay.Log(), `"msg":"streaming"`)
-		if err != nil {
-			return nil, errors.Join(err, relay.Kill())
-		}
-		took = append(took, at.Sub(began).Seconds())
-		if err := s.stopRelay(relay); err != nil {
-			return nil, err
-		}
-	}
-	return []result{{
-		name: "start to streaming (slot exists)", ours: spread(took, milliseconds), value: 1e3 * median(took), unit: "ms",
-		must: 300, aim: 100, pairs: len(took),
-	}}, nil
-}
-
-// loggedAt is the time of the first log line with text.
-func loggedAt(log, text string) (time.Time, error) {
-	for line := range strings.Lines(log) {
-		if !strings.Contains(line, text) {
-			continue
-		}
-		_, rest, _ := strings.Cut(line, `"time":"`)
-		stamp, _, _ := strings.Cut(rest, `"`)
-		at, err := time.Parse("2006-01-02T15:04:05.000000Z07:00", stamp)
-		if err != nil {
-			return at, fmt.Errorf("read time of log line: %w", err)
-		}
-		return at, nil
-	}
-	return time.Time{}, fmt.Errorf("no log line with %s", text)
+	r := turns.result(fmt.Sprintf("live %s/s: relay p99 ÷ bare loop p99, commit to consumer", thousands(rate)), "×", milliseconds)
+	r.note = fmt.Sprintf("p50 %s, bare loop %s; committed at %s", milliseconds(median(p50[1])), milliseconds(median(p50[0])), perSecond(median(written)))
+	return r, nil
 }

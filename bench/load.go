@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -12,14 +13,20 @@ import (
 
 // load is what one throughput run does.
 type load struct {
-	keys        keyset
-	events      int
-	rowsPerTx   int
-	ordering    string // of the relay
-	queue       string // classic or quorum
-	connections int    // to the broker
+	keys      keyset
+	events    int
+	rowsPerTx int
+	payload   int    // bytes of each, as text; 0: payloadSize
+	ordering  string // of the relay
+
+	queue       string // of RabbitMQ: classic or quorum
+	connections int    // to RabbitMQ
 	far         bool   // by the way that is 2 ms longer
+
+	partitions int // of the topic of Kafka
 }
+
+func (l load) bytes() int { return cmp.Or(l.payload, payloadSize) }
 
 // keyset is a distribution of keys.
 type keyset struct {
@@ -59,19 +66,19 @@ func (k keyset) draw(n int) []string {
 	return keys
 }
 
-// payloadSize is the bytes of every payload, as text.
+// payloadSize is the bytes of a payload, as text, where nothing else is said.
 const payloadSize = 512
 
-// fillSQL makes what fill uses. The payload is payloadSize bytes in the form in which jsonb is written out.
+// fillSQL makes what fill uses. The payload is size bytes in the form in which jsonb is written out.
 const fillSQL = `
 CREATE UNLOGGED TABLE fill_key (i bigint PRIMARY KEY, key text NOT NULL);
-CREATE PROCEDURE fill(first bigint, n bigint, rows_per_tx bigint) LANGUAGE plpgsql AS $$
+CREATE PROCEDURE fill(first bigint, n bigint, rows_per_tx bigint, size int) LANGUAGE plpgsql AS $$
 DECLARE done bigint := 0;
 BEGIN
 	WHILE done < n LOOP
 		INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
 		SELECT lpad(to_hex(first + i), 32, '0')::uuid, 'order', key, 'created',
-			('{"n": ' || i || ', "pad": "' || repeat('x', 512 - 18 - length(i::text)) || '"}')::jsonb
+			('{"n": ' || i || ', "pad": "' || repeat('x', size - 18 - length(i::text)) || '"}')::jsonb
 		FROM fill_key WHERE i >= done AND i < done + rows_per_tx ORDER BY i;
 		COMMIT;
 		done := done + rows_per_tx;
@@ -79,8 +86,8 @@ BEGIN
 END $$`
 
 // appendPayload is the payload of event i as fill writes it.
-func appendPayload(b []byte, i int) []byte {
-	end := len(b) + payloadSize
+func appendPayload(b []byte, i, size int) []byte {
+	end := len(b) + size
 	b = append(b, `{"n": `...)
 	b = strconv.AppendInt(b, int64(i), 10)
 	b = append(b, `, "pad": "`...)
@@ -113,7 +120,7 @@ func (s *stand) fill(ctx context.Context, l load) (first int64, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("copy keys: %w", err)
 	}
-	call := fmt.Sprintf("CALL fill(%d, %d, %d)", first, l.events, l.rowsPerTx)
+	call := fmt.Sprintf("CALL fill(%d, %d, %d, %d)", first, l.events, l.rowsPerTx, l.bytes())
 	for _, sql := range []string{"ANALYZE fill_key", call} {
 		if _, err := conn.PgConn().Exec(ctx, sql).ReadAll(); err != nil { // a procedure that commits must stand alone
 			return 0, fmt.Errorf("%s: %w", sql, err)

@@ -1,4 +1,4 @@
-// The baseline of latency: one goroutine that reads the slot, publishes, awaits the confirm, and reports.
+// The baseline of latency: one goroutine that reads the slot, publishes, awaits the broker's word, and reports.
 package main
 
 import (
@@ -11,13 +11,25 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
-	amqp "github.com/rabbitmq/amqp091-go"
 )
+
+// publish is the loop's side of the broker.
+type publish struct {
+	send  func(ctx context.Context, r *loopRow) error // returns when the broker has it
+	close func()
+}
+
+// loopRow is a row as the loop publishes it.
+type loopRow struct {
+	columns    map[string]string
+	commitTime time.Time
+	position   string // as the relay writes it
+}
 
 // loop is the bare loop. It has a temporary slot, which goes with its connection.
 type loop struct {
 	conn      *pgconn.PgConn
-	publisher *publisher
+	publish   publish
 	relations map[uint32]*pglogrepl.RelationMessage
 	commit    *pglogrepl.BeginMessage
 	index     int
@@ -28,13 +40,13 @@ type loop struct {
 }
 
 // startLoop connects and starts it; it streams once startLoop has returned.
-func (s *stand) startLoop(ctx context.Context, db string) (*loop, error) {
+func startLoop(ctx context.Context, db string, dial func() (publish, error)) (*loop, error) {
 	conn, err := pgconn.Connect(ctx, db+"&replication=database")
 	if err != nil {
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
 	l := &loop{conn: conn, relations: map[uint32]*pglogrepl.RelationMessage{}, done: make(chan error, 1)}
-	if l.publisher, err = dialPublisher(s.rabbit.URL(), 1, false); err == nil {
+	if l.publish, err = dial(); err == nil {
 		err = l.startReplication(ctx)
 	}
 	if err != nil {
@@ -59,8 +71,8 @@ func (l *loop) startReplication(ctx context.Context) error {
 }
 
 func (l *loop) close() {
-	if l.publisher != nil {
-		l.publisher.close()
+	if l.publish.close != nil {
+		l.publish.close()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -134,7 +146,7 @@ func (l *loop) change(ctx context.Context, data []byte) error {
 	case *pglogrepl.BeginMessage:
 		l.commit, l.index = m, 0
 	case *pglogrepl.InsertMessage:
-		return l.insert(m)
+		return l.insert(ctx, m)
 	case *pglogrepl.CommitMessage:
 		l.flushed = m.TransactionEndLSN
 		return l.report(ctx)
@@ -142,29 +154,17 @@ func (l *loop) change(ctx context.Context, data []byte) error {
 	return nil
 }
 
-// insert publishes a row and awaits its confirm.
-func (l *loop) insert(m *pglogrepl.InsertMessage) error {
+// insert publishes a row.
+func (l *loop) insert(ctx context.Context, m *pglogrepl.InsertMessage) error {
 	relation := l.relations[m.RelationID]
 	if relation == nil || l.commit == nil {
 		return errors.New("insert without relation or transaction")
 	}
-	columns := map[string]string{}
+	r := loopRow{columns: map[string]string{}, commitTime: l.commit.CommitTime}
 	for i, c := range m.Tuple.Columns {
-		columns[relation.Columns[i].Name] = string(c.Data)
+		r.columns[relation.Columns[i].Name] = string(c.Data)
 	}
-	lsn := uint64(l.commit.FinalLSN)
-	answer, err := l.publisher.send(&amqp.Publishing{
-		ContentType: "application/json", DeliveryMode: amqp.Persistent, MessageId: columns["id"], Type: columns["type"],
-		Timestamp: l.commit.CommitTime, Body: []byte(columns["payload"]),
-		Headers: amqp.Table{
-			"aggregate_type": columns["aggregatetype"], "aggregate_id": columns["aggregateid"],
-			"timestamp_in_ms": l.commit.CommitTime.UnixMilli(),
-			"cdc_position":    strings.ToUpper(fmt.Sprintf("%016x-%08d", lsn, l.index)),
-		},
-	})
-	if err != nil {
-		return err
-	}
+	r.position = strings.ToUpper(fmt.Sprintf("%016x-%08d", uint64(l.commit.FinalLSN), l.index))
 	l.index++
-	return confirmed(answer)
+	return l.publish.send(ctx, &r)
 }

@@ -10,11 +10,10 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// machine names versions, machine and commit.
-func (s *stand) machine(ctx context.Context) ([]string, error) {
+// machine names versions, machine and commit; broker is the broker's.
+func (s *stand) machine(ctx context.Context, broker string) ([]string, error) {
 	conn, err := pgx.Connect(ctx, s.db)
 	if err != nil {
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
@@ -24,17 +23,12 @@ func (s *stand) machine(ctx context.Context) ([]string, error) {
 	if err := conn.QueryRow(ctx, "SELECT current_setting('server_version')").Scan(&postgres); err != nil {
 		return nil, fmt.Errorf("ask for version: %w", err)
 	}
-	broker, err := amqp.Dial(s.rabbit.URL())
-	if err != nil {
-		return nil, fmt.Errorf("connect to broker: %w", err)
-	}
-	defer broker.Close()
 	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {
 		return nil, fmt.Errorf("read version of kernel: %w", err)
 	}
 	return []string{
-		fmt.Sprintf("PostgreSQL %s (fsync off), RabbitMQ %v, %s, Linux %s", postgres, broker.Properties["version"], runtime.Version(), strings.TrimSpace(string(kernel))),
+		fmt.Sprintf("PostgreSQL %s (fsync off), %s, %s, Linux %s", postgres, broker, runtime.Version(), strings.TrimSpace(string(kernel))),
 		fmt.Sprintf("%s, %d cores, %s of memory", proc("/proc/cpuinfo", "model name"), runtime.NumCPU(), proc("/proc/meminfo", "MemTotal")),
 		"commit " + commit(ctx),
 	}, nil

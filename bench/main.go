@@ -1,11 +1,15 @@
 // Command bench measures the relay on this machine, with real private servers, against the least that could do the same
 // work, and says whether what the project promises holds.
 //
-// Throughput: rows are committed while the relay is stopped; then it is started, and the queue's depth, asked of the
-// broker, is followed from the first message to the last. The baseline is a bare publisher of the same messages
-// (amqp091-go, persistent, mandatory, 2,000 unconfirmed at most on a connection, writes gathered as the relay's are),
-// measured by the same watch; it has the better of 1, 2 and 4 connections and the relay has as many. After every run of
-// the relay the queue is read and compared with the table: nothing lost, nothing twice, order kept.
+// Throughput: rows are committed while the relay is stopped; then it is started, and what the broker has is counted, asked
+// of the broker, from the first message to the last. After every run of the relay everything is read from the broker and
+// compared with the table: nothing lost, nothing twice, order kept.
+//
+// On RabbitMQ the baseline is a bare publisher of the same messages (amqp091-go, persistent, mandatory, 2,000 unconfirmed
+// at most on a connection, writes gathered as the relay's are), measured by the same watch; it has the better of 1, 2 and
+// 4 connections and the relay has as many. On Kafka, where the broker takes more than a slot gives, the baseline is a bare
+// reader of a second slot at the same place, which throws the rows away: the better of reading at once and reading in
+// gulps.
 //
 // Latency: from just before COMMIT is sent to the arrival at a consumer, both clocks being this process's.
 //
@@ -21,7 +25,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -31,14 +34,16 @@ import (
 func main() {
 	var opt options
 	only := flag.String("only", "", "measure the rows whose name matches this regular expression")
+	flag.StringVar(&opt.sink, "sink", "rabbitmq", "the broker: rabbitmq or kafka")
 	flag.BoolVar(&opt.full, "full", false, "every cell in alternating pairs, with more events (hours)")
 	flag.BoolVar(&opt.quick, "quick", false, "a smoke run: few events, one pair, no verdict, no file")
-	flag.StringVar(&opt.name, "name", "", "write bench/results/NAME.md; default: rabbitmq, or rabbitmq-full (with -only: no file)")
+	flag.BoolVar(&opt.profile, "profile", false, "where the relay's time and allocations go, instead of the rows (-sink kafka)")
+	flag.StringVar(&opt.name, "name", "", "write bench/results/NAME.md; default: the broker's name, and \"-full\" or \"-profile\" (with -only: no file)")
 	flag.Parse()
 	var err error
 	if opt.only, err = regexp.Compile(*only); err == nil {
 		if opt.name == "" && *only == "" && !opt.quick {
-			opt.name = map[bool]string{false: "rabbitmq", true: "rabbitmq-full"}[opt.full]
+			opt.name = opt.sink + map[bool]string{true: "-full"}[opt.full] + map[bool]string{true: "-profile"}[opt.profile]
 		}
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		err = run(ctx, opt, os.Stdout, os.Stderr)
@@ -52,9 +57,28 @@ func main() {
 
 // options are the command line.
 type options struct {
+	sink        string
 	full, quick bool
+	profile     bool
 	only        *regexp.Regexp
 	name        string // of the file in bench/results; "" for none
+}
+
+// bench is a stand with a broker, and the rows that are measured on it.
+type bench interface {
+	rows() []row
+	broker(ctx context.Context) (string, error) // name and version
+	close() error
+}
+
+// brokers are the values of -sink.
+var brokers = map[string]struct {
+	name  string
+	cells string // what the ratio of a cell is
+	open  func(ctx context.Context, s *stand) (bench, error)
+}{
+	"rabbitmq": {"RabbitMQ", "relay ÷ bare publisher, backlog in 100-row transactions", openRabbit},
+	"kafka":    {"Kafka", "relay ÷ bare read of the slot", openKafka},
 }
 
 var errMissed = errors.New("a must was missed, or its run was void")
@@ -63,19 +87,38 @@ var errMissed = errors.New("a must was missed, or its run was void")
 // measured and a must does not hold.
 func run(ctx context.Context, opt options, out, progress io.Writer) (err error) {
 	began := time.Now()
-	s, err := newStand(ctx, opt, began, func(format string, args ...any) {
+	kind, ok := brokers[opt.sink]
+	if !ok {
+		return fmt.Errorf("-sink %q is none of rabbitmq, kafka", opt.sink)
+	}
+	s := &stand{opt: opt, size: opt.sizes(), began: began, say: func(format string, args ...any) {
 		fmt.Fprintf(progress, "%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
-	})
+	}}
+	b, err := kind.open(ctx, s)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
+	defer func() { err = errors.Join(err, b.close()) }()
 
-	rep := report{quick: opt.quick, full: opt.full, began: began}
-	if rep.machine, err = s.machine(ctx); err != nil {
+	rep := report{broker: kind.name, cells: kind.cells, quick: opt.quick, full: opt.full, began: began}
+	version, err := b.broker(ctx)
+	if err != nil {
 		return err
 	}
-	for _, r := range s.rows() {
+	if rep.machine, err = s.machine(ctx, version); err != nil {
+		return err
+	}
+	if opt.profile {
+		k, ok := b.(*kafkaStand)
+		if !ok {
+			return errors.New("-profile is for -sink kafka")
+		}
+		if rep.profiles, err = k.profile(ctx); err != nil {
+			return err
+		}
+		return rep.publish(opt, out)
+	}
+	for _, r := range b.rows() {
 		if !opt.only.MatchString(r.name) {
 			continue
 		}
@@ -93,17 +136,5 @@ func run(ctx context.Context, opt options, out, progress io.Writer) (err error) 
 		}
 		rep.results = append(rep.results, found...)
 	}
-	rep.took = time.Since(began)
-	if err := rep.write(out); err != nil {
-		return err
-	}
-	if opt.name != "" {
-		if err := rep.save(filepath.Join("bench", "results", opt.name+".md")); err != nil {
-			return err
-		}
-	}
-	if rep.missed() {
-		return errMissed
-	}
-	return nil
+	return rep.publish(opt, out)
 }

@@ -1,4 +1,4 @@
-// The matrix: keys × ordering × round trip × kind of queue.
+// The matrix of RabbitMQ: keys × ordering × round trip × kind of queue.
 package main
 
 import (
@@ -6,12 +6,9 @@ import (
 	"fmt"
 )
 
-// cellPrefix begins the names of the matrix' rows.
-const cellPrefix = "cell/"
-
 // matrix is the cells of one way to the broker and one kind of queue, which share their baseline.
 type matrix struct {
-	*stand
+	*rabbitStand
 	queue string
 	far   bool
 
@@ -50,7 +47,7 @@ func (m *matrix) cell(ctx context.Context, k keyset, ordering string) ([]result,
 		r.cell = true
 		return []result{r}, err
 	}
-	found, err := m.relayRun(ctx, l)
+	found, err := m.relayBacklog(ctx, l)
 	if err != nil {
 		return nil, err
 	}

@@ -12,13 +12,13 @@ import (
 
 // memory relays a backlog in transactions of rowsPerTx rows, beside a consumer so that the broker need not keep it, and
 // reads the most memory that the relay has had resident.
-func (s *stand) memory(ctx context.Context, name string, rowsPerTx int) (_ []result, err error) {
+func (s *rabbitStand) memory(ctx context.Context, name string, rowsPerTx int) (_ []result, err error) {
 	l := load{keys: keyset{count: 1000}, events: s.size.memory, rowsPerTx: rowsPerTx, ordering: "key"}
 	first, err := s.fill(ctx, l)
 	if err != nil {
 		return nil, err
 	}
-	h, err := s.readTable(ctx, first, l.ordering)
+	h, err := s.readTable(ctx, first, l)
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +27,7 @@ func (s *stand) memory(ctx context.Context, name string, rowsPerTx int) (_ []res
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, q.close()) }()
-	relay, err := s.startRelay(l)
+	relay, err := s.startRelay(s.config(l))
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +36,7 @@ func (s *stand) memory(ctx context.Context, name string, rowsPerTx int) (_ []res
 		if begin.IsZero() {
 			begin = time.Now()
 		}
-		return h.take(d)
+		return q.take(h, d)
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %s", err, relay.Log()), relay.Kill())

@@ -1,7 +1,8 @@
-// The queue that a run fills, and how fast it fills.
+// The queue that a run on RabbitMQ fills.
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -12,9 +13,6 @@ import (
 const (
 	exchange  = "outbox.events"
 	queueName = "bench"
-
-	watchEvery = 5 * time.Millisecond
-	patience   = 60 * time.Second // without a new message the run has failed
 )
 
 // queue is the one queue of a run, bound to the one exchange, and a connection to it. It is deleted at the end.
@@ -22,15 +20,16 @@ type queue struct {
 	conn *amqp.Connection
 	ch   *amqp.Channel
 	kind string
+	want bareMessage
 }
 
 // newQueue makes the queue anew; kind is classic or quorum.
-func (s *stand) newQueue(kind string) (_ *queue, err error) {
+func (s *rabbitStand) newQueue(kind string) (_ *queue, err error) {
 	conn, err := amqp.Dial(s.rabbit.URL())
 	if err != nil {
 		return nil, fmt.Errorf("connect to broker: %w", err)
 	}
-	q := &queue{conn: conn, kind: kind}
+	q := &queue{conn: conn, kind: kind, want: newBareMessage()}
 	defer func() {
 		if err != nil {
 			q.disconnect()
@@ -76,45 +75,6 @@ func (q *queue) depth() (int, error) {
 	return state.Messages, nil
 }
 
-// watch follows the depth until it is n and returns the messages per second from the first look that found some to the
-// look that found all. failed ends it early.
-func (q *queue) watch(ctx context.Context, n int, failed func() error) (rate float64, err error) {
-	tick := time.NewTicker(watchEvery)
-	defer tick.Stop()
-	var first struct {
-		at    time.Time
-		count int
-	}
-	last, moved := 0, time.Now()
-	for {
-		count, err := q.depth()
-		if err != nil {
-			return 0, err
-		}
-		now := time.Now()
-		if count != last {
-			last, moved = count, now
-		}
-		if first.count == 0 && count > 0 {
-			first.at, first.count = now, count
-		}
-		if count >= n {
-			return float64(count-first.count) / max(now.Sub(first.at).Seconds(), watchEvery.Seconds()), nil
-		}
-		if err := failed(); err != nil {
-			return 0, err
-		}
-		if now.Sub(moved) > patience {
-			return 0, fmt.Errorf("%d of %d messages are in the queue, and no more came for %s", count, n, patience)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
-	}
-}
-
 // consume takes every message of the queue, without acknowledgements, until take says that it was the last one.
 func (q *queue) consume(ctx context.Context, take func(*amqp.Delivery) (last bool)) error {
 	deliveries, err := q.ch.Consume(queueName, "bench", true, false, false, false, nil)
@@ -139,4 +99,47 @@ func (q *queue) consume(ctx context.Context, take func(*amqp.Delivery) (last boo
 			return ctx.Err()
 		}
 	}
+}
+
+// take notes a delivery in the history, and holds it against what the baseline sends: both must have had the same work.
+func (q *queue) take(h *history, d *amqp.Delivery) (all bool) {
+	key := text(d.Headers["aggregate_id"])
+	if i, ok := indexOf(d.MessageId, h.first); ok && !sameShape(d, q.want.build(h.first, i, key)) {
+		h.altered++
+	}
+	return h.note(d.MessageId, key)
+}
+
+func sameShape(d *amqp.Delivery, want *amqp.Publishing) bool {
+	return bytes.Equal(d.Body, want.Body) && d.ContentType == want.ContentType && d.DeliveryMode == want.DeliveryMode &&
+		d.Type == want.Type && d.Timestamp.IsZero() == want.Timestamp.IsZero() && len(d.Headers) == len(want.Headers) &&
+		d.Headers["aggregate_type"] == want.Headers["aggregate_type"] && d.Headers["timestamp_in_ms"] != nil &&
+		len(text(d.Headers["cdc_position"])) == len(text(want.Headers["cdc_position"]))
+}
+
+func text(v any) string {
+	s, _ := v.(string)
+	return s
+}
+
+// check reads the queue empty and compares.
+func (q *queue) check(ctx context.Context, h *history) error {
+	before, err := q.depth()
+	if err != nil {
+		return err
+	}
+	taken := 0
+	err = q.consume(ctx, func(d *amqp.Delivery) bool {
+		q.take(h, d)
+		taken++
+		return taken == before
+	})
+	if err != nil {
+		return err
+	}
+	left, err := q.depth()
+	if err != nil {
+		return err
+	}
+	return h.verdict(left)
 }

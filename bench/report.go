@@ -17,7 +17,8 @@ type result struct {
 	ours, base string  // absolute numbers: the relay's, and the baseline's where there is one
 	value      float64 // what must and aim are about
 	unit       string
-	must, aim  float64 // 0: nothing is asked
+	must, aim  float64 // 0: nothing is asked, unless none
+	none       bool    // value must be 0
 	aimText    string  // how the aim reads; "" = the number
 	higher     bool    // value has to reach must, else to stay below it
 	aa         float64 // the baseline against itself; 0: there is none
@@ -33,7 +34,7 @@ type result struct {
 // verdict is PASS, FAIL or VOID where something is asked.
 func (r result) verdict() string {
 	switch {
-	case r.must == 0:
+	case !r.asked():
 		return ""
 	case r.void:
 		return "VOID"
@@ -46,6 +47,9 @@ func (r result) verdict() string {
 	}
 }
 
+// asked reports whether the value must be anything.
+func (r result) asked() bool { return r.must != 0 || r.none }
+
 func (r result) reaches(bound float64) bool {
 	if r.higher {
 		return r.value >= bound
@@ -56,7 +60,7 @@ func (r result) reaches(bound float64) bool {
 func (r result) number() string { return number(r.value) + " " + r.unit }
 
 func number(v float64) string {
-	if math.Abs(v) >= 10 {
+	if math.Abs(v) >= 10 || v == 0 {
 		return fmt.Sprintf("%.0f", v)
 	}
 	return fmt.Sprintf("%.2f", v)
@@ -90,12 +94,33 @@ func (r result) spread() string {
 
 // report is everything that was measured.
 type report struct {
-	quick, full bool
-	machine     []string
-	began       time.Time
-	took        time.Duration
-	results     []result
-	skipped     []string // cells there was no time for
+	broker, cells string // name of the broker; what the ratio of a cell is
+	quick, full   bool
+
+	machine  []string
+	began    time.Time
+	took     time.Duration
+	results  []result
+	skipped  []string // cells there was no time for
+	profiles []breakdown
+}
+
+// publish writes the report to out and to the file of the options. The error is errMissed when something that must hold
+// does not.
+func (rep report) publish(opt options, out io.Writer) error {
+	rep.took = time.Since(rep.began)
+	if err := rep.write(out); err != nil {
+		return err
+	}
+	if opt.name != "" {
+		if err := rep.save(filepath.Join("bench", "results", opt.name+".md")); err != nil {
+			return err
+		}
+	}
+	if rep.missed() {
+		return errMissed
+	}
+	return nil
 }
 
 // missed reports whether something that must hold does not. A smoke run judges nothing.
@@ -129,13 +154,17 @@ func (rep report) save(path string) error {
 
 func (rep report) markdown() string {
 	var b strings.Builder
-	b.WriteString("# Benchmark: RabbitMQ\n\n")
+	fmt.Fprintf(&b, "# Benchmark: %s\n\n", rep.broker)
 	for _, line := range rep.machine {
 		fmt.Fprintf(&b, "- %s\n", line)
 	}
 	fmt.Fprintf(&b, "- %s, took %s\n\n", rep.began.UTC().Format("2006-01-02 15:04 UTC"), rep.took.Round(time.Second))
 	if rep.quick {
 		b.WriteString("A smoke run: its numbers say nothing.\n\n")
+	}
+	if len(rep.profiles) > 0 {
+		rep.breakdowns(&b)
+		return b.String()
 	}
 	b.WriteString("Everything runs on this one machine. Numbers are medians (smallest … largest). A/A is the baseline against itself,\n" +
 		"odd runs against even ones; beyond 10 % a row is void. How it is measured: `go doc ./bench`.\n\n")
@@ -147,6 +176,15 @@ func (rep report) markdown() string {
 	return b.String()
 }
 
+// breakdowns writes the profiles.
+func (rep report) breakdowns(b *strings.Builder) {
+	b.WriteString("Profiles of the relay on a backlog, from its start to the last event. Stacks belong to the innermost package of the relay in\n" +
+		"them. How they are taken: `go run ./bench -sink kafka -profile`.\n")
+	for _, p := range rep.profiles {
+		fmt.Fprintf(b, "\n## %s\n\n%s\n%s", strings.ToUpper(p.load.String()[:1])+p.load.String()[1:], p.time.table("µs"), p.allocations.table("objects"))
+	}
+}
+
 // table writes the rows with a must, or the cells of the matrix.
 func (rep report) table(b *strings.Builder, cells bool) {
 	any := false
@@ -155,7 +193,7 @@ func (rep report) table(b *strings.Builder, cells bool) {
 			continue
 		}
 		if !any && cells {
-			b.WriteString("\n## Cells: relay ÷ bare publisher, backlog in 100-row transactions\n\n| | ratio | relay | baseline | measured | |\n|---|---|---|---|---|---|\n")
+			fmt.Fprintf(b, "\n## Cells: %s\n\n| | ratio | relay | baseline | measured | |\n|---|---|---|---|---|---|\n", rep.cells)
 		} else if !any {
 			b.WriteString("| | measured | must | aim | relay | baseline | runs | verdict |\n|---|---|---|---|---|---|---|---|\n")
 		}
@@ -165,7 +203,7 @@ func (rep report) table(b *strings.Builder, cells bool) {
 			continue
 		}
 		must, aim := "", ""
-		if r.must != 0 {
+		if r.asked() {
 			must, aim = number(r.must), r.aimText
 			if aim == "" {
 				aim = number(r.aim)
@@ -193,6 +231,8 @@ func perSecond(v float64) string {
 }
 
 func milliseconds(seconds float64) string { return fmt.Sprintf("%.2f ms", 1e3*seconds) }
+
+func microseconds(v float64) string { return fmt.Sprintf("%.2f µs", v) }
 
 func micros(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Nanoseconds())/1e3) }
 

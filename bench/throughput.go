@@ -1,12 +1,10 @@
-// Throughput: a run of the bare publisher, a run of the relay on a backlog, and the two in turns.
+// Throughput: a run of the relay on a backlog, counted where the broker keeps it.
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"sync"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
@@ -14,7 +12,7 @@ import (
 
 // ran is what a throughput run found.
 type ran struct {
-	rate float64 // messages per second at the queue
+	rate float64 // messages per second at the broker; of a bare read, rows per second at the reader
 	cost cost    // per event
 	peak int64   // of the relay, bytes resident
 }
@@ -23,86 +21,69 @@ func (r ran) note() string {
 	return fmt.Sprintf("%s, peak %s", r.cost.relay(), mebibytes(float64(r.peak)))
 }
 
-// bareRun publishes the events of l over l.connections connections.
-func (s *stand) bareRun(ctx context.Context, l load) (_ ran, err error) {
-	q, err := s.newQueue(l.queue)
-	if err != nil {
-		return ran{}, err
+// place is where the broker keeps the messages of a run: a queue, or a topic.
+type place interface {
+	depth() (int, error)                         // messages there, as the broker counts them
+	check(ctx context.Context, h *history) error // reads them all, and compares
+	close() error                                // removes it
+}
+
+const (
+	watchEvery = 5 * time.Millisecond
+	patience   = 60 * time.Second // without a new message the run has failed
+)
+
+// watch follows the depth until it is n and returns the messages per second from the first look that found some to the
+// look that found all. failed ends it early.
+func watch(ctx context.Context, at place, n int, failed func() error) (rate float64, err error) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	var first struct {
+		at    time.Time
+		count int
 	}
-	defer func() { err = errors.Join(err, q.close()) }()
-	var publishers []*publisher
-	defer func() { closeAll(publishers) }()
-	for range l.connections {
-		p, err := dialPublisher(s.brokerURL(l.far), bareWindow, true)
+	last, moved := 0, time.Now()
+	for {
+		count, err := at.depth()
 		if err != nil {
-			return ran{}, err
+			return 0, err
 		}
-		publishers = append(publishers, p)
-	}
-	keys, first := l.keys.draw(l.events), s.nextRun()
-	before, err := s.cost(os.Getpid())
-	if err != nil {
-		return ran{}, err
-	}
-	failures := make(chan error, len(publishers))
-	var all sync.WaitGroup
-	for i, p := range publishers {
-		all.Go(func() {
-			if err := p.publish(ctx, first, keys, i, len(publishers)); err != nil {
-				failures <- err
-			}
-		})
-	}
-	rate, err := q.watch(ctx, l.events, func() error {
+		now := time.Now()
+		if count != last {
+			last, moved = count, now
+		}
+		if first.count == 0 && count > 0 {
+			first.at, first.count = now, count
+		}
+		if count >= n {
+			return float64(count-first.count) / max(now.Sub(first.at).Seconds(), watchEvery.Seconds()), nil
+		}
+		if err := failed(); err != nil {
+			return 0, err
+		}
+		if now.Sub(moved) > patience {
+			return 0, fmt.Errorf("%d of %d messages have arrived, and no more came for %s", count, n, patience)
+		}
 		select {
-		case err := <-failures:
-			return err
-		default:
-			return nil
+		case <-tick.C:
+		case <-ctx.Done():
+			return 0, ctx.Err()
 		}
-	})
-	if err != nil {
-		closeAll(publishers) // ends their waits
-	}
-	all.Wait()
-	select {
-	case late := <-failures:
-		err = errors.Join(err, late)
-	default:
-	}
-	if err != nil {
-		return ran{}, err
-	}
-	after, err := s.cost(os.Getpid())
-	return ran{rate: rate, cost: after.minus(before).per(l.events)}, err
-}
-
-func closeAll(publishers []*publisher) {
-	for _, p := range publishers {
-		p.close()
 	}
 }
 
-// relayRun commits the events of l, starts the relay, follows the queue, and checks the history.
-func (s *stand) relayRun(ctx context.Context, l load) (_ ran, err error) {
-	first, err := s.fill(ctx, l)
-	if err != nil {
-		return ran{}, err
-	}
-	q, err := s.newQueue(l.queue)
-	if err != nil {
-		return ran{}, err
-	}
-	defer func() { err = errors.Join(err, q.close()) }()
+// relayRun starts the relay on the events of l, which are committed and begin with first, follows the place that its
+// configuration names, and checks the history.
+func (s *stand) relayRun(ctx context.Context, l load, first int64, config string, to place) (ran, error) {
 	broker, err := cpuTime(s.brokerPid)
 	if err != nil {
 		return ran{}, err
 	}
-	relay, err := s.startRelay(l)
+	relay, err := s.startRelay(config)
 	if err != nil {
 		return ran{}, err
 	}
-	rate, err := q.watch(ctx, l.events, func() error { return alive(relay) })
+	rate, err := watch(ctx, to, l.events, func() error { return alive(relay) })
 	if err != nil {
 		return ran{}, errors.Join(fmt.Errorf("%w: %s", err, relay.Log()), relay.Kill())
 	}
@@ -115,7 +96,11 @@ func (s *stand) relayRun(ctx context.Context, l load) (_ ran, err error) {
 	if err := s.stopRelay(relay); err != nil {
 		return ran{}, err
 	}
-	return found, s.checkHistory(ctx, q, first, l.ordering)
+	h, err := s.readTable(ctx, first, l)
+	if err != nil {
+		return ran{}, err
+	}
+	return found, to.check(ctx, h)
 }
 
 // looked is what can be seen of a relay that has relayed so many events; the broker's cost counts from its start.
@@ -130,46 +115,6 @@ func (s *stand) looked(ctx context.Context, relay *devenv.Relay, events int) (fo
 	found.cost = c.per(events)
 	found.peak, err = relay.PeakRSS()
 	return found, err
-}
-
-// bestConnections is the bare publisher's best of 1, 2 and 4 connections, each measured so many times, and its rate.
-func (s *stand) bestConnections(ctx context.Context, l load, times int) (best int, rates map[int]float64, err error) {
-	rates = map[int]float64{}
-	for _, n := range []int{1, 2, 4} {
-		l.connections = n
-		for range times {
-			r, err := s.bareRun(ctx, l)
-			if err != nil {
-				return 0, nil, err
-			}
-			s.say("    bare publisher, %d connections: %s", n, perSecond(r.rate))
-			rates[n] = max(rates[n], r.rate)
-		}
-		if rates[n] > rates[best] {
-			best = n
-		}
-	}
-	return best, rates, nil
-}
-
-// compare has the bare publisher and the relay take turns at l.
-func (s *stand) compare(ctx context.Context, name string, l load) (result, error) {
-	var base, ours sum
-	p, err := s.turns(ctx, func(ctx context.Context) (float64, error) {
-		r, err := s.bareRun(ctx, l)
-		base.add(r)
-		return r.rate, err
-	}, func(ctx context.Context) (float64, error) {
-		r, err := s.relayRun(ctx, l)
-		ours.add(r)
-		return r.rate, err
-	}, perSecond)
-	if err != nil {
-		return result{}, err
-	}
-	r := p.result(name, "×", perSecond)
-	r.note = fmt.Sprintf("%d events; %s; %s", l.events, ours.mean().note(), base.mean().cost.bare())
-	return r, nil
 }
 
 // sum adds up the costs of runs, and keeps the largest peak.

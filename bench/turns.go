@@ -16,18 +16,18 @@ type series struct {
 	void       bool // the A/A stayed too large
 }
 
-// turns runs base, ours, base, ours, …, base: so many pairs as the size says and one more of base, so that base can be
+// turns runs base, ours, base, ours, …, base: so many pairs and one more of base, so that base can be
 // held against itself. A series whose A/A is too large is thrown away and run again, a bounded number of times.
-func (s *stand) turns(ctx context.Context, base, ours side, show func(float64) string) (series, error) {
+func (s *stand) turns(ctx context.Context, pairs int, base, ours side, show func(float64) string) (series, error) {
 	for try := 1; ; try++ {
 		var p series
-		for i := range s.size.pairs + 1 {
+		for i := range pairs + 1 {
 			b, err := base(ctx)
 			if err != nil {
 				return p, fmt.Errorf("baseline: %w", err)
 			}
 			p.base = append(p.base, b)
-			if i == s.size.pairs {
+			if i == pairs {
 				s.say("    baseline %s", show(b))
 				break
 			}

@@ -15,7 +15,6 @@ import (
 )
 
 const (
-	liveRate    = 1000 // rows a second
 	liveWriters = 4
 	liveKeys    = 1000
 	burstEvery  = 5 * time.Second
@@ -24,11 +23,12 @@ const (
 	settling    = time.Second // at the beginning of a phase; not counted
 )
 
-// phase writes liveRate rows a second for a while; with bursts also burstRows rows of one key in one transaction every
+// phase writes rows at a steady rate for a while; with bursts also burstRows rows of one key in one transaction every
 // burstEvery.
 type phase struct {
 	db     string
 	first  int64 // id of the first row
+	rate   int   // rows a second
 	length time.Duration
 	bursts bool
 
@@ -37,7 +37,7 @@ type phase struct {
 
 // run writes. It returns the number of all rows, of bursts too.
 func (p *phase) run(ctx context.Context) (rows int, err error) {
-	p.at = make([]int64, int(p.length.Seconds()*liveRate))
+	p.at = make([]int64, int(p.length.Seconds()*float64(p.rate)))
 	start := time.Now().Add(20 * time.Millisecond)
 	errs := make([]error, liveWriters+1)
 	var all sync.WaitGroup
@@ -52,6 +52,11 @@ func (p *phase) run(ctx context.Context) (rows int, err error) {
 	}
 	all.Wait()
 	return rows, errors.Join(errs...)
+}
+
+// written is the rate at which the rows were committed.
+func (p *phase) written() float64 {
+	return float64(len(p.at)-1) / (float64(p.at[len(p.at)-1]-p.at[0]) / 1e9)
 }
 
 // burstTimes is when bursts happen: half way into each burstEvery, so that each has the time to end.
@@ -71,7 +76,7 @@ func (p *phase) write(ctx context.Context, start time.Time, w int) error {
 	defer conn.Close(context.WithoutCancel(ctx))
 	var sql []byte
 	for i := w; i < len(p.at); i += liveWriters {
-		if err := waitUntil(ctx, start.Add(time.Duration(i)*time.Second/liveRate)); err != nil {
+		if err := waitUntil(ctx, start.Add(time.Duration(i)*time.Second/time.Duration(p.rate))); err != nil {
 			return err
 		}
 		sql = append(sql[:0], "BEGIN; INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ('"...)
@@ -79,7 +84,7 @@ func (p *phase) write(ctx context.Context, start time.Time, w int) error {
 		sql = append(sql, "', 'order', 'customer-"...)
 		sql = strconv.AppendInt(sql, int64(i%liveKeys), 10)
 		sql = append(sql, "', 'created', '"...)
-		sql = appendPayload(sql, i)
+		sql = appendPayload(sql, i, payloadSize)
 		sql = append(sql, "')"...)
 		if _, err := conn.Exec(ctx, string(sql)).ReadAll(); err != nil {
 			return fmt.Errorf("insert: %w", err)
@@ -136,7 +141,7 @@ func (p *phase) latencies(arrived []devenv.Delivery, rows int) ([]float64, error
 			return nil, fmt.Errorf("message %s of key %s is out of order", d.ID, d.Key)
 		}
 		seen[i], last[d.Key] = true, i
-		if i < len(p.at) && i >= int(min(settling, p.length/4).Seconds()*liveRate) {
+		if i < len(p.at) && i >= int(min(settling, p.length/4).Seconds()*float64(p.rate)) {
 			took = append(took, float64(d.At-p.at[i])/1e9)
 		}
 	}

@@ -1,9 +1,15 @@
 #!/usr/bin/env bash
-# Installs what the tests and the demo need from the system's packages: PostgreSQL and RabbitMQ, and with `all` also
-# what make test-all needs (a C compiler for the race detector, node to fetch other PostgreSQL versions).
+# Installs what the tests and the demo need from the system's packages: PostgreSQL; with `rabbitmq` also RabbitMQ; with
+# `kafka` Java and what fetches Kafka (scripts/kafka.sh); with `all` both, and what make test-all needs besides (a C compiler
+# for the race detector, node to fetch other PostgreSQL versions).
 # The tests start private servers of their own: the packages' services are not started and no cluster is created.
 # Silent when everything is there.
 set -euo pipefail
+
+asked=$*
+wants() { # wants NAME: was it asked for, by itself or with all?
+	[[ " $asked " == *" $1 "* || " $asked " == *" all "* ]]
+}
 
 missing=()
 need() { # need PACKAGE FILE...: the package is missing unless one of the files exists
@@ -20,8 +26,14 @@ need_command() { # need_command PACKAGE COMMAND
 
 # A server elsewhere on PATH is not enough on Debian: the tests look where its packages put them.
 need postgresql /usr/lib/postgresql/*/bin/postgres
-need rabbitmq-server /usr/lib/rabbitmq/bin/rabbitmq-server
-if [ "${1:-}" = all ]; then
+if wants rabbitmq; then
+	need rabbitmq-server /usr/lib/rabbitmq/bin/rabbitmq-server
+fi
+if wants kafka; then
+	need_command default-jre-headless java
+	"$(dirname "$0")/kafka.sh" there || need_command maven mvn
+fi
+if wants all; then
 	need_command gcc gcc
 	need libc6-dev /usr/include/stdlib.h
 	need_command make make
@@ -35,11 +47,12 @@ fi
 
 if ! command -v apt-get >/dev/null; then
 	echo "deps: this system has no apt-get. Install PostgreSQL 14 or later (server and contrib) and RabbitMQ 3.10 or later" >&2
-	echo "deps: in the places of Debian's packages, or give CDC_RELAY_TEST_POSTGRES and CDC_RELAY_TEST_RABBITMQ; missing: ${missing[*]}" >&2
+	echo "deps: in the places of Debian's packages, or give CDC_RELAY_TEST_POSTGRES and CDC_RELAY_TEST_RABBITMQ," >&2
+	echo "deps: and Java 17 or later and Maven for Kafka; missing: ${missing[*]}" >&2
 	exit 1
 fi
 if [ "$(id -u)" -ne 0 ]; then
-	echo "deps: ${missing[*]} must be installed (nothing is started); run: sudo bash $(realpath "$0")${1:+ $1}" >&2
+	echo "deps: ${missing[*]} must be installed (nothing is started); run: sudo bash $(realpath "$0")${asked:+ $asked}" >&2
 	exit 1
 fi
 

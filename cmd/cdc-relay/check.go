@@ -9,10 +9,8 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
-	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
 )
 
 // checkBound is how long all questions together may take.
@@ -58,28 +56,6 @@ Exit 1 when a line fails.`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
-}
-
-func checkBroker(ctx context.Context, c *config.Config, log *zap.Logger) ([]replication.Finding, error) {
-	if c.Sink.RabbitMQ == nil {
-		return nil, nil
-	}
-	cfg, _, err := rabbitConfig(c, log)
-	if err != nil {
-		return nil, err
-	}
-	var findings []replication.Finding
-	for _, f := range rabbit.Check(ctx, cfg) {
-		level := replication.LevelFail
-		switch {
-		case f.OK:
-			level = replication.LevelOK
-		case f.Warn:
-			level = replication.LevelWarn
-		}
-		findings = append(findings, replication.Finding{Name: f.Name, Level: level, Detail: f.Detail, Mend: f.Mend})
-	}
-	return findings, nil
 }
 
 func printFindings(w io.Writer, findings []replication.Finding) error {

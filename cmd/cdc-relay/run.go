@@ -16,9 +16,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
-	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
-	"github.com/cdc-relay/cdc-relay/internal/sink/stdout"
 )
 
 func newRun(g *global) *cobra.Command {
@@ -37,6 +34,7 @@ and exits 0. A second signal skips that. Servers that are not there are waited f
 				return err
 			}
 			boundGarbage()
+			signal.Ignore(syscall.SIGPIPE) // a stdout that was closed is the sink's to report; Go would die of it without a word
 			log := newLogger(c.Log)
 			defer log.Sync() //nolint:errcheck // stderr can not be synced everywhere, and there is nobody to tell
 			reading, draining, stop := untilSignalled(cmd.Context(), log)
@@ -53,7 +51,7 @@ and exits 0. A second signal skips that. Servers that are not there are waited f
 	return cmd
 }
 
-// boundGarbage trades a little processor time (2 % of the relay's) for memory: the live heap is the window and the
+// boundGarbage trades a little processor time for memory: the live heap is the window and the
 // broker's buffers, and garbage may come to half of that instead of all of it. GOGC, when set, is obeyed.
 func boundGarbage() {
 	if os.Getenv("GOGC") == "" {
@@ -103,12 +101,12 @@ func run(reading, draining context.Context, c *config.Config, log *zap.Logger, h
 	rc.Hooks = replication.Hooks{Skipped: v.metrics.Skipped, Reconnect: v.metrics.StreamReconnected, Beat: v.reporter.Beat}
 	rc.NewLine = func(start pglogrepl.LSN) replication.Line {
 		l := relay.New(relay.Config{
-			Ordering: orderings[c.Delivery.Ordering], Window: c.Delivery.Window, WindowBytes: c.Delivery.WindowBytes,
+			Ordering: ordering(c), Window: c.Delivery.Window, WindowBytes: c.Delivery.WindowBytes,
 			Start: start, Sink: out, Log: log,
 			Hooks: relay.Hooks{Confirmed: v.metrics.Confirmed, Rejected: v.metrics.Rejected, Unavailable: v.metrics.Unavailable},
 		})
 		v.line.Store(l)
-		return line{l}
+		return l
 	}
 	if v.stream, err = replication.New(rc); err != nil {
 		return err
@@ -125,11 +123,15 @@ func run(reading, draining context.Context, c *config.Config, log *zap.Logger, h
 	defer cancel()
 	reading, stopReading := context.WithCancel(reading)
 	defer stopReading()
-	group.Go(func() error { return admin.Run(ctx) })
-	group.Go(func() error {
-		defer stopReading() // a sink that can never work ends the relay
-		return out.Run(ctx)
+	draining, stopDraining := context.WithCancel(draining)
+	defer stopDraining()
+	// A sink that can never work ends the relay. Then nothing is confirmed any more, and a stop has nothing to wait for.
+	context.AfterFunc(ctx, func() {
+		stopReading()
+		stopDraining()
 	})
+	group.Go(func() error { return admin.Run(ctx) })
+	group.Go(func() error { return out.Run(ctx) })
 	group.Go(func() error {
 		defer cancel()
 		err := v.stream.Run(reading, draining)
@@ -139,32 +141,4 @@ func run(reading, draining context.Context, c *config.Config, log *zap.Logger, h
 		return err
 	})
 	return group.Wait()
-}
-
-// openSink makes the one sink that is configured, and names the extra columns it needs.
-func openSink(c *config.Config, log *zap.Logger, m *ops.Metrics) (sink.Sink, []string, error) {
-	if c.Sink.Stdout != nil {
-		return stdout.New(os.Stdout), nil, nil
-	}
-	cfg, columns, err := rabbitConfig(c, log)
-	if err != nil {
-		return nil, nil, err
-	}
-	cfg.Hooks = rabbit.Hooks{
-		Connected: m.SinkConnected, ChannelOpen: m.ChannelOpened, Confirms: m.Confirms, HeaderDropped: m.HeaderDropped,
-	}
-	out, err := rabbit.New(cfg)
-	if err != nil {
-		return nil, nil, usage("sink.rabbitmq", err)
-	}
-	return out, columns, nil
-}
-
-// sinkColumns are the extra columns of the sink that is configured.
-func sinkColumns(c *config.Config, log *zap.Logger) ([]string, error) {
-	if c.Sink.RabbitMQ == nil {
-		return nil, nil
-	}
-	_, columns, err := rabbitConfig(c, log)
-	return columns, err
 }

@@ -131,7 +131,7 @@ func showStatus(w io.Writer, s *ops.Status, asJSON bool) error {
 
 func onTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" //nolint:gosec // descriptors fit
+	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == ""
 }
 
 func printJSON(w io.Writer, v any) error {

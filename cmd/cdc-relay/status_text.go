@@ -107,7 +107,15 @@ func (t *statusText) broker() {
 		t.line("broker", "%s: %s", t.paint("down", red), clean(b.Why))
 		return
 	}
-	t.line("broker", "up, %s, %s, %s unanswered", count(b.Connections, "connection"), count(b.Channels, "channel"), count(b.PendingConfirms, "message"))
+	channels := ""
+	switch b.Kind {
+	case ops.SinkStdout:
+		t.line("broker", "up, %s", b.Kind)
+		return
+	case ops.SinkRabbitMQ:
+		channels = ", " + count(b.Channels, "channel")
+	}
+	t.line("broker", "up, %s, %s%s, %s unanswered", clean(b.Kind), count(b.Connections, "connection"), channels, count(b.PendingConfirms, "message"))
 }
 
 func (t *statusText) paused() {
@@ -115,7 +123,7 @@ func (t *statusText) paused() {
 	if b.PausedTotal == 0 {
 		return
 	}
-	t.line("paused", "%s; events there are held unsent until the broker would take one", t.paint(count(b.PausedTotal, "destination"), red))
+	t.line("paused", "%s; events there wait until the broker takes them", t.paint(count(b.PausedTotal, "destination"), red))
 	for _, p := range b.Paused {
 		t.line("", "%s: %s: %s; since %s", clean(p.Destination), clean(p.Reason), clean(p.Words), showAge(t.status.Now.Sub(p.Since)))
 	}

@@ -37,7 +37,7 @@ func TestStatusText(t *testing.T) {
 				Name: "cdc_relay", CheckedAt: noon.Add(-time.Second), ConfirmedFlushLSN: "0/1000", CurrentWALLSN: "0/1800", LagBytes: 2048, RetainedBytes: 5 << 20,
 				LagSeconds: 0.25, Active: true, WALStatus: "reserved", SafeWALBytes: &safe,
 			},
-			Broker:   ops.BrokerStatus{Up: true, Connections: 2, Channels: 32, PendingConfirms: 1},
+			Broker:   ops.BrokerStatus{Kind: ops.SinkRabbitMQ, Up: true, Connections: 2, Channels: 32, PendingConfirms: 1},
 			InFlight: ops.InFlightStatus{Events: 7, Bytes: 700, OldestUnsettled: ago(250 * time.Millisecond)},
 			Rates:    ops.RatesStatus{PublishedPerSecond: 1234.56},
 			Totals:   ops.TotalsStatus{Published: 1234567, LastConfirm: ago(100 * time.Millisecond)},
@@ -46,7 +46,7 @@ state      streaming
 relay      leader, version v1.2.3, up 1d2h
 slot       cdc_relay, lag 0.2s and 2.0 KiB, retains 5.0 MiB
            confirmed 0/1000 of 0/1800, read by a process, WAL reserved, lost after 3.0 GiB more, asked 1.0s ago
-broker     up, 2 connections, 32 channels, 1 message unanswered
+broker     up, rabbitmq, 2 connections, 32 channels, 1 message unanswered
 in flight  7 events, 700 B, oldest from 0.2s ago
 published  1,234,567 events, 1234.6/s, last confirm 0.1s ago
 `},
@@ -61,7 +61,7 @@ published  0 events, 0.0/s
 		{"held events, one that can never be sent, with words a terminal would obey", ops.Status{
 			State: ops.StateHeld, Role: ops.RoleLeader, Version: "v1", Now: noon,
 			Slot: ops.SlotStatus{Name: "s", CheckedAt: noon, WALStatus: "lost", LagSeconds: 400},
-			Broker: ops.BrokerStatus{Up: true, Connections: 1, Channels: 1, PausedTotal: 2, Paused: []ops.Paused{
+			Broker: ops.BrokerStatus{Kind: ops.SinkKafka, Up: true, Connections: 1, PausedTotal: 2, Paused: []ops.Paused{
 				{Destination: `exchange "x"`, Reason: "no_exchange", Words: "404 NOT_FOUND\a", Since: noon.Add(-65 * time.Second)},
 			}},
 			Totals:    ops.TotalsStatus{Failed: 4},
@@ -75,8 +75,8 @@ state      held
 relay      leader, version v1
 slot       s, lag 6m40s and 0 B, retains 0 B
            confirmed  of , read by nobody, WAL lost, asked 0s ago
-broker     up, 1 connection, 1 channel, 0 messages unanswered
-paused     2 destinations; events there are held unsent until the broker would take one
+broker     up, kafka, 1 connection, 0 messages unanswered
+paused     2 destinations; events there wait until the broker takes them
            exchange "x": no_exchange: 404 NOT_FOUND?; since 1m5s
            and 1 more
 in flight  0 events, 0 B

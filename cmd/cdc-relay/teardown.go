@@ -16,8 +16,8 @@ func newTeardown(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "teardown",
 		Short: "Drop the relay's slot, publication and rows",
-		Long: `Drops the slot, the publication and the relay's rows about them, and the schema cdc_relay when they were the last. The
-outbox table stays. It refuses while a relay holds the slot. What was committed and not delivered is then only in the
+		Long: `Drops the slot, the publication if a relay made it and no other slot is read with it, the relay's rows about them, and the
+schema cdc_relay when they were the last. The outbox table stays, and so does a publication of your own. It refuses while a relay holds the slot. What was committed and not delivered is then only in the
 outbox table: a slot created later does not send it.`,
 		Example: `  cdc-relay teardown --yes`,
 		Args:    cobra.NoArgs,

@@ -12,7 +12,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
 )
 
 // view is what the admin server sees of the running parts: it gathers their snapshots into one.
@@ -61,25 +60,10 @@ func (v *view) adminConfig(c *config.Config, log *zap.Logger) ops.Config {
 	return out
 }
 
-// phases has the stream's phases in the admin server's words, which are the same.
-var phases = map[replication.Phase]ops.Phase{
-	replication.Starting: ops.Starting, replication.Waiting: ops.Waiting, replication.Standby: ops.Standby,
-	replication.Streaming: ops.Streaming, replication.Stopping: ops.Stopping,
-}
-
 func (v *view) snapshot() ops.Snapshot {
 	s := v.stream.Snapshot()
-	out := ops.Snapshot{Phase: phases[s.Phase], Why: s.Why, Since: s.Since, Slot: opsSlot(v.slot, s.Slot)}
-	out.Sink.Up = true
-	if r, ok := v.sink.(*rabbit.Sink); ok {
-		out.Sink.Up, out.Sink.Why = r.Up()
-		stats := r.Stats()
-		out.Sink.Connections, out.Sink.Channels, out.Sink.PendingConfirms = stats.Connections, stats.Channels, stats.PendingConfirms
-		out.Sink.PausedTotal = len(stats.Paused)
-		for _, p := range stats.Paused[:min(len(stats.Paused), maxPaused)] {
-			out.Sink.Paused = append(out.Sink.Paused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Words: p.Words, Since: p.Since})
-		}
-	}
+	out := ops.Snapshot{Phase: ops.Phase(s.Phase), Why: s.Why, Since: s.Since, Slot: opsSlot(v.slot, s.Slot)}
+	out.Sink = sinkState(v.sink)
 	if l := v.line.Load(); l != nil && s.Phase != replication.Standby {
 		addLine(&out, l.Snapshot())
 	}
@@ -91,7 +75,7 @@ func (v *view) snapshot() ops.Snapshot {
 
 func addLine(out *ops.Snapshot, l relay.Snapshot) {
 	out.InFlightEvents, out.InFlightBytes, out.OldestUnsettled = l.Events, l.Bytes, l.OldestCommit
-	out.UnreportedConfirmed, out.HeldTotal = l.ConfirmedAbove, l.HeldTotal
+	out.WaitingEvents, out.UnreportedConfirmed, out.HeldTotal = l.Waiting, l.ConfirmedAbove, l.HeldTotal
 	for _, h := range l.Held {
 		held := ops.Held{
 			ID: h.ID, Position: h.Position.String(), Lane: h.Lane, Destination: h.Destination, Class: h.Class.String(),

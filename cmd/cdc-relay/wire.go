@@ -1,14 +1,8 @@
 package main
 
 import (
-	"cmp"
-	"crypto/tls"
-	"crypto/x509"
-	"fmt"
-	"os"
 	"slices"
 
-	"github.com/jackc/pglogrepl"
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
@@ -16,24 +10,27 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
-	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// This file turns the configuration into the packages' own ones; nothing is started here.
-
-// line gives relay.Line the shape that replication asks for.
-type line struct{ *relay.Line }
-
-func (l line) Watermark() (position, own pglogrepl.LSN) {
-	w := l.Line.Watermark()
-	return w.LSN, w.Own
-}
+// This file turns the configuration into that of the line and of the source; a file for each broker does the same for the
+// sink. Nothing is started here.
 
 var orderings = map[string]relay.Ordering{
 	config.OrderingKey:       relay.Key,
 	config.OrderingPipelined: relay.Pipelined,
 	config.OrderingCommit:    relay.Commit,
 	config.OrderingNone:      relay.None,
+}
+
+// ordering is what the line does for the order that is configured. Kafka appends a call as a whole and has one call of a
+// partition in flight, so an event need not wait there for the earlier one of its key: they go together.
+func ordering(c *config.Config) relay.Ordering {
+	o := orderings[c.Delivery.Ordering]
+	if c.Sink.Kafka != nil && o == relay.Key {
+		return relay.Pipelined
+	}
+	return o
 }
 
 // replicationConfig is the source side; NewLine and Hooks are left to run.
@@ -65,78 +62,17 @@ func mapping(o config.Outbox) decode.Mapping {
 	}
 }
 
-// rabbitConfig is the RabbitMQ side, and the extra columns that its templates, headers and properties need.
-func rabbitConfig(c *config.Config, log *zap.Logger) (rabbit.Config, []string, error) {
-	r := c.Sink.RabbitMQ
-	out := rabbit.Config{
-		Connections: r.Connections, Lanes: c.Delivery.Lanes, Declare: r.Declare,
-		Pipelined:      c.Delivery.Ordering != config.OrderingKey,
-		ConfirmTimeout: c.Delivery.ConfirmTimeout, ConnectionName: "cdc-relay/" + c.Source.Slot,
-		Log: log, TLS: brokerTLS(r.TLS),
-	}
-	if c.Delivery.Ordering == config.OrderingCommit {
-		out.Lanes = 1
-	}
-	for _, u := range r.URLs {
-		url, err := u.Read()
-		if err != nil {
-			return out, nil, usage("sink.rabbitmq.url", err)
-		}
-		out.URLs = append(out.URLs, url)
-	}
-	out.Credentials = r.Credentials() // nil: the addresses carry them
+// columnsFor are the extra columns that a sink needs: those of its headers and properties and of its templates.
+func columnsFor(c *config.Config, properties []config.NamedColumn, templates ...sink.Template) []string {
 	var named []string
-	for _, h := range c.Outbox.Headers {
-		out.Headers = append(out.Headers, rabbit.HeaderColumn{Name: h.Name, Column: h.Column.Names[0]})
-		named = append(named, h.Column.Names[0])
+	for _, column := range slices.Concat(c.Outbox.Headers, properties) {
+		named = append(named, column.Column.Names[0])
 	}
-	for _, p := range r.Properties {
-		column := p.Column.Names[0]
-		switch p.Name {
-		case "correlation_id":
-			out.CorrelationID = column
-		case "priority":
-			out.Priority = column
-		case "expiration":
-			out.Expiration = column
-		}
-		named = append(named, column)
+	for _, t := range templates {
+		named = append(named, t.Columns()...)
 	}
-	named = append(named, r.Exchange.Columns()...)
-	named = append(named, r.RoutingKey.Columns()...)
 	slices.Sort(named)
-	out.Columns = slices.Compact(named)
-	var err error
-	if out.Exchange, err = r.Exchange.Bind(out.Columns); err != nil {
-		return out, nil, err
-	}
-	out.RoutingKey, err = r.RoutingKey.Bind(out.Columns)
-	return out, out.Columns, err
-}
-
-// brokerTLS reads the files anew at every connect, so that rotated certificates are taken up.
-func brokerTLS(t config.TLS) func() (*tls.Config, error) {
-	return func() (*tls.Config, error) {
-		out := &tls.Config{ServerName: t.ServerName, MinVersion: tls.VersionTLS12}
-		if t.CA != "" {
-			pem, err := os.ReadFile(t.CA)
-			if err != nil {
-				return nil, fmt.Errorf("sink.rabbitmq.tls.ca: %w", err)
-			}
-			out.RootCAs = x509.NewCertPool()
-			if !out.RootCAs.AppendCertsFromPEM(pem) {
-				return nil, fmt.Errorf("sink.rabbitmq.tls.ca: no certificate in %s", t.CA)
-			}
-		}
-		if t.Cert != "" {
-			pair, err := tls.LoadX509KeyPair(t.Cert, cmp.Or(t.Key, t.Cert))
-			if err != nil {
-				return nil, fmt.Errorf("sink.rabbitmq.tls.cert: %w", err)
-			}
-			out.Certificates = []tls.Certificate{pair}
-		}
-		return out, nil
-	}
+	return slices.Compact(named)
 }
 
 func usage(key string, err error) error {

@@ -71,6 +71,7 @@ type NamedColumn struct {
 // Sink holds exactly one broker; the others are nil.
 type Sink struct {
 	RabbitMQ *RabbitMQ
+	Kafka    *Kafka
 	Stdout   *Stdout
 }
 

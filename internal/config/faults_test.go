@@ -2,6 +2,7 @@ package config
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -76,7 +77,7 @@ func TestFaults(t *testing.T) {
 		{"an empty sink", source + "sink:\n", "", "sink: none is configured; want exactly one of rabbitmq, kafka, stdout"},
 		{"two sinks", source + "sink: {rabbitmq: {}, stdout: {}}\n", "", "relay.yaml:2:22: sink: rabbitmq and stdout are configured; want exactly one of rabbitmq, kafka, stdout"},
 		{"a second sink in a variable", base, "CDC_RELAY_SINK__STDOUT={}", "CDC_RELAY_SINK__STDOUT: sink: rabbitmq and stdout are configured; want exactly one of rabbitmq, kafka, stdout"},
-		{"kafka", source + "sink: {kafka: {brokers: [a]}}\n", "", "relay.yaml:2:8: sink.kafka: is not in this version"},
+		{"three sinks", source + "sink: {kafka: {}, rabbitmq: {}, stdout: {}}\n", "", "relay.yaml:2:19: sink: kafka and rabbitmq and stdout are configured; want exactly one of rabbitmq, kafka, stdout"},
 		{"stdout with a key", source + "sink: {stdout: {format: x}}\n", "", "relay.yaml:2:16: sink.stdout: has no keys; {} chooses it"},
 		{"url and urls", source + "sink: {rabbitmq: {url: amqp://a, urls: [amqp://b]}}\n", "", "relay.yaml:2:34: sink.rabbitmq.urls: is given beside sink.rabbitmq.url; one of the two"},
 		{"no urls", source + "sink: {rabbitmq: {urls: []}}\n", "", "relay.yaml:2:25: sink.rabbitmq.urls: names no broker"},
@@ -91,6 +92,33 @@ func TestFaults(t *testing.T) {
 		{"tls without amqps", source + "sink: {rabbitmq: {tls: {ca: /ca.pem}}}\n", "", "relay.yaml:2:29: sink.rabbitmq.tls.ca: has no effect on an amqp:// address; write amqps://"},
 		{"key without cert", source + "sink: {rabbitmq: {url: \"amqps://h\", tls: {key: c}}}\n", "", "relay.yaml:2:48: sink.rabbitmq.tls.key: is the key of no certificate: tls.cert is not set"},
 		{"unknown property", source + "sink: {rabbitmq: {properties: {expiry: a}}}\n", "", "relay.yaml:2:32: sink.rabbitmq.properties.expiry: unknown property, the nearest known one is expiration"},
+
+		{"no brokers", source + "sink: {kafka: {brokers: []}}\n", "", "relay.yaml:2:25: sink.kafka.brokers: names no broker"},
+		{"no brokers in a variable", source, "CDC_RELAY_SINK__KAFKA__BROKERS=", "CDC_RELAY_SINK__KAFKA__BROKERS: sink.kafka.brokers: names no broker"},
+		{"an empty broker", source + "sink: {kafka: {brokers: [a, \"\"]}}\n", "", `relay.yaml:2:29: sink.kafka.brokers: has "", want host or host:port`},
+		{"broker with a scheme", source + "sink: {kafka: {brokers: [\"SASL_SSL://a:9092\"]}}\n", "", `relay.yaml:2:26: sink.kafka.brokers: has "SASL_SSL://a:9092", want host or host:port without a scheme: …`},
+		{"broker with a user", source + "sink: {kafka: {brokers: [u@a]}}\n", "", `relay.yaml:2:26: sink.kafka.brokers: has "u@a", want host or host:port`},
+		{"broker port", source + "sink: {kafka: {brokers: [\"a:0\"]}}\n", "", `relay.yaml:2:26: sink.kafka.brokers: has "a:0", whose port is not 1 to 65535`},
+		{"broker without port behind the colon", source + "sink: {kafka: {brokers: [\"a:\"]}}\n", "", `relay.yaml:2:26: sink.kafka.brokers: has "a:", whose port is not 1 to 65535`},
+		{"broker address without brackets", source + "sink: {kafka: {brokers: [\"::1\"]}}\n", "", `relay.yaml:2:26: sink.kafka.brokers: has "::1", want host or host:port`},
+		{"brokers as a mapping", source + "sink: {kafka: {brokers: {a: 9092}}}\n", "", "relay.yaml:2:25: sink.kafka.brokers: wants a single value, has a mapping"},
+		{"a topic with a slash", source + "sink: {kafka: {topic: \"outbox/{aggregate}\"}}\n", "", `relay.yaml:2:23: sink.kafka.topic: is "outbox/{aggregate}"; a topic's name has only letters, digits, '.', '_' and '-'`},
+		{"an empty topic", source + "sink: {kafka: {topic: \"\"}}\n", "", `relay.yaml:2:23: sink.kafka.topic: is "", which cannot be the name of a topic`},
+		{"a topic of a dot", source + "sink: {kafka: {topic: \".\"}}\n", "", `relay.yaml:2:23: sink.kafka.topic: is ".", which cannot be the name of a topic`},
+		{"a long topic", source + "sink: {kafka: {topic: " + strings.Repeat("t", 250) + "}}\n", "", "relay.yaml:2:23: sink.kafka.topic: has 250 characters, the most a topic's name has is 249"},
+		{"a topic of a part that is not mapped", source + "sink: {kafka: {}}\noutbox: {aggregate: \"\"}\n", "", `relay.yaml:3:21: sink.kafka.topic: "outbox.event.{aggregate}" uses {aggregate}, but no column of public.outbox is mapped to it; …`},
+		{"compression", source + "sink: {kafka: {compression: brotli}}\n", "", `relay.yaml:2:29: sink.kafka.compression: is "brotli", want one of none, gzip, snappy, lz4, zstd`},
+		{"sasl mechanism", source + "sink: {kafka: {sasl: {mechanism: gssapi, username: u, password: p}}}\n", "", `relay.yaml:2:34: sink.kafka.sasl.mechanism: is "gssapi", want one of plain, scram-sha-256, scram-sha-512`},
+		{"sasl without password", source + "sink: {kafka: {sasl: {mechanism: plain, username: u}}}\n", "", "sink.kafka.sasl.password: is not set, and sasl.mechanism plain needs it"},
+		{"sasl without mechanism", source + "sink: {kafka: {sasl: {username: usecret}}}\n", "", "relay.yaml:2:33: sink.kafka.sasl.username: has no effect without sasl.mechanism: plain, scram-sha-256 or scram-sha-512"},
+		{"sasl without a password's file", source + "sink: {kafka: {sasl: {mechanism: plain, username: u, password: \"${file:/no/such}\"}}}\n", "", "relay.yaml:2:64: sink.kafka.sasl.password: read ${file:/no/such}: …"},
+		{"kafka tls of a doubtful kind", source + "sink: {kafka: {tls: {enabled: yes, ca: /ca.pem}}}\n", "", `relay.yaml:2:31: sink.kafka.tls.enabled: is "yes", want true or false`},
+		{"kafka tls that is off", source + "sink: {kafka: {tls: {ca: /ca.pem}}}\n", "", "relay.yaml:2:26: sink.kafka.tls.ca: has no effect without tls.enabled: true"},
+		{"kafka tls that is empty", source + "sink: {kafka: {tls: {}}}\n", "", "relay.yaml:2:21: sink.kafka.tls: is empty, which would leave TLS off; write {enabled: true}, or leave it out"},
+		{"kafka key without cert", source + "sink: {kafka: {tls: {enabled: true, key: c}}}\n", "", "relay.yaml:2:42: sink.kafka.tls.key: is the key of no certificate: tls.cert is not set"},
+		{"lanes of kafka", source + "sink: {kafka: {}}\ndelivery: {lanes: 32}\n", "", "relay.yaml:3:19: delivery.lanes: has no effect with sink.kafka, where each partition of a topic is a lane; leave it out"},
+		{"unknown key of kafka", source + "sink: {kafka: {bootstrap: [a]}}\n", "", "relay.yaml:2:16: sink.kafka.bootstrap: unknown key, the nearest known one is sink.kafka.…"},
+		{"unknown variable of kafka", source + "sink: {kafka: {}}\n", "CDC_RELAY_SINK__KAFKA__BROKER=a", "CDC_RELAY_SINK__KAFKA__BROKER: unknown override; the nearest known one is CDC_RELAY_SINK__KAFKA__BROKERS"},
 
 		{"admin address", base + "admin: {listen: 9464}\n", "", `relay.yaml:3:17: admin.listen: is "9464", want host:port, such as 127.0.0.1:9464`},
 		{"admin port", base + "admin: {listen: \"localhost:99999\"}\n", "", `relay.yaml:3:17: admin.listen: is "localhost:99999"…`},
@@ -150,11 +178,22 @@ admin: {show_payloads: true, slot_metrics: own}
 	}
 }
 
+// A header is refused where the relay writes one of that name itself: the names differ by sink.
 func TestReservedHeaders(t *testing.T) {
-	for _, name := range reserved {
-		_, err := load(t, base+"outbox: {headers: {"+name+": a}}\n")
-		if got := faultsOf(t, err); len(got) != 1 || !strings.HasPrefix(got[0], "relay.yaml:3:20: outbox.headers."+name+": is a header that the relay writes") {
-			t.Errorf("%s: got %q", name, got)
+	for _, sink := range []string{"sink.rabbitmq", "sink.kafka"} {
+		with := "source: {url: postgres://h/d}\nsink: {" + strings.TrimPrefix(sink, "sink.") + ": {}}\n"
+		for _, name := range slices.Concat(reserved, reservedBySink[sink]) {
+			_, err := load(t, with+"outbox: {headers: {"+name+": a}}\n")
+			if got := faultsOf(t, err); len(got) != 1 || !strings.HasPrefix(got[0], "relay.yaml:3:20: outbox.headers."+name+": is a header that the relay writes") {
+				t.Errorf("%s, %s: got %q", sink, name, got)
+			}
+		}
+		for other, names := range reservedBySink {
+			for _, name := range names {
+				if _, err := load(t, with+"outbox: {headers: {"+name+": a}}\n"); other != sink && err != nil {
+					t.Errorf("%s, %s: got %v, want no fault", sink, name, err)
+				}
+			}
 		}
 	}
 }
@@ -181,7 +220,7 @@ func TestEveryFaultAtOnce(t *testing.T) {
 
 // Whatever the file is, Load answers: it never panics.
 func FuzzLoad(f *testing.F) {
-	for _, seed := range []string{base, "a: &a [*a]", "? x\n: y", "<<: {a: b}", "- - -", "a:\n- b\n c", "source: {tables: [{name: }]}", "outbox: {headers: {1: [a], true: b}}", "%YAML 1.2\n---\n!!map {a: b}", "source: |\n  x\n", "\x00", "'", "${", "sink: {rabbitmq: {url: ${}}}"} {
+	for _, seed := range []string{base, "a: &a [*a]", "? x\n: y", "<<: {a: b}", "- - -", "a:\n- b\n c", "source: {tables: [{name: }]}", "outbox: {headers: {1: [a], true: b}}", "%YAML 1.2\n---\n!!map {a: b}", "source: |\n  x\n", "sink: {kafka: {brokers: [[a], 'b,c']}}", "\x00", "'", "${", "sink: {rabbitmq: {url: ${}}}"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, content string) {

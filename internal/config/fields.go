@@ -31,6 +31,17 @@ var fields = slices.Concat([]field{
 	text("sink.rabbitmq.tls.cert", func(c *Config) *string { return &c.Sink.RabbitMQ.TLS.Cert }),
 	text("sink.rabbitmq.tls.key", func(c *Config) *string { return &c.Sink.RabbitMQ.TLS.Key }),
 	text("sink.rabbitmq.tls.server_name", func(c *Config) *string { return &c.Sink.RabbitMQ.TLS.ServerName }),
+	brokers("sink.kafka.brokers"),
+	templated("sink.kafka.topic", func(c *Config) *sink.Template { return &c.Sink.Kafka.Topic }),
+	choice("sink.kafka.compression", func(c *Config) *string { return &c.Sink.Kafka.Compression }, "none", "gzip", "snappy", "lz4", "zstd"),
+	boolean("sink.kafka.tls.enabled", func(c *Config) *bool { return &c.Sink.Kafka.TLS.Enabled }),
+	text("sink.kafka.tls.ca", func(c *Config) *string { return &c.Sink.Kafka.TLS.CA }),
+	text("sink.kafka.tls.cert", func(c *Config) *string { return &c.Sink.Kafka.TLS.Cert }),
+	text("sink.kafka.tls.key", func(c *Config) *string { return &c.Sink.Kafka.TLS.Key }),
+	text("sink.kafka.tls.server_name", func(c *Config) *string { return &c.Sink.Kafka.TLS.ServerName }),
+	choice("sink.kafka.sasl.mechanism", func(c *Config) *string { return &c.Sink.Kafka.SASL.Mechanism }, "", "plain", "scram-sha-256", "scram-sha-512"),
+	secret("sink.kafka.sasl.username", showPassword, func(c *Config) *Secret { return &c.Sink.Kafka.SASL.Username }),
+	secret("sink.kafka.sasl.password", showPassword, func(c *Config) *Secret { return &c.Sink.Kafka.SASL.Password }),
 	chosen("sink.stdout"),
 
 	choice("delivery.ordering", func(c *Config) *string { return &c.Delivery.Ordering },
@@ -69,7 +80,7 @@ var aliases = map[string]string{"sink.rabbitmq.url": "sink.rabbitmq.urls"}
 // value, because a setting that is accepted and does nothing misleads.
 var later = []string{
 	"source.message_prefix", "source.failover",
-	"sink.kafka", "sink.compat",
+	"sink.compat",
 	"retry", "dead_letters", "guard", "retention",
 	"admin.show_payloads", "admin.slot_metrics",
 }

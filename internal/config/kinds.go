@@ -48,6 +48,7 @@ func templated(path string, at func(*Config) *sink.Template) field {
 	return one(path, at, sink.ParseTemplate, func(t sink.Template) string { return quote(t.String()) })
 }
 
+// choice is one of some values; a first one of "" stands for none of them, and is not named.
 func choice(path string, at func(*Config) *string, values ...string) field {
 	return one(path, at, func(s string) (string, error) {
 		for _, value := range values {
@@ -55,7 +56,7 @@ func choice(path string, at func(*Config) *string, values ...string) field {
 				return s, nil
 			}
 		}
-		return "", fmt.Errorf("is %q, want one of %s", s, strings.Join(values, ", "))
+		return "", fmt.Errorf("is %q, want one of %s", s, strings.TrimPrefix(strings.Join(values, ", "), ", "))
 	}, quote)
 }
 
@@ -151,7 +152,7 @@ func outboxHeaders(path string) field {
 	return field{
 		path: path,
 		kind: mapping,
-		set:  func(l *loader, path string, n *node) { l.outbox.Headers = l.named(path, n, checkHeader) },
+		set:  func(l *loader, path string, n *node) { l.outbox.Headers = l.named(path, n, l.checkHeader) },
 		show: func(c *Config) string { return showNamed(c.Outbox.Headers) },
 	}
 }

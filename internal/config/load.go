@@ -69,7 +69,7 @@ type mention struct {
 
 func newLoader(environ []string) *loader {
 	l := &loader{cfg: Default(), env: variables(environ), written: map[string]assignment{}}
-	l.cfg.Sink = Sink{RabbitMQ: defaultRabbitMQ(), Stdout: &Stdout{}}
+	l.cfg.Sink = Sink{RabbitMQ: defaultRabbitMQ(), Kafka: defaultKafka(), Stdout: &Stdout{}}
 	l.outbox, l.cfg.wrote = &l.cfg.Outbox, l.written
 	return l
 }
@@ -96,6 +96,9 @@ func (l *loader) section(path string, n *node) {
 			l.fault(n.where, path, "wants a mapping of keys, has "+n.kind.String())
 		}
 		return
+	}
+	if len(n.entries) == 0 && path == "sink.kafka.tls" {
+		l.fault(n.where, path, "is empty, which would leave TLS off; write {enabled: true}, or leave it out")
 	}
 	for _, e := range n.entries {
 		l.key(join(path, e.name), e)

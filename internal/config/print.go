@@ -28,16 +28,22 @@ func (c *Config) Print(w io.Writer) error {
 	return err
 }
 
-// applies is false for keys of a sink that is not configured, and for the user beside addresses that carry one, where
-// Load refuses them.
+// applies is false for keys of a sink that is not configured, and for those that Load refuses beside others: the user
+// beside addresses that carry one, lanes beside partitions.
 func (c *Config) applies(path string) bool {
-	switch path {
-	case "sink.stdout":
+	switch {
+	case path == "sink.stdout":
 		return c.Sink.Stdout != nil
-	case "sink.rabbitmq.username", "sink.rabbitmq.password":
+	case path == "sink.rabbitmq.username", path == "sink.rabbitmq.password":
 		return c.Sink.RabbitMQ != nil && !c.Sink.RabbitMQ.userInURL
+	case strings.HasPrefix(path, "sink.rabbitmq."):
+		return c.Sink.RabbitMQ != nil
+	case strings.HasPrefix(path, "sink.kafka."):
+		return c.Sink.Kafka != nil
+	case path == "delivery.lanes":
+		return c.Sink.Kafka == nil
 	}
-	return c.Sink.RabbitMQ != nil || !strings.HasPrefix(path, "sink.rabbitmq.")
+	return true
 }
 
 // openSection writes the headings of the sections that are not open yet.

@@ -19,9 +19,6 @@ type Secret struct {
 // plain is a secret that is no secret: one of the defaults.
 func plain(text string) Secret { return Secret{text: literal(text), shown: text} }
 
-// NewSecret is a secret of a fixed value.
-func NewSecret(value string) Secret { return Secret{text: literal(value), shown: redacted} }
-
 // Read gives the value as it is now: it reads the files that the configuration names. The error names a file or a
 // variable, never a value.
 func (s Secret) Read() (string, error) { return expand(s.text, s.env) }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,6 +28,12 @@ func (l *loader) where(path string) place {
 		return a.value.where
 	}
 	return place{}
+}
+
+// faulty reports whether the value of the key at path was refused: what only follows from that is not worth a line.
+func (l *loader) faulty(path string) bool {
+	where := l.where(path)
+	return where != (place{}) && slices.ContainsFunc(l.faults, func(f *Fault) bool { return f.where == where })
 }
 
 // check reports err about the key at path, under the name that was written for it.

@@ -29,19 +29,23 @@ func (l *loader) validateSink() {
 		}
 		l.fault(l.sinks[1].where, "sink", strings.Join(names, " and ")+" are configured; want exactly one of "+three)
 	}
-	var rabbit, stdout bool
+	named := map[string]bool{}
 	for _, m := range l.sinks {
-		rabbit = rabbit || m.path == "sink.rabbitmq"
-		stdout = stdout || m.path == "sink.stdout"
+		named[m.path] = true
 	}
-	if rabbit {
+	if named["sink.rabbitmq"] {
 		l.validateRabbitMQ()
 	} else {
 		l.cfg.Sink.RabbitMQ = nil
 	}
-	if !stdout {
+	if named["sink.kafka"] {
+		l.validateKafka()
+	} else {
+		l.cfg.Sink.Kafka = nil
+	}
+	if !named["sink.stdout"] {
 		l.cfg.Sink.Stdout = nil
-	} else if !rabbit && len(l.cfg.Outbox.Headers) > 0 {
+	} else if len(named) == 1 && len(l.cfg.Outbox.Headers) > 0 {
 		l.check("outbox.headers", errors.New("has no effect with sink.stdout, which has no headers to put these columns in; leave it out"))
 	}
 }

@@ -83,22 +83,29 @@ func (n *node) orItself() []*node {
 	return []*node{n}
 }
 
-// reserved are the header names that the relay writes itself or leaves to a consumer's retry.
-var reserved = []string{
-	"aggregate_type", "aggregate_id", "timestamp_in_ms", "cdc_position", "cdc_replay",
-	"traceparent", "tracestate", "x-retry-count",
-}
+// reserved are the header names that the relay writes itself or leaves to a consumer's retry, with any sink and with one.
+var (
+	reserved       = []string{"cdc_position", "cdc_replay", "traceparent", "tracestate", "x-retry-count"}
+	reservedBySink = map[string][]string{
+		"sink.rabbitmq": {"aggregate_type", "aggregate_id", "timestamp_in_ms"},
+		"sink.kafka":    {"id", "eventType", "aggregateType"},
+	}
+)
 
-const maxShortString = 255 // bytes of an AMQP 0-9-1 short string, which a header's name is
+const maxHeaderName = 255 // bytes; of AMQP 0-9-1, whose header names are short strings. Kafka sets no limit
 
-func checkHeader(name string) error {
+func (l *loader) checkHeader(name string) error {
+	ours := reserved
+	for _, m := range l.sinks {
+		ours = slices.Concat(reservedBySink[m.path], ours)
+	}
 	switch {
 	case name == "":
 		return fmt.Errorf("has a header without a name")
-	case len(name) > maxShortString:
-		return fmt.Errorf("is longer than %d bytes, the most a header's name may have", maxShortString)
-	case slices.Contains(reserved, name):
-		return fmt.Errorf("is a header that the relay writes or reserves (%s); choose another name", strings.Join(reserved, ", "))
+	case len(name) > maxHeaderName:
+		return fmt.Errorf("is longer than %d bytes, the most a header's name may have", maxHeaderName)
+	case slices.Contains(ours, name):
+		return fmt.Errorf("is a header that the relay writes or reserves (%s); choose another name", strings.Join(ours, ", "))
 	}
 	return nil
 }

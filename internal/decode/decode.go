@@ -34,6 +34,7 @@ const (
 	Commit              // it ends: every row of it has been seen
 	Row                 // an insert into one of our tables
 	Skipped             // a change that is not an event: Message.Reason
+	Found               // a table of a configured name whose OID was not known is ours from now on: Message.Table, Message.OID
 	Other               // a description (relation, type, origin) that changes nothing for the reader
 )
 
@@ -43,7 +44,8 @@ type Message struct {
 	Xid    uint32        // Begin, Commit
 	Commit pglogrepl.LSN // Begin, Commit: the start of the commit record (Begin's final_lsn)
 	End    pglogrepl.LSN // Commit: TransactionEndLSN, the position to confirm once all before it is settled
-	Time   time.Time     // Begin, Commit: commit time, microseconds, UTC
+
+	CommitTime time.Time // Begin: by the server's clock, microseconds
 
 	// Event is the row. It belongs to the decoder and is valid until its next call; its bytes alias the frame, or (bytea)
 	// a buffer of the decoder.
@@ -51,6 +53,9 @@ type Message struct {
 
 	// Reason is why a change was Skipped: "update", "delete" or "truncate" of our table, "foreign_table", "message".
 	Reason string
+
+	Table *Table // Found: belongs to the decoder
+	OID   uint32 // Found
 }
 
 // Decoder holds what the frames of one replication session refer back to: the relations described so far and the open
@@ -58,8 +63,8 @@ type Message struct {
 type Decoder struct {
 	tables []Table
 	extra  []string
-	// tableOf is the index in tables of every OID that was configured or has been seen under a configured name. It
-	// outlives a session: a table that is renamed stays ours after a reconnect, too.
+	// tableOf is the index in tables of every OID that was given or has been seen under a configured name. It ends with the
+	// session, so whoever makes the next decoder gives it what this one Found: a table that is renamed then stays ours.
 	tableOf   map[uint32]int
 	relations map[uint32]*relation
 
@@ -88,6 +93,11 @@ func New(cfg Config) *Decoder {
 		columns:   make([][]byte, len(cfg.Columns)),
 	}
 	for i, t := range cfg.Tables {
+		for _, oid := range t.Also {
+			d.tableOf[oid] = i
+		}
+	}
+	for i, t := range cfg.Tables { // what a table is now goes before what another one was
 		if t.OID != 0 {
 			d.tableOf[t.OID] = i
 		}
@@ -95,19 +105,11 @@ func New(cfg Config) *Decoder {
 	return d
 }
 
-// Reset prepares for a new session: it forgets the relations, which the server describes again, and an open transaction,
-// which it sends again from its Begin.
-func (d *Decoder) Reset() {
-	clear(d.relations)
-	d.open = false
-	d.failed = nil
-}
-
 // Decode reads one frame (the data of an XLogData message) into msg, which it overwrites. wal is not changed.
 //
 // An *outbox.Stop means that a table of ours no longer fits its mapping; it is returned before any row of that shape.
-// Any other error means that the stream cannot be trusted. Either ends the session: until Reset every call returns the same
-// error, so that nothing behind a row that was not understood can pass, least of all its Commit.
+// Any other error means that the stream cannot be trusted. Either ends the session: every further call returns the same error,
+// so that nothing behind a row that was not understood can pass, least of all its Commit.
 func (d *Decoder) Decode(wal []byte, msg *Message) error {
 	*msg = Message{Kind: Other}
 	if d.failed != nil {
@@ -139,7 +141,7 @@ func (d *Decoder) decode(kind byte, f *frame, msg *Message) error {
 	case 'C':
 		return d.end(f, msg)
 	case 'R':
-		return d.describe(f)
+		return d.describe(f, msg)
 	case 'U':
 		return d.update(f, msg)
 	case 'D':
@@ -171,13 +173,14 @@ func (d *Decoder) begin(f *frame, msg *Message) error {
 		return fmt.Errorf("transaction %d begins inside transaction %d", xid, d.xid)
 	}
 	d.open, d.xid, d.commit, d.commitTime, d.index = true, xid, commit, at, 0
-	msg.Kind, msg.Xid, msg.Commit, msg.Time = Begin, xid, commit, at
+	msg.Kind, msg.Xid, msg.Commit, msg.CommitTime = Begin, xid, commit, at
 	return nil
 }
 
 func (d *Decoder) end(f *frame, msg *Message) error {
 	f.byte() // flags, unused
-	commit, end, at := pglogrepl.LSN(f.uint64()), pglogrepl.LSN(f.uint64()), f.time()
+	commit, end := pglogrepl.LSN(f.uint64()), pglogrepl.LSN(f.uint64())
+	f.uint64() // commit time, as in its begin
 	if err := f.end(); err != nil {
 		return err
 	}
@@ -189,7 +192,7 @@ func (d *Decoder) end(f *frame, msg *Message) error {
 	}
 	d.open = false
 	d.release()
-	msg.Kind, msg.Xid, msg.Commit, msg.End, msg.Time = Commit, d.xid, commit, end, at
+	msg.Kind, msg.Xid, msg.Commit, msg.End = Commit, d.xid, commit, end
 	return nil
 }
 

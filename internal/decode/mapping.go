@@ -25,7 +25,8 @@ type Mapping struct {
 // Table is an outbox table as configured.
 type Table struct {
 	Schema, Name string
-	OID          uint32 // 0: not known
+	OID          uint32   // 0: not known
+	Also         []uint32 // OIDs of other tables that had the name: what is inserted into them is ours under any name
 	Mapping      Mapping
 }
 
@@ -42,8 +43,44 @@ type Column struct {
 // which are fewer than the table's when it has a column list or generated columns. The error is an *outbox.Stop (exit 4)
 // that names the table, every misfit, what was wanted and what is there.
 func (t Table) Check(columns []Column, extra []string) error {
-	_, err := t.bind(columns, extra)
-	return err
+	_, misfits := t.bind(columns, extra)
+	return t.misfit(columns, misfits, "change the table, or the column names under outbox: in the configuration (a list of names allows for a rename)")
+}
+
+// misfit is the Stop for what does not fit, nil for nothing.
+func (t Table) misfit(columns []Column, misfits []string, mend string) error {
+	if len(misfits) == 0 {
+		return nil
+	}
+	return &outbox.Stop{
+		Code:   outbox.ExitMapping,
+		Reason: "mapping",
+		What: fmt.Sprintf("table %s does not fit the mapping: %s (columns there: %s)",
+			t, strings.Join(misfits, "; "), listColumns(columns)),
+		Mend: mend,
+	}
+}
+
+// Misses are the hidden columns that an event lacks: each is the first name of a part, or an extra column, of which no name
+// is among the columns that are not hidden.
+func (t Table) Misses(columns []Column, hidden, extra []string) []string {
+	m := t.Mapping
+	parts := []Names{m.ID, m.Aggregate, m.Key, m.Type, m.Payload, m.Timestamp, m.Traceparent, m.Headers}
+	for _, name := range extra {
+		parts = append(parts, Names{Any: []string{name}})
+	}
+	isHidden := func(name string) bool { return slices.Contains(hidden, name) }
+	isSent := func(name string) bool {
+		return !isHidden(name) && slices.ContainsFunc(columns, func(c Column) bool { return c.Name == name })
+	}
+	var missed []string
+	for _, part := range parts {
+		i := slices.IndexFunc(part.Any, isHidden)
+		if i >= 0 && !slices.ContainsFunc(part.Any, isSent) && !slices.Contains(missed, part.Any[i]) {
+			missed = append(missed, part.Any[i])
+		}
+	}
+	return missed
 }
 
 // places are the indexes in a tuple of an event's parts; -1 is not mapped.
@@ -54,11 +91,11 @@ type places struct {
 	payloadKind outbox.PayloadKind
 }
 
-// bind finds the places.
-func (t Table) bind(columns []Column, extra []string) (places, error) {
+// bind finds the places, or says what does not fit.
+func (t Table) bind(columns []Column, extra []string) (p places, misfits []string) {
 	b := binding{columns: columns}
 	m := t.Mapping
-	p := places{
+	p = places{
 		id:          b.required("id", m.ID, nil),
 		aggregate:   b.place("aggregate", m.Aggregate, nil),
 		key:         b.place("key", m.Key, nil),
@@ -72,13 +109,7 @@ func (t Table) bind(columns []Column, extra []string) (places, error) {
 		p.extra = append(p.extra, b.place("template, header or property", Names{Any: []string{name}}, nil))
 	}
 	if len(b.misfits) > 0 {
-		return places{}, &outbox.Stop{
-			Code:   outbox.ExitMapping,
-			Reason: "mapping",
-			What: fmt.Sprintf("table %s does not fit the mapping: %s (columns there: %s)",
-				t, strings.Join(b.misfits, "; "), listColumns(columns)),
-			Mend: "change the table, or the column names under outbox: in the configuration (a list of names allows for a rename)",
-		}
+		return places{}, b.misfits
 	}
 	p.payloadKind = payloadKind(columns[p.payload].TypeOID)
 	return p, nil

@@ -16,7 +16,7 @@ type relation struct {
 
 // describe reads a Relation frame. The server sends one before the first change of a table and again after the table
 // was changed, so rows always meet the places of their own shape.
-func (d *Decoder) describe(f *frame) error {
+func (d *Decoder) describe(f *frame, msg *Message) error {
 	oid := f.uint32()
 	schema, name := string(f.string()), string(f.string())
 	f.byte() // replica identity
@@ -27,9 +27,12 @@ func (d *Decoder) describe(f *frame) error {
 	// Until the new description is accepted, rows of this table are an error, not rows of the old shape.
 	delete(d.relations, oid)
 	rel := &relation{columns: len(columns)}
-	if i, ours := d.ours(oid, schema, name); ours {
+	i, ours, found := d.ours(oid, schema, name)
+	if ours {
 		rel.table = &d.tables[i]
-		if rel.places, err = rel.table.bind(columns, d.extra); err != nil {
+		var misfits []string
+		rel.places, misfits = rel.table.bind(columns, d.extra)
+		if err := rel.table.misfit(columns, misfits, mendInStream); err != nil {
 			return err
 		}
 		for _, c := range columns {
@@ -37,11 +40,18 @@ func (d *Decoder) describe(f *frame) error {
 		}
 	}
 	d.relations[oid] = rel
+	if found {
+		msg.Kind, msg.Table, msg.OID = Found, rel.table, oid
+	}
 	if len(d.values) < rel.columns {
 		d.values = make([]value, rel.columns)
 	}
 	return nil
 }
+
+// mendInStream: the row that comes next has the shape of the time when it was written, and keeps it whatever becomes of
+// the table.
+const mendInStream = "rows that are committed keep the shape they were written in, so changing the table back is not enough: give the names of both shapes under outbox: in the configuration (such as `payload: [payload, body]`); where no names help, see \"Exit 4\" in docs/operations.md"
 
 // describedColumns reads the columns, to the end of the frame.
 func describedColumns(f *frame) ([]Column, error) {
@@ -62,18 +72,18 @@ func describedColumns(f *frame) ([]Column, error) {
 }
 
 // ours finds the configured table of a relation: by OID first, so that a table renamed in mid-stream stays ours, then by
-// name, so that one created anew under the name is ours, and from then on by its OID too.
-func (d *Decoder) ours(oid uint32, schema, name string) (table int, ok bool) {
+// name, so that one created anew under the name is ours, and from then on by its OID too (found).
+func (d *Decoder) ours(oid uint32, schema, name string) (table int, ok, found bool) {
 	if i, ok := d.tableOf[oid]; ok {
-		return i, true
+		return i, true, false
 	}
 	for i, t := range d.tables {
 		if t.Schema == schema && t.Name == name {
 			d.tableOf[oid] = i
-			return i, true
+			return i, true, true
 		}
 	}
-	return 0, false
+	return 0, false, false
 }
 
 // lookup finds the relation of a change. Without its description nobody can say whether the change is an event of ours.

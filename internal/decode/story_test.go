@@ -38,7 +38,7 @@ type story struct {
 //	send     frames in words, one per line
 //	try      the same, but the session goes on after an error
 //	wal      frames in hex, one per line
-//	reset    a new session
+//	reset    a new session, which knows what was found before
 //	check    columns "name:type OID ..." against the first table
 func (s *story) step(t *testing.T, td *datadriven.TestData) string {
 	var out strings.Builder
@@ -47,7 +47,7 @@ func (s *story) step(t *testing.T, td *datadriven.TestData) string {
 		s.cfg = storyConfig(t, td.Input)
 		s.dec = New(s.cfg)
 	case "reset":
-		s.dec.Reset()
+		s.dec = New(s.cfg)
 	case "check":
 		fmt.Fprintln(&out, describeError(s.cfg.Tables[0].Check(storyColumns(t, strings.Fields(td.Input)), s.cfg.Columns)))
 	case "send", "try", "wal":
@@ -60,6 +60,7 @@ func (s *story) step(t *testing.T, td *datadriven.TestData) string {
 					s.dec.failed = nil
 				}
 			} else {
+				s.remember(&msg)
 				fmt.Fprintln(&out, describeMessage(&msg))
 			}
 		}
@@ -67,6 +68,18 @@ func (s *story) step(t *testing.T, td *datadriven.TestData) string {
 		td.Fatalf(t, "unknown directive %q", td.Cmd)
 	}
 	return out.String()
+}
+
+// remember does what whoever reads a stream must do.
+func (s *story) remember(m *Message) {
+	if m.Kind != Found {
+		return
+	}
+	for i := range s.cfg.Tables {
+		if t := &s.cfg.Tables[i]; t.String() == m.Table.String() {
+			t.Also = append(t.Also, m.OID)
+		}
+	}
 }
 
 func storyConfig(t *testing.T, input string) Config {
@@ -200,11 +213,13 @@ func describeError(err error) string {
 func describeMessage(m *Message) string {
 	switch m.Kind {
 	case Begin:
-		return fmt.Sprintf("begin %s xid=%d %s", m.Commit, m.Xid, m.Time.Format("2006-01-02"))
+		return fmt.Sprintf("begin %s xid=%d", m.Commit, m.Xid)
 	case Commit:
 		return fmt.Sprintf("commit %s end=%s xid=%d", m.Commit, m.End, m.Xid)
 	case Skipped:
 		return "skipped " + m.Reason
+	case Found:
+		return fmt.Sprintf("found %s oid=%d", m.Table, m.OID)
 	case Row:
 		return describeEvent(m.Event)
 	default:

@@ -43,7 +43,8 @@ type Verdict struct {
 }
 
 // Mark says that confirmed_flush_lsn was Flush at a moment before the first After deliveries had all arrived: it was read
-// first, and then a message was put at the end of the queue, before which exactly these have come out of it.
+// first, and then a message was put at the end of the queue, before which exactly these have come out of it. On Kafka the
+// end offsets of all logs were read then: before the mark are also the records below them, whenever they arrive.
 //
 // The rule: an event whose commit record starts below Flush and which arrived for the first time after the mark was not
 // in the queue when its position was reported; PostgreSQL would not have sent it again. A queue gives its messages out in
@@ -53,13 +54,15 @@ type Verdict struct {
 type Mark struct {
 	Flush pglogrepl.LSN
 	After int
+	Ends  map[TopicPartition]int64 // Kafka
 }
 
 // Check compares the two.
 func Check(h History) Verdict {
 	c := checking{
 		h: h, v: Verdict{Committed: len(h.Committed), MaxDuplicates: h.MaxDuplicates},
-		rows: make(map[string]*row, len(h.Committed)), phantoms: map[string]bool{}, last: map[string]int64{},
+		rows: make(map[string]*row, len(h.Committed)), phantoms: map[string]bool{},
+		last: map[keyIn]int64{}, highest: map[TopicPartition]outbox.Position{},
 	}
 	for _, r := range h.Committed {
 		c.rows[r.ID] = &row{Row: r, first: -1}
@@ -79,8 +82,14 @@ type checking struct {
 	v        Verdict
 	rows     map[string]*row
 	phantoms map[string]bool
-	last     map[string]int64 // number of the latest row of each key that has arrived
-	highest  outbox.Position  // of all first arrivals
+	last     map[keyIn]int64                    // number of the latest row of each key that has arrived
+	highest  map[TopicPartition]outbox.Position // of all first arrivals
+}
+
+// keyIn is a key in a partition: on Kafka the order of arrival means something within a partition only.
+type keyIn struct {
+	key  string
+	from TopicPartition
 }
 
 // row is a committed row and what has arrived of it.
@@ -112,13 +121,14 @@ func (c *checking) delivery(i int) {
 	}
 	r.first, r.position = i, d.Position
 	c.v.Delivered++
-	late := r.Seq < c.last[r.Key] && !c.h.NoKeyOrder || c.h.CommitOrder && d.Position.Less(c.highest)
+	key := keyIn{r.Key, d.From}
+	late := r.Seq < c.last[key] && !c.h.NoKeyOrder || c.h.CommitOrder && d.Position.Less(c.highest[d.From])
 	if late {
 		c.v.OutOfOrder = append(c.v.OutOfOrder, d.ID)
 	}
-	c.last[r.Key] = max(c.last[r.Key], r.Seq)
-	if c.highest.Less(d.Position) {
-		c.highest = d.Position
+	c.last[key] = max(c.last[key], r.Seq)
+	if c.highest[d.From].Less(d.Position) {
+		c.highest[d.From] = d.Position
 	}
 }
 
@@ -167,17 +177,27 @@ func (c *checking) flushAhead() {
 	if len(c.h.Marks) == 0 {
 		return
 	}
-	// For each event the highest flush position among the marks that came before it.
 	marks := slices.SortedFunc(slices.Values(c.h.Marks), func(a, b Mark) int { return cmp.Compare(a.After, b.After) })
-	var flush pglogrepl.LSN
+	// For each partition the highest flush position among the marks before the event. They are taken in order: a log's end
+	// only grows, and when its topic is made anew a mark too few is used, never one too many.
+	type passed struct {
+		marks int
+		flush pglogrepl.LSN
+	}
+	logs := map[TopicPartition]*passed{}
 	for i := range c.h.Deliveries {
-		for len(marks) > 0 && marks[0].After <= i {
-			flush = max(flush, marks[0].Flush)
-			marks = marks[1:]
-		}
 		d := &c.h.Deliveries[i]
+		log := logs[d.From]
+		if log == nil {
+			log = &passed{}
+			logs[d.From] = log
+		}
+		for log.marks < len(marks) && marks[log.marks].After <= i && marks[log.marks].Ends[d.From] <= d.Offset {
+			log.flush = max(log.flush, marks[log.marks].Flush)
+			log.marks++
+		}
 		r := c.rows[d.ID]
-		if r != nil && r.first == i && d.Position.Commit != 0 && d.Position.Commit < flush {
+		if r != nil && r.first == i && d.Position.Commit != 0 && d.Position.Commit < log.flush {
 			c.v.FlushAheadOfDelivery = append(c.v.FlushAheadOfDelivery, d.ID)
 		}
 	}

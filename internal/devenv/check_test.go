@@ -123,6 +123,56 @@ func TestCheckTurnsRedForEachPlantedFault(t *testing.T) {
 	}
 }
 
+// TestCheckOfPartitions is about Kafka, where arrival in different partitions has no order.
+func TestCheckOfPartitions(t *testing.T) {
+	log := TopicPartition{"t", 1}
+	lay := func(h *History, i int, from TopicPartition, offset int64) {
+		h.Deliveries[i].From, h.Deliveries[i].Offset = from, offset
+	}
+	history := func() History {
+		h := good()
+		h.Marks = nil
+		for i := range h.Deliveries {
+			lay(&h, i, log, int64(i))
+		}
+		return h
+	}
+	swapped := history()
+	swapped.Deliveries[11], swapped.Deliveries[14] = swapped.Deliveries[14], swapped.Deliveries[11]
+	if v := Check(swapped); !slices.Equal(v.OutOfOrder, []string{"id11"}) {
+		t.Errorf("swapped in a partition: %s", v)
+	}
+	lay(&swapped, 14, TopicPartition{"t", 2}, 0)
+	if err := Check(swapped).Err(); err != nil {
+		t.Errorf("of different partitions: %v", err)
+	}
+	commit := history()
+	commit.CommitOrder = true
+	commit.Deliveries[11], commit.Deliveries[12] = commit.Deliveries[12], commit.Deliveries[11]
+	if v := Check(commit); !slices.Equal(v.OutOfOrder, []string{"id11"}) {
+		t.Errorf("keys swapped in a partition under commit order: %s", v)
+	}
+	lay(&commit, 12, TopicPartition{"t", 2}, 0)
+	if err := Check(commit).Err(); err != nil {
+		t.Errorf("of different partitions under commit order: %v", err)
+	}
+
+	marked := history()
+	// The first ten were in the log and nothing had arrived yet.
+	marked.Marks = []Mark{{Flush: 1000 + 10*10, After: 0, Ends: map[TopicPartition]int64{log: 10}}}
+	if err := Check(marked).Err(); err != nil {
+		t.Errorf("a mark below the end: %v", err)
+	}
+	marked.Marks[0].Flush++
+	if v := Check(marked); !slices.Equal(v.FlushAheadOfDelivery, []string{"id10"}) {
+		t.Errorf("a mark that is one event early: %s", v)
+	}
+	marked.Marks[0].After = 11
+	if err := Check(marked).Err(); err != nil {
+		t.Errorf("a mark after the arrival: %v", err)
+	}
+}
+
 func shiftMarks(h *History, from, by int) {
 	for i := range h.Marks {
 		if h.Marks[i].After > from {

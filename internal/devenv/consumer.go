@@ -1,17 +1,14 @@
 package devenv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/jackc/pglogrepl"
 	amqp "github.com/rabbitmq/amqp091-go"
-
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // ConsumerOptions says what a Consumer reads.
@@ -20,36 +17,18 @@ type ConsumerOptions struct {
 	Exchange string // "outbox.events"; declared: topic, durable
 	Queue    string // "orders"; declared: durable, bound with "#"
 	Quorum   bool   // a quorum queue instead of a classic one
+	Prefetch int    // messages that the broker gives out before the first of them is acknowledged; 1000
 }
 
 // Consumer takes every message of a queue and remembers it in the order of arrival, until Close. When the broker or the
 // connection goes away it connects again; the queue is durable and keeps what was not acknowledged.
 type Consumer struct {
+	arrivals
 	opt    ConsumerOptions
 	cancel context.CancelFunc
 	done   chan struct{}
-
-	mu         sync.Mutex
-	deliveries []Delivery
-	distinct   map[string]struct{}
-	copies     int // deliveries, not flagged redelivered, of an id that had arrived
-	keys       interned
-	marks      map[string]mark
-	changed    chan struct{} // closed and replaced when anything above changes
-	connected  bool
-
+	marks  map[string]mark // guarded by mu of the arrivals
 	marker marker
-}
-
-// Delivery is a message as it arrived. Absent properties and headers are zero.
-type Delivery struct {
-	ID          string
-	Aggregate   string
-	Key         string
-	Position    outbox.Position
-	Seq         int64 // "seq" of the payload; 0 when there is none
-	At          int64 // arrival, Unix nanoseconds
-	Redelivered bool  // the broker says it may have sent it before
 }
 
 // mark is a message of our own in the queue: what was in the queue before it has arrived before it.
@@ -66,10 +45,8 @@ func StartConsumer(ctx context.Context, opt ConsumerOptions) (*Consumer, error) 
 	if opt.Queue == "" {
 		opt.Queue = "orders"
 	}
-	c := &Consumer{
-		opt: opt, done: make(chan struct{}), distinct: map[string]struct{}{}, keys: interned{},
-		marks: map[string]mark{}, changed: make(chan struct{}),
-	}
+	opt.Prefetch = cmp.Or(opt.Prefetch, 1000)
+	c := &Consumer{arrivals: newArrivals(), opt: opt, done: make(chan struct{}), marks: map[string]mark{}}
 	session, err := c.connect()
 	if err != nil {
 		return nil, fmt.Errorf("start consumer: %w", err)
@@ -125,7 +102,7 @@ func (c *Consumer) connect() (_ *session, err error) {
 	if err = s.channel.QueueBind(c.opt.Queue, "#", c.opt.Exchange, false, nil); err != nil {
 		return nil, err
 	}
-	if err = s.channel.Qos(prefetch, 0, false); err != nil {
+	if err = s.channel.Qos(c.opt.Prefetch, 0, false); err != nil {
 		return nil, err
 	}
 	s.deliveries, err = s.channel.Consume(c.opt.Queue, "", false, false, false, false, nil)
@@ -136,10 +113,7 @@ func dialAMQP(url string) (*amqp.Connection, error) {
 	return amqp.DialConfig(url, amqp.Config{Heartbeat: 10 * time.Second, Dial: amqp.DefaultDial(5 * time.Second)})
 }
 
-const (
-	prefetch = 1000
-	ackEvery = 200
-)
+const ackEvery = 200
 
 // run consumes, over as many connections as it takes.
 func (c *Consumer) run(ctx context.Context, s *session) {
@@ -192,14 +166,9 @@ func (c *Consumer) remember(d *amqp.Delivery) {
 		c.rememberMark(d)
 		return
 	}
-	_, known := c.distinct[d.MessageId]
-	if known && !d.Redelivered {
-		c.copies++
-	}
-	c.distinct[d.MessageId] = struct{}{}
-	c.deliveries = append(c.deliveries, Delivery{
-		ID: d.MessageId, Aggregate: c.keys.of(header(d, "aggregate_type")), Key: c.keys.of(header(d, "aggregate_id")),
-		Position: position(d), Seq: seqOf(d.Body), At: time.Now().UnixNano(), Redelivered: d.Redelivered,
+	c.add(Delivery{
+		ID: d.MessageId, Aggregate: c.names.of(header(d, "aggregate_type")), Key: c.names.of(header(d, "aggregate_id")),
+		Position: parsePosition(header(d, "cdc_position")), Seq: seqOf(d.Body), At: time.Now().UnixNano(), Redelivered: d.Redelivered,
 	})
 }
 
@@ -214,65 +183,10 @@ func (c *Consumer) rememberMark(d *amqp.Delivery) {
 	}
 }
 
-func (c *Consumer) setConnected(up bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.connected = up
-	c.notify()
-}
-
-// notify wakes whoever waits for a change; c.mu is locked.
-func (c *Consumer) notify() {
-	close(c.changed)
-	c.changed = make(chan struct{})
-}
-
-// Connected reports whether the consumer has a connection to the broker.
-func (c *Consumer) Connected() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.connected
-}
-
-// Count is how many distinct ids have arrived, and how many deliveries were of an id that had arrived before. What the
-// broker sent again for want of an acknowledgement, and says so, does not count as such.
-func (c *Consumer) Count() (distinct, duplicates int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.distinct), c.copies
-}
-
-// Deliveries is a copy of all that has arrived, in order.
-func (c *Consumer) Deliveries() []Delivery { return c.DeliveriesFrom(0) }
-
-// DeliveriesFrom is a copy of all that has arrived after the first n, in order.
-func (c *Consumer) DeliveriesFrom(n int) []Delivery {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.deliveries[n:])
-}
-
-// WaitCount returns when n distinct ids have arrived.
-func (c *Consumer) WaitCount(ctx context.Context, n int) error {
-	err := c.wait(ctx, func() bool { return len(c.distinct) >= n })
-	if err != nil {
-		have, _ := c.Count()
-		return fmt.Errorf("wait for %d messages, have %d: %w", n, have, err)
-	}
-	return nil
-}
-
-// WaitIDs returns when all of the ids have arrived.
-func (c *Consumer) WaitIDs(ctx context.Context, ids []string) error {
-	missing := slices.Clone(ids)
-	err := c.wait(ctx, func() bool {
-		missing = slices.DeleteFunc(missing, func(id string) bool { _, ok := c.distinct[id]; return ok })
-		return len(missing) == 0
-	})
-	if err != nil {
-		return fmt.Errorf("wait for %d of %d messages (%s): %w", len(missing), len(ids), firstOf(missing), err)
-	}
-	return nil
+// markFlush puts a mark with confirmed_flush_lsn into the queue (FlushWatch).
+func (c *Consumer) markFlush(ctx context.Context, flush pglogrepl.LSN) error {
+	_, err := c.marker.send(ctx, c.opt, flush)
+	return err
 }
 
 // Drain returns when everything that is in the queue at the moment of the call has arrived. It sends a mark through the
@@ -294,22 +208,5 @@ func (c *Consumer) Drain(ctx context.Context) error {
 		pause, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		<-pause.Done()
 		cancel()
-	}
-}
-
-// wait returns when done, called with c.mu locked, says true.
-func (c *Consumer) wait(ctx context.Context, done func() bool) error {
-	for {
-		c.mu.Lock()
-		ok, changed := done(), c.changed
-		c.mu.Unlock()
-		if ok {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
 	}
 }

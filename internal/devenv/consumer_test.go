@@ -3,12 +3,14 @@ package devenv
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
@@ -140,5 +142,63 @@ func TestFlushWatchSeesAnEarlyReport(t *testing.T) {
 	v := Check(History{Committed: row, Deliveries: c.Deliveries(), Marks: c.Marks()})
 	if !slices.Equal(v.FlushAheadOfDelivery, []string{"two"}) || len(v.Lost)+len(v.OutOfOrder) > 0 {
 		t.Fatal(v)
+	}
+}
+
+// TestReportWatchSeesEveryReport: of a real replication connection through the proxy, one by one, the early one too.
+func TestReportWatchSeesEveryReport(t *testing.T) {
+	ctx := testContext(t)
+	server := SharedPostgres(t)
+	db, err := url.Parse(server.Database(t))
+	must(t, err)
+	vhost := SharedRabbitMQ(t).VHost(t)
+	c, err := StartConsumer(ctx, ConsumerOptions{URL: vhost})
+	must(t, err)
+	defer c.Close()
+	p, err := StartProxy(server.Addr())
+	must(t, err)
+	t.Cleanup(p.Close)
+	watch := NewReportWatch(p, c)
+	life, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- watch.Run(life) }()
+	defer func() { cancel(); must(t, <-ended) }()
+
+	db.Host = p.Addr()
+	query := db.Query()
+	query.Set("replication", "database")
+	db.RawQuery = query.Encode()
+	conn, err := pgconn.Connect(ctx, db.String())
+	must(t, err)
+	defer conn.Close(ctx)
+	slot := "reported_" + newUUID()[:8]
+	made, err := pglogrepl.CreateReplicationSlot(ctx, conn, slot, "pgoutput", pglogrepl.CreateReplicationSlotOptions{Temporary: true})
+	must(t, err)
+	from, err := pglogrepl.ParseLSN(made.ConsistentPoint)
+	must(t, err)
+	must(t, conn.Exec(ctx, "CREATE PUBLICATION "+slot).Close())
+	must(t, pglogrepl.StartReplication(ctx, conn, slot, from, pglogrepl.StartReplicationOptions{
+		PluginArgs: []string{"proto_version '1'", "publication_names '" + slot + "'"},
+	}))
+	const reports = 100
+	rows := []Row{{ID: "one", Key: "k", Seq: 1}, {ID: "two", Key: "k", Seq: 2}}
+	at := func(r Row) pglogrepl.LSN { return from + pglogrepl.LSN(r.Seq) }
+	publish(t, vhost, at, rows[0])
+	for i := range reports {
+		must(t, pglogrepl.SendStandbyStatusUpdate(ctx, conn, pglogrepl.StandbyStatusUpdate{
+			WALWritePosition: from + 1000, WALFlushPosition: from + pglogrepl.LSN(i),
+		}))
+	}
+	must(t, poll(ctx, 5*time.Millisecond, func() (bool, error) {
+		return slices.ContainsFunc(c.Marks(), func(m Mark) bool { return m.Flush == from+reports-1 }), nil
+	}))
+	if n := watch.Seen(); n != reports {
+		t.Errorf("%d reports were seen, want %d", n, reports)
+	}
+	publish(t, vhost, at, rows[1])
+	must(t, c.Drain(ctx))
+	v := Check(History{Committed: rows, Deliveries: c.Deliveries(), Marks: c.Marks()})
+	if !slices.Equal(v.FlushAheadOfDelivery, []string{"two"}) {
+		t.Errorf("reported before delivery: %v, want the second", v.FlushAheadOfDelivery)
 	}
 }

@@ -9,13 +9,27 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// FlushWatch reads confirmed_flush_lsn of a slot every 5 ms and, whenever it has moved, puts a mark with it into the
-// consumer's queue. See Mark for what is made of that. Samples that cannot be taken or sent, because PostgreSQL or the
-// broker is away, are left out.
+// FlushWatch reads confirmed_flush_lsn of a slot every 5 ms and, whenever it has moved, has the consumer mark the end of
+// the queue or of the logs. See Mark for what is made of that. Samples that cannot be taken or marked, because PostgreSQL
+// or the broker is away, are left out.
 type FlushWatch struct {
 	DB       string // URL of the slot's server
 	Slot     string
-	Consumer *Consumer
+	Consumer Witness
+}
+
+// Witness has what arrived: a Consumer or a KafkaConsumer.
+type Witness interface {
+	Connected() bool
+	Count() (distinct, duplicates int)
+	Deliveries() []Delivery
+	DeliveriesFrom(n int) []Delivery
+	WaitCount(ctx context.Context, n int) error
+	WaitIDs(ctx context.Context, ids []string) error
+	Drain(ctx context.Context) error
+	Marks() []Mark
+	Close()
+	markFlush(ctx context.Context, flush pglogrepl.LSN) error
 }
 
 // Run samples until ctx ends, which is no error.
@@ -46,14 +60,14 @@ func (w FlushWatch) sample(ctx context.Context, conn *pgx.Conn, sent *pglogrepl.
 		if lsn == *sent {
 			return false, nil
 		}
-		if _, err := w.Consumer.marker.send(ctx, w.Consumer.opt, lsn); err == nil {
+		if err := w.Consumer.markFlush(ctx, lsn); err == nil {
 			*sent = lsn
 		}
 		return false, nil
 	})
 }
 
-// Marks is what FlushWatch has sampled and what was in the queue then.
+// Marks is what FlushWatch has sampled, and what ReportWatch has seen, and what was in the queue then.
 func (c *Consumer) Marks() []Mark {
 	c.mu.Lock()
 	defer c.mu.Unlock()

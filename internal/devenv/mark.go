@@ -13,8 +13,6 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	amqp "github.com/rabbitmq/amqp091-go"
-
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // This file writes the consumer's own messages into its queue, and reads what the relay's messages carry.
@@ -96,14 +94,6 @@ func (m *marker) close() {
 func header(d *amqp.Delivery, name string) string {
 	text, _ := d.Headers[name].(string)
 	return text
-}
-
-func position(d *amqp.Delivery) outbox.Position {
-	p, err := outbox.ParsePosition(header(d, "cdc_position"))
-	if err != nil {
-		return outbox.Position{} // none, or not ours
-	}
-	return p
 }
 
 // seqOf finds the number that a Workload wrote into the payload.

@@ -22,6 +22,8 @@ type PostgresOptions struct {
 	BinDir   string            // directory of initdb and postgres; "" = $CDC_RELAY_TEST_POSTGRES_BIN, else the system's newest
 	Settings map[string]string // more lines of postgresql.conf, the value as it stands in SQL without quotes
 	NoFsync  bool              // fsync=off: only where a crash of the machine is not the subject
+	Certs    *Certificates     // TLS is on, with their Server, and client certificates of their CA are checked; nil: it is off
+	HBA      []string          // lines of pg_hba.conf; before them the superuser is let in without TLS. nil: everybody is let in
 }
 
 // Postgres is a private server: superuser "postgres", no password, logical replication on. The zero value is not usable.
@@ -180,6 +182,18 @@ func (p *Postgres) configure(opt PostgresOptions) error {
 	}
 	for name, value := range opt.Settings { // later lines win
 		lines = append(lines, fmt.Sprintf("%s = '%s'", name, strings.ReplaceAll(value, "'", "''")))
+	}
+	if opt.Certs != nil {
+		secure, err := p.secure(opt.Certs)
+		if err != nil {
+			return err
+		}
+		lines = append(lines, secure...)
+	}
+	if opt.HBA != nil {
+		if err := p.writeHBA(opt.HBA); err != nil {
+			return err
+		}
 	}
 	path := filepath.Join(p.data(), "postgresql.conf")
 	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {

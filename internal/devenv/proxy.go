@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/jackc/pglogrepl"
 )
 
 // Direction is one of the two ways through a Proxy.
@@ -35,6 +37,7 @@ type Proxy struct {
 	conns    map[*proxyConn]struct{}
 	stalled  chan struct{} // closed when connections are not stalled
 	closed   bool
+	report   func(flush pglogrepl.LSN) // see WatchReports; nil: nobody watches
 	wg       sync.WaitGroup
 }
 
@@ -213,9 +216,9 @@ func (p *Proxy) handle(accepted *net.TCPListener, client *net.TCPConn) {
 		return
 	}
 	p.conns[c] = struct{}{}
-	target := p.target
+	target, report := p.target, p.report
 	p.mu.Unlock()
-	c.run(target)
+	c.run(target, report)
 	p.mu.Lock()
 	delete(p.conns, c)
 	p.mu.Unlock()

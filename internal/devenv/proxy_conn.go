@@ -1,9 +1,12 @@
 package devenv
 
 import (
+	"io"
 	"net"
 	"sync"
 	"time"
+
+	"github.com/jackc/pglogrepl"
 )
 
 // proxyConn is one connection through a Proxy.
@@ -17,7 +20,7 @@ type proxyConn struct {
 	gone   chan struct{} // closed by close
 }
 
-func (c *proxyConn) run(target string) {
+func (c *proxyConn) run(target string, report func(flush pglogrepl.LSN)) {
 	defer c.close(false)
 	c.proxy.unstalled(c.gone)
 	server, err := net.DialTimeout("tcp", target, 10*time.Second)
@@ -28,8 +31,12 @@ func (c *proxyConn) run(target string) {
 		server.Close()
 		return
 	}
+	var up io.Reader = c.client
+	if report != nil {
+		up = &reportReader{from: c.client, report: report}
+	}
 	var both sync.WaitGroup
-	both.Go(func() { c.forward(c.proxy.ways[Up], c.client, c.server) })
+	both.Go(func() { c.forward(c.proxy.ways[Up], up, c.server) })
 	both.Go(func() { c.forward(c.proxy.ways[Down], c.server, c.client) })
 	both.Wait()
 }
@@ -67,7 +74,7 @@ func (c *proxyConn) close(reset bool) {
 // While nothing is set it reads and writes in this one goroutine, which costs least. Otherwise the bytes go through a
 // queue, emptied by a goroutine that lives as long as there is something in it. The queue is left only when it is empty,
 // so nothing is overtaken.
-func (c *proxyConn) forward(w *way, from, to *net.TCPConn) {
+func (c *proxyConn) forward(w *way, from io.Reader, to *net.TCPConn) {
 	q := newQueue(c, w, to)
 	defer q.finish()
 	buf := make([]byte, 64<<10)

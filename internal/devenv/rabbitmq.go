@@ -19,6 +19,7 @@ import (
 // RabbitOptions says how to start a broker.
 type RabbitOptions struct {
 	Config map[string]string // more lines of rabbitmq.conf
+	Certs  *Certificates     // a TLS listener besides, with their Server, that wants a client certificate of their CA
 }
 
 // Rabbit is a private broker: user guest with password guest, virtual host /, no plugins. The zero value is not usable.
@@ -29,10 +30,24 @@ type Rabbit struct {
 	dir    string
 	node   string
 	cookie string
-	ports  struct{ amqp, dist, epmd int }
+	ports  struct{ amqp, amqps, dist, epmd int }
 	epmd   *process
 	server *process // nil: the broker is not ours
+	lent   bool     // it is used by all tests of the process: none may stop or reconfigure it
 }
+
+// mayChange is nil when this process may stop and reconfigure the broker.
+func (r *Rabbit) mayChange() error {
+	switch {
+	case r.server == nil:
+		return errNotOurs
+	case r.lent:
+		return errLent
+	}
+	return nil
+}
+
+var errLent = errors.New("the broker is used by all tests of the process; take OwnRabbitMQ or StartRabbitMQ")
 
 const rabbitMissing = "RabbitMQ (rabbitmq-server, rabbitmqctl, epmd) is not installed; install it with: make deps (as root: apt-get install -y --no-install-recommends rabbitmq-server)"
 
@@ -85,7 +100,7 @@ func rabbitBinDir() (string, error) {
 
 // prepare chooses the ports and writes the files.
 func (r *Rabbit) prepare(opt RabbitOptions) (err error) {
-	for _, port := range []*int{&r.ports.amqp, &r.ports.dist, &r.ports.epmd} {
+	for _, port := range []*int{&r.ports.amqp, &r.ports.amqps, &r.ports.dist, &r.ports.epmd} {
 		if *port, err = freePort(); err != nil {
 			return err
 		}
@@ -97,6 +112,16 @@ func (r *Rabbit) prepare(opt RabbitOptions) (err error) {
 		"log.file = false",
 		"log.console = true",
 		"log.console.level = info",
+	}
+	if opt.Certs != nil {
+		conf = append(conf,
+			fmt.Sprintf("listeners.ssl.1 = 127.0.0.1:%d", r.ports.amqps),
+			"ssl_options.cacertfile = "+opt.Certs.CA,
+			"ssl_options.certfile = "+opt.Certs.Server.Cert,
+			"ssl_options.keyfile = "+opt.Certs.Server.Key,
+			"ssl_options.verify = verify_peer",
+			"ssl_options.fail_if_no_peer_cert = true",
+		)
 	}
 	for name, value := range opt.Config {
 		conf = append(conf, name+" = "+value)
@@ -185,8 +210,8 @@ func (r *Rabbit) Start(ctx context.Context) (err error) {
 
 // Stop shuts the broker down in order and waits until it has ended, at most a minute.
 func (r *Rabbit) Stop(ctx context.Context) error {
-	if r.server == nil {
-		return fmt.Errorf("stop RabbitMQ: %w", errNotOurs)
+	if err := r.mayChange(); err != nil {
+		return fmt.Errorf("stop RabbitMQ: %w", err)
 	}
 	if err := r.server.signal(syscall.SIGTERM); err != nil {
 		return err
@@ -198,8 +223,8 @@ func (r *Rabbit) Stop(ctx context.Context) error {
 
 // Kill ends the broker by SIGKILL.
 func (r *Rabbit) Kill() error {
-	if r.server == nil {
-		return fmt.Errorf("kill RabbitMQ: %w", errNotOurs)
+	if err := r.mayChange(); err != nil {
+		return fmt.Errorf("kill RabbitMQ: %w", err)
 	}
 	return r.server.kill()
 }
@@ -224,6 +249,9 @@ func (r *Rabbit) URL() string { return r.url.String() }
 
 // Addr is host:port.
 func (r *Rabbit) Addr() string { return r.url.Host }
+
+// TLSAddr is host:port of the TLS listener of RabbitOptions.Certs.
+func (r *Rabbit) TLSAddr() string { return fmt.Sprintf("127.0.0.1:%d", r.ports.amqps) }
 
 func (r *Rabbit) logPath() string { return filepath.Join(r.dir, "server.log") }
 

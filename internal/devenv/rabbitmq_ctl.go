@@ -11,12 +11,17 @@ import (
 	"time"
 )
 
-// Ctl runs rabbitmqctl on the broker and returns its output. The cookie is an argument because Debian's rabbitmqctl sets
-// a HOME of its own, where the private broker's cookie is not.
+// Ctl runs rabbitmqctl on the broker and returns its output.
 func (r *Rabbit) Ctl(ctx context.Context, args ...string) (string, error) {
-	if r.server == nil {
-		return "", fmt.Errorf("run rabbitmqctl %s: %w", args[0], errNotOurs)
+	if err := r.mayChange(); err != nil {
+		return "", fmt.Errorf("run rabbitmqctl %s: %w", args[0], err)
 	}
+	return r.ctl(ctx, args...)
+}
+
+// ctl is Ctl also for what disturbs nobody. The cookie is an argument because Debian's rabbitmqctl sets a HOME of its own,
+// where the private broker's cookie is not.
+func (r *Rabbit) ctl(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(r.bin, "rabbitmqctl"), append([]string{"-q", "-n", r.node, "--erlang-cookie", r.cookie}, args...)...)
@@ -81,7 +86,7 @@ func (r *Rabbit) addVHost(ctx context.Context, name string) error {
 	if r.server == nil {
 		return r.manageVHost(ctx, "PUT", name)
 	}
-	out, err := r.Ctl(ctx, "eval", fmt.Sprintf(`{rabbit_vhost:add(<<"%[1]s">>, <<"test">>),
+	out, err := r.ctl(ctx, "eval", fmt.Sprintf(`{rabbit_vhost:add(<<"%[1]s">>, <<"test">>),
 		rabbit_auth_backend_internal:set_permissions(<<"guest">>, <<"%[1]s">>, <<".*">>, <<".*">>, <<".*">>, <<"test">>)}.`, name))
 	if err == nil && !strings.Contains(out, "{ok,ok}") {
 		err = fmt.Errorf("broker answers %s", out)
@@ -93,6 +98,6 @@ func (r *Rabbit) deleteVHost(ctx context.Context, name string) error {
 	if r.server == nil {
 		return r.manageVHost(ctx, "DELETE", name)
 	}
-	_, err := r.Ctl(ctx, "delete_vhost", name)
+	_, err := r.ctl(ctx, "delete_vhost", name)
 	return err
 }

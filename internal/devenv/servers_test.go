@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -159,13 +160,55 @@ func TestRabbit(t *testing.T) {
 	})
 }
 
+// A test can not do to the shared broker what the other tests would feel, whoever started it.
+func TestSharedBrokerIsNotReconfigured(t *testing.T) {
+	ctx := testContext(t)
+	r := SharedRabbitMQ(t)
+	r.VHost(t)
+	_, ctl := r.Ctl(ctx, "list_users")
+	for what, err := range map[string]error{
+		"Ctl": ctl, "Alarm": r.Alarm(ctx, true), "SetMaxMessageSize": r.SetMaxMessageSize(ctx, 1000), "Stop": r.Stop(ctx), "Kill": r.Kill(),
+	} {
+		if err == nil {
+			t.Errorf("%s works on the shared broker", what)
+		}
+	}
+}
+
+// An address in the environment is where SharedRabbitMQ goes; OwnRabbitMQ is ours all the same.
+func TestOwnBrokerIsOursWhateverIsGiven(t *testing.T) {
+	const given = "CDC_RELAY_TEST_RABBITMQ"
+	if os.Getenv(given) == "" { // the test itself runs in a child, to which our shared broker is given
+		ctx := testContext(t)
+		cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^"+t.Name()+"$", "-test.count=1", "-test.v")
+		cmd.Env = append(environWithout(ownerVariable), given+"="+SharedRabbitMQ(t).URL())
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
+			t.Fatalf("with an address in the environment: %v: %s", err, out)
+		}
+		return
+	}
+	own, shared := OwnRabbitMQ(t), SharedRabbitMQ(t)
+	if shared.URL() != os.Getenv(given) || own.Addr() == shared.Addr() {
+		t.Fatalf("shared is %s, own is %s", shared.Addr(), own.Addr())
+	}
+	if _, err := own.Ctl(testContext(t), "list_users"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestMissingServerNamesTheCommand(t *testing.T) {
 	_, err := StartPostgres(testContext(t), PostgresOptions{BinDir: t.TempDir()})
 	if err == nil || !strings.Contains(err.Error(), "make deps") {
 		t.Fatalf("error is %v", err)
 	}
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("PATH", t.TempDir())
+	_, err = StartKafka(testContext(t), KafkaOptions{})
+	if err == nil || !strings.Contains(err.Error(), "make deps") {
+		t.Fatalf("error is %v", err)
+	}
 	if _, err := os.Stat("/usr/lib/rabbitmq/bin"); err == nil {
-		t.Setenv("PATH", t.TempDir())
 		_, err = StartRabbitMQ(testContext(t), RabbitOptions{})
 		if err == nil || !strings.Contains(err.Error(), "make deps") {
 			t.Fatalf("error is %v", err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,7 +15,8 @@ import (
 )
 
 // This file keeps one server of each kind per test process. Addresses given in CDC_RELAY_TEST_POSTGRES
-// (postgres://user@host:port/) and CDC_RELAY_TEST_RABBITMQ (amqp://user:password@host:port/) are used instead.
+// (postgres://user@host:port/), CDC_RELAY_TEST_RABBITMQ (amqp://user:password@host:port/) and CDC_RELAY_TEST_KAFKA
+// (host:port,host:port) are used instead.
 
 var (
 	sharedPostgres = sync.OnceValues(func() (*Postgres, error) {
@@ -33,6 +35,15 @@ var (
 		if u, err := givenURL("CDC_RELAY_TEST_RABBITMQ"); u != nil || err != nil {
 			return &Rabbit{url: u}, err
 		}
+		own, err := ownRabbitMQ()
+		if err != nil {
+			return nil, err
+		}
+		lent := *own
+		lent.lent = true
+		return &lent, nil
+	})
+	ownRabbitMQ = sync.OnceValues(func() (*Rabbit, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		r, err := StartRabbitMQ(ctx, RabbitOptions{})
@@ -40,6 +51,18 @@ var (
 			shared.add(r.Close)
 		}
 		return r, err
+	})
+	sharedKafka = sync.OnceValues(func() (*Kafka, error) {
+		if given := os.Getenv("CDC_RELAY_TEST_KAFKA"); given != "" {
+			return &Kafka{bootstrap: strings.Split(given, ",")}, nil
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		k, err := StartKafka(ctx, KafkaOptions{})
+		if err == nil {
+			shared.add(k.Close)
+		}
+		return k, err
 	})
 	shared closers
 )
@@ -55,15 +78,39 @@ func SharedPostgres(t testing.TB) *Postgres {
 	return p
 }
 
-// SharedRabbitMQ is the broker that all tests of the process use that neither stop nor reconfigure it. It is started at
-// first use and ended by Main.
+// SharedRabbitMQ is the broker that all tests of the process use that neither stop nor reconfigure it: Stop, Kill and Ctl
+// refuse, whether it was started here or its address was given. It is started at first use and ended by Main.
 func SharedRabbitMQ(t testing.TB) *Rabbit {
 	t.Helper()
-	r, err := sharedRabbitMQ()
+	return broker(t, sharedRabbitMQ)
+}
+
+// OwnRabbitMQ is a broker of this process, also when an address is given: for tests that reconfigure it. They put back
+// what they change and run beside no other test, because the tests on SharedRabbitMQ may use the same one. It is started
+// at first use and ended by Main. A test that stops its broker starts one by StartRabbitMQ.
+func OwnRabbitMQ(t testing.TB) *Rabbit {
+	t.Helper()
+	return broker(t, ownRabbitMQ)
+}
+
+func broker(t testing.TB, start func() (*Rabbit, error)) *Rabbit {
+	t.Helper()
+	r, err := start()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// SharedKafka is the cluster of one broker that all tests of the process use that neither stop nor reconfigure it. It is
+// started at first use and ended by Main.
+func SharedKafka(t testing.TB) *Kafka {
+	t.Helper()
+	k, err := sharedKafka()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
 }
 
 // Main is for TestMain: it runs the tests, ends the shared servers, checks that no goroutine is left, and exits.

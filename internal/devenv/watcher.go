@@ -23,13 +23,16 @@ import (
 const ownerVariable = "CDC_RELAY_DEVENV"
 
 // SIGQUIT is PostgreSQL's immediate shutdown, by which the postmaster takes its children along; the Erlang VM and the
-// relay end by it too. What is still there after 5 s (a stopped process, say) gets SIGKILL.
+// relay end by it too. Java would only print its threads: it gets SIGKILL, as does after 5 s what is still there (a
+// stopped process, say).
 const watcherScript = `
 while read -r _; do :; done
 owned() { grep -lszxF "$1" /proc/[0-9]*/environ | cut -d/ -f3; }
 n=0
 while pids=$(owned "$1") && [ -n "$pids" ] && [ $n -lt 150 ]; do
-	[ $n -eq 0 ] && kill -QUIT $pids
+	[ $n -eq 0 ] && for pid in $pids; do
+		case $(cat "/proc/$pid/comm") in java) kill -KILL "$pid" ;; *) kill -QUIT "$pid" ;; esac
+	done
 	[ $n -ge 50 ] && kill -KILL $pids
 	n=$((n + 1))
 	sleep 0.1

@@ -40,8 +40,8 @@ func TestKilledProcessLeavesNothingBehind(t *testing.T) {
 	before := processesOf(t, variable)
 	must(t, victim.Process.Signal(syscall.SIGKILL))
 	_ = victim.Wait()
-	// PostgreSQL's postmaster, epmd, the Erlang VM and its helper, and a process that is stopped.
-	if len(before) < 5 {
+	// PostgreSQL's postmaster, epmd, the Erlang VM and its helper, Kafka, and a process that is stopped.
+	if len(before) < 6 {
 		t.Fatalf("only %d processes carry the token", len(before))
 	}
 	err = poll(ctx, 50*time.Millisecond, func() (bool, error) {
@@ -65,6 +65,8 @@ func beVictim() {
 	_, err := StartPostgres(ctx, PostgresOptions{})
 	fail(err)
 	_, err = StartRabbitMQ(ctx, RabbitOptions{})
+	fail(err)
+	_, err = StartKafka(ctx, KafkaOptions{})
 	fail(err)
 	dir, err := newDir("stopped")
 	fail(err)

@@ -32,7 +32,7 @@ var (
 	sinkConnections = describe("outbox_sink_connections", "Connections to the broker that are up.")
 	sinkChannels    = describe("outbox_sink_channels", "Channels to the broker that are open.")
 
-	paused = describe("outbox_destinations_paused", "Destinations that refused an event: the later ones are rejected unsent until one is taken again.")
+	paused = describe("outbox_destinations_paused", "Destinations that refused an event and have taken none since.")
 
 	streamUp = describe("outbox_stream_up", "1 while the replication stream runs.")
 	leader   = describe("outbox_leader", "1 while this relay holds the slot.")
@@ -63,7 +63,7 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
-	gauge(backlog, float64(s.InFlightEvents))
+	gauge(backlog, float64(s.InFlightEvents+s.WaitingEvents))
 	gauge(inFlightEvents, float64(s.InFlightEvents))
 	gauge(inFlightBytes, float64(s.InFlightBytes))
 	gauge(heldEvents, float64(s.HeldTotal))

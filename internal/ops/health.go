@@ -17,12 +17,8 @@ type Heartbeat struct {
 }
 
 // NewHeartbeat is one loop, which counts as stuck when it has not beaten for bound. running says since when it runs, zero
-// for not now; nil is for a loop that runs from now on until the process ends.
+// for not now.
 func NewHeartbeat(name string, bound time.Duration, running func() (since time.Time)) *Heartbeat {
-	if running == nil {
-		start := time.Now()
-		running = func() time.Time { return start }
-	}
 	return &Heartbeat{name: name, bound: bound, running: running}
 }
 

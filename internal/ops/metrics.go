@@ -135,8 +135,8 @@ func (m *Metrics) Confirms(acks, nacks, returned, timeouts int) {
 // ChannelOpened counts a channel to the broker; rabbit.Hooks.ChannelOpen.
 func (m *Metrics) ChannelOpened() { m.channelOpens.Inc() }
 
-// SinkConnected counts a connection that is up again; rabbit.Hooks.Connected.
-func (m *Metrics) SinkConnected(_ int, again bool) {
+// SinkConnected counts a connection to the broker that is up, when it had been up before.
+func (m *Metrics) SinkConnected(again bool) {
 	if again {
 		m.sinkReconnects.Inc()
 	}

@@ -81,8 +81,8 @@ func TestMetricNames(t *testing.T) {
 	m.HeaderDropped("traceparent")
 	m.Confirms(1, 2, 3, 4)
 	m.ChannelOpened()
-	m.SinkConnected(0, false)
-	m.SinkConnected(0, true)
+	m.SinkConnected(false)
+	m.SinkConnected(true)
 	m.StreamReconnected()
 	mustHave(t, scrape(t, m),
 		`outbox_events_total{outcome="published"} 2`,

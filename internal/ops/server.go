@@ -83,9 +83,6 @@ func (s *Server) Run(ctx context.Context) error {
 	return fmt.Errorf("serve admin.listen: %w", err)
 }
 
-// Close releases the port of a server that does not run.
-func (s *Server) Close() error { return s.http.Close() }
-
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	get := func(path string, handler http.HandlerFunc) {

@@ -28,7 +28,8 @@ type Snapshot struct {
 	Since  time.Time // when Phase began
 	Reason string    // of Phase Stopped: outbox.Stop.Reason
 
-	InFlightEvents  int // read and not settled
+	InFlightEvents  int // in the window: read and not settled
+	WaitingEvents   int // read and not in the window yet, 0 or 1
 	InFlightBytes   int64
 	OldestUnsettled time.Time // commit time of the oldest transaction with an unsettled event; zero: there is none
 	// UnreportedConfirmed is the events that were confirmed above the watermark: a crash now would send them again.
@@ -55,18 +56,26 @@ type Held struct {
 	NextAttempt *time.Time `json:"next_attempt"` // null: none, it can never be sent
 }
 
+// The kinds of sink, in the words of the configuration.
+const (
+	SinkRabbitMQ = "rabbitmq"
+	SinkKafka    = "kafka"
+	SinkStdout   = "stdout"
+)
+
 // Sink is the state of the broker's connections.
 type Sink struct {
+	Kind            string
 	Up              bool
 	Why             string // when it is not up
 	Connections     int
-	Channels        int
+	Channels        int // of RabbitMQ
 	PendingConfirms int // published and not answered
 	Paused          []Paused
 	PausedTotal     int // Paused may name fewer
 }
 
-// Paused is a destination that refused an event, so that the later ones are rejected unsent until it takes one again.
+// Paused is a destination that refused an event and has taken none since.
 type Paused struct {
 	Destination string    `json:"destination"` // as an operator would name it
 	Reason      string    `json:"reason"`      // of the closed list of outbox_rejections_total

@@ -64,13 +64,14 @@ type SlotStatus struct {
 
 // BrokerStatus is the state of the broker's connections.
 type BrokerStatus struct {
+	Kind            string `json:"kind"` // rabbitmq, kafka, stdout
 	Up              bool   `json:"up"`
 	Why             string `json:"why"` // when it is not up
 	Connections     int    `json:"connections"`
-	Channels        int    `json:"channels"`
+	Channels        int    `json:"channels"` // of RabbitMQ
 	PendingConfirms int    `json:"pending_confirms"`
 
-	Paused      []Paused `json:"paused"` // destinations whose events are rejected unsent, the first by name
+	Paused      []Paused `json:"paused"` // destinations that refuse, the first by name
 	PausedTotal int      `json:"paused_total"`
 }
 
@@ -99,7 +100,7 @@ func (m *Metrics) status(s *Snapshot, now time.Time) Status {
 		Role: s.role(), Now: now,
 		Slot: SlotStatus{Name: s.Slot.Name, LagSeconds: s.lag(now).Seconds()},
 		Broker: BrokerStatus{
-			Up: s.Sink.Up, Why: s.Sink.Why, Connections: s.Sink.Connections, Channels: s.Sink.Channels, PendingConfirms: s.Sink.PendingConfirms,
+			Kind: s.Sink.Kind, Up: s.Sink.Up, Why: s.Sink.Why, Connections: s.Sink.Connections, Channels: s.Sink.Channels, PendingConfirms: s.Sink.PendingConfirms,
 			Paused: append([]Paused{}, s.Sink.Paused...), PausedTotal: s.Sink.PausedTotal, // never null in JSON
 		},
 		InFlight:            InFlightStatus{Events: s.InFlightEvents, Bytes: s.InFlightBytes},
@@ -152,7 +153,7 @@ func state(s *Snapshot, rate float64, now time.Time) (state, why string) {
 		return StateHeld, ""
 	case s.lag(now) > catchingUp:
 		return StateCatchingUp, ""
-	case s.InFlightEvents == 0 && rate == 0:
+	case s.InFlightEvents+s.WaitingEvents == 0 && rate == 0:
 		return StateIdle, ""
 	}
 	return StateStreaming, ""

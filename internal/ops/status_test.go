@@ -20,6 +20,7 @@ func TestStates(t *testing.T) {
 		{StateStreaming, "", 0, func(*Snapshot) {}},
 		{StateStreaming, "", 1, func(s *Snapshot) { s.InFlightEvents, s.OldestUnsettled = 0, time.Time{} }},
 		{StateIdle, "", 0, func(s *Snapshot) { s.InFlightEvents, s.OldestUnsettled = 0, time.Time{} }},
+		{StateStreaming, "", 0, func(s *Snapshot) { s.InFlightEvents, s.WaitingEvents = 0, 1 }},
 		{StateCatchingUp, "", 100, func(s *Snapshot) { s.OldestUnsettled = noon.Add(-time.Minute) }},
 		{StateHeld, "", 100, func(s *Snapshot) { s.OldestUnsettled, s.HeldTotal = noon.Add(-time.Minute), 1 }},
 		{StateBrokerDown, "blocked: memory", 0, func(s *Snapshot) { s.HeldTotal, s.Sink = 1, Sink{Why: "blocked: memory"} }},
@@ -74,7 +75,7 @@ func TestStatusNames(t *testing.T) {
 	}
 	slices.Sort(names)
 	want := []string{
-		"broker", "broker.channels", "broker.connections", "broker.paused", "broker.paused_total", "broker.pending_confirms", "broker.up", "broker.why",
+		"broker", "broker.channels", "broker.connections", "broker.kind", "broker.paused", "broker.paused_total", "broker.pending_confirms", "broker.up", "broker.why",
 		"held", "held_total", "in_flight", "in_flight.bytes", "in_flight.events", "in_flight.oldest_unsettled", "now",
 		"rates", "rates.published_per_second", "role",
 		"slot", "slot.active", "slot.checked_at", "slot.confirmed_flush_lsn", "slot.current_wal_lsn", "slot.lag_bytes", "slot.lag_seconds", "slot.name",

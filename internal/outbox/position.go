@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
@@ -34,8 +35,11 @@ func (p Position) Append(b []byte) []byte {
 }
 
 // Less reports whether p comes before q in commit order.
-func (p Position) Less(q Position) bool {
-	return p.Commit < q.Commit || p.Commit == q.Commit && p.Index < q.Index
+func (p Position) Less(q Position) bool { return p.Compare(q) < 0 }
+
+// Compare is negative when p comes before q in commit order, positive when it comes after.
+func (p Position) Compare(q Position) int {
+	return cmp.Or(cmp.Compare(p.Commit, q.Commit), cmp.Compare(p.Index, q.Index))
 }
 
 // ParsePosition reads what String wrote.

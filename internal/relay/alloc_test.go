@@ -29,7 +29,7 @@ func TestNoAllocationPerEvent(t *testing.T) {
 		lsn := pglogrepl.LSN(0)
 		allocs := testing.AllocsPerRun(20, func() {
 			lsn += 100
-			if _, err := l.Begin(lsn, 1); err != nil {
+			if err := l.Begin(lsn, 1); err != nil {
 				t.Fatal(err)
 			}
 			for i := range rows {
@@ -40,6 +40,7 @@ func TestNoAllocationPerEvent(t *testing.T) {
 				}
 			}
 			l.Commit(lsn + 10)
+			l.Wake(true)
 			if err := l.WaitSettled(ctx); err != nil {
 				t.Fatal(err)
 			}

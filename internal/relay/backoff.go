@@ -14,7 +14,7 @@ func (b Backoff) after(n int) time.Duration {
 	if n < 32 && b.Min<<n < b.Max { // 32 doublings of any sensible Min are past any sensible Max, and do not overflow
 		d = b.Min << n
 	}
-	return d - d/5 + rand.N(2*d/5+1) //nolint:gosec // jitter is no secret
+	return d - d/5 + rand.N(2*d/5+1)
 }
 
 // spin is the wait after calls that fail at once, so that a sink that does not wait by itself is not called in a busy loop.

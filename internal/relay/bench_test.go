@@ -48,7 +48,7 @@ func benchmarkLine(b *testing.B, ordering Ordering, rows int) {
 	for b.Loop() {
 		if n%rows == 0 {
 			lsn += 1000
-			if _, err := l.Begin(lsn, 1); err != nil {
+			if err := l.Begin(lsn, 1); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -61,10 +61,12 @@ func benchmarkLine(b *testing.B, ordering Ordering, rows int) {
 		n++
 		if n%rows == 0 {
 			l.Commit(lsn + 100)
+			l.Wake(true)
 		}
 	}
 	if n%rows != 0 {
 		l.Commit(lsn + 100)
+		l.Wake(true)
 	}
 	if err := l.WaitSettled(ctx); err != nil {
 		b.Fatal(err)

@@ -1,10 +1,8 @@
 package relay
 
 import (
-	"cmp"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -34,8 +32,6 @@ const maxHeldID = 200
 
 // board shows which lanes are held, and by what.
 type board struct {
-	rejected atomic.Uint64 // attempts
-
 	mu    sync.Mutex
 	lanes map[int][]Held // the first maxHeld of each held lane
 	held  map[int]int    // all of each
@@ -66,15 +62,14 @@ func (b *board) show() (first []Held, total int) {
 	for _, held := range b.lanes {
 		first = append(first, held...)
 	}
-	slices.SortFunc(first, func(x, y Held) int {
-		return cmp.Or(cmp.Compare(x.Position.Commit, y.Position.Commit), cmp.Compare(x.Position.Index, y.Position.Index))
-	})
+	slices.SortFunc(first, func(x, y Held) int { return x.Position.Compare(y.Position) })
 	return first[:min(len(first), maxHeld)], b.total
 }
 
-// tell brings the board up to date with the lane, and logs when the lane becomes held and when it goes on.
+// tell brings the board up to date with the lane. It logs which event holds the lane, again when that is another one, and
+// when the lane goes on: at most one line for each call that was made.
 func (ln *lane) tell() {
-	if ln.open.held == 0 && !ln.told {
+	if ln.open.held == 0 && ln.told == nobody {
 		return
 	}
 	var first []Held
@@ -84,19 +79,36 @@ func (ln *lane) tell() {
 		}
 	}
 	ln.line.board.set(ln.n, first, ln.open.held)
-	switch held := ln.open.held > 0; {
-	case held && !ln.told:
+	switch {
+	case ln.open.held == 0:
+		ln.line.log.Info("rejected events were confirmed, lane goes on", zap.Int("lane", ln.n))
+		ln.told = nobody
+	case first[0].Position != ln.told:
 		h := first[0]
 		ln.line.log.Warn("event rejected: it holds its lane and is tried again, nothing is dropped",
 			zap.Int("lane", ln.n), zap.String("event_id", h.ID), zap.Stringer("position", h.Position),
 			zap.String("destination", h.Destination), zap.String("reason", string(h.Reason)),
 			zap.String("fault", h.Fault), zap.Int("held", ln.open.held))
-		ln.told = true
-	case !held:
-		ln.line.log.Info("rejected events were confirmed, lane goes on", zap.Int("lane", ln.n))
-		ln.told = false
+		ln.told = h.Position
 	}
 }
+
+// tellFailing logs that calls fail one after the other, again when their words change, and that one moved something again.
+// A sink waits inside Publish while its broker is away, and tells of that itself: one failed call is the end of a
+// connection, two in a row are a fault that waiting does not show.
+func (ln *lane) tellFailing(err error) {
+	switch {
+	case ln.fails == 0 && ln.failing != "":
+		ln.line.log.Info("publishing goes on", zap.Int("lane", ln.n))
+		ln.failing = ""
+	case ln.fails > 1 && err != nil && err.Error() != ln.failing:
+		ln.failing = err.Error()
+		ln.line.log.Warn("publishing fails and is tried again, nothing is dropped", zap.Int("lane", ln.n), zap.Error(err))
+	}
+}
+
+// nobody is no event's position: a transaction does not begin at 0.
+var nobody outbox.Position
 
 func (ln *lane) describe(it *item) Held {
 	h := Held{

@@ -110,13 +110,18 @@ func (b *broker) Publish(ctx context.Context, lane int, events []*outbox.Event, 
 		cut = rnd.IntN(len(events))
 		reached = cut + rnd.IntN(len(events)-cut+1)
 	}
-	var spared []uint64 // keys with a rejected event in this call
+	var spared []uint64 // keys with a rejected or spared event in this call
 	for i, ev := range events {
 		switch {
 		case i >= reached:
 			outcomes[i].State = sink.Unsent
 		case ev.Ordered && slices.Contains(spared, ev.Hash):
+			if outcomes[i].State = sink.Unsent; rnd.IntN(4) == 0 { // rejected in flight with the earlier one
+				outcomes[i] = sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Reason: sink.Nacked}}
+			}
+		case ev.Ordered && rnd.IntN(200) < b.plan.refused: // spared, though nothing of its key is rejected
 			outcomes[i].State = sink.Unsent
+			spared = append(spared, ev.Hash)
 		case i >= cut:
 			outcomes[i].State = sink.Unknown
 		case rnd.IntN(100) < b.plan.refused:
@@ -192,8 +197,15 @@ func (b *broker) inspect(lane int, events []*outbox.Event) {
 	}
 }
 
+// charged is the memory that is held for the events' bytes.
+func charged(l *Line) int64 {
+	_, _, n := l.window.size()
+	return n
+}
+
 // check compares what the line says with what the broker had. It is called at any moment.
-func (b *broker) check(w Watermark, s Snapshot) {
+func (b *broker) check(l *Line) {
+	w, events, held := l.Watermark(), l.Unsettled(), charged(l)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	known := w.LSN == 0
@@ -218,10 +230,10 @@ func (b *broker) check(w Watermark, s Snapshot) {
 	if w.Own != own {
 		b.fail("watermark %s has own %s, want %s", w.LSN, w.Own, own)
 	}
-	if s.Events > b.plan.window {
-		b.fail("%d events in a window of %d", s.Events, b.plan.window)
+	if events > b.plan.window {
+		b.fail("%d events in a window of %d", events, b.plan.window)
 	}
-	if s.Charged > b.plan.bytes {
-		b.fail("%d bytes charged in a window of %d", s.Charged, b.plan.bytes)
+	if held > b.plan.bytes {
+		b.fail("%d bytes charged in a window of %d", held, b.plan.bytes)
 	}
 }

@@ -15,7 +15,7 @@ func TestCallsAreBounded(t *testing.T) {
 		b.commitEvents(t, "first") // its call waits while the others arrive
 		synctest.Wait()
 		b.lsn += 100
-		if _, err := b.Begin(b.lsn, 1); err != nil {
+		if err := b.Begin(b.lsn, 1); err != nil {
 			t.Fatal(err)
 		}
 		index := uint32(0)
@@ -32,6 +32,7 @@ func TestCallsAreBounded(t *testing.T) {
 		add(5, 400<<10)
 		add(600, 10)
 		b.Line.Commit(b.lsn + 10)
+		b.Line.Wake(true)
 		want := []int{1, 1, 2, 2, sink.MaxCallEvents, 1 + 600 - sink.MaxCallEvents}
 
 		for i, n := range want {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -30,12 +31,13 @@ type lane struct {
 	open  open
 	call  call
 
-	limit     int       // events in a call: 1 after a failed one, doubling with each that confirms something
-	fails     int       // calls in a row that moved nothing
-	retries   int       // of the rejected events in a row without a confirm
-	notBefore time.Time // no call at all before: the guard against spinning
-	heldUntil time.Time // no retry of the rejected events before
-	told      bool      // the board shows the lane as held
+	limit     int             // events in a call: 1 after a failed one, doubling with each that confirms something
+	fails     int             // calls in a row that moved nothing
+	failing   string          // the words of such calls, as logged last; "" when none are
+	retries   int             // of the rejected events in a row without a confirm
+	notBefore time.Time       // no call at all before: the guard against spinning
+	heldUntil time.Time       // no retry of the rejected events before
+	told      outbox.Position // of the event that the log names as holding the lane, or nobody
 }
 
 func newLane(n int, line *Line) *lane {
@@ -176,6 +178,7 @@ func (ln *lane) publish(ctx context.Context) {
 			hook(ln.n, unknown, err)
 		}
 		ln.schedule(now, refused, err)
+		ln.tellFailing(err)
 	}
 	ln.tell() // before the events are settled: who waited for that finds the board true
 	if len(c.confirmed) > 0 {
@@ -227,14 +230,13 @@ func (ln *lane) settle(now time.Time) {
 	ln.line.window.release(c.confirmed)
 }
 
-// reject counts a rejection and tells of it.
+// reject writes a rejection to its event and tells of it.
 func (ln *lane) reject(it *item, f *sink.Fault) {
 	if it.attempts == 0 {
 		it.since = time.Now()
 	}
 	it.state, it.fault = sink.Rejected, f
 	it.attempts++
-	ln.line.board.rejected.Add(1)
 	if hook := ln.line.cfg.Hooks.Rejected; hook != nil {
 		hook(&it.ev, f, it.attempts)
 	}

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pglogrepl"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -56,11 +59,19 @@ func (b *bench) stop() error {
 	}
 }
 
-// commitEvents sends one transaction with an event of each key; the id is the key and the transaction's LSN.
+// commitEvents sends one transaction with an event of each key, and nothing comes after it; the id is the key and the
+// transaction's LSN.
 func (b *bench) commitEvents(t *testing.T, keys ...string) {
 	t.Helper()
+	b.commitMore(t, keys...)
+	b.Line.Wake(true)
+}
+
+// commitMore is commitEvents with more to come.
+func (b *bench) commitMore(t *testing.T, keys ...string) {
+	t.Helper()
 	b.lsn += 100
-	if _, err := b.Begin(b.lsn, uint32(b.lsn)); err != nil {
+	if err := b.Begin(b.lsn, uint32(b.lsn)); err != nil {
 		t.Fatal(err)
 	}
 	for i, key := range keys {
@@ -73,6 +84,25 @@ func (b *bench) commitEvents(t *testing.T, keys ...string) {
 		}
 	}
 	b.Line.Commit(b.lsn + 10)
+}
+
+// TestTransactionsThatComeTogetherGoTogether: no lane is woken for each of many transactions in one read.
+func TestTransactionsThatComeTogetherGoTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, 1, Config{})
+		for range 10 {
+			b.commitMore(t, "a", "b")
+			synctest.Wait()
+		}
+		if calls := b.sink.arrived(); len(calls) > 0 {
+			t.Errorf("before the reader waits: %v", calls)
+		}
+		b.commitEvents(t, "c")
+		synctest.Wait()
+		if calls := b.sink.arrived(); len(calls) != 1 || len(calls[0].ids) != 3 {
+			t.Errorf("calls %v, want one of 3 events, one of each key", calls)
+		}
+	})
 }
 
 var noRoute = sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Reason: sink.Unroutable, Words: "NO_ROUTE"}}
@@ -138,6 +168,53 @@ func TestHeldLaneBacksOff(t *testing.T) {
 	})
 }
 
+// TestLogNamesWhatHoldsTheLane: each event that comes to be the oldest held one of its lane is named in a line of the log,
+// once, with its destination and the broker's words: also one that was rejected while the lane was held already.
+func TestLogNamesWhatHoldsTheLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.InfoLevel)
+		b := start(t, 1, Config{Log: zap.New(core)})
+		b.commitEvents(t, "a", "b", "c")
+		synctest.Wait()
+		// Only a line in the log is new after an answer; "" is none.
+		answer := func(rejected []string, said string) {
+			t.Helper()
+			b.sink.wait(t, 0)
+			outcomes := map[string]sink.Outcome{}
+			for _, id := range rejected {
+				outcomes[id] = sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{
+					Reason: sink.Unroutable, Destination: "exchange of " + id, Words: "no route for " + id,
+				}}
+			}
+			b.sink.reply(0, nil, outcomes)
+			synctest.Wait()
+			var got []string
+			for _, line := range logs.TakeAll() {
+				fields := line.ContextMap()
+				if line.Level == zap.WarnLevel {
+					got = append(got, fmt.Sprint(fields["event_id"], ": ", fields["destination"], ", ", fields["fault"]))
+				} else {
+					got = append(got, line.Message)
+				}
+			}
+			if strings.Join(got, "\n") != said {
+				t.Fatalf("after %v: the log says %q, want %q", rejected, got, said)
+			}
+		}
+		answer([]string{"b-1", "c-2"}, "b-1: exchange of b-1, no route for b-1")
+		answer([]string{"b-1", "c-2"}, "")
+		answer([]string{"c-2"}, "c-2: exchange of c-2, no route for c-2") // b-1 was mended
+		answer([]string{"c-2"}, "")
+		answer(nil, "rejected events were confirmed, lane goes on")
+		b.commitEvents(t, "d")
+		answer([]string{"d-0"}, "d-0: exchange of d-0, no route for d-0")
+		answer(nil, "rejected events were confirmed, lane goes on")
+		if err := b.WaitSettled(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // wait advances the bubble's time until the lane has a call.
 func (s *scriptSink) wait(t *testing.T, lane int) {
 	t.Helper()
@@ -168,13 +245,14 @@ func TestNoBusyLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &brokenSink{nullSink: nullSink{lanes: 1}}
 		l := New(Config{Sink: s})
-		if _, err := l.Begin(100, 1); err != nil {
+		if err := l.Begin(100, 1); err != nil {
 			t.Fatal(err)
 		}
 		if err := l.Event(t.Context(), &outbox.Event{Position: outbox.Position{Commit: 100}}); err != nil {
 			t.Fatal(err)
 		}
 		l.Commit(110)
+		l.Wake(true)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := l.Run(ctx); err != nil {
@@ -183,7 +261,7 @@ func TestNoBusyLoop(t *testing.T) {
 		if s.calls < 50 || s.calls > 90 {
 			t.Fatalf("%d calls in a minute", s.calls)
 		}
-		if w := l.Watermark(); w != (Watermark{}) {
+		if w := l.Watermark(); w != (outbox.Watermark{}) {
 			t.Fatalf("watermark %+v, nothing was confirmed", w)
 		}
 	})
@@ -210,7 +288,7 @@ func TestStopInsidePublish(t *testing.T) {
 			t.Fatalf("watermark %s, want %s", got, want)
 		}
 		s := b.Snapshot()
-		if s.Events != 1 || s.Confirmed != 2 || s.ConfirmedAbove != 1 || !s.OldestCommit.Equal(time.Unix(1200, 0)) {
+		if s.Events != 1 || s.ConfirmedAbove != 1 || !s.OldestCommit.Equal(time.Unix(1200, 0)) {
 			t.Fatalf("after the stop: %+v", s)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -230,7 +308,7 @@ func TestReaderGoneWithoutGoodbye(t *testing.T) {
 		synctest.Wait()
 		b.sink.reply(0, nil, nil)
 		synctest.Wait()
-		if _, err := b.Begin(5000, 2); err != nil {
+		if err := b.Begin(5000, 2); err != nil {
 			t.Fatal(err)
 		}
 		if err := b.Event(t.Context(), &outbox.Event{Position: outbox.Position{Commit: 5000}, ID: []byte("x")}); err != nil {
@@ -263,8 +341,8 @@ func TestSnapshotNamesTheHeld(t *testing.T) {
 		b.sink.reply(0, nil, all)
 		synctest.Wait()
 		s := b.Snapshot()
-		if s.HeldTotal != 30 || len(s.Held) != maxHeld || s.Rejected != 30 {
-			t.Fatalf("held %d, %d by name, %d rejections", s.HeldTotal, len(s.Held), s.Rejected)
+		if s.HeldTotal != 30 || len(s.Held) != maxHeld {
+			t.Fatalf("held %d, %d by name", s.HeldTotal, len(s.Held))
 		}
 		for i, h := range s.Held {
 			if h.Position.Index != uint32(i) || len(h.ID) != maxHeldID {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -20,12 +21,12 @@ type Ordering uint8
 const (
 	// Key: an event is sent after the earlier one of its key was confirmed.
 	Key Ordering = iota
-	// Pipelined: commit order through each lane, without that wait; only a rejected event can be overtaken, by those that
-	// were in flight with it.
+	// Pipelined: commit order through each lane, without that wait; only a rejected event can be overtaken, by the others
+	// of its call: those of other keys, and those of its own that were on their way when it was rejected.
 	Pipelined
 	// Commit is Pipelined over all keys: the sink is configured with one lane. The line itself treats both alike.
 	Commit
-	// None promises nothing. Today the line does what it does for Pipelined.
+	// None promises nothing. The line does what it does for Pipelined.
 	None
 )
 
@@ -65,6 +66,8 @@ type Line struct {
 	mu     sync.Mutex
 	lanes  []*lane     // written by the reader under mu, read by it without
 	launch func(*lane) // starts a lane that is created while Run runs; nil outside Run
+
+	waiting atomic.Int64 // commit time, Unix nanoseconds, of the event that the reader waits with; 0: it waits with none. Written by the reader
 
 	stream // the reader's
 }
@@ -124,7 +127,7 @@ func (l *Line) lane(n int) *lane {
 }
 
 // Watermark is the position that may be reported as flushed now.
-func (l *Line) Watermark() Watermark { return l.tracker.watermark() }
+func (l *Line) Watermark() outbox.Watermark { return l.tracker.watermark() }
 
 // Moved delivers after the watermark moved; several moves may be one signal.
 func (l *Line) Moved() <-chan struct{} { return l.tracker.moved }
@@ -135,8 +138,8 @@ func (l *Line) Unsettled() int {
 	return n
 }
 
-// WaitSettled returns nil once no event is in the line, with the watermark where that puts it, else ctx's error. It is for
-// the time after the reader has returned.
+// WaitSettled returns nil once no event is in the line, with the watermark where that puts it, else ctx's error. A reader that
+// still runs may admit the next one right after.
 func (l *Line) WaitSettled(ctx context.Context) error {
 	l.mu.Lock()
 	for _, ln := range l.lanes {

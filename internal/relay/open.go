@@ -11,10 +11,11 @@ import (
 // more than one full call. What may be offered next depends on what earlier calls left behind:
 //
 //   - Nothing was rejected: the events of earlier calls, in order, and behind them new ones; but no new ones while any is
-//     unknown, because a sink that appends atomically has to get the same call again.
-//   - Some were rejected, so the lane is held: first the unknown ones alone, which may be at the broker already, without
-//     those behind a rejected one of their key. Then the rejected ones alone, without those behind an unknown one of
-//     their key.
+//     unknown, so that what is in doubt, and may arrive twice, does not grow while calls fail. After an error they are
+//     offered one by one until one is confirmed.
+//   - Some were rejected, so the lane is held: first the others alone, unknown ones (which may be at the broker already)
+//     and unsent ones, without those behind a rejected one of their key. Then the rejected ones alone, without those
+//     behind another one of their key that is not rejected.
 //
 // So within a key no event is offered before an earlier one that was offered and is not confirmed, unless both are in the
 // same call, where the sink sees to it. (With ordering Key no two events of a key are in open at once.)
@@ -51,36 +52,35 @@ func (o *open) choose(c *call, limit int) {
 			c.add(it)
 		}
 	} else {
-		if o.unknown > 0 {
-			o.pick(c, limit, sink.Unknown, sink.Rejected)
-		}
+		o.pick(c, limit, false)
 		if len(c.items) == 0 {
 			c.retry = true
-			o.pick(c, limit, sink.Rejected, sink.Unknown)
+			o.pick(c, limit, true)
 		}
 	}
 	c.outcomes = slices.Grow(c.outcomes[:0], len(c.items))[:len(c.items)]
 	clear(c.outcomes)
 }
 
-// pick adds the events in state want to c, without those behind one of their key in state wall.
-func (o *open) pick(c *call, limit int, want, wall sink.State) {
+// pick adds the events to c that are rejected, or those that are not, without those behind one of the other sort of their
+// key.
+func (o *open) pick(c *call, limit int, rejected bool) {
 	for i, it := range o.items {
 		if len(c.items) == limit {
 			return
 		}
-		if it.state == want && !o.behind(i, wall) {
+		if (it.state == sink.Rejected) == rejected && !o.behind(i, !rejected) {
 			c.add(it)
 		}
 	}
 }
 
-// behind reports whether an event before the i-th has its key and is in state s. Looking through all of them is quadratic
-// in a full call, and done only while a lane is held.
-func (o *open) behind(i int, s sink.State) bool {
+// behind reports whether an event before the i-th has its key and is rejected, or is not. Looking through all of them is
+// quadratic in a full call, and done only while a lane is held.
+func (o *open) behind(i int, rejected bool) bool {
 	it := o.items[i]
 	for _, earlier := range o.items[:i] {
-		if earlier.state == s && earlier.ev.Hash == it.ev.Hash {
+		if (earlier.state == sink.Rejected) == rejected && earlier.ev.Hash == it.ev.Hash {
 			return true
 		}
 	}

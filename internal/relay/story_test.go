@@ -54,7 +54,7 @@ type story struct {
 	quit   context.CancelFunc
 	ended  chan error
 	out    strings.Builder
-	last   Watermark
+	last   outbox.Watermark
 	held   int // so many were told
 	commit pglogrepl.LSN
 	cancel context.CancelFunc // of the reader's call that blocks
@@ -80,14 +80,14 @@ func (s *story) command(t *testing.T, d *datadriven.TestData) string {
 		s.start(t, d)
 	case "begin":
 		s.commit = lsnArg(t, d, "lsn")
-		from, err := s.line.Begin(s.commit, uint32(intArg(t, d, "xid", 1)))
+		err := s.line.Begin(s.commit, uint32(intArg(t, d, "xid", 1)))
 		switch {
 		case err != nil:
 			fmt.Fprintln(&s.out, err)
-		case from == AllAdmitted:
+		case s.line.where == skipping:
 			fmt.Fprintln(&s.out, "all admitted")
-		case from > 0:
-			fmt.Fprintf(&s.out, "from %d\n", from)
+		case s.line.cur.next > 0:
+			fmt.Fprintf(&s.out, "from %d\n", s.line.cur.next)
 		}
 	case "event":
 		s.event(t, d)
@@ -95,6 +95,7 @@ func (s *story) command(t *testing.T, d *datadriven.TestData) string {
 		s.cancel()
 	case "commit":
 		s.line.Commit(lsnArg(t, d, "end"))
+		s.line.Wake(true)
 	case "keepalive":
 		s.line.Keepalive(lsnArg(t, d, "pos"))
 	case "disconnect":
@@ -203,9 +204,9 @@ func (s *story) answer(t *testing.T, d *datadriven.TestData) {
 }
 
 func (s *story) state() {
-	snap := s.line.Snapshot()
-	fmt.Fprintf(&s.out, "watermark %s own %s, %d events, %d bytes in the line, %d confirmed (%d above the watermark), %d rejections\n",
-		snap.Watermark.LSN, snap.Watermark.Own, snap.Events, snap.Bytes, snap.Confirmed, snap.ConfirmedAbove, snap.Rejected)
+	snap, mark := s.line.Snapshot(), s.line.Watermark()
+	fmt.Fprintf(&s.out, "watermark %s own %s, %d events, %d bytes in the line, %d confirmed above the watermark\n",
+		mark.LSN, mark.Own, snap.Events, snap.Bytes, snap.ConfirmedAbove)
 	for _, h := range snap.Held {
 		next := "never"
 		if !h.NextAttempt.IsZero() {

@@ -3,15 +3,11 @@ package relay
 import (
 	"context"
 	"fmt"
-	"math"
 
 	"github.com/jackc/pglogrepl"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
-
-// AllAdmitted is Begin's answer for a transaction that is in the line already, or went through it.
-const AllAdmitted uint32 = math.MaxUint32
 
 // stream is the reader's side of the line: where it is in the replication stream, and what it had from earlier sessions.
 // Only the reader's goroutine touches it.
@@ -50,31 +46,30 @@ const (
 	skipping
 )
 
-// Begin opens the transaction with that commit LSN (Begin's final_lsn). from is the first index that is still wanted: 0 of a
-// new transaction, AllAdmitted of one that is here (its events and its Commit are ignored), and between them for one that
-// was half admitted when its session ended. An error is an *outbox.Stop: what the server sends contradicts what it sent
-// before.
-func (l *Line) Begin(commit pglogrepl.LSN, xid uint32) (from uint32, err error) {
+// Begin opens the transaction with that commit LSN (Begin's final_lsn). Of one that went into the line before, the events and
+// the Commit are then ignored; of one that was half admitted when its session ended, the events that are here. An error is an
+// *outbox.Stop: what the server sends contradicts what it sent before.
+func (l *Line) Begin(commit pglogrepl.LSN, xid uint32) error {
 	half := l.cur.entry != nil
 	switch {
 	case l.where != outside:
-		return 0, moved("transaction %s (xid %d) begins inside transaction %s", commit, xid, l.cur.lsn)
+		return moved("transaction %s (xid %d) begins inside transaction %s", commit, xid, l.cur.lsn)
 	case half && commit == l.cur.lsn && xid == l.cur.xid:
 		l.where = inside
-		return l.cur.next, nil
+		return nil
 	case half && commit > l.newest.lsn:
-		return 0, moved("transaction %s (xid %d) came where the rest of transaction %s (xid %d) was due", commit, xid, l.cur.lsn, l.cur.xid)
+		return moved("transaction %s (xid %d) came where the rest of transaction %s (xid %d) was due", commit, xid, l.cur.lsn, l.cur.xid)
 	case commit == l.newest.lsn && xid != l.newest.xid:
-		return 0, moved("transaction %s has xid %d, and had xid %d before", commit, xid, l.newest.xid)
+		return moved("transaction %s has xid %d, and had xid %d before", commit, xid, l.newest.xid)
 	case commit <= l.newest.lsn:
 		l.where = skipping
-		return AllAdmitted, nil
+		return nil
 	case commit < l.passed:
-		return 0, moved("transaction %s (xid %d) came after position %s", commit, xid, l.passed)
+		return moved("transaction %s (xid %d) came after position %s", commit, xid, l.passed)
 	}
 	l.where = inside
 	l.cur = transaction{lsn: commit, xid: xid}
-	return 0, nil
+	return nil
 }
 
 func moved(format string, args ...any) error {
@@ -100,18 +95,13 @@ func (l *Line) Event(ctx context.Context, ev *outbox.Event) error {
 		return nil
 	}
 	l.refused = true
-	ln, err := l.laneOf(ctx, ev)
+	size := ev.Size()
+	ln, it, buf, err := l.place(ctx, ev, size)
+	if l.waiting.Load() != 0 {
+		l.waiting.Store(0)
+	}
 	if err != nil {
 		return err
-	}
-	size := ev.Size()
-	it, buf := l.window.admit(&ln.arena, size)
-	for it == nil {
-		l.wake()
-		if err := l.window.wait(ctx); err != nil {
-			return err
-		}
-		it, buf = l.window.admit(&ln.arena, size)
 	}
 	if l.cur.entry == nil {
 		l.cur.entry = l.tracker.open(l.cur.lsn, ev.CommitTime)
@@ -123,22 +113,24 @@ func (l *Line) Event(ctx context.Context, ev *outbox.Event) error {
 	if ln.push(it) {
 		l.unwoken = append(l.unwoken, ln)
 	}
-	if l.weight += size + eventWeight; l.weight >= wakeWeight {
-		l.wake()
-	}
+	l.weight += size + eventWeight
 	return nil
 }
 
-// Sleeping lanes are woken when the transaction ends, when the reader is about to block, and within a transaction after
-// each 32 KiB of events, each counted for 512 bytes more than it has: so the events of a transaction go out in few calls,
-// and none waits for more than that to arrive.
+// Inside a transaction lanes are woken for 32 KiB of events, each counted for 512 bytes more than it has: few calls then
+// carry what has come together, and an event of a large transaction goes out long before the last has come.
 const (
 	wakeWeight  = 32 << 10
 	eventWeight = 512
 )
 
-// wake wakes the lanes that sleep and have events.
-func (l *Line) wake() {
+// Wake wakes the lanes that sleep and have events: Commit does not. The reader calls it before it waits for more of the
+// stream, and says whether what came are whole transactions; and with true at its end, else what it has admitted would wait
+// too.
+func (l *Line) Wake(whole bool) {
+	if !whole && l.weight < wakeWeight {
+		return
+	}
 	for i, ln := range l.unwoken {
 		ln.signal()
 		l.unwoken[i] = nil
@@ -147,18 +139,36 @@ func (l *Line) wake() {
 	l.weight = 0
 }
 
-// laneOf asks the sink for the event's lane, and waits for its metadata if it must.
-func (l *Line) laneOf(ctx context.Context, ev *outbox.Event) (*lane, error) {
+// place finds the event's lane and room in the window, and waits for either as long as it must.
+func (l *Line) place(ctx context.Context, ev *outbox.Event, size int) (*lane, *item, []byte, error) {
+	n, ok := l.cfg.Sink.Lane(ev)
+	for !ok {
+		if err := l.await(ctx, ev, l.cfg.Sink.Changed()); err != nil {
+			return nil, nil, nil, err
+		}
+		n, ok = l.cfg.Sink.Lane(ev)
+	}
+	ln := l.lane(n)
 	for {
-		if n, ok := l.cfg.Sink.Lane(ev); ok {
-			return l.lane(n), nil
+		if it, buf := l.window.admit(&ln.arena, size); it != nil {
+			return ln, it, buf, nil
 		}
-		l.wake()
-		select {
-		case <-l.cfg.Sink.Changed():
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if err := l.await(ctx, ev, l.window.room); err != nil {
+			return nil, nil, nil, err
 		}
+	}
+}
+
+// await waits for c, with ev outside the window: the snapshot counts it, or a reader that stands still with a backlog behind
+// it would look like one that has nothing to do.
+func (l *Line) await(ctx context.Context, ev *outbox.Event, c <-chan struct{}) error {
+	l.Wake(true)
+	l.waiting.Store(ev.CommitTime.UnixNano())
+	select {
+	case <-c:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -170,7 +180,6 @@ func (l *Line) Commit(end pglogrepl.LSN) {
 		l.Disconnected()
 		return
 	}
-	l.wake()
 	l.where = outside
 	l.newest.lsn, l.newest.xid = l.cur.lsn, l.cur.xid
 	l.passed = max(l.passed, end)
@@ -195,7 +204,7 @@ func (l *Line) Keepalive(pos pglogrepl.LSN) {
 // Disconnected says that the session ended. A transaction that is open now is half admitted: it holds the watermark, and the
 // next session goes on with it where this one stopped.
 func (l *Line) Disconnected() {
-	l.wake()
+	l.Wake(true)
 	l.where = outside
 	l.refused = false
 	if l.cur.entry == nil {

@@ -6,16 +6,9 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
-)
 
-// Watermark is how far the stream is settled.
-type Watermark struct {
-	// LSN may be reported to the server as flushed: every event of every transaction up to it is settled. It is exactly
-	// the end LSN of a transaction, a keepalive's position received outside a transaction, or Config.Start.
-	LSN pglogrepl.LSN
-	// Own is the end LSN of the newest transaction with events of ours that LSN covers; 0 as long as there is none.
-	Own pglogrepl.LSN
-}
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
 
 // commit is a transaction that has unsettled events, or that is still open. What follows it without any (transactions
 // settled out of turn, empty ones, keepalives) is merged into it, so that the list of commits is never longer than the
@@ -46,14 +39,14 @@ type tracker struct {
 	length     int
 	free       *commit
 
-	mark      Watermark
+	mark      outbox.Watermark
 	moved     chan struct{} // cap 1
 	confirmed uint64        // events settled
 	covered   uint64        // of those, the ones the watermark covers
 }
 
 func newTracker(start pglogrepl.LSN) *tracker {
-	return &tracker{mark: Watermark{LSN: start}, moved: make(chan struct{}, 1)}
+	return &tracker{mark: outbox.Watermark{LSN: start}, moved: make(chan struct{}, 1)}
 }
 
 // open appends the transaction that begins; it is called with its first event.
@@ -143,7 +136,7 @@ func (t *tracker) emit(lsn, own pglogrepl.LSN) {
 	if lsn <= t.mark.LSN && own <= t.mark.Own {
 		return
 	}
-	t.mark = Watermark{LSN: max(lsn, t.mark.LSN), Own: max(own, t.mark.Own)}
+	t.mark = outbox.Watermark{LSN: max(lsn, t.mark.LSN), Own: max(own, t.mark.Own)}
 	select {
 	case t.moved <- struct{}{}:
 	default:
@@ -151,7 +144,7 @@ func (t *tracker) emit(lsn, own pglogrepl.LSN) {
 }
 
 // watermark is the newest one emitted.
-func (t *tracker) watermark() Watermark {
+func (t *tracker) watermark() outbox.Watermark {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.mark

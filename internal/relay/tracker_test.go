@@ -6,6 +6,8 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"pgregory.net/rapid"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // dumbTracker keeps everything that ever happened, and looks through all of it for each answer.
@@ -22,8 +24,8 @@ type dumbStop struct {
 	unsettled int
 }
 
-func (d *dumbTracker) watermark() Watermark {
-	w := Watermark{LSN: d.start}
+func (d *dumbTracker) watermark() outbox.Watermark {
+	w := outbox.Watermark{LSN: d.start}
 	for _, s := range d.stops {
 		if !s.closed || s.unsettled > 0 {
 			break
@@ -155,11 +157,11 @@ func TestTrackerListIsBounded(t *testing.T) {
 			t.Fatalf("%d commits in the list, one event is unsettled", tr.length)
 		}
 	}
-	if got := tr.watermark(); got != (Watermark{}) {
+	if got := tr.watermark(); got != (outbox.Watermark{}) {
 		t.Fatalf("watermark %+v beside an unsettled event", got)
 	}
 	tr.settle([]*item{stuck})
-	if got := tr.watermark(); got != (Watermark{LSN: lsn, Own: lsn}) {
+	if got := tr.watermark(); got != (outbox.Watermark{LSN: lsn, Own: lsn}) {
 		t.Fatalf("watermark %+v, want %s", got, lsn)
 	}
 }

@@ -1,9 +1,6 @@
 package relay
 
-import (
-	"context"
-	"sync"
-)
+import "sync"
 
 // window bounds what is inside the line, by events and by the bytes of the chunks they lie in. It owns the pools.
 type window struct {
@@ -23,7 +20,7 @@ func newWindow(events int, bytes int64) *window {
 }
 
 // admit takes in an event of size bytes for a's lane and returns an empty item and the buffer for its bytes. It returns nil
-// when the window is full; then the reader waits with wait and asks again.
+// when the window is full; then the reader waits for room and asks again.
 func (w *window) admit(a *arena, size int) (*item, []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -46,16 +43,6 @@ func (w *window) admit(a *arena, size int) (*item, []byte) {
 	w.events++
 	w.bytes += int64(size)
 	return it, buf
-}
-
-// wait returns when release made room since admit failed, or with ctx's error.
-func (w *window) wait(ctx context.Context) error {
-	select {
-	case <-w.room:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // release takes back settled items with their bytes.

@@ -28,7 +28,7 @@ func (se *session) keepCeiling(ctx context.Context) error {
 		}
 		// Asked for twice while one raise was under way. After the last report of a clean stop the ceiling goes down, and
 		// nothing may put it up again.
-		if position, _ := se.t.line.Watermark(); uint64(position) <= se.t.ceiling.Load() {
+		if uint64(se.t.line.Watermark().LSN) <= se.t.ceiling.Load() {
 			continue
 		}
 		err := raiseCeiling(ctx, se.pool, &se.cfg, se.t, se.pid, se.good())
@@ -40,7 +40,7 @@ func (se *session) keepCeiling(ctx context.Context) error {
 		case errors.As(err, &stop) || errors.Is(err, errNotHolder):
 			return err
 		default:
-			if code := pgCode(err); code == "" || code[:2] == "57" { // no answer, or told to go: the session's end says so
+			if goingAway(err) {
 				signal(se.suspect)
 			} else if err.Error() != said {
 				said = err.Error()

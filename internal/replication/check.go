@@ -70,7 +70,7 @@ type checker struct {
 func (k *checker) add(name, good string, err error) bool {
 	f := Finding{Name: name, Level: LevelOK, Detail: good}
 	if err != nil {
-		f.Level, f.Detail = LevelFail, err.Error()
+		f.Level, f.Detail, f.Mend = LevelFail, err.Error(), mendTLS(err)
 		var stop *outbox.Stop
 		if errors.As(err, &stop) {
 			short := *stop
@@ -142,10 +142,13 @@ func (k *checker) slot(ctx context.Context, rec *record) {
 		k.add("slot", "", err)
 		return
 	}
-	_, err = checkPublication(ctx, k.pool, k.c, rec.sends())
-	if err != nil && slot == nil && rec == nil {
+	there, err := publicationExists(ctx, k.pool, k.c)
+	if err == nil && !there && slot == nil && rec == nil {
 		k.missing("publication", k.c.Publication+" is not there yet")
 	} else {
+		if err == nil {
+			_, err = checkPublication(ctx, k.pool, k.c, rec.sends())
+		}
 		k.add("publication", k.c.Publication, err)
 	}
 	switch {
@@ -176,6 +179,10 @@ func (k *checker) slot(ctx context.Context, rec *record) {
 
 // rows says beforehand what the first start would ask.
 func (k *checker) rows(ctx context.Context) {
+	if err := checkReadable(ctx, k.pool, k.c); err != nil {
+		k.add("rows", "", err)
+		return
+	}
 	if k.c.Backfill != nil {
 		return
 	}
@@ -218,7 +225,6 @@ func bytesText(n uint64) string {
 type View struct {
 	Slot   *Slot  // nil: no such slot
 	Leader string // as the last leader named itself; "" when no relay ever led
-	Epoch  int64
 	State  string // of the slot's row in cdc_relay.slots
 }
 
@@ -244,7 +250,7 @@ func Look(ctx context.Context, c Config) (View, error) {
 	}
 	rec, err := readRecord(ctx, pool, c.Slot)
 	if rec != nil {
-		v.Leader, v.Epoch, v.State = rec.Leader, rec.Epoch, rec.State
+		v.Leader, v.State = rec.Leader, rec.State
 	}
 	return v, err
 }

@@ -44,13 +44,14 @@ type Config struct {
 // Begin to Disconnected are called by the reader's goroutine only.
 type Line interface {
 	Run(ctx context.Context) error
-	Begin(commit pglogrepl.LSN, xid uint32) (from uint32, err error)
+	Begin(commit pglogrepl.LSN, xid uint32) error
 	Event(ctx context.Context, ev *outbox.Event) error
 	Commit(end pglogrepl.LSN)
 	Keepalive(pos pglogrepl.LSN)
+	Wake(whole bool) // before the reader waits, and when it ends
 	Disconnected()
 
-	Watermark() (position, own pglogrepl.LSN)
+	Watermark() outbox.Watermark
 	Moved() <-chan struct{}
 	Unsettled() int
 	WaitSettled(ctx context.Context) error

@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,7 +18,7 @@ import (
 
 // readBuffer is the size in bytes of the replication connection's read buffer: with pgproto3's own 8 KiB a backlog of
 // large transactions needs three times as many reads.
-const readBuffer = 256 << 10
+const readBuffer = 512 << 10
 
 // pinned are the settings of every session of ours: a role's or database's own would change what the relay sends
 // (bytea_output, DateStyle, …), which tables it means (search_path), how our texts are read, or end a session that has
@@ -59,6 +61,9 @@ func connectPool(c *Config) (*pgxpool.Pool, error) {
 		cfg.ConnConfig.RuntimeParams[name] = value
 	}
 	cfg.ConnConfig.ConnectTimeout = connectTimeout
+	cfg.ConnConfig.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
+		return pgproto3.NewFrontend(r, &firstWrite{to: w})
+	}
 	cfg.MaxConns = int32(max(c.MaxConnections, 2))
 	cfg.MinConns = 0
 	// A connection is made anew now and then, so that a smart shutdown of the server, which waits for the sessions it
@@ -66,6 +71,9 @@ func connectPool(c *Config) (*pgxpool.Pool, error) {
 	cfg.MaxConnLifetime = 30 * time.Second
 	cfg.PingTimeout = pingTimeout
 	cfg.BeforeConnect = func(_ context.Context, cc *pgx.ConnConfig) error {
+		if err := renew(c, cc); err != nil {
+			return err
+		}
 		return setPassword(c, &cc.Config)
 	}
 	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
@@ -100,9 +108,9 @@ const closePatience = time.Second
 
 // connectStream opens the replication connection; a gulp paces its reads.
 func connectStream(ctx context.Context, c *Config) (*pgconn.PgConn, error) {
-	cfg, err := pgconn.ParseConfig(c.URL)
+	cfg, err := parseURL(c)
 	if err != nil {
-		return nil, badURL(err)
+		return nil, err
 	}
 	for name, value := range pinned(c.applicationName()) {
 		cfg.RuntimeParams[name] = value
@@ -116,10 +124,22 @@ func connectStream(ctx context.Context, c *Config) (*pgconn.PgConn, error) {
 	if err := setPassword(c, cfg); err != nil {
 		return nil, err
 	}
-	var pace *gulp
+	var (
+		sock syscall.RawConn
+		pace *gulp
+	)
+	dial := cfg.DialFunc
+	cfg.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		sock = nil
+		conn, err := dial(ctx, network, addr)
+		if tcp, ok := conn.(*net.TCPConn); ok && err == nil {
+			sock, err = tcp.SyscallConn()
+		}
+		return conn, err
+	}
 	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
-		pace = &gulp{from: r}
-		return pgproto3.NewFrontend(bufio.NewReaderSize(pace, readBuffer), w)
+		pace = &gulp{from: r, sock: sock}
+		return pgproto3.NewFrontend(bufio.NewReaderSize(pace, readBuffer), &firstWrite{to: w})
 	}
 	conn, err := pgconn.ConnectConfig(ctx, cfg)
 	if err != nil {

@@ -13,8 +13,7 @@ import (
 func lockCreation(ctx context.Context, conn *pgxpool.Conn, c *Config) error {
 	said := false
 	for {
-		var got bool
-		err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1, hashtext($2))`, creationLock, c.Slot).Scan(&got)
+		got, err := tryCreationLock(ctx, conn, c)
 		if err != nil {
 			return fmt.Errorf("lock the creation of slot %q: %w", c.Slot, err)
 		}
@@ -29,6 +28,13 @@ func lockCreation(ctx context.Context, conn *pgxpool.Conn, c *Config) error {
 			return ctx.Err()
 		}
 	}
+}
+
+func tryCreationLock(ctx context.Context, conn *pgxpool.Conn, c *Config) (got bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	err = conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1, hashtext($2))`, creationLock, c.Slot).Scan(&got)
+	return got, err
 }
 
 // creationLock is the first key of the advisory lock on a slot's creation; the second is the hash of its name.

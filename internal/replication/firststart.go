@@ -20,26 +20,15 @@ import (
 //
 // Creation happens under an advisory lock of the session, which a crash releases: a row that says "creating" while the
 // lock is free was left behind, and the slot beside it may hold rows that nobody asked about; it is made anew.
+//
+// Each step but the creation itself, which may last, is bounded: a server may go silent in the middle.
 func prepare(ctx context.Context, pool *pgxpool.Pool, c *Config) ([]decode.Table, error) {
-	if err := refuseSyncStandby(ctx, pool, c); err != nil {
-		return nil, err
-	}
-	if err := checkServer(ctx, pool); err != nil {
-		return nil, err
-	}
-	if err := ensureSchema(ctx, pool, c); err != nil {
-		return nil, err
-	}
-	stream, err := connectStream(ctx, c)
+	stream, id, err := meetServer(ctx, pool, c)
 	if err != nil {
 		return nil, err
 	}
 	defer closeStream(stream)
-	id, err := identify(ctx, stream)
-	if err != nil {
-		return nil, err
-	}
-	lock, err := pool.Acquire(ctx)
+	lock, err := acquire(ctx, pool)
 	if err != nil {
 		return nil, err
 	}
@@ -66,22 +55,55 @@ func prepare(ctx context.Context, pool *pgxpool.Pool, c *Config) ([]decode.Table
 	return tables, settleSlot(ctx, pool, stream, c, id, rec, slot)
 }
 
+// meetServer asks for what must hold whatever the slot is, brings the schema up to date and opens the stream.
+func meetServer(ctx context.Context, pool *pgxpool.Pool, c *Config) (*pgconn.PgConn, identity, error) {
+	ctx, cancel := context.WithTimeout(ctx, meetTimeout)
+	defer cancel()
+	if err := refuseSyncStandby(ctx, pool, c); err != nil {
+		return nil, identity{}, err
+	}
+	if err := checkServer(ctx, pool); err != nil {
+		return nil, identity{}, err
+	}
+	if err := ensureSchema(ctx, pool, c); err != nil {
+		return nil, identity{}, err
+	}
+	stream, err := connectStream(ctx, c)
+	if err != nil {
+		return nil, identity{}, err
+	}
+	id, err := identify(ctx, stream)
+	if err != nil {
+		closeStream(stream)
+		return nil, identity{}, err
+	}
+	return stream, id, nil
+}
+
+const meetTimeout = time.Minute
+
+func acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	return pool.Acquire(ctx)
+}
+
 // settleSlot brings the slot into the state ready, or says why not: the table of what may be found.
 func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *Config, id identity, rec *record, slot *slotView) error {
 	switch {
 	case rec == nil && slot == nil:
 		return createSlot(ctx, pool, stream, c, id, true)
 	case rec == nil: // by our name, with no record of ours: made by hand, or by another tool
-		return adoptSlot(ctx, pool, c, id, slot, "no relay has used it before")
+		return adoptSlot(ctx, pool, c, id, slot, sends{}, "no relay has used it before")
 	case rec.State == stateCreating:
-		if err := dropUnfinished(ctx, pool, c, slot); err != nil {
+		if err := dropUnfinished(ctx, pool, c, id, slot); err != nil {
 			return err
 		}
 		return createSlot(ctx, pool, stream, c, id, true)
 	case rec.State == stateAdopt && slot == nil:
 		return createSlot(ctx, pool, stream, c, id, false)
 	case rec.State == stateAdopt:
-		return adoptSlot(ctx, pool, c, id, slot, "its row in cdc_relay.slots says adopt")
+		return adoptSlot(ctx, pool, c, id, slot, rec.sentBefore(id), "its row in cdc_relay.slots says adopt")
 	case slot == nil:
 		return slotLost(c, fmt.Sprintf("slot %q does not exist any more; what was committed after %s and not delivered before is only in the outbox table",
 			c.Slot, rec.Reported), "find and re-send what is missing"+adoptHint(c)+" (a new slot is created)")
@@ -89,7 +111,8 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	if err := checkIdentity(c, rec, slot, id); err != nil {
 		return err
 	}
-	return checkSends(ctx, pool, c, rec)
+	_, err := checkSends(ctx, pool, c, rec)
+	return err
 }
 
 // createSlot creates publication and slot and, when ask is set, asks in the slot's own snapshot whether the tables have
@@ -110,6 +133,9 @@ func createSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	if err != nil {
 		return err
 	}
+	if err := checkReadable(ctx, pool, c); err != nil {
+		return err
+	}
 	if err := beginCreating(ctx, pool, c, id); err != nil {
 		return err
 	}
@@ -121,6 +147,8 @@ func createSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	switch {
 	case pgCode(err) == "53400" || pgCode(err) == "42501": // no free slot, no right: certainly not created
 		return errors.Join(createFailed(c, err), forgetUnmade(ctx, pool, c))
+	case pgCode(err) == "42710": // duplicate_object
+		return nameTaken(ctx, pool, c, id, err)
 	case err != nil:
 		// The server may have created it all the same (the answer was lost, or another relay's attempt came late), with
 		// rows before it that nobody asked about. The row goes on saying creating, so that it will not be taken for a slot
@@ -131,9 +159,12 @@ func createSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	if err != nil {
 		return fmt.Errorf("create slot %q: consistent point: %w", c.Slot, err)
 	}
+	stopNotice = noticeLongWait(c, "counting the rows that are in the outbox already, which are not in the new slot: a large table takes its time, once")
 	behind, err := countInSnapshot(ctx, pool, c, res.SnapshotName)
+	stopNotice()
 	if err != nil {
-		return err // the row says creating: the next start makes the slot anew
+		undoFailed(ctx, pool, stream, c)
+		return err
 	}
 	if ask && behind.rows > 0 && c.Backfill == nil {
 		return errors.Join(behind.refuse(c), undoCreation(ctx, pool, stream, c))
@@ -168,8 +199,20 @@ func createFailed(c *Config, err error) error {
 	return fmt.Errorf("create slot %q: %w", c.Slot, err)
 }
 
-// adoptSlot takes a slot as it stands and says from where it goes on.
-func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, slot *slotView, why string) error {
+// nameTaken is for a slot that came to be since we looked. Another database's is not ours to wait for. One of this
+// database may be our own, of an attempt whose answer was lost: the row goes on saying creating, so that it is made anew
+// and not taken for a slot made by hand.
+func nameTaken(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, err error) error {
+	slot, readErr := readSlot(ctx, pool, c.Slot)
+	if readErr == nil && slot != nil && slot.Database != id.Database {
+		return errors.Join(foreignSlot(c, slot.foreign(id.Database)), forgetUnmade(ctx, pool, c))
+	}
+	return fmt.Errorf("create slot %q: %w", c.Slot, err)
+}
+
+// adoptSlot takes a slot as it stands and says from where it goes on. Of what was sent before only the tables that had the
+// names are kept: their rows may lie in the slot.
+func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, slot *slotView, was sends, why string) error {
 	if err := checkIdentity(c, nil, slot, id); err != nil {
 		return err
 	}
@@ -183,7 +226,7 @@ func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, 
 	if err != nil {
 		return err
 	}
-	if err := makeReady(ctx, pool, c, id, sent, slot.ConfirmedFlush); err != nil {
+	if err := makeReady(ctx, pool, c, id, sent.after(was), slot.ConfirmedFlush); err != nil {
 		return err
 	}
 	c.Log.Warn("slot adopted: events committed before its position are not sent by this relay",
@@ -193,16 +236,18 @@ func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, 
 
 // dropUnfinished removes the slot that a crash left between its creation and the answer to the question. As long as the
 // server is still busy creating it for the relay that died, that is waited for.
-func dropUnfinished(ctx context.Context, pool *pgxpool.Pool, c *Config, slot *slotView) error {
+func dropUnfinished(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, slot *slotView) error {
 	if slot == nil {
 		return nil
 	}
-	if slot.ActivePID != 0 {
+	if slot.Database == id.Database && slot.ActivePID != 0 {
 		return held(c, slot)
 	}
-	if slot.Plugin != "pgoutput" {
-		return foreignSlot(c, fmt.Sprintf("is a %s slot of plugin %q, not pgoutput", slot.Type, slot.Plugin))
+	if why := slot.foreign(id.Database); why != "" {
+		return foreignSlot(c, why)
 	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	if _, err := pool.Exec(ctx, `SELECT pg_drop_replication_slot($1)`, c.Slot); err != nil {
 		return fmt.Errorf("drop unfinished slot %q: %w", c.Slot, err)
 	}
@@ -218,7 +263,22 @@ func undoCreation(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn
 	return forgetUnmade(ctx, pool, c)
 }
 
+// undoFailed takes back a creation that can not be finished, as well as that can be done: a slot that nobody reads keeps
+// all WAL from its position on. What is left of it is made anew by the next start.
+func undoFailed(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *Config) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoPatience) // also when the relay was asked to stop
+	defer cancel()
+	if err := undoCreation(ctx, pool, stream, c); err != nil {
+		c.Log.Warn("a slot whose creation was not finished stays, and keeps WAL, until the relay is started again or torn down",
+			zap.String("slot", c.Slot), zap.Error(err))
+	}
+}
+
+const undoPatience = 5 * time.Second
+
 func forgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *Config) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	_, err := pool.Exec(ctx, `DELETE FROM cdc_relay.slots WHERE slot = $1 AND state = 'creating'`, c.Slot)
 	return err
 }

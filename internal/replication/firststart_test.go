@@ -115,24 +115,115 @@ func TestFirstStartNamesTheNewestRow(t *testing.T) {
 	}
 }
 
-func TestUnfinishedCreationIsMadeAnew(t *testing.T) {
-	b := shared(t)
-	ctx := bounded(t, 20*time.Second)
-	// What a crash between the creation of the slot and the question leaves behind.
+// unfinished is what a crash leaves behind in our tables before, or just after, the slot is created.
+func (b *bench) unfinished() {
+	b.t.Helper()
+	ctx := bounded(b.t, 20*time.Second)
 	pool, err := connectPool(&b.cfg)
 	if err != nil {
-		t.Fatal(err)
+		b.t.Fatal(err)
 	}
 	defer pool.Close()
 	if err := ensureSchema(ctx, pool, &b.cfg); err != nil {
-		t.Fatal(err)
+		b.t.Fatal(err)
 	}
 	if err := beginCreating(ctx, pool, &b.cfg, identity{"1", 1, "x"}); err != nil {
-		t.Fatal(err)
+		b.t.Fatal(err)
 	}
+}
+
+func TestUnfinishedCreationIsMadeAnew(t *testing.T) {
+	b := shared(t)
+	b.unfinished()
 	b.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, b.cfg.Slot)
 	b.insert("asked for by nobody")
 	r := b.run()
+	wantStop(t, r.wait(), outbox.ExitUsage, "backfill")
+}
+
+// An unfinished creation of ours is no right to a slot of that name in another database of the cluster.
+func TestUnfinishedCreationLeavesTheSlotOfAnotherDatabase(t *testing.T) {
+	b := shared(t)
+	b.unfinished()
+	other := b.createSlotElsewhere()
+	for range 2 {
+		stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_foreign")
+		if name := other.text(`SELECT current_database()`); !strings.Contains(stop.What, name) {
+			t.Errorf("%s is not named: %s", name, stop.What)
+		}
+	}
+	if got := b.count(); got != "1 slots, 0 publications, 1 schemas" {
+		t.Error(got)
+	}
+}
+
+// Somebody else takes the name between our look and CREATE_REPLICATION_SLOT.
+func TestNameTakenBeforeTheCreation(t *testing.T) {
+	t.Parallel()
+	create := func(b *bench) (*record, error) {
+		ctx := bounded(b.t, 20*time.Second)
+		pool, err := connectPool(&b.cfg)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		defer pool.Close()
+		if err := ensureSchema(ctx, pool, &b.cfg); err != nil {
+			b.t.Fatal(err)
+		}
+		if b.cfg.Tables, err = findTables(ctx, pool, &b.cfg, true); err != nil {
+			b.t.Fatal(err)
+		}
+		stream, err := connectStream(ctx, &b.cfg)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		defer closeStream(stream)
+		id, err := identify(ctx, stream)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		created := createSlot(ctx, pool, stream, &b.cfg, id, true)
+		rec, err := readRecord(ctx, pool, b.cfg.Slot)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		return rec, created
+	}
+	t.Run("another database's", func(t *testing.T) {
+		b := shared(t)
+		b.createSlotElsewhere()
+		rec, err := create(b)
+		wantStop(t, err, outbox.ExitOperator, "slot_foreign")
+		if rec != nil {
+			t.Errorf("there is a record of a slot that is not ours: %+v", rec)
+		}
+	})
+	// It may be our own, of an attempt whose answer was lost: nobody has asked about the rows before it.
+	t.Run("this database's", func(t *testing.T) {
+		b := shared(t)
+		b.insert("before")
+		b.createSlot("pgoutput")
+		rec, err := create(b)
+		if pgCode(err) != "42710" || rec == nil || rec.State != stateCreating {
+			t.Errorf("record %+v, error %v", rec, err)
+		}
+		wantStop(t, b.run().wait(), outbox.ExitUsage, "backfill")
+	})
+}
+
+// A line says why it takes long to count the rows of a large table, here over a slow line.
+func TestLongCountIsNamed(t *testing.T) {
+	b := shared(t)
+	p := b.through()
+	tx, _ := b.openInsert("open")
+	r := b.run()
+	b.waitCreating()
+	p.Delay(300 * time.Millisecond)
+	if err := tx.Commit(bounded(t, 5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the line", func() bool { return b.logs.FilterMessageSnippet("counting the rows").Len() == 1 })
+	p.Delay(0)
 	wantStop(t, r.wait(), outbox.ExitUsage, "backfill")
 }
 
@@ -195,8 +286,11 @@ func TestFirstStartAfterACrashInTheFirstStart(t *testing.T) {
 	r := b.run()
 	b.waitCreating()
 	r.crash(p)
+	creating := func() int { return b.logs.FilterMessageSnippet("creating the slot waits").Len() }
+	before := creating()
 	next := b.run()
-	until(t, "the relay to wait", func() bool { return next.s.Snapshot().Phase == Waiting })
+	// For the server to be done with it; or, when the client's request to cancel it still came through, for its own creation.
+	until(t, "the relay to wait", func() bool { return next.s.Snapshot().Phase == Waiting || creating() > before })
 	if err := tx.Commit(bounded(t, 5*time.Second)); err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"testing"
 	"testing/iotest"
-	"testing/synctest"
 	"time"
 )
 
@@ -33,44 +32,27 @@ func TestGulpPassesEveryByte(t *testing.T) {
 	}
 }
 
-// drip gives out size bytes at a time, one every interval.
-type drip struct {
-	size     int
-	interval time.Duration
-}
-
-func (s drip) Read(p []byte) (int, error) {
-	<-time.After(s.interval)
-	return min(s.size, len(p)), nil
-}
-
-// pauses is how long 1,000 reads took beyond the source's own time, divided by gulpPause.
-func pauses(s drip) int {
-	g := &gulp{from: s}
-	start := time.Now()
-	buf := make([]byte, 256<<10)
-	for range 1000 {
-		if n, err := g.Read(buf); n == 0 || err != nil {
-			panic(err)
-		}
-	}
-	return int((time.Since(start) - 1000*s.interval) / gulpPause)
-}
-
-func TestGulpPausesOnlyWhenRowsComeFastAndSmall(t *testing.T) {
-	for name, c := range map[string]struct {
-		from   drip
-		paused bool
+// In a transaction of which many rows have come, the pause grows with it up to a bound, and what comes from a backlog waits
+// for a part of its lateness. Else there is none.
+func TestGulpPauses(t *testing.T) {
+	for _, c := range []struct {
+		gulp   *gulp
+		enough int
+		want   time.Duration
 	}{
-		"a row now and then":  {drip{300, 10 * time.Millisecond}, false},
-		"5,000 rows a second": {drip{300, 200 * time.Microsecond}, false},
-		"60,000 small rows":   {drip{1200, 20 * time.Microsecond}, true},
-		"large reads":         {drip{100 << 10, 500 * time.Microsecond}, false},
+		{&gulp{small: true}, 0, 0},
+		{&gulp{small: true, frames: gulpFrames - 1}, 0, 0},
+		{&gulp{small: true, frames: gulpFrames}, gulpEnough, gulpFrames * gulpFramePause},
+		{&gulp{small: true, frames: 1_000_000}, gulpEnough, gulpMaxPause},
+		{&gulp{frames: 1_000_000}, 0, 0},
+		{&gulp{small: true, late: gulpLate - 1}, 0, 0},
+		{&gulp{small: true, late: gulpLate}, gulpLateEnough, gulpLate / gulpLatePart},
+		{&gulp{late: gulpLate, frames: 100}, gulpLateEnough, gulpLate / gulpLatePart},
+		{&gulp{late: time.Hour}, gulpLateEnough, gulpLateMaxPause},
+		{&gulp{small: true, late: -time.Hour}, 0, 0}, // the server's clock was set back
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			if n := pauses(c.from); c.paused != (n > 0) {
-				t.Errorf("%s: paused %d times in 1,000 reads", name, n)
-			}
-		})
+		if enough, pause := c.gulp.pause(); enough != c.enough || pause != c.want {
+			t.Errorf("%+v: %d bytes or %s, want %d or %s", c.gulp, enough, pause, c.enough, c.want)
+		}
 	}
 }

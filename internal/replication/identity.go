@@ -28,11 +28,10 @@ func identify(ctx context.Context, conn *pgconn.PgConn) (identity, error) {
 // checkIdentity compares record, slot and cluster: is this still the slot we know (I7)? It asks nothing of positions;
 // those are compared while the slot is held, by checkPosition.
 func checkIdentity(c *Config, rec *record, slot *slotView, id identity) error {
+	why := slot.foreign(id.Database)
 	switch {
-	case slot.Type != "logical" || slot.Plugin != "pgoutput":
-		return foreignSlot(c, fmt.Sprintf("is a %s slot of plugin %q, not pgoutput", slot.Type, slot.Plugin))
-	case slot.Database != id.Database:
-		return foreignSlot(c, fmt.Sprintf("belongs to database %q, not %q", slot.Database, id.Database))
+	case why != "":
+		return foreignSlot(c, why)
 	case slot.WALStatus == "lost" || slot.Invalidation != "":
 		return slotLost(c, fmt.Sprintf("slot %q was invalidated by the server (wal_status %s %s): what was committed after %s and not yet delivered can not be read from it",
 			c.Slot, slot.WALStatus, slot.Invalidation, rec.reported()),

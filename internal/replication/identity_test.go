@@ -47,6 +47,14 @@ func (b *bench) createSlot(plugin string) {
 	b.exec(`SELECT pg_create_logical_replication_slot($1, $2)`, b.cfg.Slot, plugin)
 }
 
+// createSlotElsewhere makes a slot of our name in another database of the cluster, and returns that database.
+func (b *bench) createSlotElsewhere() *bench {
+	b.t.Helper()
+	other := setup(b.t, devenv.SharedPostgres(b.t).Database(b.t))
+	other.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, b.cfg.Slot)
+	return other
+}
+
 func TestSlotDroppedWhileDown(t *testing.T) {
 	b := shared(t)
 	b.settledRun("a").endClean()
@@ -153,10 +161,7 @@ func TestSlotOfAnotherKind(t *testing.T) {
 	for name, make := range map[string]func(b *bench){
 		"test_decoding": func(b *bench) { b.createSlot("test_decoding") },
 		"physical":      func(b *bench) { b.exec(`SELECT pg_create_physical_replication_slot($1)`, b.cfg.Slot) },
-		"database": func(b *bench) {
-			other := setup(b.t, devenv.SharedPostgres(b.t).Database(b.t))
-			other.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, b.cfg.Slot)
-		},
+		"database":      func(b *bench) { b.createSlotElsewhere() },
 	} {
 		t.Run(name+" before the first start", func(t *testing.T) {
 			b := shared(t)

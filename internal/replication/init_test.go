@@ -1,6 +1,8 @@
 package replication
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -87,15 +89,55 @@ func TestRoleThatMayNotReadTheOutbox(t *testing.T) {
 	}
 	b.exec(`REVOKE SELECT ON outbox FROM ` + role)
 	b.insert("before")
+	nothingLeft := func() {
+		t.Helper()
+		b.waitNoWalsender()
+		if got, rows := b.count(), b.text(`SELECT count(*)::text FROM cdc_relay.slots`); got != "0 slots, 1 publications, 1 schemas" || rows != "0" {
+			t.Errorf("%s, %s rows about slots", got, rows)
+		}
+	}
 	for range 2 {
 		stop := wantStop(t, b.run().wait(), outbox.ExitFailure, "rights")
-		if !strings.Contains(stop.Error(), "outbox") {
-			t.Errorf("the table is not named: %s", stop.Error())
+		if !strings.Contains(stop.What, "public.outbox") || !strings.Contains(stop.Mend, `GRANT SELECT ON "public"."outbox" TO "`+role+`"`) {
+			t.Errorf("table and mend are not named: %s; %s", stop.What, stop.Mend)
 		}
-		b.waitNoWalsender()
+		nothingLeft()
 	}
+	b.wantFinding("rows", "may not read table public.outbox", "GRANT SELECT")
 	b.exec(`GRANT SELECT ON outbox TO ` + role)
+	b.exec(`ALTER TABLE outbox ENABLE ROW LEVEL SECURITY`)
+	b.exec(`CREATE POLICY everything ON outbox USING (true)`)
+	wantStop(t, b.run().wait(), outbox.ExitFailure, "rights")
+	nothingLeft()
+	b.wantFinding("rows", "row level security", "BYPASSRLS")
+	b.exec(`ALTER ROLE ` + role + ` BYPASSRLS`)
 	wantStop(t, b.run().wait(), outbox.ExitUsage, "backfill")
+	nothingLeft()
+
+	// The right is taken away between the question and the count: the slot that was made by then does not stay.
+	tx, _ := b.openInsert("open")
+	r := b.run()
+	b.waitCreating()
+	b.exec(`REVOKE SELECT ON outbox FROM ` + role)
+	if err := tx.Commit(bounded(t, 5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	wantStop(t, r.wait(), outbox.ExitFailure, "rights")
+	nothingLeft()
+}
+
+// wantFinding wants check to fail one line by that name, with the words in it and the mend beside it.
+func (b *bench) wantFinding(name, words, mend string) {
+	b.t.Helper()
+	list, err := Check(bounded(b.t, 20*time.Second), b.cfg)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if !slices.ContainsFunc(list, func(f Finding) bool {
+		return f.Name == name && f.Level == LevelFail && strings.Contains(f.Detail, words) && strings.Contains(f.Mend, mend)
+	}) {
+		b.t.Errorf("check does not find %q: %+v", words, list)
+	}
 }
 
 // waitNoWalsender returns when the walsenders of this database have ended.
@@ -181,10 +223,28 @@ func TestTeardownUnderAStandby(t *testing.T) {
 	b.exec(`TRUNCATE outbox`)
 	b.exec(`DELETE FROM cdc_relay.slots`)
 	b.exec(`DELETE FROM cdc_relay.progress`)
-	if err := first.end(); err != nil {
+	var stop *outbox.Stop
+	if err := first.end(); err != nil && !(errors.As(err, &stop) && stop.Reason == "fenced") { // it may have noticed
 		t.Fatal(err)
 	}
 	wantStop(t, second.wait(), outbox.ExitOperator, "slot_lost")
+}
+
+// A publication that somebody else made may have other readers.
+func TestTeardownKeepsAPublicationThatNoRelayMade(t *testing.T) {
+	b := shared(t)
+	b.exec(createPublicationSQL(&b.cfg))
+	b.goesOn("a")
+	b.waitNoWalsender()
+	if err := Teardown(bounded(t, 20*time.Second), b.cfg); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.count(); got != "0 slots, 1 publications, 0 schemas" {
+		t.Error(got)
+	}
+	if b.logs.FilterMessageSnippet("publication kept: no relay made it").Len() != 1 {
+		t.Error("it is not said that the publication was kept")
+	}
 }
 
 func TestTeardownKeepsWhatOthersNeed(t *testing.T) {
@@ -209,8 +269,37 @@ func TestTeardownKeepsWhatOthersNeed(t *testing.T) {
 	}
 }
 
+// Names of slots are the whole cluster's, and one that no relay has used is somebody else's.
 func TestTeardownLeavesForeignSlots(t *testing.T) {
-	b := shared(t)
-	b.createSlot("test_decoding")
-	wantStop(t, Teardown(bounded(t, 20*time.Second), b.cfg), outbox.ExitOperator, "slot_foreign")
+	t.Parallel()
+	teardown := func(b *bench) error { return Teardown(bounded(b.t, 20*time.Second), b.cfg) }
+	for name, make := range map[string]func(b *bench){
+		"another plugin":    func(b *bench) { b.createSlot("test_decoding") },
+		"no record of ours": func(b *bench) { b.createSlot("pgoutput") },
+		"another database":  func(b *bench) { b.createSlotElsewhere() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := shared(t)
+			make(b)
+			wantStop(t, teardown(b), outbox.ExitOperator, "slot_foreign")
+			if got := b.count(); got != "1 slots, 0 publications, 0 schemas" {
+				t.Error(got)
+			}
+		})
+	}
+	t.Run("another database, in the place of ours", func(t *testing.T) {
+		b := shared(t)
+		b.settledRun("a").endClean()
+		b.dropSlot()
+		b.createSlotElsewhere()
+		if err := teardown(b); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.count(); got != "1 slots, 0 publications, 0 schemas" {
+			t.Error(got)
+		}
+		if b.logs.FilterMessageSnippet("slot kept").Len() != 1 {
+			t.Error("it is not said that the slot was kept")
+		}
+	})
 }

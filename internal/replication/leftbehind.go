@@ -57,6 +57,37 @@ func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *Config, snapsho
 	return b, nil
 }
 
+// checkReadable asks beforehand for what countInSnapshot needs, while there is no slot yet that would keep WAL. Policies
+// must not hide rows from the question: with row_security off the server refuses it to a role that they apply to.
+func checkReadable(ctx context.Context, q querier, c *Config) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	for _, t := range c.Tables {
+		var role string
+		var may, policies bool
+		err := q.QueryRow(ctx, `SELECT current_user, has_schema_privilege(relnamespace, 'USAGE') AND has_table_privilege(oid, 'SELECT'),
+			row_security_active(oid) FROM pg_class WHERE oid = $1`, t.OID).Scan(&role, &may, &policies)
+		if err != nil {
+			return fmt.Errorf("read rights on %s: %w", t, err)
+		}
+		switch {
+		case !may:
+			return &outbox.Stop{
+				Code: outbox.ExitFailure, Reason: "rights",
+				What: fmt.Sprintf("role %q may not read table %s, whose rows are counted once, when the slot is created", role, t),
+				Mend: fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s; GRANT SELECT ON %s TO %[2]s", quoteName(t.Schema), quoteName(role), quoteTable(t)),
+			}
+		case policies:
+			return &outbox.Stop{
+				Code: outbox.ExitFailure, Reason: "rights",
+				What: fmt.Sprintf("row level security applies to role %q on table %s, whose rows are counted once, when the slot is created", role, t),
+				Mend: fmt.Sprintf("ALTER ROLE %s BYPASSRLS (it may be taken back when the slot is there)", quoteName(role)),
+			}
+		}
+	}
+	return nil
+}
+
 // newestID is the id of the row that lies last in t, which has rows: about the newest.
 func newestID(ctx context.Context, tx pgx.Tx, t decode.Table) (string, error) {
 	var column string

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -18,22 +19,37 @@ const (
 )
 
 // monitor asks the server now and then how the slot stands, and whether the publication still sends what we need. A check
-// that can not be made is made again; one that fails ends the relay and names the gap since the last good one.
+// that can not be made is made again, with one line per reason; one that fails ends the relay and names the gap since the
+// last good one.
 func (se *session) monitor(ctx context.Context) error {
-	next := monitorFirst
+	next, said, missed := monitorFirst, "", 0
 	for slept(ctx, next) {
 		next = monitorEvery
 		err := se.check(ctx)
 		var stop *outbox.Stop
 		switch {
-		case errors.As(err, &stop):
+		case err == nil:
+			said, missed = "", 0
+			continue
+		case errors.As(err, &stop), errors.Is(err, errTableNotKnown):
 			return err
-		case err != nil:
-			signal(se.suspect)
-			se.cfg.Log.Debug("check not made", zap.Error(err))
 		}
+		signal(se.suspect)
+		missed++
+		why := localPort.ReplaceAllString(err.Error(), "$1")
+		if why == said || missed == 1 && goingAway(err) {
+			continue
+		}
+		said = why
+		se.cfg.Log.Warn("publication and tables can not be checked: rows that they no longer send would go unseen", zap.String("why", why))
 	}
 	return nil
+}
+
+// goingAway reports whether an error may be the server's end or the connection's, of which the session's own end says more.
+func goingAway(err error) bool {
+	code := pgCode(err)
+	return code == "" || strings.HasPrefix(code, "57")
 }
 
 // check looks at what may change under a running relay.
@@ -55,7 +71,11 @@ func (se *session) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := checkSends(ctx, se.pool, &se.cfg, rec); err != nil {
+	sent, err := checkSends(ctx, se.pool, &se.cfg, rec)
+	if err != nil {
+		return err
+	}
+	if err := se.known.all(sent.ours(se.cfg.Tables)); err != nil {
 		return err
 	}
 	se.lastGood.Store(uint64(slot.Current))

@@ -20,23 +20,36 @@ func createPublicationSQL(c *Config) string {
 		quoteName(c.Publication), c.tableNames())
 }
 
+// madeByRelay is the comment on a publication that is ours to drop. It stands with the publication itself: one that somebody
+// made under the name later does not have it, and all slots that are read with it can see it.
+const madeByRelay = "Made by cdc-relay, whose teardown drops it."
+
+func markPublicationSQL(c *Config) string {
+	return fmt.Sprintf("COMMENT ON PUBLICATION %s IS %s", quoteName(c.Publication), quoteText(madeByRelay))
+}
+
 // ensurePublication creates a missing publication. It must come before the slot: a slot that decodes a row while its
 // publication is missing fails for ever (PostgreSQL 14 to 17) or drops the row (18).
 func ensurePublication(ctx context.Context, pool *pgxpool.Pool, c *Config) error {
-	var there bool
-	err := pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = $1)`, c.Publication).Scan(&there)
-	if err != nil {
-		return fmt.Errorf("read pg_publication: %w", err)
-	}
-	if there {
-		return nil
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	there, err := publicationExists(ctx, pool, c)
+	if err != nil || there {
+		return err
 	}
 	if !c.Create {
 		return publicationMissing(c)
 	}
-	_, err = pool.Exec(ctx, createPublicationSQL(c))
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		for _, sql := range []string{createPublicationSQL(c), markPublicationSQL(c)} {
+			if _, err := tx.Exec(ctx, sql); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	switch pgCode(err) {
-	case "42710": // another relay was faster
+	case "42710", "23505": // another relay was faster, by much or by little
 		return nil
 	case "42501":
 		return &outbox.Stop{
@@ -49,6 +62,14 @@ func ensurePublication(ctx context.Context, pool *pgxpool.Pool, c *Config) error
 		return fmt.Errorf("create publication %q: %w", c.Publication, err)
 	}
 	return nil
+}
+
+func publicationExists(ctx context.Context, q querier, c *Config) (there bool, err error) {
+	err = q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = $1)`, c.Publication).Scan(&there)
+	if err != nil {
+		return false, fmt.Errorf("read pg_publication: %w", err)
+	}
+	return there, nil
 }
 
 func publicationMissing(c *Config) *outbox.Stop {
@@ -77,14 +98,16 @@ func adoptHint(c *Config) string {
 }
 
 // checkPublication compares the publication with what the relay needs: every table in it, all of its rows, under its own
-// name when it is partitioned, with inserts; and with what it was (nothing: the slot is new, or adopted as it is). It
-// returns what it is. (A column list that hides a mapped column shows in the Relation message.) What is missing is silently
-// not sent, so this runs at the start of every session and while it lasts.
+// name when it is partitioned, with inserts and the mapped columns; and with what it was (nothing: the slot is new, or
+// adopted as it is). It returns what it is. What is missing is silently not sent, so this runs at the start of every session
+// and while it lasts.
 func checkPublication(ctx context.Context, q querier, c *Config, was sends) (sends, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	now := sends{Tables: map[string]sentTable{}}
 	var inserts, viaRoot, bySchema bool
-	err := q.QueryRow(ctx, `SELECT oid, pubinsert, pubviaroot, to_regclass('pg_catalog.pg_publication_namespace') IS NOT NULL
-		FROM pg_publication WHERE pubname = $1`, c.Publication).Scan(&now.Publication, &inserts, &viaRoot, &bySchema)
+	err := q.QueryRow(ctx, `SELECT oid, xmin::text, pubinsert, pubviaroot, to_regclass('pg_catalog.pg_publication_namespace') IS NOT NULL
+		FROM pg_publication WHERE pubname = $1`, c.Publication).Scan(&now.Publication, &now.Version, &inserts, &viaRoot, &bySchema)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return now, publicationMissing(c)
 	}
@@ -97,7 +120,7 @@ func checkPublication(ctx context.Context, q querier, c *Config, was sends) (sen
 	}
 	if !inserts {
 		return now, publicationStop(c, "does not publish inserts",
-			fmt.Sprintf("ALTER PUBLICATION %s SET (publish = 'insert')", quoteName(c.Publication)))
+			fmt.Sprintf("ALTER PUBLICATION %s SET (publish = 'insert')", quoteName(c.Publication))+was.accept(c))
 	}
 	for _, t := range c.Tables {
 		p, err := readPublished(ctx, q, c, t, was.oid(t), bySchema)
@@ -109,7 +132,20 @@ func checkPublication(ctx context.Context, q querier, c *Config, was sends) (sen
 		}
 		now.Tables[quoteTable(t)] = p.sentTable
 	}
+	if was.Version != "" && was.Version != now.Version {
+		return now, publicationStop(c, "was altered: in between it may have sent no inserts, or partitions under their own names",
+			"find and re-send what is missing, if anything is"+adoptHint(c))
+	}
 	return now, nil
+}
+
+// accept is the end of a mend for a publication that a slot in use was read with: what it hid is lost, and the operator says
+// so by adopting the slot. A new slot has lost nothing.
+func (s sends) accept(c *Config) string {
+	if s.Publication == 0 {
+		return ""
+	}
+	return "; then find and re-send what is missing" + adoptHint(c)
 }
 
 func publicationStop(c *Config, what, mend string) *outbox.Stop {
@@ -118,61 +154,6 @@ func publicationStop(c *Config, what, mend string) *outbox.Stop {
 		What: fmt.Sprintf("publication %q %s", c.Publication, what),
 		Mend: mend,
 	}
-}
-
-// findTables looks the tables up in the catalogue, checks their mappings and returns them with their OIDs. firstStart
-// says whether a table that is not there is a wrong configuration (exit 4) or a loss (exit 3).
-func findTables(ctx context.Context, pool *pgxpool.Pool, c *Config, firstStart bool) ([]decode.Table, error) {
-	found := make([]decode.Table, len(c.Tables))
-	for i, t := range c.Tables {
-		columns, oid, err := readColumns(ctx, pool, t)
-		if err != nil {
-			return nil, err
-		}
-		if oid == 0 {
-			return nil, tableMissing(c, t, firstStart)
-		}
-		if err := t.Check(columns, c.Columns); err != nil {
-			return nil, err
-		}
-		t.OID = oid
-		found[i] = t
-	}
-	return found, nil
-}
-
-func tableMissing(c *Config, t decode.Table, firstStart bool) *outbox.Stop {
-	stop := &outbox.Stop{
-		Code: outbox.ExitOperator, Reason: "table",
-		What: fmt.Sprintf("table %s.%s does not exist", t.Schema, t.Name),
-		Mend: "restore it, or name the table that took its place in source.tables" + adoptHint(c),
-	}
-	if firstStart {
-		stop.Code, stop.Mend = outbox.ExitMapping, "create it (`cdc-relay init --outbox-table` does), or correct source.tables"
-	}
-	return stop
-}
-
-// readColumns is the table's columns in order; oid 0 when there is no such table.
-func readColumns(ctx context.Context, pool *pgxpool.Pool, t decode.Table) (columns []decode.Column, oid uint32, err error) {
-	rows, err := pool.Query(ctx, `SELECT c.oid, coalesce(a.attname, ''), coalesce(a.atttypid, 0)
-		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-		WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind IN ('r', 'p') ORDER BY a.attnum`, t.Schema, t.Name)
-	if err != nil {
-		return nil, 0, fmt.Errorf("read columns of %s.%s: %w", t.Schema, t.Name, err)
-	}
-	var col decode.Column
-	_, err = pgx.ForEachRow(rows, []any{&oid, &col.Name, &col.TypeOID}, func() error {
-		if col.Name != "" {
-			columns = append(columns, col)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, 0, fmt.Errorf("read columns of %s.%s: %w", t.Schema, t.Name, err)
-	}
-	return columns, oid, nil
 }
 
 // namedIn says in words which tables, for log lines.

@@ -3,6 +3,7 @@ package replication
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"net/url"
 	"regexp"
 	"slices"
@@ -19,15 +20,26 @@ import (
 
 var gap = regexp.MustCompile(`rows committed between ([0-9A-F]+/[0-9A-F]+) and ([0-9A-F]+/[0-9A-F]+) may be missing`)
 
-// wantGap wants the stop to name positions between which at lies.
-func (b *bench) wantGap(stop *outbox.Stop, at string) {
+// changed runs a change and returns positions before and after it: the relay may look at any moment between two statements.
+func (b *bench) changed(sql ...string) (before, after string) {
+	b.t.Helper()
+	const position = `SELECT pg_current_wal_insert_lsn()::text`
+	before = b.text(position)
+	for _, s := range sql {
+		b.exec(s)
+	}
+	return before, b.text(position)
+}
+
+// wantGap wants the stop to name a gap in which a change between the positions may lie.
+func (b *bench) wantGap(stop *outbox.Stop, before, after string) {
 	b.t.Helper()
 	m := gap.FindStringSubmatch(stop.What)
 	if m == nil {
 		b.t.Fatalf("no gap is named: %s", stop.What)
 	}
-	if b.text(`SELECT ($1::pg_lsn BETWEEN $2::pg_lsn AND $3::pg_lsn)::text`, at, m[1], m[2]) != "true" {
-		b.t.Errorf("the gap does not hold %s: %s", at, stop.What)
+	if b.text(`SELECT ($1::pg_lsn <= $4::pg_lsn AND $2::pg_lsn >= $3::pg_lsn)::text`, before, after, m[1], m[2]) != "true" {
+		b.t.Errorf("the gap does not hold %s to %s: %s", before, after, stop.What)
 	}
 }
 
@@ -51,12 +63,9 @@ func TestChangesThatHideRows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := shared(t)
 			r := b.settledRun("a")
-			changed := b.text(`SELECT pg_current_wal_insert_lsn()::text`)
-			for sql := range strings.SplitSeq(c.change, ";") {
-				b.exec(sql)
-			}
+			before, after := b.changed(strings.Split(c.change, ";")...)
 			stop := wantStop(t, r.wait(), outbox.ExitOperator, c.reason)
-			b.wantGap(stop, changed)
+			b.wantGap(stop, before, after)
 			b.waitFree()
 			if c.mend != "" { // what stands in the way of running the printed statements as they are
 				b.exec(c.mend)
@@ -74,12 +83,12 @@ func TestChangesThatHideRowsWhileDown(t *testing.T) {
 	b.insert("lost")
 	changed := b.text(`SELECT pg_current_wal_lsn()::text`)
 	stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "publication")
-	b.wantGap(stop, changed)
+	b.wantGap(stop, changed, changed)
 	b.runMend(stop)
 	b.goesOn("b")
 	b.exec(`DROP TABLE outbox`)
 	changed = b.text(`SELECT pg_current_wal_lsn()::text`)
-	b.wantGap(wantStop(t, b.run().wait(), outbox.ExitOperator, "table"), changed)
+	b.wantGap(wantStop(t, b.run().wait(), outbox.ExitOperator, "table"), changed, changed)
 }
 
 // The same changes while no relay runs: what is found at the next start looks as before by its name.
@@ -105,7 +114,7 @@ func TestWhatWasMadeAnewWhileDown(t *testing.T) {
 				if !strings.Contains(stop.What, c.says) {
 					t.Errorf("%q is not said: %s", c.says, stop.What)
 				}
-				b.wantGap(stop, changed)
+				b.wantGap(stop, changed, changed)
 			}
 			wantStop(t, Init(bounded(t, 20*time.Second), b.cfg, InitOptions{}), outbox.ExitOperator, c.reason)
 			b.runMend(stop)
@@ -114,13 +123,32 @@ func TestWhatWasMadeAnewWhileDown(t *testing.T) {
 	}
 }
 
+// version is the server's number, as in 150004.
+func (b *bench) version() string {
+	b.t.Helper()
+	return b.text(`SELECT current_setting('server_version_num')`)
+}
+
+// since15 runs what PostgreSQL has had since 15, and reports that it did. Before, there is nothing to test but that the
+// server does not know it.
+func (b *bench) since15(sql string) bool {
+	b.t.Helper()
+	if b.version() >= "150000" {
+		b.exec(sql)
+		return true
+	}
+	if _, err := b.conn.Exec(bounded(b.t, 20*time.Second), sql); pgCode(err) != "42601" {
+		b.t.Errorf("%s: %v, want a syntax error", sql, err)
+	}
+	return false
+}
+
 // The schema's membership is one that can be interrupted too.
 func TestSchemaTakenOutAndPutBack(t *testing.T) {
 	b := shared(t)
-	if b.text(`SELECT current_setting('server_version_num')`) < "150000" {
-		return // publications of schemas came with 15
+	if !b.since15(`CREATE PUBLICATION p FOR TABLES IN SCHEMA public`) {
+		return
 	}
-	b.exec(`CREATE PUBLICATION p FOR TABLES IN SCHEMA public`)
 	r := b.settledRun("a")
 	b.exec(`DROP TABLE outbox`)
 	b.exec(`CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb)`)
@@ -138,8 +166,9 @@ func TestSchemaTakenOutAndPutBack(t *testing.T) {
 // A row filter hides rows, so it is refused: at the first start, while running, and when it came while no relay ran.
 func TestRowFilter(t *testing.T) {
 	b := shared(t)
-	if b.text(`SELECT current_setting('server_version_num')`) < "150000" {
-		return // row filters came with 15
+	b.exec(`CREATE TABLE other (t text)`)
+	if !b.since15(`CREATE PUBLICATION p FOR TABLE outbox WHERE (id <> 'hidden'), other WITH (publish = 'insert')`) {
+		return
 	}
 	wantFilter := func(err error) *outbox.Stop {
 		t.Helper()
@@ -149,8 +178,6 @@ func TestRowFilter(t *testing.T) {
 		}
 		return stop
 	}
-	b.exec(`CREATE TABLE other (t text)`)
-	b.exec(`CREATE PUBLICATION p FOR TABLE outbox WHERE (id <> 'hidden'), other WITH (publish = 'insert')`)
 	stop := wantFilter(b.run().wait())
 	if strings.Contains(stop.Mend, "adopt") {
 		t.Errorf("there is nothing to adopt yet: %s", stop.Mend)
@@ -160,11 +187,10 @@ func TestRowFilter(t *testing.T) {
 		t.Error("the mend took another table out")
 	}
 	r := b.settledRun("a")
-	b.exec(`ALTER PUBLICATION p SET TABLE outbox WHERE (id <> 'hidden')`)
-	changed := b.text(`SELECT pg_current_wal_insert_lsn()::text`)
+	before, after := b.changed(`ALTER PUBLICATION p SET TABLE outbox WHERE (id <> 'hidden')`)
 	b.insert("hidden")
 	stop = wantFilter(r.wait())
-	b.wantGap(stop, changed)
+	b.wantGap(stop, before, after)
 	b.runMend(stop)
 	b.goesOn("b")
 	b.exec(`ALTER PUBLICATION p SET TABLE outbox WHERE (id <> 'hidden')`)
@@ -174,6 +200,130 @@ func TestRowFilter(t *testing.T) {
 	b.exec(`ALTER PUBLICATION p SET TABLE outbox`)
 	b.runMend(wantStop(t, b.run().wait(), outbox.ExitOperator, "publication"))
 	b.goesOn("d")
+}
+
+// A column list is refused when it hides a mapped column, an optional one too, and is no matter otherwise.
+func TestColumnList(t *testing.T) {
+	b := shared(t)
+	b.exec(`ALTER TABLE outbox ADD COLUMN traceparent text, ADD COLUMN note text`)
+	b.cfg.Tables[0].Mapping.Traceparent = decode.Names{Any: []string{"trace", "traceparent"}, Optional: true}
+	if !b.since15(`CREATE PUBLICATION p FOR TABLE outbox (id, note)`) {
+		return
+	}
+	wantList := func(err error, column string) *outbox.Stop {
+		t.Helper()
+		stop := wantStop(t, err, outbox.ExitOperator, "publication")
+		if !strings.Contains(stop.What, "column list is without "+column) {
+			t.Errorf("column %s and the list are not named: %s", column, stop.What)
+		}
+		return stop
+	}
+	wantList(b.run().wait(), "payload, traceparent")
+	b.wantFinding("publication", "column list is without payload", "ADD TABLE")
+	b.exec(`ALTER PUBLICATION p SET TABLE outbox (id, payload)`)
+	b.runMend(wantList(b.run().wait(), "traceparent"))
+	b.exec(`ALTER PUBLICATION p SET TABLE outbox (id, payload, traceparent)`)
+	r := b.settledRun("a")
+	r.waitChecked()
+	before, after := b.changed(`ALTER PUBLICATION p SET TABLE outbox (id, payload)`)
+	b.insert("b")
+	stop := wantList(r.wait(), "traceparent")
+	b.wantGap(stop, before, after)
+	b.runMend(stop)
+	b.goesOn("c")
+}
+
+// Before PostgreSQL 18 a generated column is never sent, from it on when the publication says so.
+func TestGeneratedColumn(t *testing.T) {
+	t.Parallel()
+	for name, mapped := range map[string]func(m *decode.Mapping){
+		"required": func(m *decode.Mapping) { m.Payload = decode.Names{Any: []string{"body"}} },
+		"optional": func(m *decode.Mapping) { m.Type = decode.Names{Any: []string{"body"}, Optional: true} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := shared(t)
+			b.exec(`ALTER TABLE outbox ADD COLUMN body text GENERATED ALWAYS AS (upper(id)) STORED`)
+			b.goesOn("ordinary") // one that is not mapped is no matter
+			mapped(&b.cfg.Tables[0].Mapping)
+			b.wantFinding("tables", "body is a generated column", "another column")
+			for range 2 {
+				stop := wantStop(t, b.run().wait(), outbox.ExitMapping, "mapping")
+				if !strings.Contains(stop.What, "body is a generated column") {
+					t.Errorf("the column is not named: %s", stop.What)
+				}
+			}
+			wantStop(t, Init(bounded(t, 20*time.Second), b.cfg, InitOptions{}), outbox.ExitMapping, "mapping")
+			if b.version() >= "180000" {
+				b.exec(`ALTER PUBLICATION p SET (publish_generated_columns = stored)`)
+				b.exec(`UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = $1`, b.cfg.Slot) // as the mend says
+			} else {
+				b.exec(`ALTER TABLE outbox ALTER COLUMN body DROP EXPRESSION`)
+			}
+			b.goesOn("b")
+		})
+	}
+}
+
+// The rows of a table that inherits from ours are sent under its own name.
+func TestTableThatIsInheritedFrom(t *testing.T) {
+	b := shared(t)
+	b.exec(`CREATE TABLE heir () INHERITS (outbox)`)
+	b.exec(`CREATE TABLE "heir's heir" () INHERITS (heir)`)
+	stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "table")
+	if !strings.Contains(stop.What, "public.heir, public.heir's heir") || !strings.Contains(stop.Mend, "source.tables") {
+		t.Errorf("the tables and the mend are not named: %s; %s", stop.What, stop.Mend)
+	}
+	if got := b.count(); got != "0 slots, 1 publications, 1 schemas" {
+		t.Error(got)
+	}
+	b.wantFinding("publication", "public.heir", "NO INHERIT")
+	heir := b.cfg.Tables[0]
+	heir.Name, heir.OID = "heir", 0
+	b.cfg.Tables = append(b.cfg.Tables, heir)
+	b.exec(`ALTER TABLE "heir's heir" NO INHERIT heir`)
+	r := b.settledRun("a")
+	b.exec(`INSERT INTO heir VALUES ('of the heir', '{}')`)
+	r.waitSeen("of the heir")
+	before, after := b.changed(`CREATE TABLE late () INHERITS (outbox)`)
+	stop = wantStop(t, r.wait(), outbox.ExitOperator, "table")
+	b.wantGap(stop, before, after)
+	b.exec(`ALTER TABLE late NO INHERIT outbox`)
+	b.goesOn("b")
+}
+
+// A publication that is missing where a row is decoded is told by the server itself, and heard at once: an error before
+// PostgreSQL 18, a warning from it on. (Without a row the next check finds it out.)
+func TestServerTellsThatThePublicationIsMissing(t *testing.T) {
+	b := shared(t)
+	r := b.settledRun("a")
+	started := r.s.good()
+	until(t, "a check, after which the next one is some seconds away", func() bool { return r.s.good() > started })
+	b.exec(`DROP PUBLICATION p`)
+	b.insert("lost")
+	stop := wantStop(t, r.wait(), outbox.ExitOperator, "publication")
+	says := "was dropped"
+	if b.version() >= "180000" {
+		says = "is not used by the server any more"
+	}
+	if !strings.Contains(stop.What, says) {
+		t.Errorf("%q is not said: %s", says, stop.What)
+	}
+}
+
+// A check that can not be made is named, once.
+func TestCheckThatCanNotBeMade(t *testing.T) {
+	b, role, owner := asRole(t, "REPLICATION")
+	b.init(InitOptions{URL: owner, Role: role})
+	r := b.settledRun("a")
+	b.exec(`REVOKE SELECT ON cdc_relay.slots FROM ` + role)
+	r.waitChecked() // the slot's part of it
+	until(t, "a line", func() bool { return b.logs.FilterMessageSnippet("can not be checked").Len() > 0 })
+	r.waitChecked()
+	if lines := b.logs.FilterMessageSnippet("can not be checked").All(); len(lines) != 1 || !strings.Contains(fmt.Sprint(lines[0].ContextMap()["why"]), "slots") {
+		t.Errorf("lines: %v", lines)
+	}
+	b.exec(`GRANT SELECT ON cdc_relay.slots TO ` + role)
+	r.endClean()
 }
 
 // A table configured later is remembered from then on, with one line, and one that is not configured any more is not asked
@@ -225,7 +375,7 @@ func TestGapAcrossARestart(t *testing.T) {
 	if good := b.text(`SELECT good::text FROM cdc_relay.progress`); good != checked.String() {
 		t.Errorf("the last good check was at %s, written down is %s", checked, good)
 	}
-	b.wantGap(wantStop(t, b.run().wait(), outbox.ExitOperator, "publication"), changed)
+	b.wantGap(wantStop(t, b.run().wait(), outbox.ExitOperator, "publication"), changed, changed)
 }
 
 // waitChecked returns after the monitor has made a whole check of what is there now.
@@ -344,7 +494,34 @@ func TestColumnDroppedWhileRunning(t *testing.T) {
 	wantStop(t, b.run().wait(), outbox.ExitMapping, "mapping")
 	b.exec(`ALTER TABLE outbox ADD COLUMN payload jsonb`)
 	// The row that was committed without the column is still to come, and still does not fit.
+	stop = wantStop(t, b.run().wait(), outbox.ExitMapping, "mapping")
+	if !strings.Contains(stop.Mend, "changing the table back is not enough") {
+		t.Errorf("the mend is another: %s", stop.Mend)
+	}
+	// The last resort of docs/operations.md.
+	b.waitFree()
+	b.exec(`SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())`, b.cfg.Slot)
+	b.exec(`UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = $1`, b.cfg.Slot)
+	b.goesOn("c")
+}
+
+// What helps when a column was renamed under the relay: both names, since the rows in the WAL have the new one for ever.
+func TestColumnRenamedWhileRunning(t *testing.T) {
+	b := shared(t)
+	r := b.settledRun("a")
+	b.exec(`ALTER TABLE outbox RENAME payload TO body`)
+	b.insert("b")
+	stop := wantStop(t, r.wait(), outbox.ExitMapping, "mapping")
+	if !strings.Contains(stop.Mend, "`payload: [payload, body]`") {
+		t.Errorf("the mend is another: %s", stop.Mend)
+	}
+	b.exec(`ALTER TABLE outbox RENAME body TO payload`)
+	b.insert("c")
 	wantStop(t, b.run().wait(), outbox.ExitMapping, "mapping")
+	b.cfg.Tables[0].Mapping.Payload.Any = []string{"payload", "body"}
+	r = b.run()
+	r.waitSeen("b", "c")
+	r.endClean()
 }
 
 func TestTableMissing(t *testing.T) {
@@ -431,7 +608,7 @@ func TestSettingsOfTheRoleHaveNoEffect(t *testing.T) {
 	}
 	r.waitChecked()
 	r.endClean()
-	if n := r.s.Snapshot().Sessions; n != 1 {
+	if n := r.sessions(); n != 1 {
 		t.Errorf("%d sessions", n)
 	}
 	for name, want := range map[string]string{"synchronous_commit": "on", "default_transaction_read_only": "off", "search_path": "pg_catalog", "client_min_messages": "warning"} {

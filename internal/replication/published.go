@@ -3,6 +3,7 @@ package replication
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
@@ -17,6 +18,8 @@ type published struct {
 	member    bool   // the publication sends it, for whatever reason
 	listed    bool   // it is named in the publication by itself
 	filter    string // row filter (PostgreSQL 15 and later)
+	shape     shape
+	heirs     []string // tables that inherit from it and are not configured
 }
 
 // readPublished looks a table up by its configured name and by the OID we know it by. OID 0: there is neither.
@@ -28,32 +31,41 @@ func readPublished(ctx context.Context, q querier, c *Config, t decode.Table, kn
 			WHERE b.pubname = $1 AND s.pnnspid = c.relnamespace ORDER BY 1)`
 	}
 	p := published{known: known}
+	names, oids := make([]string, len(c.Tables)), make([]uint32, len(c.Tables))
+	for i, configured := range c.Tables {
+		names[i], oids[i] = configured.String(), configured.OID
+	}
 	// A view that took the place of a renamed table is no table; to_jsonb because PostgreSQL 14 has no row filters.
 	err := q.QueryRow(ctx, `SELECT c.oid, c.relkind::text, EXISTS (SELECT FROM pg_class k WHERE k.oid = $2),
 			p.pubname IS NOT NULL, coalesce(to_jsonb(p)->>'rowfilter', ''),
 			EXISTS (SELECT FROM pg_publication_rel r JOIN pg_publication b ON b.oid = r.prpubid WHERE b.pubname = $1 AND r.prrelid = c.oid),
 			array(SELECT r.oid FROM pg_publication_rel r JOIN pg_publication b ON b.oid = r.prpubid WHERE b.pubname = $1
-				AND (r.prrelid = c.oid OR r.prrelid IN (SELECT a.relid::oid FROM pg_partition_ancestors(c.oid) a(relid))) ORDER BY 1) `+schemas+`
+				AND (r.prrelid = c.oid OR r.prrelid IN (SELECT a.relid::oid FROM pg_partition_ancestors(c.oid) a(relid))) ORDER BY 1) `+schemas+`,
+			array(WITH RECURSIVE heir AS (
+				SELECT inhrelid FROM pg_inherits WHERE inhparent = c.oid AND c.relkind = 'r'
+				UNION SELECT i.inhrelid FROM pg_inherits i JOIN heir ON i.inhparent = heir.inhrelid)
+				SELECT hn.nspname || '.' || h.relname FROM heir JOIN pg_class h ON h.oid = heir.inhrelid JOIN pg_namespace hn ON hn.oid = h.relnamespace
+				WHERE h.oid <> ALL ($5::oid[]) AND hn.nspname || '.' || h.relname <> ALL ($6::text[]) ORDER BY 1)
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 			LEFT JOIN pg_publication_tables p ON p.pubname = $1 AND p.schemaname = n.nspname AND p.tablename = c.relname
 		WHERE c.oid = $2 OR n.nspname = $3 AND c.relname = $4 AND c.relkind IN ('r', 'p')
-		ORDER BY n.nspname = $3 AND c.relname = $4 DESC LIMIT 1`, c.Publication, known, t.Schema, t.Name).
-		Scan(&p.OID, &p.kind, &p.knownLeft, &p.member, &p.filter, &p.listed, &p.Through)
+		ORDER BY n.nspname = $3 AND c.relname = $4 DESC LIMIT 1`, c.Publication, known, t.Schema, t.Name, oids, names).
+		Scan(&p.OID, &p.kind, &p.knownLeft, &p.member, &p.filter, &p.listed, &p.Through, &p.heirs)
 	if err != nil && !isNoRows(err) {
 		return p, fmt.Errorf("read pg_publication_tables: %w", err)
 	}
 	if len(p.Through) == 0 {
 		p.Through = nil // as it comes back from the table
 	}
-	return p, nil
+	p.shape, err = readShape(ctx, q, c, t)
+	return p, err
 }
 
 func (p published) check(c *Config, t decode.Table, was sends, viaRoot bool) error {
 	old, remembered := was.Tables[quoteTable(t)]
-	// What was hidden from a slot in use is lost, and the operator says so by adopting the slot.
 	accept := ""
 	if remembered {
-		accept = "; then find and re-send what is missing" + adoptHint(c)
+		accept = was.accept(c)
 	}
 	// A new table of the old name is sent without a gap when the publication has it through ALL TABLES or its schema; one
 	// that was listed by itself was listed some time after its first rows.
@@ -62,22 +74,42 @@ func (p published) check(c *Config, t decode.Table, was sends, viaRoot bool) err
 	}
 	if p.kind == "p" && !viaRoot {
 		return publicationStop(c, fmt.Sprintf("sends the partitions of %s.%s under their own names", t.Schema, t.Name),
-			fmt.Sprintf("ALTER PUBLICATION %s SET (publish_via_partition_root = true)", quoteName(c.Publication)))
+			fmt.Sprintf("ALTER PUBLICATION %s SET (publish_via_partition_root = true)", quoteName(c.Publication))+was.accept(c))
 	}
 	if !p.member {
 		return publicationStop(c, fmt.Sprintf("does not contain table %s.%s", t.Schema, t.Name),
 			fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE %s%s", quoteName(c.Publication), quoteTable(t), accept))
 	}
-	if p.filter != "" { // not SET TABLE: it would take the publication's other tables out
+	if p.filter != "" {
 		return publicationStop(c, fmt.Sprintf("hides rows of table %s.%s: it has the row filter %s", t.Schema, t.Name, p.filter),
-			fmt.Sprintf("ALTER PUBLICATION %[1]s DROP TABLE %[2]s; ALTER PUBLICATION %[1]s ADD TABLE %[2]s%[3]s",
-				quoteName(c.Publication), quoteTable(t), accept))
+			takeAndPut(c, t)+accept)
+	}
+	if err := p.shape.checkListed(c, t, accept); err != nil {
+		return err
+	}
+	if err := p.shape.checkGenerated(c, t, was.Publication != 0); err != nil {
+		return err
+	}
+	if len(p.heirs) > 0 {
+		return p.inherited(c, t)
 	}
 	if remembered && !p.uninterrupted(old) {
 		return publicationStop(c, fmt.Sprintf("had table %s.%s taken out and put back", t.Schema, t.Name),
 			"find and re-send what is missing"+adoptHint(c))
 	}
 	return nil
+}
+
+// inherited: rows of a table that inherits from ours are in ours for whoever selects, but are sent under the name of their
+// own table, where they are nobody's.
+func (p published) inherited(c *Config, t decode.Table) *outbox.Stop {
+	heirs := strings.Join(p.heirs, ", ")
+	return &outbox.Stop{
+		Code: outbox.ExitOperator, Reason: "table",
+		What: fmt.Sprintf("table %s has tables that inherit from it (%s), whose rows are sent under their own names and would be skipped", t, heirs),
+		Mend: fmt.Sprintf("name them in source.tables too, with the publication sending them (ALTER PUBLICATION %s ADD TABLE ...), or end it: ALTER TABLE ... NO INHERIT %s; a partitioned table has no such trouble",
+			quoteName(c.Publication), quoteTable(t)),
+	}
 }
 
 func (p published) gone(c *Config, t decode.Table) *outbox.Stop {

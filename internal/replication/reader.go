@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
+	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
@@ -31,7 +31,10 @@ const (
 // room in the window only; Receive is ended by the connection's read deadline.
 func (se *session) read(ctx context.Context) error {
 	r := reading{session: se, ctx: ctx}
-	se.decoder.Reset()
+	// What has come goes out before more is waited for: the rows of one read in few calls, and those of a small transaction
+	// when it is whole.
+	se.gulp.before = func() { se.t.line.Wake(!se.inTx.Load()) }
+	defer se.t.line.Wake(true)
 	for {
 		msg, err := se.front.Receive()
 		if err != nil {
@@ -74,9 +77,8 @@ func (se *session) interrupted(err error) error {
 // reading is the reader's own state between two messages.
 type reading struct {
 	*session
-	ctx  context.Context //nolint:containedctx // one per session, not per message: a context per row costs more than the row
-	msg  decode.Message
-	from uint32 // first index of the transaction that is still wanted
+	ctx context.Context // one per session, not per message: a context per row costs more than the row
+	msg decode.Message
 }
 
 func (r *reading) message(msg pgproto3.BackendMessage) error {
@@ -99,6 +101,9 @@ func (r *reading) copyData(data []byte) error {
 		if err := r.decoder.Decode(data[xlogHeader:], &r.msg); err != nil {
 			return fmt.Errorf("decode: %w", err)
 		}
+		if r.msg.Kind == decode.Begin {
+			r.gulp.late = sentAt(data).Sub(r.msg.CommitTime)
+		}
 		return r.frame()
 	case len(data) >= keepaliveSize && data[0] == 'k':
 		r.keepalive(pglogrepl.LSN(binary.BigEndian.Uint64(data[1:])), data[17] != 0)
@@ -110,20 +115,24 @@ func (r *reading) copyData(data []byte) error {
 	return fmt.Errorf("unknown replication message of %d bytes", len(data))
 }
 
+// sentAt is when the server sent an XLogData message, by its clock.
+func sentAt(data []byte) time.Time {
+	return time.UnixMicro(postgresEpoch + int64(binary.BigEndian.Uint64(data[xlogHeader-8:])))
+}
+
 func (r *reading) frame() error {
+	if r.inTx.Load() {
+		r.gulp.frames++
+	}
 	switch r.msg.Kind {
 	case decode.Begin:
 		r.inTx.Store(true)
 		r.admitted = 0
-		from, err := r.t.line.Begin(r.msg.Commit, r.msg.Xid)
-		r.from = from
-		return err
+		return r.t.line.Begin(r.msg.Commit, r.msg.Xid)
 	case decode.Row:
-		if r.from == math.MaxUint32 {
-			return nil // the whole transaction is here already
-		}
 		return r.event(r.msg.Event)
 	case decode.Commit:
+		r.gulp.frames = 0
 		r.t.line.Commit(r.msg.End)
 		r.advance(r.msg.End)
 		r.inTx.Store(false)
@@ -134,8 +143,24 @@ func (r *reading) frame() error {
 		if r.cfg.Hooks.Skipped != nil {
 			r.cfg.Hooks.Skipped(r.msg.Reason)
 		}
+	case decode.Found:
+		return r.found(r.msg.Table, r.msg.OID)
 	case decode.Other:
 	}
+	return nil
+}
+
+// found makes a table that took a configured name durably ours before any row of it passes. Were it known to this session
+// only, its rows after another rename would be foreign to the next one, and skipped.
+func (r *reading) found(t *decode.Table, oid uint32) error {
+	r.known.add(oid)
+	if err := rememberTable(r.ctx, r.pool, &r.cfg, *t, oid); err != nil {
+		if r.ctx.Err() != nil {
+			return errReadCut
+		}
+		return err
+	}
+	r.cfg.Log.Info("another table has the name of a configured one: its rows are events too", zap.Stringer("table", t), zap.Uint32("oid", oid))
 	return nil
 }
 

@@ -35,6 +35,7 @@ const (
 
 // querier is what a pool, a connection and a transaction have in common.
 type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
@@ -50,7 +51,7 @@ func readRecord(ctx context.Context, q querier, slot string) (*record, error) {
 		FROM cdc_relay.slots s LEFT JOIN cdc_relay.progress p USING (slot) WHERE s.slot = $1`, slot).
 		Scan(&r.SystemID, &r.Timeline, &r.Publication, &r.State, &r.Incarnation, &r.Epoch, &r.Leader, &r.Sends, &r.Ceiling, &r.Reported, &r.Good)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil //nolint:nilnil // absent is an answer here, not an error
+		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read cdc_relay.slots: %w", err)
@@ -71,7 +72,18 @@ type slotView struct {
 	Holder, HolderUser     string // application_name and role of the holder
 	HolderState            string // sync_state of the holder in pg_stat_replication
 	SpilledBytes           int64
-	Failover               bool
+}
+
+// foreign says why the slot can not be that of a relay of this database, "" when it can: names of slots are the whole
+// cluster's.
+func (v *slotView) foreign(database string) string {
+	switch {
+	case v.Type != "logical" || v.Plugin != "pgoutput":
+		return fmt.Sprintf("is a %s slot of plugin %q, not pgoutput", v.Type, v.Plugin)
+	case v.Database != database:
+		return fmt.Sprintf("belongs to database %q, not %q", v.Database, database)
+	}
+	return ""
 }
 
 func (v *slotView) heldByRelay() bool { return strings.HasPrefix(v.Holder, applicationPrefix) }
@@ -85,15 +97,15 @@ func readSlot(ctx context.Context, q querier, slot string) (*slotView, error) {
 			coalesce(s.confirmed_flush_lsn, '0/0'::pg_lsn), coalesce(s.restart_lsn, '0/0'::pg_lsn),
 			coalesce(s.active_pid, 0), coalesce(s.wal_status, ''), coalesce(to_jsonb(s)->>'invalidation_reason', ''),
 			s.safe_wal_size, pg_current_wal_lsn(), coalesce(a.application_name, ''), coalesce(a.usename, ''),
-			coalesce(r.sync_state, ''), coalesce(t.spill_bytes, 0), coalesce((to_jsonb(s)->>'failover')::boolean, false)
+			coalesce(r.sync_state, ''), coalesce(t.spill_bytes, 0)
 		FROM pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
 			LEFT JOIN pg_stat_replication r ON r.pid = s.active_pid
 			LEFT JOIN pg_stat_replication_slots t ON t.slot_name = s.slot_name
 		WHERE s.slot_name = $1`, slot).
 		Scan(&v.Plugin, &v.Type, &v.Database, &v.ConfirmedFlush, &v.Restart, &v.ActivePID, &v.WALStatus, &v.Invalidation,
-			&v.SafeWALBytes, &v.Current, &v.Holder, &v.HolderUser, &v.HolderState, &v.SpilledBytes, &v.Failover)
+			&v.SafeWALBytes, &v.Current, &v.Holder, &v.HolderUser, &v.HolderState, &v.SpilledBytes)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil //nolint:nilnil // absent is an answer here, not an error
+		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read pg_replication_slots: %w", err)
@@ -104,6 +116,8 @@ func readSlot(ctx context.Context, q querier, slot string) (*slotView, error) {
 // beginCreating durably marks the slot as not to be used yet, before it exists: a slot found in this state without the
 // creator's advisory lock was left by a crash and is made anew.
 func beginCreating(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	_, err := pool.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)
 		VALUES ($1, $2, $3, $4, 'creating', 1)
 		ON CONFLICT (slot) DO UPDATE SET system_id = excluded.system_id, timeline = excluded.timeline,
@@ -118,6 +132,8 @@ func beginCreating(ctx context.Context, pool *pgxpool.Pool, c *Config, id identi
 // makeReady records a slot that may be used from now on: created, or adopted as it stands, at position at. Its
 // incarnation is a new one. What the publication sends was read before a new slot was created: what changed since differs.
 func makeReady(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, now sends, at pglogrepl.LSN) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation)
 			VALUES ($1, $2, $3, $4, $5, 'ready', 1)

@@ -50,19 +50,22 @@ func newRecorder(start pglogrepl.LSN) *recorder {
 
 func (r *recorder) Run(ctx context.Context) error { <-ctx.Done(); return nil }
 
-func (r *recorder) Begin(commit pglogrepl.LSN, _ uint32) (uint32, error) {
+func (r *recorder) Begin(commit pglogrepl.LSN, _ uint32) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if commit <= r.last {
-		return 1<<32 - 1, nil
+		return nil
 	}
 	r.open = &transaction{commit: commit}
-	return 0, nil
+	return nil
 }
 
 func (r *recorder) Event(ctx context.Context, ev *outbox.Event) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.open == nil { // of a transaction that came whole before
+		return nil
+	}
 	rec := recorded{id: string(ev.ID), payload: string(ev.Payload)}
 	for _, c := range ev.Columns {
 		rec.columns = append(rec.columns, string(c))
@@ -82,6 +85,8 @@ func (r *recorder) Event(ctx context.Context, ev *outbox.Event) error {
 	r.free = max(0, r.free-1)
 	return nil
 }
+
+func (r *recorder) Wake(bool) {}
 
 func (r *recorder) Commit(end pglogrepl.LSN) {
 	r.mu.Lock()
@@ -129,10 +134,10 @@ func (r *recorder) Disconnected() {
 	r.open = nil
 }
 
-func (r *recorder) Watermark() (position, own pglogrepl.LSN) {
+func (r *recorder) Watermark() outbox.Watermark {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.position, r.own
+	return outbox.Watermark{LSN: r.position, Own: r.own}
 }
 
 func (r *recorder) Moved() <-chan struct{} { return r.moved }
@@ -222,4 +227,4 @@ func (r *recorder) isEnd(lsn pglogrepl.LSN) bool {
 	return r.ends[lsn]
 }
 
-func (r *recorder) ownWatermark() pglogrepl.LSN { _, own := r.Watermark(); return own }
+func (r *recorder) ownWatermark() pglogrepl.LSN { return r.Watermark().Own }

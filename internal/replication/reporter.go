@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 const (
@@ -21,7 +23,7 @@ const (
 // Invariants: the flush position is a watermark of the line, at or below the durable ceiling, never lower than before,
 // never zero (a client library would turn that into the write position, confirming what was merely received).
 func (se *session) report(ctx context.Context) error {
-	r := reporter{session: se, flush: mark{at: pglogrepl.LSN(se.t.reported.Load())}, ask: time.Now()}
+	r := reporter{session: se, flush: outbox.Watermark{LSN: pglogrepl.LSN(se.t.reported.Load())}, ask: time.Now()}
 	tick := time.NewTicker(min(reportEvery, se.cfg.WALSenderTimeout/4))
 	defer tick.Stop()
 	for {
@@ -48,17 +50,14 @@ func (se *session) report(ctx context.Context) error {
 	}
 }
 
-// mark is a watermark of the line: the position, and the end of the newest transaction with events of ours below it.
-type mark struct{ at, own pglogrepl.LSN }
-
 type reporter struct {
 	*session
-	flush mark // the newest watermark at or below the ceiling
+	flush outbox.Watermark // the newest watermark at or below the ceiling
 	// candidate is the watermark the ceiling was last raised for. Under load the watermark of the moment is above any
 	// ceiling once that is durable; this one is not.
-	candidate mark
-	sent      mark      // what was written last
-	raised    time.Time // when the ceiling was last asked for
+	candidate outbox.Watermark
+	sent      outbox.Watermark // what was written last
+	raised    time.Time        // when the ceiling was last asked for
 	written   time.Time
 	ask       time.Time // when a reply was last asked for
 	frames    uint64    // of the reader, when it was last seen moving
@@ -69,17 +68,16 @@ type reporter struct {
 
 // step moves the flush position as far as the ceiling allows, asks for a higher ceiling, and writes a report when one is due.
 func (r *reporter) step(ctx context.Context, timer bool) error {
-	var now mark
-	now.at, now.own = r.t.line.Watermark()
+	now := r.t.line.Watermark()
 	ceiling := pglogrepl.LSN(r.t.ceiling.Load())
-	for _, m := range []mark{r.candidate, now} {
-		if m.at <= ceiling && m.at >= r.flush.at {
+	for _, m := range []outbox.Watermark{r.candidate, now} {
+		if m.LSN <= ceiling && m.LSN >= r.flush.LSN {
 			r.flush = m
 		}
 	}
 	r.wantCeiling(now, ceiling)
 	// What moved without events of ours goes with the timer: nobody waits for it.
-	if !timer && (r.flush == r.sent || r.flush.own == r.sent.own && !r.final.Load()) {
+	if !timer && (r.flush == r.sent || r.flush.Own == r.sent.Own && !r.final.Load()) {
 		return nil
 	}
 	if gap := reportGap - time.Since(r.written); gap > 0 {
@@ -93,11 +91,11 @@ func (r *reporter) step(ctx context.Context, timer bool) error {
 // wantCeiling asks for a higher ceiling: soon for a watermark that settled events of ours, seldom for any other, because
 // a raise is a commit itself, and the next keepalive covers it. An event may be below the ceiling and yet not reportable:
 // when the watermark went on above it before it was looked at.
-func (r *reporter) wantCeiling(now mark, ceiling pglogrepl.LSN) {
-	if now.at <= ceiling || r.candidate.at > r.flush.at { // or one is under way, and will be above the candidate
+func (r *reporter) wantCeiling(now outbox.Watermark, ceiling pglogrepl.LSN) {
+	if now.LSN <= ceiling || r.candidate.LSN > r.flush.LSN { // or one is under way, and will be above the candidate
 		return
 	}
-	if now.own > r.flush.own || r.final.Load() || now.at-ceiling >= idleRaiseBytes || time.Since(r.raised) >= idleRaiseEvery {
+	if now.Own > r.flush.Own || r.final.Load() || now.LSN-ceiling >= idleRaiseBytes || time.Since(r.raised) >= idleRaiseEvery {
 		r.candidate, r.raised = now, time.Now()
 		signal(r.raise)
 	}
@@ -111,7 +109,7 @@ const (
 // write sends a standby status update:
 // https://www.postgresql.org/docs/current/protocol-replication.html#PROTOCOL-REPLICATION-STANDBY-STATUS-UPDATE
 func (r *reporter) write() error {
-	flush := r.flush.at
+	flush := r.flush.LSN
 	if flush == 0 || uint64(flush) > r.t.ceiling.Load() || uint64(flush) < r.t.reported.Load() {
 		return fmt.Errorf("report %s: outside of what may be reported (%s to %s)", flush,
 			pglogrepl.LSN(r.t.reported.Load()), pglogrepl.LSN(r.t.ceiling.Load()))

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // reporterTest is a reporter whose reports nobody reads, over a line that the test moves by hand.
@@ -29,7 +31,7 @@ func newReporter(t *testing.T) *reporterTest {
 	tm.ceiling.Store(50)
 	tm.reported.Store(50)
 	se := &session{Stream: &Stream{cfg: Config{WALSenderTimeout: 1 << 40}}, t: tm, conn: ours, raise: make(chan struct{}, 1)}
-	return &reporterTest{T: t, line: line, reporter: reporter{session: se, flush: mark{at: 50}}}
+	return &reporterTest{T: t, line: line, reporter: reporter{session: se, flush: outbox.Watermark{LSN: 50}}}
 }
 
 // settle moves the watermark to at, by a transaction of ours or by a keepalive.
@@ -78,8 +80,8 @@ func TestReportsGoOnUnderLoad(t *testing.T) {
 		r.settle(at, true)                 // before the raise was answered
 		r.t.ceiling.Store(uint64(at - 50)) // where the WAL was when it was
 		r.step()
-		if r.sent.at != at-100 {
-			t.Fatalf("reported %s, want %s", r.sent.at, at-100)
+		if r.sent.LSN != at-100 {
+			t.Fatalf("reported %s, want %s", r.sent.LSN, at-100)
 		}
 		r.wantRaise()
 	}
@@ -96,8 +98,8 @@ func TestEventBelowTheCeilingIsReported(t *testing.T) {
 	r.wantRaise()
 	r.t.ceiling.Store(120)
 	r.step()
-	if r.sent.at != 110 {
-		t.Errorf("reported %s", r.sent.at)
+	if r.sent.LSN != 110 {
+		t.Errorf("reported %s", r.sent.LSN)
 	}
 }
 
@@ -106,11 +108,11 @@ func TestIdleMovesWaitForTheTimer(t *testing.T) {
 	r.t.ceiling.Store(100)
 	r.settle(90, false)
 	r.step()
-	if r.sent.at != 0 {
-		t.Errorf("reported %s at once", r.sent.at)
+	if r.sent.LSN != 0 {
+		t.Errorf("reported %s at once", r.sent.LSN)
 	}
-	if err := r.reporter.step(t.Context(), true); err != nil || r.sent.at != 90 {
-		t.Errorf("reported %s with the timer (%v)", r.sent.at, err)
+	if err := r.reporter.step(t.Context(), true); err != nil || r.sent.LSN != 90 {
+		t.Errorf("reported %s with the timer (%v)", r.sent.LSN, err)
 	}
 	r.settle(110, false)
 	r.step() // the first raise of a session
@@ -128,7 +130,7 @@ func TestIdleMovesWaitForTheTimer(t *testing.T) {
 func TestReportOutsideOfItsBoundsEndsTheSession(t *testing.T) {
 	for _, c := range []struct{ flush, ceiling, reported pglogrepl.LSN }{{0, 100, 0}, {101, 100, 50}, {49, 100, 50}} {
 		r := newReporter(t)
-		r.flush.at = c.flush
+		r.flush.LSN = c.flush
 		r.t.ceiling.Store(uint64(c.ceiling))
 		r.t.reported.Store(uint64(c.reported))
 		if err := r.write(); err == nil {

@@ -50,7 +50,7 @@ CREATE TABLE IF NOT EXISTS cdc_relay.migration (version integer PRIMARY KEY, app
 COMMENT ON TABLE cdc_relay.migration IS 'Which steps of this schema were applied, and when.';
 `
 
-// schemaLock is the advisory lock under which the schema is changed and slots are created: "cdc_rlay" as a number.
+// schemaLock is the advisory lock under which the schema is changed: "cdc_rlay" as a number.
 const schemaLock = 0x6364635f726c6179
 
 // ensureSchema brings the schema cdc_relay up to this version. A role that may not gets a Stop with the init line.

@@ -32,9 +32,10 @@ func (s *Stream) seize(ctx context.Context, t **term) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
+	var sent sends
 	id, err := identify(ctx, conn)
 	if err == nil {
-		err = s.start(ctx, conn, id)
+		sent, err = s.start(ctx, conn, id)
 	}
 	if err == nil {
 		err = s.lead(ctx, conn, t)
@@ -48,7 +49,7 @@ func (s *Stream) seize(ctx context.Context, t **term) (*session, error) {
 		closeStream(conn)
 		return nil, fmt.Errorf("take over the replication connection: %w", err)
 	}
-	return newSession(s, *t, hijacked), nil
+	return newSession(s, *t, hijacked, sent.ours(s.cfg.Tables)), nil
 }
 
 // standBy returns when nobody holds the slot. Only another cdc-relay is waited for: any other holder reads rows that we
@@ -122,28 +123,29 @@ func held(c *Config, slot *slotView) error {
 }
 
 // start checks what can be checked before, and sends START_REPLICATION. Proto 1 and messages are always asked for, so that
-// an event's index in its transaction never depends on the configuration.
-func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn, id identity) error {
+// an event's index in its transaction never depends on the configuration. It returns what the publication sends.
+func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn, id identity) (sends, error) {
 	c := &s.cfg
 	rec, slot, err := s.recordAndSlot(ctx)
 	if err != nil {
-		return err
+		return sends{}, err
 	}
 	if rec == nil { // it was there: this runs after prepare
-		return slotLost(c, fmt.Sprintf("the row of slot %q in cdc_relay.slots is gone: somebody tore the relay down", c.Slot),
+		return sends{}, slotLost(c, fmt.Sprintf("the row of slot %q in cdc_relay.slots is gone: somebody tore the relay down", c.Slot),
 			"start the relay again: it adopts the slot as it is, or creates a new one")
 	}
 	if slot == nil || rec.State != stateReady {
-		return errPrepareAgain // its table of cases says what to do
+		return sends{}, errPrepareAgain // its table of cases says what to do
 	}
 	if err := checkIdentity(c, rec, slot, id); err != nil {
-		return err
+		return sends{}, err
 	}
 	if err := refuseSyncStandby(ctx, s.pool, c); err != nil {
-		return err
+		return sends{}, err
 	}
-	if err := checkSends(ctx, s.pool, c, rec); err != nil {
-		return err
+	sent, err := checkSends(ctx, s.pool, c, rec)
+	if err != nil {
+		return sends{}, err
 	}
 	s.lastGood.Store(uint64(slot.Current))
 	err = pglogrepl.StartReplication(ctx, conn, c.Slot, 0, pglogrepl.StartReplicationOptions{
@@ -154,9 +156,9 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn, id identity) er
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("start replication: %w", err)
+		return sends{}, fmt.Errorf("start replication: %w", err)
 	}
-	return nil
+	return sent, nil
 }
 
 // lead runs while our walsender holds the slot. The epoch is read, or raised, after START_REPLICATION: whoever held the
@@ -212,7 +214,7 @@ func (s *Stream) held(ctx context.Context, pid uint32) (*slotView, error) {
 	if err != nil {
 		return nil, err
 	}
-	if slot == nil || slot.ActivePID != int32(pid) { //nolint:gosec // process ids fit
+	if slot == nil || slot.ActivePID != int32(pid) {
 		return nil, errNotHolder
 	}
 	return slot, nil

@@ -16,8 +16,11 @@ import (
 // made anew looks as before by name, but the rows committed in between were never sent, whoever looked when. It is
 // remembered with the slot, so that this shows across restarts too.
 type sends struct {
-	Publication uint32               `json:"publication,omitempty"` // pg_publication.oid; 0: nothing is remembered
-	Tables      map[string]sentTable `json:"tables,omitempty"`      // by quoted name
+	Publication uint32 `json:"publication,omitempty"` // pg_publication.oid; 0: nothing is remembered
+	// Version is the xmin of the publication's row, which every ALTER PUBLICATION of its options, name or owner changes, and
+	// nothing else (not VACUUM FREEZE): inserts that were switched off and on again between two looks show by it alone.
+	Version string               `json:"version,omitempty"`
+	Tables  map[string]sentTable `json:"tables,omitempty"` // by quoted name
 }
 
 type sentTable struct {
@@ -25,6 +28,10 @@ type sentTable struct {
 	// Through are the memberships that the table is sent through, of pg_publication_rel and pg_publication_namespace:
 	// its own, a partitioned parent's, its schema's. None: FOR ALL TABLES, which only the publication itself can end.
 	Through []uint32 `json:"through,omitempty"`
+	// Also are other tables whose rows are ours: those that had the name before, and those that the stream showed under it.
+	// Rows of theirs may still be to come, whatever they are called by then. In ascending order; a few bytes for each time
+	// that the table is made anew, so it is not cut.
+	Also []uint32 `json:"also,omitempty"`
 }
 
 // uninterrupted reports whether the table was sent all the time between two looks: through one membership that was there
@@ -44,34 +51,101 @@ func (s sends) oid(t decode.Table) uint32 {
 	return t.OID
 }
 
+// after adds to what is sent now the tables that had the names before.
+func (s sends) after(was sends) sends {
+	for name, t := range s.Tables {
+		old := was.Tables[name]
+		s.Tables[name] = t.with(append(slices.Clone(old.Also), old.OID)...)
+	}
+	return s
+}
+
+// with adds tables whose rows are ours.
+func (t sentTable) with(oids ...uint32) sentTable {
+	also := slices.DeleteFunc(slices.Concat(t.Also, oids), func(oid uint32) bool { return oid == 0 || oid == t.OID })
+	slices.Sort(also)
+	if t.Also = slices.Compact(also); len(t.Also) == 0 {
+		t.Also = nil // as it comes back from the table
+	}
+	return t
+}
+
+// ours are the configured tables with every OID by which their rows may come.
+func (s sends) ours(tables []decode.Table) []decode.Table {
+	tables = slices.Clone(tables)
+	for i := range tables {
+		t := s.Tables[quoteTable(tables[i])]
+		tables[i].OID, tables[i].Also = t.OID, t.Also
+	}
+	return tables
+}
+
 // checkSends compares the publication with what the relay needs and with what is remembered of it, and remembers what is
 // new without harm: a table configured since, or created anew while the publication had it without its being listed.
 // What is remembered of tables that are not configured (any more) is left: another relay of the slot may have them.
-func checkSends(ctx context.Context, q querier, c *Config, rec *record) error {
+// It returns what is remembered from now on.
+func checkSends(ctx context.Context, q querier, c *Config, rec *record) (sends, error) {
 	was := rec.sends()
 	now, err := checkPublication(ctx, q, c, was)
 	if err != nil || rec == nil {
-		return err
+		return now, err
 	}
-	next := sends{Publication: now.Publication, Tables: maps.Clone(was.Tables)}
-	if next.Tables == nil {
-		next.Tables = map[string]sentTable{}
+	next := now.after(was)
+	for name, t := range was.Tables {
+		if _, configured := next.Tables[name]; !configured {
+			next.Tables[name] = t
+		}
 	}
-	maps.Copy(next.Tables, now.Tables)
 	if reflect.DeepEqual(was, next) {
-		return nil
+		return next, nil
 	}
 	// Against what was read: another relay of the slot that was faster is not overwritten, the next check looks again.
 	tag, err := q.Exec(ctx, `UPDATE cdc_relay.slots SET sends = $2 WHERE slot = $1 AND sends = $3 AND state = 'ready'`, c.Slot, next, was)
 	if err != nil {
-		return fmt.Errorf("write cdc_relay.slots: %w", err)
+		return next, fmt.Errorf("write cdc_relay.slots: %w", err)
 	}
-	for name := range now.Tables {
+	for name := range next.Tables {
 		if _, known := was.Tables[name]; !known && tag.RowsAffected() > 0 {
 			c.Log.Info("table added: its rows are events from now on", zap.String("table", name), zap.String("slot", c.Slot))
 		}
 	}
+	return next, nil
+}
+
+// rememberTable makes it durable that the rows of a table of this OID are those of t.
+func rememberTable(ctx context.Context, q querier, c *Config, t decode.Table, oid uint32) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	rec, err := readRecord(ctx, q, c.Slot)
+	if err != nil {
+		return err
+	}
+	was := rec.sends()
+	name := quoteTable(t)
+	next := sends{Publication: was.Publication, Version: was.Version, Tables: maps.Clone(was.Tables)}
+	if _, known := was.Tables[name]; !known {
+		return fmt.Errorf("remember table %s by its OID %d: the slot's row does not know it", t, oid)
+	}
+	next.Tables[name] = was.Tables[name].with(oid)
+	if reflect.DeepEqual(was, next) {
+		return nil
+	}
+	tag, err := q.Exec(ctx, `UPDATE cdc_relay.slots SET sends = $2 WHERE slot = $1 AND sends = $3 AND state = 'ready'`, c.Slot, next, was)
+	if err != nil {
+		return fmt.Errorf("write cdc_relay.slots: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return fmt.Errorf("remember table %s by its OID %d: the slot's row was changed meanwhile", t, oid)
+	}
 	return nil
+}
+
+// sentBefore is what is remembered of a slot that is adopted: nothing of another system's, whose OIDs mean other tables.
+func (r *record) sentBefore(id identity) sends {
+	if r.SystemID != id.SystemID {
+		return sends{}
+	}
+	return r.Sends
 }
 
 // sends is what is remembered of a slot that may be used; nothing of one that is still to be created or adopted.

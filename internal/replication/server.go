@@ -55,7 +55,7 @@ func fatalConnect(c *Config, err error, everConnected bool, since time.Time) err
 		return &outbox.Stop{
 			Code: outbox.ExitFailure, Reason: "login", Err: err,
 			What: fmt.Sprintf("PostgreSQL refused the login for %s", passwordPatience),
-			Mend: "correct source.url and source.password, or pg_hba.conf (it needs a line for the role and the database itself, and for replication=database connections of the same database)",
+			Mend: "correct source.url, its certificate (sslcert) and source.password, or pg_hba.conf (it needs a line for the role and the database itself, and for replication=database connections of the same database)",
 		}
 	case code == "42501" && errors.As(err, &atConnect):
 		return &outbox.Stop{

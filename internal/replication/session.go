@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 	"go.uber.org/zap"
@@ -19,7 +18,7 @@ import (
 )
 
 // session is one START_REPLICATION to its end. The reader owns reads of conn and the decoder, the reporter owns writes;
-// the ceiling, the monitor and the sentinel use the pool. run owns them all and conn's end.
+// the ceiling, the monitor and the watch for the server's shutdown use the pool. run owns them all and conn's end.
 type session struct {
 	*Stream
 	t       *term
@@ -27,8 +26,9 @@ type session struct {
 	front   *pgproto3.Frontend
 	pid     uint32
 	decoder *decode.Decoder
+	known   *knownTables
 
-	// admitted is how many events of the transaction being read the line has: the reader's, and after its end finish's.
+	// admitted is how many events of the transaction being read the line took: the reader's, and after its end finish's.
 	admitted int
 
 	received atomic.Uint64 // highest position received: a commit's end or a keepalive's
@@ -48,11 +48,13 @@ type session struct {
 	gulp *gulp // counts the bytes read
 }
 
-func newSession(s *Stream, t *term, h *pgconn.HijackedConn) *session {
+// newSession takes the tables with every OID by which their rows may come.
+func newSession(s *Stream, t *term, h *pgconn.HijackedConn, tables []decode.Table) *session {
 	pace, _ := h.CustomData[gulpKey].(*gulp)
 	return &session{
 		Stream: s, t: t, conn: h.Conn, front: h.Frontend, pid: h.PID, gulp: pace,
-		decoder:  decode.New(decode.Config{Tables: s.cfg.Tables, Columns: s.cfg.Columns}),
+		decoder:  decode.New(decode.Config{Tables: tables, Columns: s.cfg.Columns}),
+		known:    knowing(tables),
 		replyNow: make(chan struct{}, 1), kick: make(chan struct{}, 1), raise: make(chan struct{}, 1),
 		suspect: make(chan struct{}, 1), shutdown: make(chan struct{}),
 	}
@@ -90,7 +92,7 @@ func (se *session) run(reading, draining context.Context) error {
 	start(se.monitor)
 	start(se.watchShutdown)
 
-	err := se.nameGap(ctx, se.attend(reading, draining, readerDone, failed, cutReading))
+	err := se.nameGap(ctx, stopAmong(se.attend(reading, draining, readerDone, failed, cutReading), failed))
 
 	cancel()
 	cutReading()
@@ -101,17 +103,29 @@ func (se *session) run(reading, draining context.Context) error {
 	return err
 }
 
+// stopAmong is a Stop that came when attend was busy with another end of the session, a signal perhaps, else err.
+func stopAmong(err error, failed <-chan error) error {
+	var stop *outbox.Stop
+	for !errors.As(err, &stop) {
+		select {
+		case other := <-failed:
+			if errors.As(other, &stop) {
+				return other
+			}
+		default:
+			return err
+		}
+	}
+	return err
+}
+
 func (se *session) begin() {
 	se.sessions++
 	se.said = ""
 	if se.sessions > 1 && se.cfg.Hooks.Reconnect != nil {
 		se.cfg.Hooks.Reconnect()
 	}
-	se.status.streaming(se.t.epoch, func(snap *Snapshot) {
-		snap.Received = pglogrepl.LSN(se.received.Load())
-		snap.Ceiling = pglogrepl.LSN(se.t.ceiling.Load())
-		snap.Reported = pglogrepl.LSN(se.t.reported.Load())
-	})
+	se.status.streaming()
 	se.cfg.Log.Info("streaming", zap.String("slot", se.cfg.Slot), zap.Int64("epoch", se.t.epoch))
 }
 
@@ -232,7 +246,7 @@ func (se *session) reportFinally(draining context.Context) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	se.final.Store(true)
-	want, _ := se.t.line.Watermark()
+	want := se.t.line.Watermark().LSN
 	for {
 		signal(se.kick)
 		slot, err := se.held(ctx, se.pid)
@@ -279,7 +293,7 @@ func (se *session) lastWords() {
 	signal(se.kick)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	for want, _ := se.t.line.Watermark(); uint64(want) > se.t.reported.Load() && uint64(want) <= se.t.ceiling.Load(); {
+	for want := se.t.line.Watermark().LSN; uint64(want) > se.t.reported.Load() && uint64(want) <= se.t.ceiling.Load(); {
 		if !slept(ctx, time.Millisecond) {
 			return
 		}

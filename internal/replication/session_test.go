@@ -17,7 +17,7 @@ func TestIdleRelayAnswersTheServer(t *testing.T) {
 	r.waitChecked()
 	b.insert("b")
 	r.waitSeen("b")
-	if n := r.s.Snapshot().Sessions; n != 1 {
+	if n := r.sessions(); n != 1 {
 		t.Errorf("%d sessions: a question was not answered", n)
 	}
 	r.endClean()
@@ -36,7 +36,7 @@ func TestSessionSurvivesBackPressure(t *testing.T) {
 	<-blocked.C
 	release()
 	r.waitSeen("n20000")
-	if n := r.s.Snapshot().Sessions; n != 1 {
+	if n := r.sessions(); n != 1 {
 		t.Errorf("%d sessions", n)
 	}
 	if n := len(b.current().seen()); n != 20001 {
@@ -74,7 +74,7 @@ func TestHugeRowOverASlowLine(t *testing.T) {
 	p.Trickle(150 << 10)
 	b.exec(`INSERT INTO outbox SELECT 'huge', to_jsonb(string_agg(md5(g::text), '')) FROM generate_series(1, 24000) g`) // 750 KiB
 	r.waitSeen("huge")
-	if sessions := r.s.Snapshot().Sessions; sessions != 1 {
+	if sessions := r.sessions(); sessions != 1 {
 		t.Errorf("%d sessions: the line was taken for dead", sessions)
 	}
 	p.Trickle(0)
@@ -93,7 +93,7 @@ func TestWalsenderTerminated(t *testing.T) {
 		until(t, "a walsender to end", func() bool {
 			return b.text(`SELECT count(pg_terminate_backend(active_pid))::text FROM pg_replication_slots WHERE slot_name = $1 AND active`, b.cfg.Slot) == "1"
 		})
-		until(t, "a new session", func() bool { return r.s.Snapshot().Sessions == i+2 })
+		until(t, "a new session", func() bool { return r.sessions() == i+2 })
 	}
 	b.insert("b")
 	r.waitSeen("b")

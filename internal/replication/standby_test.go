@@ -66,6 +66,24 @@ func TestStopWhileWaiting(t *testing.T) {
 	r.endClean()
 }
 
+// The server goes silent in the middle of the first start's questions, here while another relay creates the slot.
+func TestServerThatGoesSilentWhilePreparing(t *testing.T) {
+	b := shared(t)
+	p := b.through()
+	b.exec(`SELECT pg_advisory_lock($1, hashtext($2))`, creationLock, b.cfg.Slot)
+	r := b.run()
+	until(t, "the relay to wait for the lock", func() bool { return b.logs.FilterMessageSnippet("another relay that prepares").Len() == 1 })
+	p.Stall()
+	r.waitPhase(Waiting)
+	p.Reset()
+	if err := p.Mend(); err != nil {
+		t.Fatal(err)
+	}
+	b.exec(`SELECT pg_advisory_unlock($1, hashtext($2))`, creationLock, b.cfg.Slot)
+	r.waitPhase(Streaming)
+	r.endClean()
+}
+
 // The server went silent while the relay was about to take the slot, and comes back.
 func TestServerThatGoesSilentWhileStandingBy(t *testing.T) {
 	b := shared(t)

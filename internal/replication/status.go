@@ -21,15 +21,10 @@ const (
 
 // Snapshot is what the stream tells the outside: status, health and metrics.
 type Snapshot struct {
-	Phase    Phase
-	Why      string
-	Epoch    int64
-	Sessions int // started since the process began
-	Since    time.Time
-	Slot     Slot
-	Received pglogrepl.LSN // highest position received in this session
-	Ceiling  pglogrepl.LSN
-	Reported pglogrepl.LSN
+	Phase Phase
+	Why   string
+	Since time.Time
+	Slot  Slot
 }
 
 // Slot is what pg_replication_slots said last, at the time Checked.
@@ -49,7 +44,6 @@ type Slot struct {
 type status struct {
 	mu   sync.Mutex
 	snap Snapshot
-	live func(*Snapshot) // fills in the numbers of the running session
 }
 
 // Snapshot may be called by anyone, also before Run.
@@ -59,9 +53,6 @@ func (s *Stream) Snapshot() Snapshot {
 	snap := s.status.snap
 	if snap.Phase == "" {
 		snap.Phase = Starting
-	}
-	if s.status.live != nil {
-		s.status.live(&snap)
 	}
 	return snap
 }
@@ -77,24 +68,19 @@ func (s *status) waiting(why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.phase(Waiting, why)
-	s.live = nil
 }
 
 func (s *status) standby(v *slotView) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.phase(Standby, "slot is held by "+v.Holder)
-	s.live = nil
 	s.snap.Slot = v.public()
 }
 
-func (s *status) streaming(epoch int64, live func(*Snapshot)) {
+func (s *status) streaming() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.phase(Streaming, "")
-	s.snap.Epoch = epoch
-	s.snap.Sessions++
-	s.live = live
 }
 
 func (s *status) stopping() {

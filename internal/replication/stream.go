@@ -84,6 +84,9 @@ func (s *Stream) Run(reading, draining context.Context) error {
 			t.end()
 			t = nil
 			continue
+		case errors.Is(err, errTableNotKnown):
+			s.cfg.Log.Info("a new session, which knows the table", zap.String("why", err.Error()))
+			continue
 		}
 		if again, err := s.pause(reading, &wait, err); !again {
 			if err == nil && t != nil {
@@ -116,12 +119,17 @@ func (s *Stream) pause(reading context.Context, wait *backoff, err error) (again
 	if stop := fatalConnect(&s.cfg, err, s.everConnected, s.started); stop != nil {
 		return false, stop
 	}
-	s.wait(localPort.ReplaceAllString(err.Error(), "$1"))
+	why := localPort.ReplaceAllString(err.Error(), "$1")
+	if mend := mend(&s.cfg, err); mend != "" {
+		why += "; " + mend
+	}
+	s.wait(why)
 	return slept(reading, wait.next()), nil
 }
 
-// localPort is our own end of a connection in an error of package net: another one each time, for the same reason.
-var localPort = regexp.MustCompile(`\b(read tcp |write tcp )\S+->`)
+// localPort is what differs each time for the same reason: our own end of a connection in an error of package net, and the
+// clock beside a certificate that has expired.
+var localPort = regexp.MustCompile(`\b(read tcp |write tcp )\S+->|\bcurrent time \S+ is `)
 
 // wait shows and logs why the relay is not streaming; the same reason is logged once.
 func (s *Stream) wait(why string) {

@@ -169,6 +169,8 @@ type running struct {
 	cut  context.CancelFunc
 	done chan struct{}
 	err  error // of Run, valid after done
+
+	before int // sessions of earlier runs
 }
 
 func (b *bench) run() *running {
@@ -182,7 +184,7 @@ func (b *bench) run() *running {
 	b.mu.Unlock()
 	reading, stop := context.WithCancel(context.Background())
 	draining, cut := context.WithCancel(context.Background())
-	r := &running{b: b, s: s, stop: stop, cut: cut, done: make(chan struct{})}
+	r := &running{b: b, s: s, stop: stop, cut: cut, done: make(chan struct{}), before: b.sessions()}
 	go func() {
 		defer close(r.done)
 		r.err = s.Run(reading, draining)
@@ -194,6 +196,12 @@ func (b *bench) run() *running {
 	})
 	return r
 }
+
+// sessions is how many sessions all runs have had.
+func (b *bench) sessions() int { return b.logs.FilterMessage("streaming").Len() }
+
+// sessions is how many sessions this run has had.
+func (r *running) sessions() int { return r.b.sessions() - r.before }
 
 // end stops the stream and returns its error.
 func (r *running) end() error {

@@ -5,13 +5,15 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// Teardown drops the slot, the publication (unless another slot of ours is read with it) and our rows about them; the
-// schema cdc_relay too when they were the last. It refuses while anybody holds the slot. What was committed and not
+// Teardown drops the slot, the publication (when we made it and no other slot of ours is read with it) and our rows about
+// them; the schema cdc_relay too when they were the last. It refuses while anybody holds the slot, and leaves one that is
+// not ours. What was committed and not
 // delivered is then only in the outbox table.
 func Teardown(ctx context.Context, c Config) error {
 	if err := c.validate(); err != nil {
@@ -22,27 +24,11 @@ func Teardown(ctx context.Context, c Config) error {
 		return err
 	}
 	defer pool.Close()
-	slot, err := readSlot(ctx, pool, c.Slot)
+	have, err := schemaVersion(ctx, pool)
 	if err != nil {
 		return err
 	}
-	if slot != nil {
-		if slot.ActivePID != 0 {
-			return &outbox.Stop{
-				Code: outbox.ExitFailure, Reason: "slot_held",
-				What: fmt.Sprintf("slot %q is held by %q (pid %d)", c.Slot, slot.Holder, slot.ActivePID), Mend: "stop it first",
-			}
-		}
-		if slot.Plugin != "pgoutput" {
-			return foreignSlot(&c, fmt.Sprintf("is a %s slot of plugin %q, not ours", slot.Type, slot.Plugin))
-		}
-		if _, err := pool.Exec(ctx, `SELECT pg_drop_replication_slot($1)`, c.Slot); err != nil {
-			return fmt.Errorf("drop slot %q: %w", c.Slot, err)
-		}
-		c.Log.Info("slot dropped", zap.String("slot", c.Slot), zap.Stringer("lsn", slot.ConfirmedFlush))
-	}
-	have, err := schemaVersion(ctx, pool)
-	if err != nil {
+	if err := dropOurSlot(ctx, pool, &c, have > 0); err != nil {
 		return err
 	}
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return dropObjects(ctx, tx, &c, have > 0) })
@@ -54,6 +40,71 @@ func Teardown(ctx context.Context, c Config) error {
 		}
 	}
 	return err
+}
+
+// dropOurSlot drops the slot when it is of this database and a relay has used it, by our own record. Any other slot of that
+// name is somebody's who still needs it: without a record there is nothing of ours to tear down, with one the rest is.
+func dropOurSlot(ctx context.Context, pool *pgxpool.Pool, c *Config, schema bool) error {
+	slot, err := readSlot(ctx, pool, c.Slot)
+	if err != nil || slot == nil {
+		return err
+	}
+	var rec *record
+	if schema {
+		if rec, err = readRecord(ctx, pool, c.Slot); err != nil {
+			return err
+		}
+	}
+	var database string
+	if err := pool.QueryRow(ctx, `SELECT current_database()`).Scan(&database); err != nil {
+		return fmt.Errorf("read current_database: %w", err)
+	}
+	why := slot.foreign(database)
+	switch {
+	case rec == nil && why == "":
+		stop := foreignSlot(c, "has no row in cdc_relay.slots, so no relay has used it: it is not ours to drop")
+		stop.Mend = fmt.Sprintf("if nobody needs it: SELECT pg_drop_replication_slot(%s)", quoteText(c.Slot))
+		return stop
+	case rec == nil:
+		return foreignSlot(c, why+": it is not ours to drop")
+	case why != "":
+		c.Log.Warn("slot kept: it is not ours", zap.String("slot", c.Slot), zap.String("why", why))
+		return nil
+	case slot.ActivePID != 0:
+		return &outbox.Stop{
+			Code: outbox.ExitFailure, Reason: "slot_held",
+			What: fmt.Sprintf("slot %q is held by %q (pid %d)", c.Slot, slot.Holder, slot.ActivePID), Mend: "stop it first",
+		}
+	}
+	if _, err := pool.Exec(ctx, `SELECT pg_drop_replication_slot($1)`, c.Slot); err != nil {
+		return fmt.Errorf("drop slot %q: %w", c.Slot, err)
+	}
+	c.Log.Info("slot dropped", zap.String("slot", c.Slot), zap.Stringer("lsn", slot.ConfirmedFlush))
+	return nil
+}
+
+// dropOurPublication drops the publication when a relay made it and no other slot of ours is read with it.
+func dropOurPublication(ctx context.Context, tx pgx.Tx, c *Config, readers int) error {
+	var comment string
+	err := tx.QueryRow(ctx, `SELECT coalesce(obj_description(oid, 'pg_publication'), '') FROM pg_publication WHERE pubname = $1`, c.Publication).
+		Scan(&comment)
+	switch {
+	case isNoRows(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("read pg_publication: %w", err)
+	case readers > 0:
+		c.Log.Info("publication kept: another slot is read with it", zap.String("publication", c.Publication))
+		return nil
+	case comment != madeByRelay:
+		c.Log.Info("publication kept: no relay made it", zap.String("publication", c.Publication),
+			zap.String("mend", "if nobody needs it: DROP PUBLICATION "+quoteName(c.Publication)))
+		return nil
+	}
+	if _, err := tx.Exec(ctx, "DROP PUBLICATION "+quoteName(c.Publication)); err != nil {
+		return fmt.Errorf("drop publication %q: %w", c.Publication, err)
+	}
+	return nil
 }
 
 // dropObjects drops all that is ours but the slot, except what another relay's slot needs. schema says whether cdc_relay
@@ -70,10 +121,8 @@ func dropObjects(ctx context.Context, tx pgx.Tx, c *Config, schema bool) error {
 			return fmt.Errorf("read cdc_relay.slots: %w", err)
 		}
 	}
-	if readers > 0 {
-		c.Log.Info("publication kept: another slot is read with it", zap.String("publication", c.Publication))
-	} else if _, err := tx.Exec(ctx, "DROP PUBLICATION IF EXISTS "+quoteName(c.Publication)); err != nil {
-		return fmt.Errorf("drop publication %q: %w", c.Publication, err)
+	if err := dropOurPublication(ctx, tx, c, readers); err != nil {
+		return err
 	}
 	if !schema || slots > 0 {
 		return nil

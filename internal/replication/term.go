@@ -87,7 +87,7 @@ func raiseEpoch(ctx context.Context, pool *pgxpool.Pool, c *Config) (int64, erro
 func endBlockers(ctx context.Context, pool *pgxpool.Pool, c *Config, pid uint32) {
 	tag, err := pool.Exec(ctx, `SELECT pg_terminate_backend(a.pid) FROM unnest(pg_blocking_pids($1)) b(pid)
 		JOIN pg_stat_activity a ON a.pid = b.pid WHERE a.application_name = $2 AND a.usename = current_user`,
-		int32(pid), c.applicationName()) //nolint:gosec // process ids fit
+		int32(pid), c.applicationName())
 	if err == nil && tag.RowsAffected() > 0 {
 		c.Log.Warn("ended sessions of a former leader that kept the fence waiting", zap.Int64("sessions", tag.RowsAffected()))
 	}
@@ -103,7 +103,7 @@ func raiseCeiling(ctx context.Context, pool *pgxpool.Pool, c *Config, t *term, p
 		UPDATE cdc_relay.progress p SET ceiling = pg_current_wal_insert_lsn(), reported = $3, good = greatest(p.good, $5), at = now()
 		FROM fence WHERE p.slot = $1
 			AND EXISTS (SELECT FROM pg_replication_slots r WHERE r.slot_name = $1 AND r.active_pid = $4)
-		RETURNING p.ceiling`, c.Slot, t.epoch, pglogrepl.LSN(t.reported.Load()), int32(pid), good).Scan(&ceiling) //nolint:gosec // process ids fit
+		RETURNING p.ceiling`, c.Slot, t.epoch, pglogrepl.LSN(t.reported.Load()), int32(pid), good).Scan(&ceiling)
 	if isNoRows(err) {
 		return whyNotRaised(ctx, pool, c, t)
 	}
@@ -134,7 +134,7 @@ func lowerCeiling(ctx context.Context, pool *pgxpool.Pool, c *Config, t *term, p
 	_, err := pool.Exec(ctx, `WITH fence AS (SELECT FROM cdc_relay.slots WHERE slot = $1 AND epoch = $2 FOR SHARE)
 		UPDATE cdc_relay.progress p SET ceiling = $3, reported = $3, good = greatest(p.good, $5), at = now() FROM fence WHERE p.slot = $1
 			AND EXISTS (SELECT FROM pg_replication_slots r WHERE r.slot_name = $1 AND r.active_pid = $4)`,
-		c.Slot, t.epoch, at, int32(pid), good) //nolint:gosec // process ids fit
+		c.Slot, t.epoch, at, int32(pid), good)
 	if err != nil {
 		return fmt.Errorf("lower ceiling: %w", err)
 	}

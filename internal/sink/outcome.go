@@ -15,7 +15,7 @@ const (
 	Rejected
 )
 
-// String is the state's name in logs and status.
+// String is the state's name where one is printed.
 func (s State) String() string {
 	return [...]string{"unknown", "unsent", "confirmed", "rejected"}[s]
 }
@@ -52,6 +52,9 @@ const (
 	Unroutable      Reason = "unroutable"       // returned: no queue is bound for its routing key
 	NoExchange      Reason = "no_exchange"      // 404
 	NotPermitted    Reason = "not_permitted"    // 403
+	NoTopic         Reason = "no_topic"         // Kafka: the topic does not exist
+	NoLeader        Reason = "no_leader"        // Kafka: the partition has no leader that answers, while others confirm
+	TooFewReplicas  Reason = "too_few_replicas" // Kafka: fewer replicas are in sync than min.insync.replicas asks for
 	Nacked          Reason = "nacked"           // the queue is full (reject-publish), or a queue process died
 	Unconfirmed     Reason = "unconfirmed"      // no answer within confirm_timeout, twice, while others on the connection are confirmed
 	TooLarge        Reason = "too_large"        // body or headers over the broker's limit
@@ -71,13 +74,4 @@ type Fault struct {
 	Destination string
 	// Words are the broker's own, or the name of the limit that is passed. They carry no payload, key or header value.
 	Words string
-}
-
-// Error makes a Fault usable as an error.
-func (f *Fault) Error() string {
-	msg := string(f.Reason) + ": " + f.Words
-	if f.Destination != "" {
-		msg = f.Destination + ": " + msg
-	}
-	return msg
 }

@@ -26,9 +26,9 @@ type Sink interface {
 	// pipelined. After a rejected event nothing of its key is sent in that call: those are Unsent. With a nil error every
 	// outcome is Confirmed, Rejected or Unsent.
 	//
-	// A non-nil error means unavailable, and at least one outcome is Unknown or all are Unsent; only those two are
-	// offered again, first and in order: to a sink that appends atomically as the same call, to any other one by one
-	// until one is confirmed. While the broker is away, or has blocked its publishers, Publish waits; no attempt is
+	// A non-nil error means unavailable, and at least one outcome is Unknown or all are Unsent. Those two are offered
+	// again, in order and before anything new: one by one until one is confirmed, not as the same call. A sink whose
+	// broker knows a repeat by the call it came in makes that call again inside Publish. While the broker is away, or has blocked its publishers, Publish waits; no attempt is
 	// spent. It returns soon after ctx is done, then with ctx's error, and never hangs on a dead connection.
 	Publish(ctx context.Context, lane int, events []*outbox.Event, outcomes []Outcome) error
 
@@ -38,7 +38,7 @@ type Sink interface {
 }
 
 // A call carries at most MaxCallEvents events or MaxCallBytes bytes (one larger event goes alone), which bounds what a
-// sink must keep beside the window. More than this gained nothing and cost 80 MiB of return buffers at 10,000.
+// sink must keep beside the window: a lane of RabbitMQ has room for as many returned messages.
 const (
 	MaxCallEvents = 512
 	MaxCallBytes  = 1 << 20

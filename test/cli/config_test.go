@@ -28,7 +28,15 @@ func TestConfigurationThatIsRefused(t *testing.T) {
 		{"unknown section", goodSource + goodSink + "delivry: {window: 5}\n", []string{"cdc-relay.yaml:3:1", "delivry", "delivery"}},
 		{"two sinks", goodSource + "sink:\n  rabbitmq: {url: amqp://localhost/}\n  stdout: {}\n", []string{"cdc-relay.yaml:4:3", "rabbitmq and stdout", "exactly one of rabbitmq, kafka, stdout"}},
 		{"no sink", goodSource, []string{"sink", "none is configured", "exactly one of rabbitmq, kafka, stdout"}},
-		{"a sink of a later version", goodSource + "sink: {kafka: {brokers: [h:1]}}\n", []string{"sink.kafka", "not in this version"}},
+		{"two brokers", goodSource + "sink:\n  kafka: {brokers: [h]}\n  rabbitmq: {url: amqp://h/}\n", []string{"cdc-relay.yaml:4:3", "kafka and rabbitmq", "exactly one of rabbitmq, kafka, stdout"}},
+		{"compression", goodSource + "sink: {kafka: {compression: brotli}}\n", []string{"cdc-relay.yaml:2:29: sink.kafka.compression", "brotli", "none, gzip, snappy, lz4, zstd"}},
+		{"no Kafka broker", goodSource + "sink: {kafka: {brokers: []}}\n", []string{"cdc-relay.yaml:2:25: sink.kafka.brokers", "names no broker"}},
+		{"Kafka broker with a scheme", goodSource + "sink: {kafka: {brokers: ['SASL_SSL://h:9092']}}\n", []string{"sink.kafka.brokers", "want host or host:port without a scheme"}},
+		{"Kafka login without a mechanism", goodSource + "sink: {kafka: {sasl: {password: mqsecret}}}\n", []string{"sink.kafka.sasl.password", "no effect without sasl.mechanism"}},
+		{"Kafka certificate without TLS", goodSource + "sink: {kafka: {tls: {cert: /c.pem}}}\n", []string{"sink.kafka.tls.cert", "no effect without tls.enabled: true"}},
+		{"topic template", goodSource + "sink: {kafka: {topic: 'a/{type}'}}\n", []string{"cdc-relay.yaml:2:23: sink.kafka.topic", "a/{type}", "letters, digits"}},
+		{"lanes of Kafka", goodSource + "sink: {kafka: {}}\ndelivery: {lanes: 4}\n", []string{"cdc-relay.yaml:3:19: delivery.lanes", "each partition of a topic is a lane"}},
+		{"a header of Kafka's", goodSource + "sink: {kafka: {}}\noutbox: {headers: {eventType: t}}\n", []string{"outbox.headers.eventType", "choose another name"}},
 		{"backfill", "source: {url: postgres://h/d, backfill: true}\n" + goodSink, []string{"source.backfill", "not in this version"}},
 		{"PostgreSQL URL", "source: {url: 'postgres://u:pgse%zzcret@h:5432/d'}\n" + goodSink, []string{"source.url", "cannot be parsed", "%2F"}},
 		{"PostgreSQL URL with a slash in the password", "source: {url: 'postgres://u:pgse/cret@h:5432/d'}\n" + goodSink, []string{"source.url", "cannot be used: invalid port"}},
@@ -85,8 +93,9 @@ func TestTemplateOfAMissingColumn(t *testing.T) {
 func TestEveryFaultAtOnce(t *testing.T) {
 	t.Parallel()
 	for config, words := range map[string][]string{
-		"source: {slot: NO}\ndelivery: {lanes: 0}\nsink: {kafka: {}}\n": {
-			"4 faults", "1:16: source.slot", "2:19: delivery.lanes", "3:8: sink.kafka", "source.url",
+		"source: {slot: NO}\ndelivery: {window: 0}\nsink: {kafka: {brokers: ['h:x'], compression: 9, topic: 'a b', tls: {}}}\n": {
+			"7 faults", "1:16: source.slot", "2:20: delivery.window", "3:26: sink.kafka.brokers", "3:47: sink.kafka.compression",
+			"3:57: sink.kafka.topic", "3:69: sink.kafka.tls", "source.url",
 		},
 		goodSource + "sink: {rabbitmq: {exchange: 'a{b', declare: yes}}\noutbox: {type: ''}\ndelivery: {lanes: 0}\n": {
 			"4 faults", "2:29: sink.rabbitmq.exchange", "2:45: sink.rabbitmq.declare", "3:16: sink.rabbitmq.routing_key", "uses {type}", "4:19: delivery.lanes",

@@ -29,15 +29,15 @@ func TestConfigurationIsDocumented(t *testing.T) {
 	t.Parallel()
 	binary := devenv.BuildRelay(t)
 	defaults := map[string]string{}
-	for _, config := range []string{"source: {url: postgres://h/d}\nsink: {rabbitmq: {}}\n", "source: {url: postgres://h/d}\nsink: {stdout: {}}\n"} {
-		res, err := devenv.RunCommand(within(t, bound), binary, config, "config", "print")
+	for _, sink := range []string{"rabbitmq", "kafka", "stdout"} {
+		res, err := devenv.RunCommand(within(t, bound), binary, "source: {url: postgres://h/d}\nsink: {"+sink+": {}}\n", "config", "print")
 		must(t, err)
 		var printed map[string]any
 		must(t, yaml.Unmarshal([]byte(res.Stdout), &printed))
 		flatten("", printed, defaults)
 	}
 	delete(defaults, "source.url") // has none
-	if len(defaults) < 40 {
+	if len(defaults) < 51 {
 		t.Fatalf("config print has only %d keys", len(defaults))
 	}
 	rows := map[string]string{}
@@ -119,6 +119,34 @@ func TestExitCodesAreDocumented(t *testing.T) {
 	}
 }
 
+// Each invariant names tests, of which each exists in the package that it is said to be in.
+func TestInvariantsNameTheirTests(t *testing.T) {
+	t.Parallel()
+	rows := regexp.MustCompile(`(?m)^\| \*\*(I\d+)\*\* \| .* \| (.*) \|$`).FindAllStringSubmatch(document(t, "ARCHITECTURE.md"), -1)
+	if len(rows) != 10 {
+		t.Fatalf("there are %d invariants, want 10", len(rows))
+	}
+	for _, row := range rows {
+		count := 0
+		for part := range strings.SplitSeq(row[2], " · ") {
+			where, what, _ := strings.Cut(part, ": ")
+			dir := strings.Trim(where, "`")
+			if !strings.HasPrefix(dir, "test/") {
+				dir = "internal/" + dir
+			}
+			exists := testsIn(t, dir)
+			for _, name := range regexp.MustCompile(`\bTest\w+`).FindAllString(what, -1) {
+				if count++; !exists[name] {
+					t.Errorf("%s names %s, and there is no such test in %s", row[1], name, dir)
+				}
+			}
+		}
+		if count == 0 {
+			t.Errorf("%s names no test", row[1])
+		}
+	}
+}
+
 // testsIn are the names of the tests in some packages.
 func testsIn(t *testing.T, dirs ...string) map[string]bool {
 	t.Helper()
@@ -155,7 +183,7 @@ func TestOperationsAreDocumented(t *testing.T) {
 		}
 	}
 	for _, reason := range []sink.Reason{
-		sink.Unroutable, sink.NoExchange, sink.NotPermitted, sink.Nacked, sink.Unconfirmed, sink.TooLarge,
+		sink.Unroutable, sink.NoExchange, sink.NoTopic, sink.NoLeader, sink.TooFewReplicas, sink.NotPermitted, sink.Nacked, sink.Unconfirmed, sink.TooLarge,
 		sink.Invalid, sink.NullInTemplate, sink.BrokerException, sink.Undecodable,
 	} {
 		if !strings.Contains(text, "`"+string(reason)+"`") {
@@ -212,6 +240,12 @@ func headings(text string) []string {
 
 var blocks = regexp.MustCompile("(?ms)^ *```(yaml|sh)\n(.*?)^ *```$")
 
+// dedent takes away the indentation of a block that stands in a list.
+func dedent(block string) string {
+	indent := block[:len(block)-len(strings.TrimLeft(block, " "))]
+	return strings.ReplaceAll("\n"+block, "\n"+indent, "\n")
+}
+
 // Every piece of configuration in the documents and in examples/ is valid, alone or beside the least one.
 func TestConfigurationsOfTheDocuments(t *testing.T) {
 	t.Parallel()
@@ -224,7 +258,7 @@ func TestConfigurationsOfTheDocuments(t *testing.T) {
 		must(t, err)
 		for _, block := range blocks.FindAllStringSubmatch(string(text), -1) {
 			if block[1] == "yaml" {
-				configs = append(configs, block[2])
+				configs = append(configs, dedent(block[2]))
 			}
 		}
 	}
@@ -235,11 +269,11 @@ func TestConfigurationsOfTheDocuments(t *testing.T) {
 		must(t, err)
 		configs = append(configs, string(text))
 	}
-	if len(configs) < 8 {
+	if len(configs) < 14 {
 		t.Fatalf("only %d configurations were found", len(configs))
 	}
 	for _, config := range configs {
-		config = regexp.MustCompile(`\$\{file:[^}]*\}`).ReplaceAllString(config, "from-a-file")
+		config = regexp.MustCompile(`\$\{(file:[^}]*|[A-Z_]+)\}`).ReplaceAllString(config, "from-elsewhere")
 		if !regexp.MustCompile(`(?m)^source:`).MatchString(config) {
 			config = goodSource + config
 		}

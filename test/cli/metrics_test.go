@@ -122,6 +122,38 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// A held event keeps WAL at the primary. How much is told by the metrics and by the status: nobody has to find it out from a
+// full disk.
+func TestRetainedWALIsShown(t *testing.T) {
+	t.Parallel()
+	b := withBroker(t)
+	b.exec(`CREATE TABLE filler (t text)`)
+	relay := b.start()
+	b.exec(`INSERT INTO outbox VALUES (gen_random_uuid(), 'order', 'too large', repeat('x', 300), '{}')`)
+	state(t, relay, "held")
+	b.exec(`INSERT INTO filler SELECT repeat('x', 500) FROM generate_series(1, 10000)`)
+	kept := ask[float64](b.rig, `SELECT (pg_current_wal_lsn() - confirmed_flush_lsn)::float8 FROM pg_replication_slots WHERE slot_name = $1`, b.slot)
+	if kept < 5e6 {
+		t.Fatalf("the slot keeps %.0f bytes: the event does not hold it", kept)
+	}
+	slot := `{slot="` + b.slot + `"}`
+	eventually(t, func() string {
+		m := scrape(t, relay)
+		for name, least := range map[string]float64{
+			"outbox_slot_lag_bytes": kept, "outbox_slot_retained_bytes": kept, "outbox_slot_lag_seconds": 0.001,
+		} {
+			if got := m.values[name+slot]; got < least {
+				return name + " is " + strconv.FormatFloat(got, 'f', -1, 64) + ", want " + strconv.FormatFloat(least, 'f', -1, 64) + " at least"
+			}
+		}
+		return ""
+	})
+	status := b.ok("status", "--admin", relay.Admin())
+	if !regexp.MustCompile(`retains \d+\.\d MiB`).MatchString(status) || !strings.Contains(status, "1 event;") {
+		t.Errorf("the status does not tell of it: %s", status)
+	}
+}
+
 type scraped struct {
 	types  map[string]string  // by name
 	values map[string]float64 // by name{labels}

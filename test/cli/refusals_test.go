@@ -62,6 +62,39 @@ func wantLines(relay *devenv.Relay, n int) string {
 	return ""
 }
 
+// With source.create: false nothing is made: what is missing is named, with what makes it.
+func TestNothingIsMadeWithoutCreate(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	other := *r
+	other.slot += "_other"
+	r.source = "  create: false"
+	r.refused(1, "run", "schema cdc_relay", "cdc-relay init")
+	other.ok("init")
+	r.refused(3, "run", `slot "`+r.slot+`" does not exist`, "source.create is false", "cdc-relay init")
+	r.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, r.slot)
+	r.refused(3, "run", `publication "`+r.slot+`" does not exist`, "CREATE PUBLICATION")
+	if n := ask[int](r, `SELECT count(*) FROM pg_publication WHERE pubname = $1`, r.slot); n != 0 {
+		t.Error("the publication was made all the same")
+	}
+	r.exec(`SELECT pg_drop_replication_slot($1)`, r.slot)
+	r.ok("init")
+	relay := r.start()
+	r.insert(1)
+	eventually(t, func() string { return wantLines(relay, 1) })
+	if code := relay.Stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+}
+
+// A database that does not exist is not waited for.
+func TestMissingDatabase(t *testing.T) {
+	t.Parallel()
+	r := on(t, devenv.SharedPostgres(t).URL("no_such_database"))
+	r.refused(1, "run", "the database does not exist", "no_such_database", "correct source.url")
+	r.refused(1, "init", `database "no_such_database" does not exist`)
+}
+
 // A role that may not replicate is told so.
 func TestRoleWithoutReplication(t *testing.T) {
 	t.Parallel()
@@ -109,7 +142,7 @@ func TestSlotThatIsNotOurs(t *testing.T) {
 			t.Cleanup(func() { r.exec(`SELECT pg_drop_replication_slot($1)`, r.slot) })
 			r.refused(3, "run", append(c.words, r.slot)...)
 			r.refused(3, "init", append(c.words, r.slot)...)
-			r.refused(3, "teardown --yes", r.slot, "not ours")
+			r.refused(3, "teardown --yes", append(c.words, r.slot, "not ours to drop")...)
 			if n := ask[int](r, `SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1`, r.slot); n != 1 {
 				t.Error("the slot is gone")
 			}
@@ -120,6 +153,21 @@ func TestSlotThatIsNotOurs(t *testing.T) {
 		r.slot = theirs.slot
 		theirs.ok("init")
 		r.refused(3, "run", r.slot, "belongs to database", "choose another source.slot")
+		r.refused(3, "teardown --yes", r.slot, "belongs to database", "not ours to drop")
+		r.exec(`INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation) VALUES ($1, '1', 1, 'p', 'creating', 1)`, r.slot)
+		r.refused(3, "run", r.slot, "belongs to database", "choose another source.slot")
+		r.ok("teardown", "--yes") // of what is ours here
+		if n := ask[int](theirs, `SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1`, r.slot); n != 1 {
+			t.Error("the slot is gone")
+		}
+		theirs.start().Stop(t)
+	})
+	t.Run("no relay's", func(t *testing.T) {
+		r := newRig(t)
+		r.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, r.slot)
+		line := r.refused(3, "teardown --yes", r.slot, "no relay has used it", "not ours to drop", "SELECT pg_drop_replication_slot('"+r.slot+"')")
+		_, sql, _ := strings.Cut(line, "if nobody needs it: ")
+		r.exec(sql)
 	})
 	t.Run("held by another program", func(t *testing.T) {
 		r := newRig(t)
@@ -150,8 +198,13 @@ func walsender(t *testing.T, db, application string) *pgconn.PgConn {
 	must(t, err)
 	cfg.RuntimeParams["replication"] = "database"
 	cfg.RuntimeParams["application_name"] = application
-	conn, err := pgconn.ConnectConfig(within(t, bound), cfg)
-	must(t, err)
+	var conn *pgconn.PgConn
+	eventually(t, func() string { // the walsender of a relay that has just ended may still be there
+		if conn, err = pgconn.ConnectConfig(within(t, bound), cfg); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn
 }

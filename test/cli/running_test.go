@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 )
@@ -116,22 +118,15 @@ func TestStopWithAFullPipe(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.more = "delivery: {shutdown_grace: 1h}"
-	dir := t.TempDir()
-	fifo, wrapper := filepath.Join(dir, "pipe"), filepath.Join(dir, "relay.sh")
-	must(t, syscall.Mkfifo(fifo, 0o600))
-	pipe, err := os.OpenFile(fifo, os.O_RDWR, 0)
-	must(t, err)
+	pipe, relay := r.startPiped()
 	t.Cleanup(func() { must(t, pipe.Close()) })
-	must(t, os.WriteFile(wrapper, fmt.Appendf(nil, "#!/bin/sh\nexec %s \"$@\" >%s\n", r.binary, fifo), 0o700)) //nolint:gosec // it is to be run
-	relay := devenv.StartRelay(t, wrapper, r.yaml())
-	must(t, relay.WaitReady(within(t, bound)))
 	r.insert(2000) // a pipe holds 64 KiB
 	eventually(t, func() string {
 		var s status
 		_, body, err := relay.Get(within(t, bound), "/api/v1/status")
 		must(t, err)
 		must(t, json.Unmarshal([]byte(body), &s))
-		if s.InFlight.Events == 0 || s.InFlight.Events+int(s.Totals.Published) != 2000 { //nolint:gosec // some thousands
+		if s.InFlight.Events == 0 || s.InFlight.Events+int(s.Totals.Published) != 2000 {
 			return "not everything is read: " + body
 		}
 		return ""
@@ -140,6 +135,71 @@ func TestStopWithAFullPipe(t *testing.T) {
 	must(t, relay.WaitLog(within(t, bound), `"msg":"signal"`))
 	must(t, relay.Signal(syscall.SIGTERM))
 	r.ends(relay, 5, "events not confirmed")
+}
+
+// startPiped is start with the relay's stdout a pipe, of which the test has the one end that can be read.
+func (r *rig) startPiped() (*os.File, *devenv.Relay) {
+	r.t.Helper()
+	fifo := filepath.Join(r.t.TempDir(), "pipe")
+	must(r.t, syscall.Mkfifo(fifo, 0o600))
+	pipe, err := os.OpenFile(fifo, os.O_RDWR, 0) // for writing too, so that the relay's open does not wait for this one
+	must(r.t, err)
+	return pipe, r.startInto(fifo)
+}
+
+// startInto is start with the relay's stdout a file.
+func (r *rig) startInto(file string) *devenv.Relay {
+	r.t.Helper()
+	wrapper := filepath.Join(r.t.TempDir(), "relay.sh")
+	must(r.t, os.WriteFile(wrapper, fmt.Appendf(nil, "#!/bin/sh\nexec %s \"$@\" >%s\n", r.binary, file), 0o700))
+	relay := devenv.StartRelay(r.t, wrapper, r.yaml())
+	must(r.t, relay.WaitReady(within(r.t, bound)))
+	return relay
+}
+
+// A disk that is full is said by status, readiness and the log while writing is tried again.
+func TestFullStdout(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.more = "delivery: {shutdown_grace: 100ms}"
+	relay := r.startInto("/dev/full")
+	r.insert(1)
+	state(t, relay, "broker down", "no space left on device")
+	if why := answers(t, relay, "/readyz", 503, "broker down: ", "no space left on device"); why != "" {
+		t.Error(why)
+	}
+	must(t, relay.WaitLog(within(t, bound), `"msg":"publishing fails and is tried again, nothing is dropped"`))
+	must(t, relay.Signal(syscall.SIGTERM))
+	r.ends(relay, 5, "events not confirmed")
+}
+
+// A reader that goes away, as in `cdc-relay run | head -1`, is exit 1 with a line that says so, at once whatever the grace; what
+// was not written is sent at the next start.
+func TestClosedStdout(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.more = "delivery: {shutdown_grace: 1h}"
+	pipe, relay := r.startPiped()
+	r.insert(1)
+	must(t, pipe.SetReadDeadline(time.Now().Add(bound)))
+	first, err := bufio.NewReader(pipe).ReadString('\n')
+	must(t, err)
+	if !strings.Contains(first, `"key":"1"`) {
+		t.Errorf("the pipe has %q", first)
+	}
+	must(t, pipe.Close())
+	r.exec(`INSERT INTO outbox VALUES (gen_random_uuid(), 'order', 'second', 'created', '{}')`)
+	r.ends(relay, 1, "stdout was closed", "next start")
+	relay = r.start()
+	eventually(t, func() string {
+		if !strings.Contains(relay.Stdout(), `"key":"second"`) {
+			return "the second event has not come: " + relay.Stdout()
+		}
+		return ""
+	})
+	if code := relay.Stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
 }
 
 // With --hold-on-fatal what would be exit 3 or 4 is said by the admin port, until the relay is stopped.

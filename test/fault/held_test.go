@@ -7,6 +7,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -14,7 +15,7 @@ import (
 // is all the mending there is.
 func TestUnroutableEventHolds(t *testing.T) {
 	stand.Parallel(t)
-	s := stand.New(t)
+	s := stand.New(t, stand.SharedRabbitMQ(t))
 	s.WatchFlush()
 	s.AMQP(func(ch *amqp.Channel) error {
 		if err := ch.QueueBind("orders", "order.#", "outbox.events", false, nil); err != nil {
@@ -61,9 +62,9 @@ func TestUnroutableEventHolds(t *testing.T) {
 // An exchange that does not exist yet holds everything that goes there, and names it; creating it is all the mending.
 func TestMissingExchangeHolds(t *testing.T) {
 	stand.Parallel(t)
-	s := stand.New(t)
+	s := stand.New(t, stand.SharedRabbitMQ(t))
 	s.WatchFlush()
-	s.Rabbit = "exchange: later.events"
+	s.Sink = "exchange: later.events"
 	r := s.Start()
 	s.Write(100)
 	s.Until(30*time.Second, "events to be held", func() bool { return status(s, r).HeldTotal > 0 })
@@ -84,18 +85,53 @@ func TestMissingExchangeHolds(t *testing.T) {
 	s.Until(30*time.Second, "nothing to be held", func() bool { return status(s, r).HeldTotal == 0 })
 }
 
-// What is held survives the relay: it is not reported, so a stop says that it was cut, and the next start has it again.
+// What is held survives the relay: it is not reported, so a stop says that it was cut, and the next start has it again, holds
+// it again, and delivers it when its destination is there.
 func TestHeldEventSurvivesAStop(t *testing.T) {
-	stand.Parallel(t)
-	s := stand.New(t)
+	t.Parallel()
+	t.Run("RabbitMQ", func(t *testing.T) {
+		stand.Parallel(t)
+		s := stand.New(t, stand.SharedRabbitMQ(t))
+		s.AMQP(func(ch *amqp.Channel) error { return ch.QueueUnbind("orders", "#", "outbox.events", nil) })
+		heldSurvivesAStop(s, "unroutable", func() {
+			s.AMQP(func(ch *amqp.Channel) error { return ch.QueueBind("orders", "#", "outbox.events", false, nil) })
+		})
+	})
+	t.Run("Kafka", func(t *testing.T) {
+		stand.Parallel(t)
+		s := stand.New(t, stand.SharedKafkaWith(t, stand.Topics{None: true}))
+		heldSurvivesAStop(s, "no_topic", func() {
+			s.Must(s.Kafka.Cluster.CreateTopic(s.Within(time.Minute), s.Kafka.Topic("order"), 3, 1, nil))
+		})
+	})
+}
+
+func heldSurvivesAStop(s *stand.Stand, reason string, mend func()) {
+	s.T.Helper()
 	s.Delivery = "shutdown_grace: 1s"
 	s.WatchFlush()
-	s.AMQP(func(ch *amqp.Channel) error { return ch.QueueUnbind("orders", "#", "outbox.events", nil) })
 	r := s.Start()
 	s.Write(30)
-	s.Until(30*time.Second, "events to be held", func() bool { return status(s, r).HeldTotal > 0 })
+	heldFor(s, r, reason)
 	stopped(s, r, 5)
-	s.AMQP(func(ch *amqp.Channel) error { return ch.QueueBind("orders", "#", "outbox.events", false, nil) })
-	s.Start()
+	r = s.Start()
+	heldFor(s, r, reason)
+	mend()
 	s.Check(0)
+	s.Until(30*time.Second, "nothing to be held", func() bool { return status(s, r).HeldTotal == 0 })
+}
+
+// heldFor waits until an event is held for a reason, and returns it.
+func heldFor(s *stand.Stand, r *devenv.Relay, reason string) (found heldEvent) {
+	s.T.Helper()
+	s.Until(time.Minute, "an event to be held: "+reason, func() bool {
+		for _, held := range status(s, r).Held {
+			if held.Reason == reason {
+				found = held
+				return true
+			}
+		}
+		return false
+	})
+	return found
 }

@@ -10,137 +10,137 @@ import (
 )
 
 func TestLeaderKilled(t *testing.T) {
-	stand.Parallel(t)
-	s := stand.New(t)
-	s.WatchFlush()
-	leader := s.Start()
-	s.Leads(leader)
-	standby := s.Start()
-	stop := s.Load(300)
-	s.More(100)
-	flush := s.Flush()
-	killed := time.Now()
-	s.Must(leader.Kill())
-	s.Leads(standby)
-	led := time.Now()
-	bound := s.Since(flush)
-	s.More(1)
-	t.Logf("report: the standby led %s after the leader's death, and an event arrived after %s", led.Sub(killed), time.Since(killed))
-	s.More(100)
-	stop()
-	s.Check(bound)
+	stand.OnEach(t, func(s *stand.Stand) {
+		s.WatchFlush()
+		leader := s.Start()
+		s.Leads(leader)
+		standby := s.Start()
+		stop := s.Load(300)
+		s.More(100)
+		flush := s.Flush()
+		killed := time.Now()
+		s.Must(leader.Kill())
+		s.Leads(standby)
+		led := time.Now()
+		bound := s.Since(flush)
+		s.More(1)
+		s.T.Logf("report: the standby led %s after the leader's death, and an event arrived after %s", led.Sub(killed), time.Since(killed))
+		s.More(100)
+		stop()
+		s.Check(bound)
+	})
 }
 
 // A process that is stopped for so long that the server gives up its session goes on where it was: it remembers.
 func TestFrozenWithoutAStandby(t *testing.T) {
-	stand.Parallel(t)
-	s := stand.New(t)
-	s.Timeout = "2s"
-	s.WatchFlush()
-	r := s.Start()
-	stop := s.Load(200)
-	s.More(100)
-	s.Must(r.Freeze())
-	s.Free()
-	s.Must(r.Thaw())
-	s.More(100)
-	s.Leads(r)
-	stop()
-	s.Check(s.Keys) // what was on the wire when it was stopped: its answers may have been missed
+	stand.OnEach(t, func(s *stand.Stand) {
+		s.Timeout = "2s"
+		s.WatchFlush()
+		r := s.Start()
+		stop := s.Load(200)
+		s.More(100)
+		s.Must(r.Freeze())
+		s.Free()
+		s.Must(r.Thaw())
+		s.More(100)
+		s.Leads(r)
+		stop()
+		s.Check(s.Repeats(s.Keys)) // what was on the wire when it was stopped: its answers may have been missed
+	})
 }
 
 // The same with a standby that takes over: the former leader reports nothing and leads no more. Until it learns that, it
 // sends what had been on its way to it, in order: of what came since the last report each event may arrive twice.
 func TestFrozenWithAStandby(t *testing.T) {
-	stand.Parallel(t)
-	s := stand.New(t)
-	s.Timeout = "2s"
-	s.WatchFlush()
-	old := s.Start()
-	s.Leads(old)
-	standby := s.Start()
-	stop := s.Load(200)
-	s.More(100)
-	flush := s.Flush()
-	s.Must(old.Freeze())
-	s.Leads(standby)
-	s.More(100)
-	s.Must(old.Thaw())
-	s.More(100)
-	s.Until(time.Minute, "the former leader to stand by, or to end fenced", func() bool {
+	stand.OnEach(t, func(s *stand.Stand) {
+		s.Timeout = "2s"
+		s.WatchFlush()
+		old := s.Start()
+		s.Leads(old)
+		standby := s.Start()
+		stop := s.Load(200)
+		s.More(100)
+		flush := s.Flush()
+		s.Must(old.Freeze())
+		s.Leads(standby)
+		s.More(100)
+		s.Must(old.Thaw())
+		s.More(100)
+		s.Until(time.Minute, "the former leader to stand by, or to end fenced", func() bool {
+			if !old.Running() {
+				return true
+			}
+			code, _, err := old.Get(s.Within(10*time.Second), "/readyz")
+			leads, _, err2 := old.Get(s.Within(10*time.Second), "/readyz?role=leader")
+			return err == nil && err2 == nil && code == 200 && leads == 503
+		})
 		if !old.Running() {
-			return true
+			s.Exits(old, 1, "fenced")
 		}
-		code, _, err := old.Get(s.Within(10*time.Second), "/readyz")
-		leads, _, err2 := old.Get(s.Within(10*time.Second), "/readyz?role=leader")
-		return err == nil && err2 == nil && code == 200 && leads == 503
+		bound := s.Since(flush)
+		s.Leads(standby)
+		s.More(100)
+		stop()
+		s.Check(bound)
 	})
-	if !old.Running() {
-		s.Exits(old, 1, "fenced")
-	}
-	bound := s.Since(flush)
-	s.Leads(standby)
-	s.More(100)
-	stop()
-	s.Check(bound)
 }
 
 // Two relays that both find no slot: one makes it and leads, the other stands by.
 func TestTwoRelaysStartWithoutASlot(t *testing.T) {
-	stand.Parallel(t)
-	s := stand.New(t)
-	a, b := s.Launch(), s.Launch()
-	s.Ready(a)
-	s.Ready(b)
-	leaders := 0
-	for _, r := range []*devenv.Relay{a, b} {
-		code, _, err := r.Get(s.Within(10*time.Second), "/readyz?role=leader")
-		s.Must(err)
-		if code == 200 {
-			leaders++
+	stand.OnEach(t, func(s *stand.Stand) {
+		s.WatchFlush()
+		a, b := s.Launch(), s.Launch()
+		s.Ready(a)
+		s.Ready(b)
+		leaders := 0
+		for _, r := range []*devenv.Relay{a, b} {
+			code, _, err := r.Get(s.Within(10*time.Second), "/readyz?role=leader")
+			s.Must(err)
+			if code == 200 {
+				leaders++
+			}
 		}
-	}
-	if leaders != 1 {
-		t.Errorf("%d of two relays lead", leaders)
-	}
-	s.WatchFlush()
-	s.Write(100)
-	s.Check(0)
+		if leaders != 1 {
+			s.T.Errorf("%d of two relays lead", leaders)
+		}
+		s.Write(100)
+		s.Check(0)
+	})
 }
 
 // A leader is cut off and does not know; its standby takes over and reports further. Then the old one is asked to stop,
 // and its way to the server is mended while it does: it must not take the ceiling back below what the new one has
 // reported, or the slot looks moved to whoever comes next.
 func TestLeaderCutOffSilentlyThenStopped(t *testing.T) {
-	stand.Parallel(t)
-	s := stand.New(t)
-	s.Timeout, s.Delivery = "60s", "shutdown_grace: 10s"
-	s.WatchFlush()
-	way := s.Proxy(s.PostgresAddr)
-	old := s.LaunchVia(way, s.Broker)
-	s.Leads(old)
-	standby := s.Start()
-	stop := s.Load(200)
-	s.More(100)
-	flush := s.Flush()
-	way.Stall()
-	s.SQL(`SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, s.Slot)
-	s.Leads(standby)
-	s.More(100)
-	stop()
-	s.Arrived()
-	s.Reported()
-	s.Must(old.Signal(syscall.SIGTERM))
-	s.Must(old.WaitLog(s.Within(30*time.Second), `"signal"`))
-	s.Must(way.Mend())
-	code, err := old.Exit(s.Within(time.Minute))
-	s.Must(err)
-	t.Logf("the old leader ended with %d", code)
-	bound := s.Since(flush) // each by either of them
-	s.Write(50)
-	s.Must(standby.Kill())
-	bound += s.Unreported()
-	s.Leads(s.Start())
-	s.Write(50)
-	s.Check(bound)
+	stand.OnEach(t, func(s *stand.Stand) {
+		s.Timeout, s.Delivery = "60s", "shutdown_grace: 10s"
+		s.WatchFlush()
+		way := s.Proxy(s.PostgresAddr)
+		old := s.LaunchVia(way)
+		s.Leads(old)
+		standby := s.Start()
+		stop := s.Load(200)
+		s.More(100)
+		flush := s.Flush()
+		way.Stall()
+		s.SQL(`SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, s.Slot)
+		s.Leads(standby)
+		s.More(100)
+		stop()
+		s.Arrived()
+		s.Reported()
+		s.Must(old.Signal(syscall.SIGTERM))
+		s.Must(old.WaitLog(s.Within(30*time.Second), `"signal"`))
+		s.Must(way.Mend())
+		code, err := old.Exit(s.Within(time.Minute))
+		s.Must(err)
+		s.T.Logf("the old leader ended with %d", code)
+		bound := s.Since(flush) // each by either of them
+		s.Write(50)
+		s.Must(standby.Kill())
+		bound += s.Unreported()
+		s.Leads(s.Start())
+		s.Write(50)
+		s.Check(bound)
+	})
 }

@@ -1,4 +1,4 @@
-// Package fault runs the real relay between a real PostgreSQL and a real RabbitMQ, breaks something, and asks the checker:
+// Package fault runs the real relay between a real PostgreSQL and a real RabbitMQ or Kafka, breaks something, and asks the checker:
 // nothing lost, order kept, duplicates within the bound. What takes longer than some seconds is in test/long.
 package fault
 

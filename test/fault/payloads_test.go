@@ -18,7 +18,7 @@ const binaryOutbox = `CREATE TABLE outbox (id text PRIMARY KEY, aggregatetype te
 // Events of extreme shape are delivered byte for byte, or held by name; the relay lives and the others go on.
 func TestExtremeEvents(t *testing.T) {
 	stand.Parallel(t)
-	s := stand.Bare(t, devenv.SharedPostgres(t), devenv.SharedRabbitMQ(t))
+	s := stand.Bare(t, devenv.SharedPostgres(t), stand.SharedRabbitMQ(t))
 	s.Delivery = "window_bytes: 1MiB, lanes: 256"
 	s.SQL(binaryOutbox)
 	bodies := bodiesOf(s)
@@ -73,9 +73,9 @@ func TestExtremeEvents(t *testing.T) {
 func TestRoleWithByteaOutputEscape(t *testing.T) {
 	stand.Parallel(t)
 	role := fmt.Sprintf("escape_%d", time.Now().UnixNano())
-	pg, rmq := devenv.SharedPostgres(t), devenv.SharedRabbitMQ(t)
+	pg := devenv.SharedPostgres(t)
 	t.Cleanup(func() { stand.SQLOn(t, pg.URL("postgres"), "DROP ROLE "+role) }) // after the database, where it owns things
-	s := stand.Bare(t, pg, rmq)
+	s := stand.Bare(t, pg, stand.SharedRabbitMQ(t))
 	s.SQL(binaryOutbox)
 	s.SQL(fmt.Sprintf(`CREATE ROLE %s SUPERUSER REPLICATION LOGIN`, role))
 	for _, setting := range []string{"bytea_output = escape", "client_encoding = latin1", "extra_float_digits = -15", "synchronous_commit = off"} {

@@ -10,6 +10,7 @@ import (
 // A slot that was dropped and made anew by another hand starts behind rows that nobody has sent. The relay never goes on
 // from there by itself: it ends with 3, names the slot, and prints what to run.
 func TestSlotRecreated(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name string
 		away func(*stand.Stand, *devenv.Relay) // the relay leaves the slot
@@ -32,40 +33,40 @@ func TestSlotRecreated(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			stand.Parallel(t)
-			s := stand.New(t)
-			r := s.Start()
-			s.Write(30)
-			s.Arrived()
-			tc.away(s, r)
-			s.Free()
-			s.SQL(`SELECT pg_drop_replication_slot($1)`, s.Slot)
-			s.SQL(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, s.Slot)
-			s.Write(30)
-			s.Exits(tc.back(s, r), 3, s.Slot, "dropped and created anew", "UPDATE cdc_relay.slots SET state = 'adopt'")
+			stand.OnEach(t, func(s *stand.Stand) {
+				r := s.Start()
+				s.Write(30)
+				s.Arrived()
+				tc.away(s, r)
+				s.Free()
+				s.SQL(`SELECT pg_drop_replication_slot($1)`, s.Slot)
+				s.SQL(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, s.Slot)
+				s.Write(30)
+				s.Exits(tc.back(s, r), 3, s.Slot, "dropped and created anew", "UPDATE cdc_relay.slots SET state = 'adopt'")
+			})
 		})
 	}
 }
 
 // Without a new one it is lost, in every state of the relay.
 func TestSlotDropped(t *testing.T) {
-	stand.Parallel(t)
-	s := stand.New(t)
-	r := s.Start()
-	s.Write(30)
-	s.Arrived()
-	s.Postgres.Cut()
-	s.Free()
-	s.SQL(`SELECT pg_drop_replication_slot($1)`, s.Slot)
-	s.Must(s.Postgres.Mend())
-	s.Exits(r, 3, s.Slot)
-	s.Exits(s.Launch(), 3, s.Slot, "does not exist any more", "UPDATE cdc_relay.slots SET state = 'adopt'")
+	stand.OnEach(t, func(s *stand.Stand) {
+		r := s.Start()
+		s.Write(30)
+		s.Arrived()
+		s.Postgres.Cut()
+		s.Free()
+		s.SQL(`SELECT pg_drop_replication_slot($1)`, s.Slot)
+		s.Must(s.Postgres.Mend())
+		s.Exits(r, 3, s.Slot)
+		s.Exits(s.Launch(), 3, s.Slot, "does not exist any more", "UPDATE cdc_relay.slots SET state = 'adopt'")
 
-	// What the message prints is the way on: a new slot, from which everything is sent.
-	s.SQL(`UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = $1`, s.Slot)
-	s.Start()
-	s.Write(30)
-	s.Check(0)
+		// What the message prints is the way on: a new slot, from which everything is sent.
+		s.SQL(`UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = $1`, s.Slot)
+		s.Start()
+		s.Write(30)
+		s.Check(0)
+	})
 }
 
 func stopped(s *stand.Stand, r *devenv.Relay, code int) {

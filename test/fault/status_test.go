@@ -2,6 +2,8 @@ package fault
 
 import (
 	"encoding/json"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
@@ -14,6 +16,13 @@ type apiStatus struct {
 	InFlight struct {
 		Events int `json:"events"`
 	} `json:"in_flight"`
+	Broker struct {
+		Connections     int `json:"connections"`
+		PendingConfirms int `json:"pending_confirms"`
+	} `json:"broker"`
+	Totals struct {
+		Published uint64 `json:"published"`
+	} `json:"totals"`
 	Held      []heldEvent `json:"held"`
 	HeldTotal int         `json:"held_total"`
 }
@@ -32,6 +41,20 @@ func status(s *stand.Stand, r *devenv.Relay) (st apiStatus) {
 	s.Must(err)
 	s.Must(json.Unmarshal([]byte(body), &st))
 	return st
+}
+
+// metric is the value of a metric, by its name and labels; one that has not been counted yet is 0.
+func metric(s *stand.Stand, r *devenv.Relay, name string) (value float64) {
+	s.T.Helper()
+	_, body, err := r.Get(s.Within(10*time.Second), "/metrics")
+	s.Must(err)
+	for line := range strings.Lines(body) {
+		if text, ok := strings.CutPrefix(line, name+" "); ok {
+			value, err = strconv.ParseFloat(strings.TrimSpace(text), 64)
+			s.Must(err)
+		}
+	}
+	return value
 }
 
 // inFlight waits until the relay has so many events that are not confirmed.

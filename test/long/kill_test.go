@@ -26,6 +26,12 @@ var states = []struct {
 // SIGKILL under running load: the seed picks the state and the moment. What may arrive twice is, exactly, what has
 // arrived beyond the slot's position.
 func TestKilledTwentyTimes(t *testing.T) {
+	for _, kind := range stand.Kinds {
+		t.Run(kind.Name, func(t *testing.T) { killedTwentyTimes(t, kind) })
+	}
+}
+
+func killedTwentyTimes(t *testing.T, kind stand.Kind) {
 	var kills, duplicates [3]atomic.Int64
 	t.Run("Seeds", func(t *testing.T) {
 		for seed := range uint64(seeds) {
@@ -34,7 +40,7 @@ func TestKilledTwentyTimes(t *testing.T) {
 			t.Run(fmt.Sprint(seed), func(t *testing.T) {
 				stand.Parallel(t)
 				t.Logf("seed %d: %s, after %d events", seed, states[state].name, moment)
-				s := stand.New(t)
+				s := stand.New(t, kind.Shared(t))
 				s.WatchFlush()
 				r := s.Start()
 				stop := s.Load(300)
@@ -54,7 +60,7 @@ func TestKilledTwentyTimes(t *testing.T) {
 		}
 	})
 	for i, state := range states {
-		t.Logf("report: killed %d times in state %q: %d events came twice", kills[i].Load(), state.name, duplicates[i].Load())
+		t.Logf("report: on %s, killed %d times in state %q: %d events came twice", kind.Name, kills[i].Load(), state.name, duplicates[i].Load())
 		if kills[i].Load() < 5 {
 			t.Errorf("state %q was entered %d times: choose seeds that enter each", state.name, kills[i].Load())
 		}

@@ -19,13 +19,15 @@ import (
 // login is a server with a role of its own, whose password can be changed.
 type login struct {
 	s      *stand.Stand
-	way    *devenv.Proxy
+	cut    func()
 	file   string // with the password that the relay reads
 	change func(password string)
 	down   string // in /readyz
+	says   string // in the log, when the relay gives up
+	bound  int    // of duplicates when the way is cut
 }
 
-func TestWrongBrokerPassword(t *testing.T) {
+func TestWrongRabbitMQPassword(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	rmq, err := devenv.StartRabbitMQ(ctx, devenv.RabbitOptions{})
@@ -34,18 +36,43 @@ func TestWrongBrokerPassword(t *testing.T) {
 	}
 	t.Cleanup(func() { closed(t, rmq) })
 	tests(t, func(t *testing.T) login {
-		s := stand.On(t, devenv.SharedPostgres(t), rmq)
+		s := stand.New(t, stand.OnRabbitMQ(rmq))
 		user, file := fmt.Sprintf("u%d", time.Now().UnixNano()), passwordFile(t)
 		ctl := func(args ...string) {
 			_, err := rmq.Ctl(s.Within(time.Minute), args...)
 			s.Must(err)
 		}
 		ctl("add_user", user, "right")
-		_, vhost, _ := strings.Cut(strings.TrimPrefix(s.VHost, "amqp://"), "/")
+		_, vhost, _ := strings.Cut(strings.TrimPrefix(s.RabbitMQ.VHost, "amqp://"), "/")
 		ctl("set_permissions", "-p", vhost, user, ".*", ".*", ".*")
-		s.NoUser, s.Rabbit = true, "username: "+user+", password: '${file:"+file+"}'"
-		return login{s, s.Broker, file, func(p string) { ctl("change_password", user, p) }, "broker down"}
+		s.RabbitMQ.NoUser, s.Sink = true, "username: "+user+", password: '${file:"+file+"}'"
+		return login{s, cut(s, s.Broker), file, func(p string) { ctl("change_password", user, p) }, "broker down", "password", s.Keys}
 	})
+}
+
+// A Kafka keeps a connection that has logged in, so it is restarted to be asked again.
+func TestWrongKafkaPassword(t *testing.T) {
+	tests(t, func(t *testing.T) login {
+		cluster := stand.OwnKafka(t, devenv.KafkaOptions{Secure: true})
+		s := stand.New(t, stand.OnKafka(cluster, stand.Topics{}))
+		file := passwordFile(t)
+		change := func(p string) { s.Must(cluster.SetPassword(s.Within(time.Minute), "user", p)) }
+		change("right")
+		s.Kafka.Brokers = cluster.SASLBrokers()
+		s.Sink = "sasl: {mechanism: scram-sha-512, username: user, password: '${file:" + file + "}'}"
+		restart := func() {
+			s.Must(cluster.KillNode(1))
+			s.Must(cluster.StartNode(s.Within(time.Minute), 1))
+		}
+		return login{s, restart, file, change, "broker down", "refused the login", 0}
+	})
+}
+
+func cut(s *stand.Stand, way *devenv.Proxy) func() {
+	return func() {
+		way.Cut()
+		s.Must(way.Mend())
+	}
 }
 
 func TestWrongPostgresPassword(t *testing.T) {
@@ -69,13 +96,13 @@ func TestWrongPostgresPassword(t *testing.T) {
 	}
 	t.Cleanup(func() { closed(t, pg) })
 	tests(t, func(t *testing.T) login {
-		s := stand.On(t, pg, devenv.SharedRabbitMQ(t))
+		s := stand.On(t, pg, stand.SharedRabbitMQ(t))
 		file := passwordFile(t)
 		s.User = fmt.Sprintf("u%d", time.Now().UnixNano())
 		s.SQL(fmt.Sprintf("CREATE ROLE %s SUPERUSER REPLICATION LOGIN PASSWORD 'right'", s.User))
 		s.Source = "password: '${file:" + file + "}'"
 		change := func(p string) { s.SQL(fmt.Sprintf("ALTER ROLE %s PASSWORD '%s'", s.User, p)) }
-		return login{s, s.Postgres, file, change, "waiting for postgres"}
+		return login{s, cut(s, s.Postgres), file, change, "waiting for postgres", "password", 0}
 	})
 }
 
@@ -89,8 +116,8 @@ func tests(t *testing.T, open func(*testing.T) login) {
 		l.s.Unready(r, l.down)
 		code, err := r.Exit(l.s.Within(3 * time.Minute))
 		l.s.Must(err)
-		if code != 1 || !strings.Contains(r.Log(), "password") {
-			t.Errorf("relay ended with %d, want 1 and a word about the password", code)
+		if code != 1 || !strings.Contains(r.Log(), l.says) {
+			t.Errorf("relay ended with %d, want 1 and the words %q", code, l.says)
 		}
 		l.write("right")
 		l.s.Start()
@@ -105,8 +132,7 @@ func tests(t *testing.T, open func(*testing.T) login) {
 		l.s.Write(30)
 		l.s.Arrived()
 		l.change("new")
-		l.way.Cut()
-		l.s.Must(l.way.Mend())
+		l.cut()
 		l.s.Unready(r, l.down)
 		l.s.WriteAt(700, 10) // takes longer than the minute
 		if !r.Running() {
@@ -114,7 +140,7 @@ func tests(t *testing.T, open func(*testing.T) login) {
 		}
 		l.write("new")
 		l.s.Ready(r)
-		l.s.Check(l.s.Keys)
+		l.s.Check(l.bound)
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	duration = flag.Duration("for", 30*time.Second, "how long to break things")
+	duration = flag.Duration("for", 30*time.Second, "how long to break things, half of it on each kind of broker")
 	seed     = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the choice of faults and their moments")
 )
 
@@ -38,7 +38,8 @@ var faults = []struct {
 	}},
 	{"stop a relay", func(s *soak) {
 		i := s.random.IntN(2)
-		if code := s.relays[i].Stop(s.T); code != 0 && code != 5 { // 5: it had events, and no session or no broker
+		s.Must(s.relays[i].WaitLog(s.Within(time.Minute), `"msg":"starting"`)) // a signal before that ends it as it ends any process
+		if code := s.relays[i].Stop(s.T); code != 0 && code != 5 {             // 5: it had events, and no session or no broker
 			s.T.Errorf("a stop exits %d", code)
 		}
 		s.relays[i] = s.Launch()
@@ -84,13 +85,19 @@ func (s *soak) pass(d time.Duration) {
 }
 
 func TestSoak(t *testing.T) {
-	s := &soak{Stand: stand.New(t), random: rand.New(rand.NewPCG(*seed, 1))}
-	t.Logf("seed %d, for %s", *seed, *duration)
+	for _, kind := range stand.Kinds {
+		t.Run(kind.Name, func(t *testing.T) { soakFor(t, kind, *duration/time.Duration(len(stand.Kinds))) })
+	}
+}
+
+func soakFor(t *testing.T, kind stand.Kind, d time.Duration) {
+	s := &soak{Stand: stand.New(t, kind.Shared(t)), random: rand.New(rand.NewPCG(*seed, 1))}
+	t.Logf("seed %d, for %s", *seed, d)
 	s.WatchFlush()
 	s.relays = [2]*devenv.Relay{s.Start(), s.Launch()}
 	stop := s.Load(200)
 	count := map[string]int{}
-	for end := time.Now().Add(*duration); time.Now().Before(end); {
+	for end := time.Now().Add(d); time.Now().Before(end); {
 		fault := faults[s.random.IntN(len(faults))]
 		fault.do(s)
 		count[fault.name]++

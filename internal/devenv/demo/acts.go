@@ -19,11 +19,13 @@ func (s *stage) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.cast.startConsumer(ctx); err != nil {
+	// The consumer comes before the relay: an event that no queue or topic takes is refused, as it should be, and held.
+	reads, err := s.cast.broker.openConsumer(ctx)
+	if err != nil {
 		return err
 	}
 	s.setState(consumerName, "reads")
-	s.say(fmt.Sprintf("A consumer reads queue %q, bound to exchange %q.", queue, exchange))
+	s.say(reads)
 	s.setState(relayName, "starting")
 	s.tell("Starting cdc-relay: it makes its publication and its replication slot.")
 	if err := s.cast.startRelay(ctx); err != nil {
@@ -47,8 +49,7 @@ func (s *stage) begin(ctx context.Context, fail context.CancelCauseFunc) {
 		}
 	})
 	s.endSamples = s.spawn(ctx, func(ctx context.Context) {
-		err := devenv.FlushWatch{DB: s.cast.db, Slot: slot, Consumer: s.cast.consumer}.Run(ctx)
-		if err != nil {
+		if err := s.cast.broker.watch(s.cast.db).Run(ctx); err != nil {
 			fail(err)
 		}
 	})
@@ -69,25 +70,26 @@ func (s *stage) flow(ctx context.Context) error {
 }
 
 func (s *stage) outage(ctx context.Context) error {
-	s.enter(outage, "Stopping RabbitMQ: orders go on, events wait in PostgreSQL's WAL.")
-	s.say("Stopping RabbitMQ.")
+	name := s.cast.broker.words().name
+	s.enter(outage, "Stopping "+name+": orders go on, events wait in PostgreSQL's WAL.")
+	s.say("Stopping " + name + ".")
 	stopped := time.Now()
 	s.meter.goAway(stopped)
-	if err := s.cast.rabbit.Stop(ctx); err != nil {
+	if err := s.cast.broker.stop(ctx); err != nil {
 		return err
 	}
-	s.say("RabbitMQ is down. Nothing can be confirmed, so the slot stands still.")
-	s.tell("RabbitMQ is down: orders go on, events wait in PostgreSQL's WAL.")
+	s.say(name + " is down. Nothing can be confirmed, so the slot stands still.")
+	s.tell(name + " is down: orders go on, events wait in PostgreSQL's WAL.")
 	if err := wait(ctx, s.length.down); err != nil {
 		return err
 	}
-	s.say("Starting RabbitMQ again.")
-	s.tell("Starting RabbitMQ again: it takes some seconds, and events still wait.")
-	if err := s.cast.rabbit.Start(ctx); err != nil {
+	s.say("Starting " + name + " again.")
+	s.tell("Starting " + name + " again: it takes some seconds, and events still wait.")
+	if err := s.cast.broker.startAgain(ctx); err != nil {
 		return err
 	}
 	s.away = time.Since(stopped)
-	s.say(fmt.Sprintf("RabbitMQ is back after %.1f s.", s.away.Seconds()))
+	s.say(fmt.Sprintf("%s is back after %.1f s.", name, s.away.Seconds()))
 	return nil
 }
 
@@ -97,8 +99,8 @@ const (
 )
 
 func (s *stage) catchUp(ctx context.Context) error {
-	back := time.Now()
-	s.enter(catchingUp, "RabbitMQ is back: what waited is sent, in order, then what is new.")
+	back, name := time.Now(), s.cast.broker.words().name
+	s.enter(catchingUp, name+" is back: what waited is sent, in order, then what is new.")
 	for s.meter.waiting(time.Now().Add(-fresh)) > 0 {
 		if time.Since(back) > catchUpWithin {
 			s.say(fmt.Sprintf("%s events still wait, %.0f s later.", thousands(s.meter.waiting(time.Now())), catchUpWithin.Seconds()))
@@ -110,7 +112,7 @@ func (s *stage) catchUp(ctx context.Context) error {
 	}
 	caughtUp := time.Now()
 	s.meter.comeBack(caughtUp)
-	s.say(fmt.Sprintf("Caught up %s after RabbitMQ took connections again.", short(caughtUp.Sub(back))))
+	s.say(fmt.Sprintf("Caught up %s after %s took connections again.", short(caughtUp.Sub(back)), name))
 	s.tell("Caught up: events arrive as fast as before.")
 	return wait(ctx, s.length.after)
 }
@@ -120,10 +122,11 @@ const (
 	drainWithin  = 10 * time.Second
 )
 
-// judge closes the order service, waits until the queue is read to its end, and compares.
+// judge closes the order service, waits until everything is read, and compares.
 func (s *stage) judge(ctx context.Context) (*outcome, error) {
-	s.enter(judging, "The orders have stopped: comparing the database with the queue.")
-	s.say("The order service has closed. Reading the queue to its end.")
+	words, consumer := s.cast.broker.words(), s.cast.broker.consumer()
+	s.enter(judging, "The orders have stopped: comparing the database with the "+words.place+".")
+	s.say("The order service has closed. Reading the " + words.place + " to its end.")
 	s.endOrders()
 	s.scene.set(func(sc *scene) { sc.ordersDone = true })
 	rows, err := devenv.ReadCommitted(ctx, s.cast.db)
@@ -134,24 +137,26 @@ func (s *stage) judge(ctx context.Context) (*outcome, error) {
 	for i, r := range rows {
 		ids[i] = r.ID
 	}
-	err = bounded(ctx, arriveWithin, func(ctx context.Context) error { return s.cast.consumer.WaitIDs(ctx, ids) })
+	err = bounded(ctx, arriveWithin, func(ctx context.Context) error { return consumer.WaitIDs(ctx, ids) })
 	if err != nil && ctx.Err() != nil {
 		return nil, err
 	} // What has not come by now is lost: the checker says so.
 	s.endSamples()
-	if err := bounded(ctx, drainWithin, s.cast.consumer.Drain); err != nil {
+	if err := bounded(ctx, drainWithin, consumer.Drain); err != nil {
 		return nil, err
 	}
 	history := devenv.History{
-		Committed: rows, RolledBack: s.work.RolledBack(), Deliveries: s.cast.consumer.Deliveries(),
-		Marks: s.cast.consumer.Marks(), MaxDuplicates: -1,
+		Committed: rows, RolledBack: s.work.RolledBack(), Deliveries: consumer.Deliveries(), Marks: consumer.Marks(), MaxDuplicates: -1,
+	}
+	if words.once {
+		history.MaxDuplicates = 0
 	}
 	if err := wait(ctx, 2*probeEvery); err != nil { // the last view shows the same numbers
 		return nil, err
 	}
 	s.enter(over, "Everything has been compared.")
 	result := &outcome{
-		Verdict: devenv.Check(history), keys: keys, rolledBack: len(history.RolledBack), samples: len(history.Marks), away: s.away,
+		Verdict: devenv.Check(history), words: words, keys: keys, rolledBack: len(history.RolledBack), samples: len(history.Marks), away: s.away,
 	}
 	result.up, result.outage = s.meter.total()
 	return result, nil

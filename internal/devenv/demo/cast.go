@@ -15,19 +15,16 @@ import (
 
 // cast is everyone who plays: servers, relay, consumer and order service. What is nil has not been started.
 type cast struct {
+	broker   broker // with its consumer; never nil
 	postgres *devenv.Postgres
-	rabbit   *devenv.Rabbit
 	binary   string // of the relay
 	relay    *devenv.Relay
-	consumer *devenv.Consumer
 	db       string // URL of the shop's database
 }
 
 const (
 	database = "shop"
 	slot     = "cdc_relay"
-	exchange = "outbox.events"
-	queue    = "orders"
 )
 
 // startServers starts both servers and builds the relay, all at once; done is told of each that is ready.
@@ -44,11 +41,11 @@ func (c *cast) startServers(ctx context.Context, done func(who, what string)) er
 		done(postgresName, "PostgreSQL answers on "+c.postgres.Addr()+"; the outbox table is created")
 		return nil
 	})
-	group.Go(func() (err error) {
-		if c.rabbit, err = devenv.StartRabbitMQ(ctx, devenv.RabbitOptions{}); err != nil {
+	group.Go(func() error {
+		if err := c.broker.start(ctx); err != nil {
 			return err
 		}
-		done(rabbitName, "RabbitMQ answers on "+c.rabbit.Addr())
+		done(brokerName, c.broker.words().name+" answers on "+c.broker.addr())
 		return nil
 	})
 	group.Go(func() (err error) {
@@ -80,16 +77,9 @@ func buildRelay(ctx context.Context) (string, error) {
 	}
 }
 
-// startConsumer declares exchange and queue and reads the queue. It comes before the relay: an event that no queue takes is
-// rejected, as it should be, and would be held.
-func (c *cast) startConsumer(ctx context.Context) (err error) {
-	c.consumer, err = devenv.StartConsumer(ctx, devenv.ConsumerOptions{URL: c.rabbit.URL(), Exchange: exchange, Queue: queue})
-	return err
-}
-
 // startRelay starts the relay as a process of its own and returns when it is ready.
 func (c *cast) startRelay(ctx context.Context) (err error) {
-	if c.relay, err = devenv.LaunchRelay(c.binary, relayConfig(c.db, c.rabbit.URL())); err != nil {
+	if c.relay, err = devenv.LaunchRelay(c.binary, relayConfig(c.db, c.broker.sink())); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -98,15 +88,8 @@ func (c *cast) startRelay(ctx context.Context) (err error) {
 }
 
 // relayConfig is all that the relay is told; everything else is as it comes.
-func relayConfig(db, broker string) string {
-	return fmt.Sprintf(`source:
-  url: %s
-  slot: %s
-sink:
-  rabbitmq:
-    url: %s
-    exchange: %s
-`, db, slot, broker, exchange)
+func relayConfig(db, sink string) string {
+	return fmt.Sprintf("source:\n  url: %s\n  slot: %s\nsink:\n%s", db, slot, sink)
 }
 
 // close ends everyone. The relay is asked to stop in order and killed after a second, the servers are killed: their data
@@ -116,12 +99,7 @@ func (c *cast) close() error {
 	if c.relay != nil {
 		errs = append(errs, c.stopRelay())
 	}
-	if c.consumer != nil {
-		c.consumer.Close()
-	}
-	if c.rabbit != nil {
-		errs = append(errs, c.rabbit.Close())
-	}
+	errs = append(errs, c.broker.close())
 	if c.postgres != nil {
 		errs = append(errs, c.postgres.Close())
 	}

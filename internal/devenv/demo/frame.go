@@ -27,20 +27,21 @@ const (
 	ordersName   = "order service"
 	postgresName = "PostgreSQL"
 	relayName    = "cdc-relay"
-	rabbitName   = "RabbitMQ"
+	brokerName   = "broker" // shown under its own name
 	consumerName = "consumer"
 )
 
 var actors = []struct {
 	name  string
 	width int // of its column; the relay's longest state is "waiting for postgres"
-}{{ordersName, 17}, {postgresName, 14}, {relayName, 23}, {rabbitName, 12}, {consumerName, 8}}
+}{{ordersName, 17}, {postgresName, 14}, {relayName, 23}, {brokerName, 12}, {consumerName, 8}}
 
 // view is everything that is shown at one moment.
 type view struct {
 	elapsed time.Duration
 	phase   phase
 	now     string            // what happens, in words
+	broker  string            // its name
 	states  map[string]string // of the actors
 
 	sample
@@ -101,12 +102,16 @@ func pipeline(v *view, p paint) []string {
 	for i, a := range actors {
 		state := v.states[a.name]
 		states += p.state(state) + pad(state, a.width)
+		name := a.name
+		if name == brokerName {
+			name = v.broker
+		}
 		if i == len(actors)-1 {
-			names += p.bold(a.name)
+			names += p.bold(name)
 			break
 		}
-		arrow := strings.Repeat("─", a.width-len(a.name)-3) + "▶"
-		names += p.bold(a.name) + " " + p.dim(arrow) + " "
+		arrow := strings.Repeat("─", a.width-len(name)-3) + "▶"
+		names += p.bold(name) + " " + p.dim(arrow) + " "
 	}
 	return []string{names, strings.TrimRight(states, " ")}
 }

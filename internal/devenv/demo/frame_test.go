@@ -49,18 +49,18 @@ func narrow(t *testing.T, lines []string) {
 
 func startView() *view {
 	return &view{
-		elapsed: 3400 * time.Millisecond, now: "Starting PostgreSQL, RabbitMQ and a build of cdc-relay.",
+		elapsed: 3400 * time.Millisecond, broker: "RabbitMQ", now: "Starting PostgreSQL, RabbitMQ and a build of cdc-relay.",
 		states: map[string]string{
-			ordersName: "closed", postgresName: "up", relayName: "building", rabbitName: "starting", consumerName: "waits",
+			ordersName: "closed", postgresName: "up", relayName: "building", brokerName: "starting", consumerName: "waits",
 		},
 	}
 }
 
 func outageView() *view {
 	v := &view{
-		elapsed: 83 * time.Second, phase: outage, now: "RabbitMQ is down: orders go on, events wait in PostgreSQL's WAL.",
+		elapsed: 83 * time.Second, phase: outage, broker: "RabbitMQ", now: "RabbitMQ is down: orders go on, events wait in PostgreSQL's WAL.",
 		states: map[string]string{
-			ordersName: "writes", postgresName: "up", relayName: "waiting for postgres", rabbitName: "down", consumerName: "waits",
+			ordersName: "writes", postgresName: "up", relayName: "waiting for postgres", brokerName: "down", consumerName: "waits",
 		},
 		sample:     sample{committed: 1_234_567, delivered: 1_229_000, duplicates: 97, lag: 3 << 20},
 		rolledBack: 612,
@@ -79,7 +79,9 @@ func outageView() *view {
 func TestFrame(t *testing.T) {
 	quiet := outageView()
 	quiet.latency = latency{}
-	for name, v := range map[string]*view{"start": startView(), "outage": outageView(), "quiet": quiet} {
+	kafkas := startView()
+	kafkas.broker, kafkas.now = "Kafka", "Starting PostgreSQL, Kafka and a build of cdc-relay."
+	for name, v := range map[string]*view{"start": startView(), "outage": outageView(), "quiet": quiet, "kafka": kafkas} {
 		lines := frame(v, false)
 		narrow(t, lines)
 		golden(t, "frame-"+name+".golden", text(lines))
@@ -90,6 +92,7 @@ func TestFrame(t *testing.T) {
 func goodOutcome() *outcome {
 	return &outcome{
 		Verdict: devenv.Verdict{Committed: 11842, Delivered: 11842, Duplicates: 97, Redelivered: 12, MaxDuplicates: -1},
+		words:   (&rabbitMQ{}).words(),
 		keys:    keys, rolledBack: 612, samples: 1044, away: 9830 * time.Millisecond,
 		up:     latency{count: 8000, p50: 1200 * time.Microsecond, p99: 4 * time.Millisecond, max: time.Second},
 		outage: latency{count: 3842, max: 10100 * time.Millisecond},
@@ -104,8 +107,17 @@ func badOutcome() *outcome {
 	return o
 }
 
+// onKafka is an outcome of the other broker, where duplicates are no more allowed than losses.
+func onKafka(o *outcome, duplicates int) *outcome {
+	o.words = (&kafka{}).words()
+	o.Duplicates, o.MaxDuplicates, o.Redelivered = duplicates, 0, 0
+	return o
+}
+
 func TestVerdict(t *testing.T) {
-	for name, o := range map[string]*outcome{"good": goodOutcome(), "bad": badOutcome()} {
+	for name, o := range map[string]*outcome{
+		"good": goodOutcome(), "bad": badOutcome(), "kafka": onKafka(goodOutcome(), 0), "kafka-twice": onKafka(goodOutcome(), 3),
+	} {
 		lines := o.lines(false)
 		narrow(t, lines)
 		golden(t, "verdict-"+name+".golden", text(lines))
@@ -115,7 +127,7 @@ func TestVerdict(t *testing.T) {
 
 func TestBadVerdictIsAnError(t *testing.T) {
 	var out strings.Builder
-	s := &stage{stdout: &out}
+	s := &stage{stdout: &out, cast: cast{broker: &rabbitMQ{}}}
 	if err := s.conclude(t.Context(), goodOutcome()); err != nil || !strings.Contains(out.String(), "PASSED") {
 		t.Errorf("a good verdict gives %v:\n%s", err, &out)
 	}
@@ -123,6 +135,7 @@ func TestBadVerdictIsAnError(t *testing.T) {
 		"lost":         func(o *outcome) { o.Lost = []string{"id"} },
 		"out of order": func(o *outcome) { o.OutOfOrder = []string{"id"} },
 		"phantom":      func(o *outcome) { o.Phantom = []string{"id"} },
+		"twice":        func(o *outcome) { onKafka(o, 1) },
 	} {
 		out.Reset()
 		o := goodOutcome()

@@ -13,7 +13,7 @@ func (s *stage) keepOpen(ctx context.Context) {
 	say("%s", s.colours.bold("Everything still runs (KEEP=1). Ctrl-C stops it."))
 	say("")
 	say("PostgreSQL    %s", c.db)
-	say("RabbitMQ      %s", c.rabbit.URL())
+	say("%-13s %s", c.broker.words().name, c.broker.addr())
 	say("relay         %s/api/v1/status, /metrics, /readyz", c.relay.Admin())
 	say("its config    %s", c.relay.ConfigPath())
 	say("")
@@ -22,10 +22,10 @@ func (s *stage) keepOpen(ctx context.Context) {
 	say("  psql '%s' \\", c.db)
 	say("    -c \"%s\"", tryInsert)
 	say("")
-	seen := len(c.consumer.Deliveries())
+	seen := len(c.broker.consumer().Deliveries())
 	relayRuns := true
 	for every(ctx, 20*time.Millisecond) {
-		for _, d := range c.consumer.DeliveriesFrom(seen) {
+		for _, d := range c.broker.consumer().DeliveriesFrom(seen) {
 			seen++
 			say("%s  %s  id %s", time.Unix(0, d.At).Format("15:04:05.000"), s.colours.green(d.Aggregate+" "+d.Key), d.ID)
 		}

@@ -1,5 +1,6 @@
-// Command demo shows the relay at work: real PostgreSQL and RabbitMQ servers, an order service, a consumer, and a broker
-// that goes away for some seconds in the middle. It ends by itself with the checker's verdict.
+// Command demo shows the relay at work: a real PostgreSQL and a real broker (RabbitMQ, or Kafka with -sink kafka), an order
+// service, a consumer, and a broker that goes away for some seconds in the middle. It ends by itself with the checker's
+// verdict.
 //
 // Exit codes: 0 nothing was lost or out of order, 1 something was, or the demo could not be given, 130 interrupted.
 // KEEP=1 leaves everything running after the verdict, until Ctrl-C.
@@ -8,9 +9,11 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -18,12 +21,19 @@ import (
 func main() { os.Exit(demo()) }
 
 func demo() int {
+	name := flag.String("sink", "rabbitmq", "the broker: rabbitmq or kafka")
+	flag.Parse()
+	open, ok := brokers[*name]
+	if !ok || flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "demo: -sink %s: it is rabbitmq or kafka\n", strings.Join(append([]string{*name}, flag.Args()...), " "))
+		return 1
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends this process at once; its watcher ends the servers
 	s := &stage{
 		out: newDisplay(os.Stdout), stdout: os.Stdout, colours: paint(colourful(os.Stdout)),
-		length: fullLength, keep: isSet(os.Getenv("KEEP")),
+		length: fullLength, keep: isSet(os.Getenv("KEEP")), cast: cast{broker: open()},
 	}
 	err := s.play(ctx)
 	switch {

@@ -43,5 +43,5 @@ func numbers(v *view) string {
 	}
 	return fmt.Sprintf("%s  committed %s, delivered %s, duplicates %s, %s, slot lag %s, broker %s, relay: %s",
 		clock(v.elapsed), thousands(v.committed), thousands(v.delivered), thousands(v.duplicates), latency, size(v.lag),
-		v.states[rabbitName], v.states[relayName])
+		v.states[brokerName], v.states[relayName])
 }

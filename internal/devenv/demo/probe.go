@@ -16,7 +16,7 @@ import (
 type probe struct {
 	db       string
 	relay    *devenv.Relay
-	consumer *devenv.Consumer
+	consumer consumer
 
 	mu  sync.Mutex
 	now sample
@@ -36,7 +36,7 @@ type sample struct {
 const probeEvery = 200 * time.Millisecond
 
 func newProbe(c *cast) *probe {
-	return &probe{db: c.db, relay: c.relay, consumer: c.consumer, now: sample{at: time.Now(), postgres: "up", relay: "ready"}}
+	return &probe{db: c.db, relay: c.relay, consumer: c.broker.consumer(), now: sample{at: time.Now(), postgres: "up", relay: "ready"}}
 }
 
 func (p *probe) last() sample {

@@ -36,7 +36,7 @@ func (s *stage) enter(p phase, now string) {
 		sc.phase, sc.now = p, now
 		if sc.states == nil {
 			sc.states = map[string]string{
-				ordersName: "closed", postgresName: "starting", relayName: "building", rabbitName: "starting", consumerName: "waits",
+				ordersName: "closed", postgresName: "starting", relayName: "building", brokerName: "starting", consumerName: "waits",
 			}
 		}
 	})
@@ -56,7 +56,7 @@ func (s *stage) ready(who string) {
 		var left []string
 		for _, w := range []struct{ who, state, why string }{
 			{postgresName, "starting", "PostgreSQL makes a new database cluster"},
-			{rabbitName, "starting", "RabbitMQ takes some seconds to start"},
+			{brokerName, "starting", s.cast.broker.words().name + " takes some seconds to start"},
 			{relayName, "building", "cdc-relay is compiled"},
 		} {
 			if sc.states[w.who] == w.state {
@@ -96,7 +96,7 @@ type drawing struct {
 
 func (d *drawing) view() *view {
 	s := d.stage
-	v := &view{elapsed: time.Since(s.began)}
+	v := &view{elapsed: time.Since(s.began), broker: s.cast.broker.words().name}
 	var live, done bool
 	s.scene.set(func(sc *scene) {
 		v.phase, v.now, v.states = sc.phase, sc.now, maps.Clone(sc.states)
@@ -112,7 +112,7 @@ func (d *drawing) view() *view {
 // look fills in what can be asked now.
 func (d *drawing) look(v *view, ordersDone bool) {
 	s := d.stage
-	arrived := s.cast.consumer.DeliveriesFrom(d.seen)
+	arrived := s.cast.broker.consumer().DeliveriesFrom(d.seen)
 	d.seen += len(arrived)
 	s.meter.arrive(arrived)
 
@@ -124,9 +124,9 @@ func (d *drawing) look(v *view, ordersDone bool) {
 		v.states[ordersName] = "closed"
 	}
 	v.states[postgresName], v.states[relayName] = v.postgres, v.relay
-	v.states[rabbitName], v.states[consumerName] = "down", "waits"
-	if s.cast.consumer.Connected() {
-		v.states[rabbitName], v.states[consumerName] = "up", "reads"
+	v.states[brokerName], v.states[consumerName] = "down", "waits"
+	if s.cast.broker.consumer().Connected() {
+		v.states[brokerName], v.states[consumerName] = "up", "reads"
 	}
 	switch since := v.sample.at.Sub(d.before.at); {
 	case d.before.at.IsZero():

@@ -39,7 +39,7 @@ func (s *stage) play(ctx context.Context) error {
 	acting, fail := context.WithCancelCause(ctx)
 	audience, leave := context.WithCancel(context.Background())
 	var drawing sync.WaitGroup
-	s.enter(starting, "Starting PostgreSQL, RabbitMQ and a build of cdc-relay.")
+	s.enter(starting, "Starting PostgreSQL, "+s.cast.broker.words().name+" and a build of cdc-relay.")
 	drawing.Go(func() { s.draw(audience) })
 
 	result, err := s.acts(acting, fail)

@@ -51,12 +51,12 @@ type performance struct {
 	interrupt func() error // ends it and returns what play returned
 }
 
-func perform(t *testing.T, short length, keep bool) performance {
+func perform(t *testing.T, sink string, short length, keep bool) performance {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	t.Cleanup(cancel)
 	playing, stop := context.WithCancel(ctx)
 	out := &recording{}
-	s := &stage{out: &plain{out: out}, stdout: out, length: short, keep: keep}
+	s := &stage{out: &plain{out: out}, stdout: out, length: short, keep: keep, cast: cast{broker: brokers[sink]()}}
 	ended := make(chan error, 1)
 	go func() { ended <- s.play(playing) }()
 	interrupt := sync.OnceValue(func() error {
@@ -69,8 +69,14 @@ func perform(t *testing.T, short length, keep bool) performance {
 
 // TestDemo gives the whole demo in short, and commits an event by hand while it is kept open.
 func TestDemo(t *testing.T) {
-	p := perform(t, length{flow: time.Second, down: 200 * time.Millisecond, after: 500 * time.Millisecond}, true)
-	p.out.await(p.ctx, t, "Stopping RabbitMQ.", "RabbitMQ is back", "Caught up", "PASSED", "Everything still runs")
+	for sink, name := range map[string]string{"rabbitmq": "RabbitMQ", "kafka": "Kafka"} {
+		t.Run(sink, func(t *testing.T) { testDemo(t, sink, name) })
+	}
+}
+
+func testDemo(t *testing.T, sink, name string) {
+	p := perform(t, sink, length{flow: time.Second, down: 200 * time.Millisecond, after: 500 * time.Millisecond}, true)
+	p.out.await(p.ctx, t, "Stopping "+name+".", name+" is back", "Caught up", "PASSED", "Everything still runs")
 	conn, err := pgx.Connect(p.ctx, p.cast.db)
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +101,7 @@ func TestDemo(t *testing.T) {
 
 func TestInterruptedWhileStarting(t *testing.T) {
 	devenv.BuildRelay(t) // a build cannot be interrupted from inside its process
-	p := perform(t, length{}, false)
+	p := perform(t, "rabbitmq", length{}, false)
 	p.out.await(p.ctx, t, "PostgreSQL answers")
 	if err := p.interrupt(); !errors.Is(err, errInterrupted) {
 		t.Fatalf("play returned %v:\n%s", err, p.out)

@@ -11,9 +11,10 @@ import (
 // outcome is what the demo has shown.
 type outcome struct {
 	devenv.Verdict
+	words      words // of the broker
 	keys       int
 	rolledBack int
-	samples    int           // of the slot's position, compared with the queue
+	samples    int           // of the slot's position, compared with what the broker had
 	away       time.Duration // from stopping the broker until it took connections again
 	up, outage latency
 }
@@ -24,13 +25,17 @@ func (o *outcome) line() string {
 	if n := len(o.OutOfOrder); n > 0 {
 		order = fmt.Sprintf("%s out of order", thousands(n))
 	}
-	return fmt.Sprintf("%s committed, %s delivered %s, %s lost,\n%s duplicates (at least once); broker up: p50 %s, p99 %s",
-		thousands(o.Committed), thousands(o.Delivered), order, thousands(len(o.Lost)), thousands(o.Duplicates), short(o.up.p50), short(o.up.p99))
+	duplicates := thousands(o.Duplicates) + " duplicates"
+	if !o.words.once {
+		duplicates += " (at least once)"
+	}
+	return fmt.Sprintf("%s committed, %s delivered %s, %s lost,\n%s; broker up: p50 %s, p99 %s",
+		thousands(o.Committed), thousands(o.Delivered), order, thousands(len(o.Lost)), duplicates, short(o.up.p50), short(o.up.p99))
 }
 
 // lines is what was checked, each point with a tick or a cross, and the sentence.
 func (o *outcome) lines(p paint) []string {
-	lines := []string{"", "  " + p.bold("Verdict") + p.dim(" (from the database and the queue; the relay is not asked)"), ""}
+	lines := []string{"", "  " + p.bold("Verdict") + p.dim(" (from the database and the "+o.words.place+"; the relay is not asked)"), ""}
 	check := func(bad int, good, fault string) {
 		if bad > 0 {
 			lines = append(lines, "  "+p.red("✗ "+fault+": "+thousands(bad)))
@@ -43,15 +48,19 @@ func (o *outcome) lines(p paint) []string {
 	check(len(o.OutOfOrder)+len(o.Moved), fmt.Sprintf("in commit order for each of %s keys", thousands(o.keys)), "events OUT OF ORDER")
 	check(len(o.Phantom), fmt.Sprintf("%s rows rolled back, none of them delivered", thousands(o.rolledBack)), "events delivered that were NEVER COMMITTED")
 	check(len(o.Altered), "every event arrived with its own key and number", "events ALTERED on the way")
-	check(len(o.FlushAheadOfDelivery), fmt.Sprintf("the slot never passed an event the queue did not have (%s samples)", thousands(o.samples)),
+	check(len(o.FlushAheadOfDelivery), fmt.Sprintf("the slot never passed an event the %s did not have (%s samples)", o.words.place, thousands(o.samples)),
 		"events CONFIRMED to PostgreSQL before the broker had them")
 	note := func(format string, args ...any) { lines = append(lines, "    "+fmt.Sprintf(format, args...)) }
-	note("%s duplicates (at least once: a consumer deduplicates by message id)", thousands(o.Duplicates))
-	if o.Redelivered > 0 {
-		note("besides, RabbitMQ itself sent again and said so (redelivered): %s", thousands(o.Redelivered))
+	if o.words.once {
+		check(o.Duplicates, "0 duplicates (after a crash of the relay: deduplicate by "+o.words.id+")", "DUPLICATES though the relay lived")
+	} else {
+		note("%s duplicates (at least once: a consumer deduplicates by %s)", thousands(o.Duplicates), o.words.id)
 	}
-	note("RabbitMQ was away for %.1f s; %s events waited, the longest %s",
-		o.away.Seconds(), thousands(int(o.outage.count)), short(o.outage.max))
+	if o.Redelivered > 0 {
+		note("besides, %s itself sent again and said so (redelivered): %s", o.words.name, thousands(o.Redelivered))
+	}
+	note("%s was away for %.1f s; %s events waited, the longest %s",
+		o.words.name, o.away.Seconds(), thousands(int(o.outage.count)), short(o.outage.max))
 	note("commit to consumer with the broker up: p50 %s, p99 %s", short(o.up.p50), short(o.up.p99))
 	lines = append(lines, "")
 	word, rest := p.green("PASSED"), o.line()

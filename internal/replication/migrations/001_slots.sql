@@ -19,7 +19,7 @@ COMMENT ON COLUMN cdc_relay.slots.state       IS 'creating: not to be used yet. 
 COMMENT ON COLUMN cdc_relay.slots.incarnation IS 'raised each time the slot is created or adopted';
 COMMENT ON COLUMN cdc_relay.slots.epoch       IS 'raised by each new leader; a former leader''s statements find another number and change nothing';
 COMMENT ON COLUMN cdc_relay.slots.leader      IS 'host and process id of the current leader, for people';
-COMMENT ON COLUMN cdc_relay.slots.sends       IS 'OIDs of the publication, and per table its own and those of its memberships; others mean that it was not sent for a time';
+COMMENT ON COLUMN cdc_relay.slots.sends       IS 'OID and version (xmin) of the publication, per table its OID, those of its memberships, and those of tables that had its name; another publication, version, table or membership means that rows were not sent for a time';
 
 CREATE TABLE cdc_relay.progress (
     slot     name PRIMARY KEY,

@@ -64,14 +64,35 @@ func (l *lane) await(ctx context.Context, ch *channel) end {
 	return answered
 }
 
-// resolve turns the round's answers into outcomes. Returns are read first: a returned message is acked too, and was
-// routed nowhere all the same. A negative answer on a closed channel is amqp091's, not the broker's.
+// resolve turns the round's answers into outcomes. A returned message is acked too, and was routed nowhere all the same.
+// amqp091 hands on the return before the ack, so the order here is the opposite one: what is answered is looked at first,
+// then the returns are read, then whether the process stood still meanwhile, so that a return may have been dropped. An
+// answer that arrives in between belongs to no outcome, and its message is in doubt.
 func (l *lane) resolve(ch *channel) {
+	l.look()
+	returned := l.returned(ch)
 	if ch.sess.wire.wasFrozen(time.Now()) {
 		ch.sess.kill(errFrozen)
 		return // all of the round is in doubt
 	}
-	returned := l.returned(ch)
+	l.decide(ch, returned)
+}
+
+// look notes what is answered by now.
+func (l *lane) look() {
+	for i := range l.sent {
+		s := &l.sent[i]
+		select {
+		case <-s.answer.Done():
+			s.answered, s.acked = true, s.answer.Acked()
+		default:
+		}
+	}
+}
+
+// decide gives the outcomes to what look has seen answered, and to what was returned. A negative answer on a closed
+// channel is amqp091's, not the broker's.
+func (l *lane) decide(ch *channel, returned map[outbox.Position]amqp.Return) {
 	confirmed := 0
 	for _, s := range l.sent {
 		if r, ok := returned[l.events[s.index].Position]; ok {
@@ -79,13 +100,9 @@ func (l *lane) resolve(ch *channel) {
 			l.reject(s.index, unroutable(r))
 			continue
 		}
-		select {
-		case <-s.answer.Done():
-		default:
-			continue
-		}
 		switch {
-		case s.answer.Acked():
+		case !s.answered:
+		case s.acked:
 			confirmed++
 			l.outcomes[s.index] = sink.Outcome{State: sink.Confirmed}
 		case ch.usable():

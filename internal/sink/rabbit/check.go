@@ -3,12 +3,13 @@ package rabbit
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // Finding is one thing that Check looked at.
@@ -88,24 +89,39 @@ func isConstant(_ string, constant bool) bool { return constant }
 
 // mendDial is what to do about a connection that cannot be made.
 func mendDial(err error) string {
-	var ex *amqp.Error
-	var unknownCA x509.UnknownAuthorityError
-	var hostname x509.HostnameError
-	var notTLS tls.RecordHeaderError
 	var network *net.OpError
+	mend := mendRefusal(err)
 	switch {
-	case errors.As(err, &unknownCA):
-		return "set sink.rabbitmq.tls.ca to the CA that signed the broker's certificate"
-	case errors.As(err, &hostname):
-		return "use a name of the certificate in the URL, or set sink.rabbitmq.tls.server_name"
+	case mend != "":
+		return mend
+	case errors.As(err, &network):
+		return "check sink.rabbitmq.url, that the broker runs, and that no firewall is in between"
+	}
+	return "check sink.rabbitmq"
+}
+
+// mendRefusal is what to do when somebody answers, and a connection cannot be made; "" when that is not so.
+func mendRefusal(err error) string {
+	if mend := sink.MendTLS("sink.rabbitmq.tls", err); mend != "" {
+		return mend
+	}
+	var ex *amqp.Error
+	var notTLS tls.RecordHeaderError
+	switch {
 	case errors.As(err, &notTLS):
 		return "the port does not speak TLS: use the broker's TLS port, or an amqp:// URL"
 	case errors.As(err, &ex) && ex.Code == amqp.AccessRefused:
 		return "check sink.rabbitmq.username and password"
 	case errors.As(err, &ex) && ex.Code == amqp.NotAllowed:
 		return "check the virtual host in sink.rabbitmq.url, and this user's permissions in it"
-	case errors.As(err, &network):
-		return "check sink.rabbitmq.url, that the broker runs, and that no firewall is in between"
 	}
-	return "check sink.rabbitmq"
+	return ""
+}
+
+// explain is err in one line, with what to do about a refusal.
+func explain(err error) string {
+	if mend := mendRefusal(err); mend != "" {
+		return words(err) + "; " + mend
+	}
+	return words(err)
 }

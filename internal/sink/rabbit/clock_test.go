@@ -80,7 +80,7 @@ func TestConfirmClock(t *testing.T) {
 // A queue that confirms nothing, beside one that does, stands for a quorum queue without a majority: its process is
 // suspended. Once is in doubt, twice in a row is its destination's fault, and the first confirm ends that.
 func TestUnconfirmedTwice(t *testing.T) {
-	b := newBroker(t)
+	b := ownBroker(t)
 	b.exchange("events", nil)
 	b.exchange("stuck", nil)
 	cfg := byKey(b)
@@ -146,7 +146,7 @@ func TestNothingConfirmed(t *testing.T) {
 
 // While the broker blocks, the confirm clock stands still and nothing is sent again.
 func TestBlockedPastTheConfirmTimeout(t *testing.T) {
-	b := newBroker(t)
+	b := ownBroker(t)
 	b.exchange("events", nil)
 	cfg := b.config()
 	cfg.ConfirmTimeout = 200 * time.Millisecond

@@ -61,7 +61,7 @@ type Hooks struct {
 	ChannelOpen func()
 	// Confirms counts the broker's answers of one call. Returned ones are acked too, but are counted as returned only.
 	Confirms func(acks, nacks, returned, timeouts int)
-	// HeaderDropped is called for a key of the headers column that has one of the relay's own names.
+	// HeaderDropped is called for a key of the headers column that has one of the relay's own names. name is a constant.
 	HeaderDropped func(name string)
 }
 

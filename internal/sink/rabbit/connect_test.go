@@ -44,19 +44,32 @@ func TestSeveralAddresses(t *testing.T) {
 	}
 }
 
+// A relay is back soon after its broker, however long that was away: no pause is longer than 2 s.
+func TestPausesStayShort(t *testing.T) {
+	var pause time.Duration
+	for range 1000 {
+		if pause = longer(pause); pause < backoffMin || pause > 2*time.Second {
+			t.Fatalf("a pause of %s", pause)
+		}
+	}
+}
+
 func TestLoginIsAskedAgain(t *testing.T) {
 	b := newBroker(t)
 	b.exchange("events", nil)
 	cfg := b.config()
+	u, err := url.Parse(b.url)
+	b.must(err)
+	right, _ := u.User.Password()
 	var password atomic.Value
 	password.Store("wrong")
-	cfg.Credentials = func() (string, string, error) { return "guest", password.Load().(string), nil }
+	cfg.Credentials = func() (string, string, error) { return u.User.Username(), password.Load().(string), nil }
 	logs, lines := observer.New(zap.InfoLevel)
 	cfg.Log = zap.New(logs)
 	s := start(t, cfg)
 	until(t, "several refusals", func() bool { _, why := s.Up(); return strings.Contains(why, "password not allowed") })
 	wantFinding(t, Check(b.ctx, cfg), "broker", false, "password not allowed", "username and password")
-	password.Store("guest")
+	password.Store(right)
 	wantConfirmed(t, s.send(event("k", "created")))
 	until(t, "log lines", func() bool { return lines.FilterMessage("broker connected").Len() == 1 })
 	if n := lines.FilterMessage("broker unavailable").Len(); n != 1 {
@@ -108,7 +121,7 @@ func TestDeclare(t *testing.T) {
 }
 
 func TestCheckRights(t *testing.T) {
-	b := newBroker(t)
+	b := ownBroker(t)
 	b.exchange("events", nil)
 	cfg := b.config()
 	cfg.URLs = []string{b.user("reader", "", "^$", "")}
@@ -124,7 +137,7 @@ func TestCheckRights(t *testing.T) {
 
 // A probe is examined and never routed, on any exchange type and for any user.
 func TestProbePublishesNothing(t *testing.T) {
-	b := newBroker(t)
+	b := ownBroker(t)
 	b.bare("fan", "fanout")
 	b.queue("fan", nil)
 	b.must(b.ch.QueueBind("fan", "", "fan", false, nil))
@@ -167,7 +180,7 @@ func TestConfigurationFaults(t *testing.T) {
 
 // A node that stops says so (320); it accuses nobody, and what was in flight is in doubt.
 func TestConnectionForced(t *testing.T) {
-	b := newBroker(t)
+	b := ownBroker(t)
 	b = connect(t, b.real, b.real.VHost(t)) // all its connections will be closed
 	b.exchange("events", nil)
 	proxy := startProxy(t, b.real.Addr())

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -34,9 +35,9 @@ func (m *message) headersColumn(doc []byte) *sink.Fault {
 		n = valueEnd(rest)
 		raw := rest[:n]
 		rest = rest[n:]
-		if Reserved(name) {
+		if i := slices.Index(reserved, name); i >= 0 {
 			if m.layout.dropped != nil {
-				m.layout.dropped(name)
+				m.layout.dropped(reserved[i]) // not name, which aliases the event: a counter keeps its label
 			}
 			continue
 		}

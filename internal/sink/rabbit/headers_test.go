@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"reflect"
+	"slices"
 	"testing"
 	"unicode/utf8"
 
@@ -85,6 +86,20 @@ func FuzzHeadersColumn(f *testing.F) {
 			t.Errorf("got %v, want %v", m.pub.Headers, want)
 		}
 	})
+}
+
+// What the hook is told outlives the event, whose bytes are used again.
+func TestDroppedHeaderIsNoAlias(t *testing.T) {
+	var dropped []string
+	m := message{layout: &layout{dropped: func(name string) { dropped = append(dropped, name) }}, pub: amqp.Publishing{Headers: amqp.Table{}}}
+	doc := []byte(`{"traceparent": "x", "cdc_\u0070osition": 1, "tenant": 2}`)
+	if fault := m.headersColumn(doc); fault != nil {
+		t.Fatal(fault)
+	}
+	clear(doc)
+	if want := []string{"traceparent", "cdc_position"}; !slices.Equal(dropped, want) {
+		t.Errorf("dropped %q, want %q", dropped, want)
+	}
 }
 
 func TestHeaderSizeIsExact(t *testing.T) {

@@ -40,17 +40,18 @@ type call struct {
 	todo     []int  // the events still to be sent, in order: Unsent, or Unknown and to be told apart
 	sent     []sent // this round's
 	round    round
-	held     map[uint64]struct{} // pipelined: keys with a rejected event, of which nothing more is sent
-	suspects int                 // so many at the head of todo go one by one
-	seeking  bool                // they go on a private connection, and the call holds Sink.private
-	private  *session            // that connection; nil until it is needed
+	held     map[uint64]int // pipelined: of keys with a rejected event the first such; what is behind it is not sent
+	suspects int            // so many at the head of todo go one by one
+	seeking  bool           // they go on a private connection, and the call holds Sink.private
+	private  *session       // that connection; nil until it is needed
 	tally    tally
 }
 
 // sent is an event written in this round.
 type sent struct {
-	index  int
-	answer *amqp.DeferredConfirmation
+	index           int
+	answer          *amqp.DeferredConfirmation
+	answered, acked bool // when look looked
 }
 
 // tally counts a call's answers for Hooks.Confirms.
@@ -208,11 +209,10 @@ func (l *lane) send(ctx context.Context, ch *channel, batch []int) {
 	defer func() { l.round.ended = ch.sess.writes.Add(1) }()
 	m := &l.message
 	for _, i := range batch {
-		ev := l.events[i]
-		if l.withheld(ev) {
+		if l.withheld(i) {
 			continue
 		}
-		fault := m.build(ev)
+		fault := m.build(l.events[i])
 		if fault == nil {
 			fault = l.sink.checkGates(ctx, ch.sess, m)
 		}
@@ -232,7 +232,7 @@ func (l *lane) send(ctx context.Context, ch *channel, batch []int) {
 			return
 		}
 		l.outcomes[i].State = sink.Unknown
-		l.sent = append(l.sent, sent{i, answer})
+		l.sent = append(l.sent, sent{index: i, answer: answer})
 	}
 }
 
@@ -254,49 +254,4 @@ func (c *channel) ready(ctx context.Context) bool {
 		}
 	}
 	return true
-}
-
-// reject settles an event as refused.
-func (l *lane) reject(i int, fault *sink.Fault) {
-	l.outcomes[i] = sink.Outcome{State: sink.Rejected, Fault: fault}
-	if l.sink.cfg.Pipelined {
-		if l.held == nil {
-			l.held = map[uint64]struct{}{}
-		}
-		l.held[l.events[i].Hash] = struct{}{}
-	}
-}
-
-// withheld reports whether an earlier event of ev's key was rejected in this call.
-func (l *lane) withheld(ev *outbox.Event) bool {
-	if len(l.held) == 0 {
-		return false
-	}
-	_, held := l.held[ev.Hash]
-	return held
-}
-
-// plan makes todo of what a round has left: what was not sent, and what is Unknown and will be told apart by sending it
-// again. Of a key with a rejected event nothing is sent again, so its later events count as spared. The suspects are
-// those among todo that are Unknown; when none is left, the search is over.
-func (l *lane) plan() {
-	unknown := 0
-	l.todo = l.todo[:0]
-	for i := range l.outcomes {
-		state := &l.outcomes[i].State
-		if *state == sink.Confirmed || *state == sink.Rejected {
-			continue
-		}
-		if l.withheld(l.events[i]) {
-			*state = sink.Unsent
-			continue
-		}
-		if *state == sink.Unknown {
-			unknown++
-		}
-		l.todo = append(l.todo, i)
-	}
-	if l.suspects = min(l.suspects, unknown); l.suspects == 0 {
-		l.leavePrivate()
-	}
 }

@@ -29,9 +29,7 @@ func (l *limits) negotiated(frameMax int) { l.header.Store(int64(frameMax - 8)) 
 func (m *message) check() *sink.Fault {
 	p := &m.pub
 	if len(m.exchange)|len(m.routingKey)|len(p.MessageId)|len(p.Type)|len(p.CorrelationId) > maxShortString {
-		if fault := m.checkShortStrings(); fault != nil {
-			return fault
-		}
+		return m.checkShortStrings() // 255 is all ones: the lengths' OR is above it exactly when one of them is
 	}
 	if size, limit := m.headerSize(), int(m.limits.header.Load()); size > limit {
 		return &sink.Fault{
@@ -45,7 +43,7 @@ func (m *message) check() *sink.Fault {
 	return nil
 }
 
-// checkShortStrings finds the field that is too long, if one is: check's test is only a quick one.
+// checkShortStrings finds the first field that is too long.
 func (m *message) checkShortStrings() *sink.Fault {
 	for _, f := range []struct{ name, value string }{
 		{"exchange", m.exchange},

@@ -17,7 +17,7 @@ import (
 // Reconnecting pauses for about backoffMin at first and for backoffMax at most.
 const (
 	backoffMin = 100 * time.Millisecond
-	backoffMax = 5 * time.Second
+	backoffMax = 2 * time.Second
 )
 
 // link keeps one of the sink's connections: its goroutine dials, waits for the end and dials again. Lanes ask it for the
@@ -79,7 +79,7 @@ func (l *link) keep(ctx context.Context) error {
 			return nil
 		}
 		if err != nil {
-			l.note(words(err))
+			l.note(explain(err))
 			if stop := l.sink.refused(err); stop != nil {
 				return stop
 			}

@@ -110,7 +110,7 @@ func (b *broker) mended(s *running, exchange string, mend func()) {
 }
 
 func TestForbiddenExchange(t *testing.T) {
-	b := newBroker(t)
+	b := ownBroker(t)
 	b.exchange("events", nil)
 	b.exchange("forbidden", nil)
 	cfg := byKey(b)
@@ -124,7 +124,7 @@ func TestForbiddenExchange(t *testing.T) {
 }
 
 func TestForbiddenTopic(t *testing.T) {
-	b := newBroker(t)
+	b := ownBroker(t)
 	b.exchange("events", nil)
 	cfg := b.config()
 	cfg.URLs = []string{b.user("topical", "", ".*", "")}
@@ -156,7 +156,7 @@ func TestFullQueue(t *testing.T) {
 }
 
 func TestTooLargeForTheBroker(t *testing.T) {
-	b := newBroker(t)
+	b := ownBroker(t)
 	b.exchange("events", nil)
 	b.must(b.real.SetMaxMessageSize(b.ctx, 65536))
 	t.Cleanup(func() { b.must(b.real.SetMaxMessageSize(b.ctx, 134217728)) })

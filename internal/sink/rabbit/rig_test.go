@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { devenv.Main(m) }
 // within bounds everything a test waits for.
 const within = 30 * time.Second
 
-// broker is the shared broker, with a test's own connection to look into it.
+// broker is a real broker, with a test's own connection to look into it.
 type broker struct {
 	t         testing.TB
 	ctx       context.Context
@@ -35,9 +35,17 @@ type broker struct {
 	queues    []string
 }
 
+// newBroker is the shared one, which no test reconfigures: its address may have been given.
 func newBroker(t testing.TB) *broker {
 	t.Helper()
 	real := devenv.SharedRabbitMQ(t)
+	return connect(t, real, real.URL())
+}
+
+// ownBroker is for tests that reconfigure it: users, rights, limits, alarms.
+func ownBroker(t testing.TB) *broker {
+	t.Helper()
+	real := devenv.OwnRabbitMQ(t)
 	return connect(t, real, real.URL())
 }
 

@@ -1,6 +1,7 @@
 package rabbit
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 const (
@@ -100,6 +103,9 @@ func (s *Sink) dialOne(ctx context.Context, url string) (*session, error) {
 	}
 	sess, err := open(ctx, newWire(conn, raw, readSilence), cfg)
 	if err != nil {
+		if secure, is := conn.(*sink.TLSConn); is {
+			err = cmp.Or(secure.Alert(), err) // amqp091 keeps only its text
+		}
 		return nil, fmt.Errorf("log in to %s: %w", addr, err)
 	}
 	sess.address, sess.limit = addr, s.cfg.ConfirmTimeout
@@ -150,7 +156,7 @@ func (s *Sink) secure(ctx context.Context, raw net.Conn, host string) (net.Conn,
 	if err := conn.HandshakeContext(ctx); err != nil {
 		return nil, fmt.Errorf("TLS handshake: %w", err)
 	}
-	return conn, nil
+	return &sink.TLSConn{Conn: conn}, nil
 }
 
 // open does the AMQP handshake on w and starts the session's goroutines.
@@ -254,8 +260,9 @@ func (s *session) wait() {
 	s.work.Wait()
 }
 
-// ephemeral is the local end of a socket in an error's text, which differs at every connect.
-var ephemeral = regexp.MustCompile(`[^ ]+:\d+->`)
+// ephemeral is what differs at every connect in an error's text: the local end of a socket, and the clock beside a
+// certificate that has expired.
+var ephemeral = regexp.MustCompile(`[^ ]+:\d+->|current time \S+ is `)
 
 // words is err in one line that is the same whenever the cause is.
 func words(err error) string {

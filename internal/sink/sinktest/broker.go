@@ -38,6 +38,9 @@ var (
 	faulty       = []Kind{EventTooLarge, EventInvalid, EventUndecodable}
 )
 
+// Every is for a broker that fails in every way.
+func Every(Kind) bool { return true }
+
 // Broker is a broker under test with a sink that is running on it. The suite calls its methods from one goroutine.
 // Failures of the test bed itself end the test.
 type Broker interface {
@@ -45,8 +48,6 @@ type Broker interface {
 	// Stop ends the sink's Run and returns what Run returned. It waits for it without bound: the suite bounds it.
 	Stop() error
 
-	// Has reports whether the broker can fail in this way.
-	Has(kind Kind) bool
 	// Event makes the next event, later in commit order than all before. With a destination's kind it goes to the
 	// destination that Break(kind) breaks; with an event's kind it is itself at fault. Events of one key have one lane.
 	Event(kind Kind, key string) *outbox.Event

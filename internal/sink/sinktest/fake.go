@@ -61,9 +61,6 @@ func (f *Fake) Stop() error {
 // Sink is f.
 func (f *Fake) Sink() sink.Sink { return f }
 
-// Has is true: the fake fails in every way.
-func (f *Fake) Has(Kind) bool { return true }
-
 // Break makes it fail.
 func (f *Fake) Break(kind Kind) { f.set(kind, true) }
 

@@ -11,7 +11,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestFake(t *testing.T) {
-	sinktest.Run(t, func(t *testing.T) sinktest.Broker {
+	sinktest.Run(t, sinktest.Every, func(t *testing.T) sinktest.Broker {
 		f := sinktest.NewFake(4)
 		f.Start()
 		t.Cleanup(func() {

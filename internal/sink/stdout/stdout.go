@@ -2,11 +2,15 @@
 package stdout
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -17,7 +21,8 @@ import (
 // Sink writes one line per event. It has one lane, so lines are in commit order.
 type Sink struct {
 	out    io.Writer
-	writes chan write // to the one goroutine that writes
+	writes chan write             // to the one goroutine that writes
+	why    atomic.Pointer[string] // the last write's error; nil when it had none
 }
 
 // write is one line to be written. The writer keeps the line: a Publish that has given up must not touch it again.
@@ -51,32 +56,67 @@ func (s *Sink) Lane(*outbox.Event) (lane int, ok bool) { return 0, true }
 func (s *Sink) Changed() <-chan struct{} { return nil }
 
 // Run writes until ctx is done. A Write that blocks then, as on a full pipe that nobody reads, is left behind: it can not be
-// broken off, and it ends with the process.
+// broken off, and it ends with the process. A pipe whose reader has gone is a Stop: nobody will read it again.
 func (s *Sink) Run(ctx context.Context) error {
+	closed := make(chan error, 1)
 	go func() {
 		for {
 			select {
 			case w := <-s.writes:
 				_, err := s.out.Write(w.line)
+				s.note(err)
 				w.done <- err
+				if errors.Is(err, syscall.EPIPE) {
+					closed <- err
+					return
+				}
 			case <-ctx.Done():
 				return
 			}
 		}
 	}()
-	<-ctx.Done()
-	return nil
+	select {
+	case err := <-closed:
+		return &outbox.Stop{
+			Code: outbox.ExitFailure, Reason: "stdout_closed", What: "stdout was closed",
+			Mend: "what was not written is sent at the next start", Err: err,
+		}
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// Up reports whether the last write succeeded, and if not, why it failed. It may be called from anywhere.
+func (s *Sink) Up() (ok bool, why string) {
+	if failed := s.why.Load(); failed != nil {
+		return false, *failed
+	}
+	return true, ""
+}
+
+// note keeps how a write ended for Up.
+func (s *Sink) note(err error) {
+	switch {
+	case err != nil:
+		why := err.Error()
+		s.why.Store(&why)
+	case s.why.Load() != nil:
+		s.why.Store(nil)
+	}
 }
 
 // Publish writes the events in order, each in one Write. A write that fails is unavailable: the event is Unknown, since a
 // part of its line may have been written, and what follows is Unsent. So it is with a write that has not ended when ctx
-// is done; a later call's lines are written after it.
+// is done; a later call's lines are written after it. After a rejected event nothing of its key is written.
 func (s *Sink) Publish(ctx context.Context, _ int, events []*outbox.Event, outcomes []sink.Outcome) error {
 	for i := range outcomes {
 		outcomes[i] = sink.Outcome{State: sink.Unsent}
 	}
 	done := make(chan error, 1)
 	for i, ev := range events {
+		if behindRejected(events[:i], outcomes[:i], ev.Hash) {
+			continue
+		}
 		if ev.Fault != nil {
 			outcomes[i] = rejected(sink.Undecodable, ev.Fault.Error())
 			continue
@@ -86,13 +126,23 @@ func (s *Sink) Publish(ctx context.Context, _ int, events []*outbox.Event, outco
 			outcomes[i] = rejected(sink.Invalid, "the payload or headers column is not valid JSON")
 			continue
 		}
-		if err := s.write(ctx, write{append(text, '\n'), done}, done); err != nil {
+		if err := s.write(ctx, write{text, done}, done); err != nil {
 			outcomes[i].State = sink.Unknown
 			return fmt.Errorf("write event: %w", err)
 		}
 		outcomes[i].State = sink.Confirmed
 	}
 	return nil
+}
+
+// behindRejected reports whether one of the earlier events was rejected and has the key of hash.
+func behindRejected(earlier []*outbox.Event, outcomes []sink.Outcome, hash uint64) bool {
+	for i, ev := range earlier {
+		if outcomes[i].State == sink.Rejected && ev.Hash == hash {
+			return true
+		}
+	}
+	return false
 }
 
 // write hands a line to the writer and waits for its end, or for ctx's.
@@ -117,7 +167,8 @@ func rejected(reason sink.Reason, words string) sink.Outcome {
 	return sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: reason, Words: words}}
 }
 
-// encode makes the line of an event.
+// encode makes the line of an event. Embedded JSON loses the white space between its tokens, which a line needs, and
+// nothing else: < > & stay as they are.
 func encode(ev *outbox.Event) ([]byte, error) {
 	l := line{
 		ID: text(ev.ID), Type: text(ev.Type), Aggregate: text(ev.Aggregate), Key: text(ev.Key),
@@ -132,7 +183,13 @@ func encode(ev *outbox.Event) ([]byte, error) {
 	default:
 		l.Payload, l.Base64 = base64.StdEncoding.EncodeToString(ev.Payload), true
 	}
-	return json.Marshal(l)
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text) // ends the line
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(l); err != nil {
+		return nil, err
+	}
+	return text.Bytes(), nil
 }
 
 // text is a column's text, nil for NULL.

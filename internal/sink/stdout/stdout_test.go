@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"testing"
 	"time"
 
@@ -41,8 +42,10 @@ func TestLines(t *testing.T) {
 		{ID: []byte("2"), Payload: []byte("a \"text\"\n"), PayloadKind: outbox.Text, CommitTime: at, Headers: []byte(`{"h": 1}`)},
 		{ID: []byte("3"), Payload: []byte{0, 255}, PayloadKind: outbox.Binary, CommitTime: at},
 		{ID: []byte("4"), CommitTime: at, Position: outbox.Position{Commit: 0x1A2B, Index: 7}},
-		{Fault: errors.New("the id is NULL")},
+		{Fault: errors.New("the id is NULL"), Hash: 5},
 		{ID: []byte("6"), Payload: []byte{}, PayloadKind: outbox.Text, CommitTime: at},
+		{ID: []byte("7"), Payload: []byte("[\n \"<a href='x'>\", \"&\" ]"), CommitTime: at, Headers: []byte(`{"h": "<&>"}`)},
+		{ID: []byte("8"), Payload: []byte("<&>"), PayloadKind: outbox.Text, CommitTime: at},
 	}
 	outcomes := make([]sink.Outcome, len(call))
 	if err := s.Publish(t.Context(), 0, call, outcomes); err != nil {
@@ -53,6 +56,8 @@ func TestLines(t *testing.T) {
 {"id":"3","type":null,"aggregate":null,"key":null,"payload":"AP8=","payload_base64":true,"position":"0000000000000000-00000000","commit_time":"2026-05-04T01:02:01.123456Z"}
 {"id":"4","type":null,"aggregate":null,"key":null,"payload":null,"position":"0000000000001a2b-00000007","commit_time":"2026-05-04T01:02:01.123456Z"}
 {"id":"6","type":null,"aggregate":null,"key":null,"payload":"","position":"0000000000000000-00000000","commit_time":"2026-05-04T01:02:01.123456Z"}
+{"id":"7","type":null,"aggregate":null,"key":null,"payload":["<a href='x'>","&"],"headers":{"h":"<&>"},"position":"0000000000000000-00000000","commit_time":"2026-05-04T01:02:01.123456Z"}
+{"id":"8","type":null,"aggregate":null,"key":null,"payload":"<&>","position":"0000000000000000-00000000","commit_time":"2026-05-04T01:02:01.123456Z"}
 `
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", out.String(), want)
@@ -61,6 +66,31 @@ func TestLines(t *testing.T) {
 		if i == 4 && (o.State != sink.Rejected || o.Fault.Reason != sink.Undecodable || o.Fault.Words != "the id is NULL") || i != 4 && o.State != sink.Confirmed {
 			t.Errorf("event %d: %s %v", i, o.State, o.Fault)
 		}
+	}
+}
+
+// A rejected event is not overtaken by a later one of its key; other keys pass it.
+func TestKeyStopsAtItsRejection(t *testing.T) {
+	var out bytes.Buffer
+	s := running(t, &out)
+	call := []*outbox.Event{
+		{ID: []byte("1"), Hash: 1},
+		{ID: []byte("2"), Hash: 1, Payload: []byte("{")},
+		{ID: []byte("3"), Hash: 2},
+		{ID: []byte("4"), Hash: 1},
+		{ID: []byte("5"), Hash: 1, Fault: errors.New("the id is NULL")},
+	}
+	outcomes := make([]sink.Outcome, len(call))
+	if err := s.Publish(t.Context(), 0, call, outcomes); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []sink.State{sink.Confirmed, sink.Rejected, sink.Confirmed, sink.Unsent, sink.Unsent} {
+		if outcomes[i].State != want {
+			t.Errorf("event %d: %s, want %s", i+1, outcomes[i].State, want)
+		}
+	}
+	if n := bytes.Count(out.Bytes(), []byte("\n")); n != 2 {
+		t.Errorf("%d lines, want 2:\n%s", n, out.String())
 	}
 }
 
@@ -75,7 +105,11 @@ func (f *failing) Write(p []byte) (int, error) {
 }
 
 func TestWriteErrorIsUnavailable(t *testing.T) {
-	s := running(t, &failing{n: 1})
+	out := &failing{n: 1}
+	s := running(t, out)
+	if up, why := s.Up(); !up || why != "" {
+		t.Errorf("before the first write: up is %v, %q", up, why)
+	}
 	call := []*outbox.Event{{ID: []byte("1")}, {ID: []byte("2")}, {ID: []byte("3")}}
 	outcomes := make([]sink.Outcome, 3)
 	err := s.Publish(t.Context(), 0, call, outcomes)
@@ -86,6 +120,42 @@ func TestWriteErrorIsUnavailable(t *testing.T) {
 		if outcomes[i].State != want {
 			t.Errorf("event %d: %s, want %s", i, outcomes[i].State, want)
 		}
+	}
+	if up, why := s.Up(); up || why != "disk full" {
+		t.Errorf("up is %v, %q", up, why)
+	}
+	out.n = 9
+	if err := s.Publish(t.Context(), 0, call[1:], outcomes[1:]); err != nil {
+		t.Fatal(err)
+	}
+	if up, why := s.Up(); !up || why != "" {
+		t.Errorf("after a write that succeeded: up is %v, %q", up, why)
+	}
+}
+
+// A pipe whose reader has gone ends Run; the event in doubt is not taken for written.
+func TestReaderGone(t *testing.T) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer write.Close()
+	if err := read.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := New(write)
+	done := make(chan error, 1)
+	go func() { done <- s.Run(t.Context()) }()
+	outcomes := make([]sink.Outcome, 2)
+	if err := s.Publish(t.Context(), 0, []*outbox.Event{{ID: []byte("1")}, {ID: []byte("2")}}, outcomes); err == nil {
+		t.Error("no error")
+	}
+	if outcomes[0].State != sink.Unknown || outcomes[1].State != sink.Unsent {
+		t.Errorf("outcomes are %s, %s", outcomes[0].State, outcomes[1].State)
+	}
+	var stop *outbox.Stop
+	if err := <-done; !errors.As(err, &stop) || stop.Code != outbox.ExitFailure {
+		t.Errorf("Run returned %v", err)
 	}
 }
 

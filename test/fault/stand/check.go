@@ -2,18 +2,18 @@ package stand
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
-	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// This file looks: at the database, the slot and the queue, never at the relay.
+// This file looks: at the database, the slot and the broker, never at the relay.
 
-// Check waits until the queue has what the database has, and asks the checker. maxDuplicates -1 is any number.
+// Check waits until the broker has what the database has, and asks the checker. maxDuplicates -1 is any number.
 func (s *Stand) Check(maxDuplicates int) devenv.Verdict {
 	s.T.Helper()
 	rows, err := devenv.ReadCommitted(s.Within(time.Minute), s.DB)
@@ -38,17 +38,21 @@ func (s *Stand) Check(maxDuplicates int) devenv.Verdict {
 	return v
 }
 
-// WatchFlush samples the slot while the test runs, so that the checker sees a report that came before its delivery.
+// WatchFlush sees every report that goes through the stand's proxy, and samples the slot, while the test runs: so the checker
+// sees a report that came before its delivery. It is called before the first relay is started.
 func (s *Stand) WatchFlush() {
 	s.T.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
+	s.reports = devenv.NewReportWatch(s.Postgres, s.Consumer)
+	done := make(chan error, 2)
+	go func() { done <- s.reports.Run(ctx) }()
 	go func() { done <- devenv.FlushWatch{DB: s.DB, Slot: s.Slot, Consumer: s.Consumer}.Run(ctx) }()
 	s.T.Cleanup(func() {
 		cancel()
-		if err := <-done; err != nil {
+		if err := errors.Join(<-done, <-done); err != nil {
 			s.T.Error(err)
 		}
+		s.T.Logf("%d reports were watched", s.reports.Seen())
 	})
 }
 
@@ -89,6 +93,9 @@ func (s *Stand) Free() {
 func (s *Stand) Reported() {
 	s.T.Helper()
 	s.Until(time.Minute, "slot "+s.Slot+" to pass what has arrived", func() bool { return s.Since(s.Flush()) == 0 })
+	if s.reports != nil && s.reports.Seen() == 0 {
+		s.T.Error("no report went through the stand's proxy: none was watched")
+	}
 }
 
 // awaitReports waits until the relay has gone on reporting for d, by its own clock: time enough to raise the ceiling for
@@ -149,15 +156,4 @@ func onDatabase(t *testing.T, db string, do func(context.Context, *pgx.Conn) err
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// AMQP runs do on a channel of its own.
-func (s *Stand) AMQP(do func(*amqp.Channel) error) {
-	s.T.Helper()
-	conn, err := amqp.Dial(s.VHost)
-	s.Must(err)
-	defer conn.Close()
-	ch, err := conn.Channel()
-	s.Must(err)
-	s.Must(do(ch))
 }

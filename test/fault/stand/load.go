@@ -90,3 +90,10 @@ func (s *Stand) More(n int) int {
 	s.Must(s.Consumer.WaitCount(s.Within(time.Minute), now+n))
 	return now + n
 }
+
+// Fresh waits until n rows more than are committed now have arrived: at least n, but for the few transactions that are under
+// way, were committed after the call. So the relay has a connection that it made after everything that was done before.
+func (s *Stand) Fresh(n int) {
+	s.T.Helper()
+	s.Must(s.Consumer.WaitCount(s.Within(time.Minute), s.Committed()+n))
+}

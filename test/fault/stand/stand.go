@@ -1,4 +1,4 @@
-// Package stand puts the real relay between a real PostgreSQL and a real RabbitMQ, each behind a proxy, under load, and asks
+// Package stand puts the real relay between a real PostgreSQL and a real broker, each behind a proxy, under load, and asks
 // the checker what became of it. It is for the tests of test/fault and test/long.
 package stand
 
@@ -14,62 +14,63 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 )
 
-// Stand is one database and one virtual host, each behind a proxy, and what is needed to run relays between them. Fields
-// under "set before Start" are parts of the relay's configuration.
+// Stand is one database and one place of its own on a broker, each behind a proxy, and what is needed to run relays between
+// them. Fields under "set before Start" are parts of the relay's configuration.
 type Stand struct {
-	T     *testing.T
-	DB    string // URL, not through the proxy
-	VHost string // URL, not through the proxy
+	T  *testing.T
+	DB string // URL, not through the proxy
 	// PostgresAddr is host:port of the server, for more proxies.
 	PostgresAddr string
 	Postgres     *devenv.Proxy
-	Broker       *devenv.Proxy
-	Consumer     *devenv.Consumer
+	Broker       *devenv.Proxy // nil: the relay goes to the brokers themselves
+	Consumer     devenv.Witness
 
 	// Set before Start.
 	Slot     string // also the publication's name
 	User     string // role of the relay; "" for that of DB
-	NoUser   bool   // the broker's address has no user in it: Rabbit names one
 	Ordering string // "key", also for the checker
 	Source   string // more of section source, as in a flow mapping: "backfill: false"
 	Outbox   string // section outbox, likewise
-	Rabbit   string // more of sink.rabbitmq, likewise
+	Sink     string // more of the sink's section, likewise
 	Delivery string // more of section delivery, likewise
 	Timeout  string // source.wal_sender_timeout; "4s"
 
 	Keys int // of the workload; 20
 
-	binary string
-	mu     sync.Mutex
-	loads  []*devenv.Workload
+	RabbitMQ *RabbitMQ // nil: it is Kafka
+	Kafka    *Kafka    // nil: it is RabbitMQ
+
+	binary  string
+	place   Place
+	reports *devenv.ReportWatch // nil: not watched
+	mu      sync.Mutex
+	loads   []*devenv.Workload
 }
 
-// New is a stand on the shared servers, with the outbox table of `init --outbox-table`.
-func New(t *testing.T) *Stand {
+// New is a stand on the shared PostgreSQL, with the outbox table of `init --outbox-table`.
+func New(t *testing.T, place Place) *Stand {
 	t.Helper()
-	return On(t, devenv.SharedPostgres(t), devenv.SharedRabbitMQ(t))
+	return On(t, devenv.SharedPostgres(t), place)
 }
 
 // On is a stand on the given servers.
-func On(t *testing.T, pg *devenv.Postgres, rmq *devenv.Rabbit) *Stand {
+func On(t *testing.T, pg *devenv.Postgres, place Place) *Stand {
 	t.Helper()
-	s := Bare(t, pg, rmq)
+	s := Bare(t, pg, place)
 	s.Must(devenv.CreateOutbox(s.Within(time.Minute), s.DB))
 	return s
 }
 
 // Bare is a stand whose database is empty.
-func Bare(t *testing.T, pg *devenv.Postgres, rmq *devenv.Rabbit) *Stand {
+func Bare(t *testing.T, pg *devenv.Postgres, place Place) *Stand {
 	t.Helper()
 	s := &Stand{
-		T: t, binary: devenv.BuildRelay(t), DB: pg.Database(t), VHost: rmq.VHost(t),
+		T: t, binary: devenv.BuildRelay(t), place: place, DB: pg.Database(t),
 		Slot: fmt.Sprintf("fault_%d", time.Now().UnixNano()), Ordering: "key", Timeout: "4s", Keys: 20,
 	}
 	s.PostgresAddr = pg.Addr()
-	s.Postgres, s.Broker = s.Proxy(s.PostgresAddr), s.Proxy(rmq.Addr())
-	var err error
-	s.Consumer, err = devenv.StartConsumer(s.Within(time.Minute), devenv.ConsumerOptions{URL: s.VHost})
-	s.Must(err)
+	s.Postgres = s.Proxy(s.PostgresAddr)
+	place.open(s)
 	t.Cleanup(s.Consumer.Close)
 	return s
 }
@@ -84,15 +85,20 @@ func (s *Stand) Proxy(target string) *devenv.Proxy {
 }
 
 // Config is the relay's configuration, through the stand's two proxies.
-func (s *Stand) Config() string { return s.ConfigVia(s.Postgres, s.Broker) }
+func (s *Stand) Config() string { return s.ConfigVia(s.Postgres) }
 
-// ConfigVia is Config through two proxies.
-func (s *Stand) ConfigVia(postgres, broker *devenv.Proxy) string {
+// ConfigVia is Config through another proxy in front of PostgreSQL.
+func (s *Stand) ConfigVia(postgres *devenv.Proxy) string {
 	s.T.Helper()
+	u, err := url.Parse(s.DB)
+	s.Must(err)
+	u.Host = postgres.Addr()
+	if s.User != "" {
+		u.User = url.User(s.User)
+	}
 	return fmt.Sprintf("source: {url: '%s', slot: %s, publication: %s, wal_sender_timeout: %s%s}\noutbox: {%s}\n"+
-		"sink: {rabbitmq: {url: '%s'%s}}\ndelivery: {ordering: %s%s}\n",
-		s.via(s.DB, postgres), s.Slot, s.Slot, s.Timeout, more(s.Source), s.Outbox,
-		s.via(s.VHost, broker), more(s.Rabbit), s.Ordering, more(s.Delivery))
+		"sink: {%s}\ndelivery: {ordering: %s%s}\n",
+		u, s.Slot, s.Slot, s.Timeout, more(s.Source), s.Outbox, s.place.sink(s), s.Ordering, more(s.Delivery))
 }
 
 func more(flow string) string {
@@ -102,30 +108,16 @@ func more(flow string) string {
 	return ", " + flow
 }
 
-func (s *Stand) via(address string, p *devenv.Proxy) string {
-	s.T.Helper()
-	u, err := url.Parse(address)
-	s.Must(err)
-	u.Host = p.Addr()
-	switch {
-	case u.Scheme == "postgres" && s.User != "":
-		u.User = url.User(s.User)
-	case u.Scheme == "amqp" && s.NoUser:
-		u.User = nil
-	}
-	return u.String()
-}
-
 // Launch starts a relay and does not wait for it.
 func (s *Stand) Launch() *devenv.Relay {
 	s.T.Helper()
-	return s.LaunchVia(s.Postgres, s.Broker)
+	return s.LaunchVia(s.Postgres)
 }
 
-// LaunchVia is Launch through two proxies.
-func (s *Stand) LaunchVia(postgres, broker *devenv.Proxy) *devenv.Relay {
+// LaunchVia is Launch through another proxy in front of PostgreSQL.
+func (s *Stand) LaunchVia(postgres *devenv.Proxy) *devenv.Relay {
 	s.T.Helper()
-	return devenv.StartRelay(s.T, s.binary, s.ConfigVia(postgres, broker))
+	return devenv.StartRelay(s.T, s.binary, s.ConfigVia(postgres))
 }
 
 // Start starts a relay and waits until it is ready.
@@ -204,15 +196,4 @@ func (s *Stand) Until(d time.Duration, what string, ok func() bool) {
 			s.T.Fatalf("waited %s for %s", d, what)
 		}
 	}
-}
-
-// room bounds how many parallel tests share the machine.
-var room = make(chan struct{}, 3)
-
-// Parallel runs the test beside at most two others.
-func Parallel(t *testing.T) {
-	t.Helper()
-	t.Parallel()
-	room <- struct{}{}
-	t.Cleanup(func() { <-room })
 }

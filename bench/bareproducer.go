@@ -1,0 +1,54 @@
+// The baseline of a leader's move: a producer of one record after the other that does nothing but find the leader again.
+package main
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const bareEvery = 3 * time.Millisecond // a record of the bare producer; the trial's relay has one for the partition as often
+
+// bareProducer writes to partition 0 of a topic, with all acknowledgements, one record at a time. When one is refused it
+// asks every 10 ms for another leader and sends it there.
+type bareProducer struct {
+	topic  string
+	leader int
+	conns  *brokerConns
+
+	end context.CancelFunc
+	all sync.WaitGroup
+}
+
+func startBareProducer(ctx context.Context, brokers []string, topic string, leader int) *bareProducer {
+	p := &bareProducer{topic: topic, leader: leader, conns: newBrokerConns(brokers)}
+	ctx, p.end = context.WithCancel(ctx)
+	p.all.Go(func() { p.run(ctx) })
+	return p
+}
+
+func (p *bareProducer) close() {
+	p.end()
+	p.all.Wait()
+	p.conns.close()
+}
+
+func (p *bareProducer) run(ctx context.Context) {
+	value := appendPayload(nil, 1, 200)
+	next := time.Now()
+	for {
+		next = next.Add(bareEvery)
+		if waitUntil(ctx, next) != nil {
+			return
+		}
+		for asked := (time.Time{}); p.conns.ask(p.leader, func(c *brokerConn) error { return c.produce(p.topic, value) }) != nil; {
+			if waitUntil(ctx, asked.Add(metadataEvery)) != nil { // at once the first time
+				return
+			}
+			asked = time.Now()
+			if leader := p.conns.leader(p.topic, p.leader); leader > 0 {
+				p.leader = leader
+			}
+		}
+	}
+}

@@ -1,0 +1,119 @@
+// The rows of Kafka.
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// rows are all rows, the ones with a must first.
+func (s *kafkaStand) rows() []row {
+	rows := []row{
+		{"drain-100", func(ctx context.Context) ([]result, error) {
+			return s.besideBareRead(ctx, 100, bounds{0.85, 1.0}, bounds{5, 2.5})
+		}},
+		{"drain-1", func(ctx context.Context) ([]result, error) {
+			return s.besideBareRead(ctx, 1, bounds{0.70, 0.95}, bounds{10, 5})
+		}},
+		{"live-1000", func(ctx context.Context) ([]result, error) { return s.live(ctx, 1000, s.size.tails, bounds{1.5, 1.1}) }},
+		{"live-5000", func(ctx context.Context) ([]result, error) { return s.live(ctx, 5000, s.size.pairs, bounds{}) }},
+		{"leaders", s.leaders},
+		{"memory-backlog", func(ctx context.Context) ([]result, error) { return s.memory(ctx, "1,000,000-event backlog", 100) }},
+		{"memory-transaction", func(ctx context.Context) ([]result, error) {
+			return s.memory(ctx, "one transaction of 1,000,000 rows", s.size.memory)
+		}},
+	}
+	for _, rowsPerTx := range []int{1, 100, 10_000} {
+		for _, payload := range []int{200, 2048} {
+			for _, partitions := range []int{1, 12} {
+				if payload == 200 && partitions == 12 && rowsPerTx <= 100 {
+					continue // a row with a must
+				}
+				if s.opt.quick && !(payload == 2048 && partitions == 1 && rowsPerTx == 100) {
+					continue
+				}
+				name := fmt.Sprintf("%s%d/%d/%d", cellPrefix, rowsPerTx, payload, partitions)
+				rows = append(rows, row{name, func(ctx context.Context) ([]result, error) {
+					return s.cell(ctx, load{rowsPerTx: rowsPerTx, payload: payload, partitions: partitions})
+				}})
+			}
+		}
+	}
+	return rows
+}
+
+// bounds are what a row must reach and what it aims at.
+type bounds struct{ must, aim float64 }
+
+// String is the load in words.
+func (l load) String() string {
+	tx, size, partitions := "single-row transactions", fmt.Sprintf("%d B", l.bytes()), "1 partition"
+	if l.rowsPerTx > 1 {
+		tx = thousands(l.rowsPerTx) + "-row transactions"
+	}
+	if l.bytes() >= 1<<10 {
+		size = fmt.Sprintf("%d KiB", l.bytes()>>10)
+	}
+	if l.partitions > 1 {
+		partitions = fmt.Sprintf("%d partitions", l.partitions)
+	}
+	return strings.Join([]string{tx, size, partitions}, ", ")
+}
+
+func thousands(n int) string {
+	if n < 1000 {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
+}
+
+// sized gives a load its keys and as many events as take a second or two.
+func (s *kafkaStand) sized(l load, events int) load {
+	l.keys, l.ordering, l.events = keyset{count: 1000}, "key", events
+	if l.rowsPerTx == 1 {
+		l.events /= 2
+	}
+	l.events = max(l.events, l.rowsPerTx) / l.rowsPerTx * l.rowsPerTx
+	return l
+}
+
+// besideBareRead is the relay against the bare read of the slot, and the relay's own work.
+func (s *kafkaStand) besideBareRead(ctx context.Context, rowsPerTx int, ratioOf, cpuOf bounds) ([]result, error) {
+	if err := s.warmUp(ctx); err != nil {
+		return nil, err
+	}
+	d := &drain{kafkaStand: s, l: s.sized(load{rowsPerTx: rowsPerTx, payload: 200, partitions: 12}, s.size.drain)}
+	ratio, cpu, err := d.inTurns(ctx)
+	ratio.must, ratio.aim = ratioOf.must, ratioOf.aim
+	cpu.must, cpu.aim = cpuOf.must, cpuOf.aim
+	return []result{ratio, cpu}, err
+}
+
+// cell is a load of the matrix: once, or in turns for the full matrix.
+func (s *kafkaStand) cell(ctx context.Context, l load) ([]result, error) {
+	if err := s.warmUp(ctx); err != nil {
+		return nil, err
+	}
+	d := &drain{kafkaStand: s, l: s.sized(l, s.size.drainCell)}
+	if s.opt.full {
+		r, _, err := d.inTurns(ctx)
+		r.cell = true
+		return []result{r}, err
+	}
+	r, err := d.once(ctx)
+	return []result{r}, err
+}
+
+// memory is the most memory that the relay has had resident beside much that waited for it.
+func (s *kafkaStand) memory(ctx context.Context, name string, rowsPerTx int) ([]result, error) {
+	d := &drain{kafkaStand: s, l: load{keys: keyset{count: 1000}, ordering: "key", events: s.size.memory, rowsPerTx: rowsPerTx, partitions: 12}}
+	if err := d.fill(ctx); err != nil {
+		return nil, err
+	}
+	r, err := d.relay(ctx)
+	return []result{{
+		name: "peak RSS (VmHWM), 512 B payloads: " + name, ours: mebibytes(float64(r.peak)), value: float64(r.peak) / (1 << 20), unit: "MiB",
+		must: 96, aim: 48, once: true, note: perSecond(r.rate),
+	}}, err
+}

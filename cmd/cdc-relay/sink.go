@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"os"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
+	"github.com/cdc-relay/cdc-relay/internal/sink/stdout"
+)
+
+// This file is the choice among the sinks: whoever asks something of the one that is configured asks here.
+
+// openSink makes the one sink that is configured, and names the extra columns it needs.
+func openSink(c *config.Config, log *zap.Logger, m *ops.Metrics) (sink.Sink, []string, error) {
+	switch {
+	case c.Sink.RabbitMQ != nil:
+		return openRabbit(c, log, m)
+	case c.Sink.Kafka != nil:
+		return openKafka(c, log, m)
+	}
+	return stdout.New(os.Stdout), nil, nil
+}
+
+// sinkColumns are the extra columns of the sink that is configured.
+func sinkColumns(c *config.Config, log *zap.Logger) (columns []string, err error) {
+	switch {
+	case c.Sink.RabbitMQ != nil:
+		_, columns, err = rabbitConfig(c, log)
+	case c.Sink.Kafka != nil:
+		_, columns, err = kafkaConfig(c, log)
+	}
+	return columns, err
+}
+
+// checkBroker asks the broker that is configured for what the relay needs of it.
+func checkBroker(ctx context.Context, c *config.Config, log *zap.Logger) ([]replication.Finding, error) {
+	switch {
+	case c.Sink.RabbitMQ != nil:
+		return checkRabbit(ctx, c, log)
+	case c.Sink.Kafka != nil:
+		return checkKafka(ctx, c, log)
+	}
+	return nil, nil
+}
+
+// finding is what a sink's check has found, as a line of the command.
+func finding(name string, ok, warn bool, detail, mend string) replication.Finding {
+	level := replication.LevelFail
+	switch {
+	case ok:
+		level = replication.LevelOK
+	case warn:
+		level = replication.LevelWarn
+	}
+	return replication.Finding{Name: name, Level: level, Detail: detail, Mend: mend}
+}
+
+// sinkState is how the sink stands.
+func sinkState(s sink.Sink) ops.Sink {
+	switch s := s.(type) {
+	case *rabbit.Sink:
+		return rabbitState(s)
+	case *kafka.Sink:
+		return kafkaState(s)
+	case *stdout.Sink:
+		out := ops.Sink{Kind: ops.SinkStdout}
+		out.Up, out.Why = s.Up()
+		return out
+	}
+	return ops.Sink{}
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka"
+)
+
+// kafkaConfig is the Kafka side, and the extra columns that its topic and headers need.
+func kafkaConfig(c *config.Config, log *zap.Logger) (kafka.Config, []string, error) {
+	k := c.Sink.Kafka
+	out := kafka.Config{
+		Brokers: k.Brokers, Compression: k.Compression,
+		OneLane:        c.Delivery.Ordering == config.OrderingCommit,
+		ConfirmTimeout: c.Delivery.ConfirmTimeout, ClientID: "cdc-relay/" + c.Source.Slot,
+		Log: log,
+	}
+	if k.TLS.Enabled {
+		out.TLS = brokerTLS("sink.kafka.tls", k.TLS.TLS)
+	}
+	if login := k.Credentials(); login != nil {
+		out.SASL = func() (*kafka.SASL, error) {
+			user, password, err := login()
+			return &kafka.SASL{Mechanism: k.SASL.Mechanism, Username: user, Password: password}, err
+		}
+	}
+	for _, h := range c.Outbox.Headers {
+		out.Headers = append(out.Headers, kafka.HeaderColumn{Name: h.Name, Column: h.Column.Names[0]})
+	}
+	out.Columns = columnsFor(c, nil, k.Topic)
+	var err error
+	out.Topic, err = k.Topic.Bind(out.Columns)
+	return out, out.Columns, err
+}
+
+// openKafka makes the sink, with its metrics.
+func openKafka(c *config.Config, log *zap.Logger, m *ops.Metrics) (sink.Sink, []string, error) {
+	cfg, columns, err := kafkaConfig(c, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg.Hooks = kafka.Hooks{
+		Connected: func(_ string, again bool) { m.SinkConnected(again) }, Confirms: m.Confirms, HeaderDropped: m.HeaderDropped,
+	}
+	out, err := kafka.New(cfg)
+	if err != nil {
+		return nil, nil, usage("sink.kafka", err)
+	}
+	return out, columns, nil
+}
+
+func checkKafka(ctx context.Context, c *config.Config, log *zap.Logger) ([]replication.Finding, error) {
+	cfg, _, err := kafkaConfig(c, log)
+	if err != nil {
+		return nil, err
+	}
+	var findings []replication.Finding
+	for _, f := range kafka.Check(ctx, cfg) {
+		findings = append(findings, finding(f.Name, f.OK, f.Warn, f.Detail, f.Mend))
+	}
+	return findings, nil
+}
+
+// kafkaState is how the connections stand.
+func kafkaState(k *kafka.Sink) ops.Sink {
+	stats := k.Stats()
+	out := ops.Sink{Kind: ops.SinkKafka, Connections: stats.Connections, PendingConfirms: stats.PendingConfirms, PausedTotal: len(stats.Paused)}
+	out.Up, out.Why = k.Up()
+	for _, p := range stats.Paused[:min(len(stats.Paused), maxPaused)] {
+		out.Paused = append(out.Paused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Words: p.Words, Since: p.Since})
+	}
+	return out
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
+)
+
+// rabbitConfig is the RabbitMQ side, and the extra columns that its templates, headers and properties need.
+func rabbitConfig(c *config.Config, log *zap.Logger) (rabbit.Config, []string, error) {
+	r := c.Sink.RabbitMQ
+	out := rabbit.Config{
+		Connections: r.Connections, Lanes: c.Delivery.Lanes, Declare: r.Declare,
+		Pipelined:      c.Delivery.Ordering != config.OrderingKey,
+		ConfirmTimeout: c.Delivery.ConfirmTimeout, ConnectionName: "cdc-relay/" + c.Source.Slot,
+		Log: log, TLS: brokerTLS("sink.rabbitmq.tls", r.TLS),
+	}
+	if c.Delivery.Ordering == config.OrderingCommit {
+		out.Lanes = 1
+	}
+	for _, u := range r.URLs {
+		url, err := u.Read()
+		if err != nil {
+			return out, nil, usage("sink.rabbitmq.url", err)
+		}
+		out.URLs = append(out.URLs, url)
+	}
+	out.Credentials = r.Credentials() // nil: the addresses carry them
+	for _, h := range c.Outbox.Headers {
+		out.Headers = append(out.Headers, rabbit.HeaderColumn{Name: h.Name, Column: h.Column.Names[0]})
+	}
+	for _, p := range r.Properties {
+		column := p.Column.Names[0]
+		switch p.Name {
+		case "correlation_id":
+			out.CorrelationID = column
+		case "priority":
+			out.Priority = column
+		case "expiration":
+			out.Expiration = column
+		}
+	}
+	out.Columns = columnsFor(c, r.Properties, r.Exchange, r.RoutingKey)
+	var err error
+	if out.Exchange, err = r.Exchange.Bind(out.Columns); err != nil {
+		return out, nil, err
+	}
+	out.RoutingKey, err = r.RoutingKey.Bind(out.Columns)
+	return out, out.Columns, err
+}
+
+// openRabbit makes the sink, with its metrics.
+func openRabbit(c *config.Config, log *zap.Logger, m *ops.Metrics) (sink.Sink, []string, error) {
+	cfg, columns, err := rabbitConfig(c, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg.Hooks = rabbit.Hooks{
+		Connected: func(_ int, again bool) { m.SinkConnected(again) }, ChannelOpen: m.ChannelOpened, Confirms: m.Confirms, HeaderDropped: m.HeaderDropped,
+	}
+	out, err := rabbit.New(cfg)
+	if err != nil {
+		return nil, nil, usage("sink.rabbitmq", err)
+	}
+	return out, columns, nil
+}
+
+func checkRabbit(ctx context.Context, c *config.Config, log *zap.Logger) ([]replication.Finding, error) {
+	cfg, _, err := rabbitConfig(c, log)
+	if err != nil {
+		return nil, err
+	}
+	var findings []replication.Finding
+	for _, f := range rabbit.Check(ctx, cfg) {
+		findings = append(findings, finding(f.Name, f.OK, f.Warn, f.Detail, f.Mend))
+	}
+	return findings, nil
+}
+
+// rabbitState is how the connections stand.
+func rabbitState(r *rabbit.Sink) ops.Sink {
+	stats := r.Stats()
+	out := ops.Sink{
+		Kind: ops.SinkRabbitMQ, Connections: stats.Connections, Channels: stats.Channels, PendingConfirms: stats.PendingConfirms,
+		PausedTotal: len(stats.Paused),
+	}
+	out.Up, out.Why = r.Up()
+	for _, p := range stats.Paused[:min(len(stats.Paused), maxPaused)] {
+		out.Paused = append(out.Paused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Words: p.Words, Since: p.Since})
+	}
+	return out
+}

@@ -1,0 +1,185 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// This file is the section sink.kafka: what it holds, its defaults, and what must be right about it.
+
+// Kafka is where and how to publish to Apache Kafka.
+type Kafka struct {
+	Brokers     []string // host:port of some brokers of one cluster, at least one; the others are found through them
+	Topic       sink.Template
+	Compression string // none, gzip, snappy, lz4, zstd
+	TLS         KafkaTLS
+	SASL        SASL
+}
+
+// KafkaTLS is TLS, which no part of a Kafka address can ask for.
+type KafkaTLS struct {
+	Enabled bool
+	TLS
+}
+
+// SASL is the login.
+type SASL struct {
+	Mechanism          string // plain, scram-sha-256, scram-sha-512; "": no login
+	Username, Password Secret
+}
+
+// Credentials reads the user and the password anew at every call. It is nil when there is no login.
+func (k *Kafka) Credentials() func() (user, password string, err error) {
+	if k.SASL.Mechanism == "" {
+		return nil
+	}
+	return func() (user, password string, err error) {
+		if user, err = k.SASL.Username.Read(); err != nil {
+			return "", "", fmt.Errorf("read sink.kafka.sasl.username: %w", err)
+		}
+		if password, err = k.SASL.Password.Read(); err != nil {
+			return "", "", fmt.Errorf("read sink.kafka.sasl.password: %w", err)
+		}
+		return user, password, nil
+	}
+}
+
+func defaultKafka() *Kafka {
+	return &Kafka{
+		Brokers:     []string{"localhost:" + kafkaPort},
+		Topic:       template("outbox.event.{aggregate}"),
+		Compression: "none",
+	}
+}
+
+// kafkaPort is taken for a broker that is written without one.
+const kafkaPort = "9092"
+
+// brokers reads a list of addresses. One text may hold several, separated by commas, as Kafka's own bootstrap.servers.
+func brokers(path string) field {
+	return field{
+		path: path,
+		kind: list,
+		set: func(l *loader, path string, n *node) {
+			var read []string
+			for _, item := range n.orItself() {
+				written, ok := l.scalar(path, item)
+				if !ok {
+					continue
+				}
+				for address := range strings.SplitSeq(written, ",") {
+					broker, err := parseBroker(strings.TrimSpace(address))
+					if err != nil {
+						l.fault(item.where, path, err.Error())
+						continue
+					}
+					read = append(read, broker)
+				}
+			}
+			if len(n.orItself()) == 0 {
+				l.fault(n.where, path, "names no broker")
+			}
+			l.cfg.Sink.Kafka.Brokers = read
+		},
+		show: func(c *Config) string { return flow(c.Sink.Kafka.Brokers, quote) },
+	}
+}
+
+// parseBroker reads host, host:port, [address] or [address]:port and gives it with its port.
+func parseBroker(s string) (string, error) {
+	if strings.Contains(s, "://") {
+		return "", fmt.Errorf("has %q, want host or host:port without a scheme: TLS is tls.enabled, the login is sasl", s)
+	}
+	host, port := s, kafkaPort
+	if inner, ok := strings.CutPrefix(s, "["); ok && strings.HasSuffix(inner, "]") {
+		host = strings.TrimSuffix(inner, "]")
+	} else if strings.Contains(s, ":") {
+		var err error
+		if host, port, err = net.SplitHostPort(s); err != nil {
+			host = ""
+		}
+	}
+	if host == "" || strings.ContainsAny(host, "/@[] \t") || strings.Contains(host, ":") && net.ParseIP(host) == nil {
+		return "", fmt.Errorf("has %q, want host or host:port", s)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return "", fmt.Errorf("has %q, whose port is not 1 to 65535", s)
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+func (l *loader) validateKafka() {
+	const section = "sink.kafka."
+	k := l.cfg.Sink.Kafka
+	l.validateTemplate(section+"topic", k.Topic)
+	l.check(section+"topic", checkTopic(k.Topic))
+	l.validateKafkaTLS(section+"tls.", &k.TLS)
+
+	l.validateSASL(section+"sasl.", &k.SASL)
+	if _, written := l.written["delivery.lanes"]; written {
+		l.check("delivery.lanes", errors.New("has no effect with sink.kafka, where each partition of a topic is a lane; leave it out"))
+	}
+}
+
+func (l *loader) validateSASL(section string, s *SASL) {
+	if l.faulty(section + "mechanism") {
+		return
+	}
+	login := s.Mechanism != ""
+	for _, part := range []struct {
+		key   string
+		value Secret
+	}{{section + "username", s.Username}, {section + "password", s.Password}} {
+		switch {
+		case l.faulty(part.key):
+		case login && !part.value.IsSet():
+			l.check(part.key, fmt.Errorf("is not set, and sasl.mechanism %s needs it", s.Mechanism))
+		case !login && part.value.IsSet():
+			l.check(part.key, errors.New("has no effect without sasl.mechanism: plain, scram-sha-256 or scram-sha-512"))
+		}
+	}
+}
+
+// validateKafkaTLS refuses what would look like TLS and be none: the password would cross the network as it is.
+func (l *loader) validateKafkaTLS(section string, t *KafkaTLS) {
+	if !t.Enabled && !l.faulty(section+"enabled") {
+		for _, part := range []struct{ key, value string }{{"ca", t.CA}, {"cert", t.Cert}, {"key", t.Key}, {"server_name", t.ServerName}} {
+			if part.value != "" {
+				l.check(section+part.key, errors.New("has no effect without tls.enabled: true"))
+			}
+		}
+	}
+	if t.Key != "" && t.Cert == "" {
+		l.check(section+"key", errors.New("is the key of no certificate: tls.cert is not set"))
+	}
+}
+
+var (
+	placeholder = regexp.MustCompile(`\{[^{}]*\}`)
+	topicName   = regexp.MustCompile(`^[a-zA-Z0-9._-]*$`)
+)
+
+// maxTopicName is the longest name a topic can have (org.apache.kafka.common.internals.Topic).
+const maxTopicName = 249
+
+// checkTopic refuses a template that no event can make a topic's name of. What the events put into it is seen when they
+// are published.
+func checkTopic(t sink.Template) error {
+	name, constant := t.Constant()
+	text := placeholder.ReplaceAllString(t.String(), "")
+	switch {
+	case constant && (name == "" || name == "." || name == ".."):
+		return fmt.Errorf("is %q, which cannot be the name of a topic", name)
+	case !topicName.MatchString(text):
+		return fmt.Errorf("is %q; a topic's name has only letters, digits, '.', '_' and '-'", t)
+	case len(text) > maxTopicName:
+		return fmt.Errorf("has %d characters, the most a topic's name has is %d", len(text), maxTopicName)
+	}
+	return nil
+}

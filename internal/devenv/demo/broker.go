@@ -1,0 +1,47 @@
+package main
+
+import (
+	"context"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+// broker is the broker of a performance and its consumer: RabbitMQ or Kafka.
+type broker interface {
+	words() words
+	start(ctx context.Context) error                         // with nothing in it
+	addr() string                                            // where it listens
+	openConsumer(ctx context.Context) (said string, _ error) // makes what the consumer reads, and starts it
+	consumer() consumer                                      // only after openConsumer
+	sink() string                                            // the relay's configuration of it
+	watch(db string) devenv.FlushWatch                       // of the slot, beside the consumer
+	stop(ctx context.Context) error
+	startAgain(ctx context.Context) error // with what was in it
+	close() error                         // the consumer, too; what was never started is left out
+}
+
+// consumer is what the consumers of both can say.
+type consumer interface {
+	Connected() bool
+	Count() (distinct, duplicates int)
+	Deliveries() []devenv.Delivery
+	DeliveriesFrom(n int) []devenv.Delivery
+	Marks() []devenv.Mark
+	WaitIDs(ctx context.Context, ids []string) error
+	Drain(ctx context.Context) error
+}
+
+// words are how a broker is spoken of.
+type words struct {
+	name  string // "RabbitMQ"
+	place string // where events lie: "queue"
+	id    string // what a consumer deduplicates by: "message id"
+
+	once bool // nothing may lie there twice as long as the relay lives
+}
+
+// brokers are the values of -sink.
+var brokers = map[string]func() broker{
+	"rabbitmq": func() broker { return &rabbitMQ{} },
+	"kafka":    func() broker { return &kafka{} },
+}

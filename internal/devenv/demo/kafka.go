@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+// kafka is one broker of Kafka with the topic of the orders.
+type kafka struct {
+	cluster *devenv.Kafka
+	reader  *devenv.KafkaConsumer
+}
+
+const (
+	topic      = "outbox.event.order"
+	partitions = 12
+	node       = 1
+)
+
+func (k *kafka) words() words {
+	return words{name: "Kafka", place: "topic", id: "the header id", once: true}
+}
+
+func (k *kafka) start(ctx context.Context) (err error) {
+	k.cluster, err = devenv.StartKafka(ctx, devenv.KafkaOptions{})
+	return err
+}
+
+func (k *kafka) addr() string { return strings.Join(k.cluster.Brokers(), ", ") }
+
+func (k *kafka) openConsumer(ctx context.Context) (said string, err error) {
+	if err := k.cluster.CreateTopic(ctx, topic, partitions, 1, nil); err != nil {
+		return "", err
+	}
+	k.reader, err = devenv.StartKafkaConsumer(ctx, devenv.KafkaConsumerOptions{Brokers: k.cluster.Brokers(), Topics: []string{topic}})
+	return fmt.Sprintf("A consumer reads the %d partitions of topic %q.", partitions, topic), err
+}
+
+func (k *kafka) consumer() consumer { return k.reader }
+
+func (k *kafka) sink() string { return fmt.Sprintf("  kafka:\n    brokers: [%s]\n", k.addr()) }
+
+func (k *kafka) watch(db string) devenv.FlushWatch {
+	return devenv.FlushWatch{DB: db, Slot: slot, Consumer: k.reader}
+}
+
+func (k *kafka) stop(ctx context.Context) error { return k.cluster.StopNode(ctx, node) }
+
+func (k *kafka) startAgain(ctx context.Context) error { return k.cluster.StartNode(ctx, node) }
+
+func (k *kafka) close() error {
+	if k.reader != nil {
+		k.reader.Close()
+	}
+	if k.cluster == nil {
+		return nil
+	}
+	return k.cluster.Close()
+}

@@ -1,0 +1,297 @@
+package devenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/segmentio/kafka-go/protocol/metadata"
+	"golang.org/x/sync/errgroup"
+)
+
+// KafkaConsumerOptions says what a KafkaConsumer reads.
+type KafkaConsumerOptions struct {
+	Brokers []string // where to begin, no login, no TLS
+	Topics  []string // from the beginning of their logs; those that are not there yet as soon as they are
+}
+
+// KafkaConsumer reads all partitions of some topics and remembers every record in the order of arrival, until Close: each
+// record once, through moves of leaders, restarts of brokers, and partitions that are added. When a topic was deleted and
+// made again it begins anew with it. It is no member of a group and writes nothing.
+//
+// Delivery has the record's key as Key, and its headers id, aggregateType and cdc_position.
+type KafkaConsumer struct {
+	arrivals
+	opt    KafkaConsumerOptions
+	cancel context.CancelFunc
+	done   chan struct{}
+	places map[TopicPartition]place // guarded by mu of the arrivals
+	marks  []Mark                   // guarded by mu of the arrivals
+	ends   endOffsets
+}
+
+// place is how far a partition was read.
+type place struct {
+	next int64       // offset
+	last KafkaRecord // the one before, to know the log again; Value is not kept
+}
+
+// StartKafkaConsumer reads until Close. A cluster that does not answer is an error.
+func StartKafkaConsumer(ctx context.Context, opt KafkaConsumerOptions) (*KafkaConsumer, error) {
+	if _, err := clusterMetadata(ctx, opt.Brokers, opt.Topics); err != nil {
+		return nil, fmt.Errorf("start consumer: %w", err)
+	}
+	c := &KafkaConsumer{arrivals: newArrivals(), opt: opt, done: make(chan struct{}), places: map[TopicPartition]place{}}
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	c.cancel = cancel
+	go c.run(life)
+	return c, nil
+}
+
+// Close ends the consumer; what it has remembered can still be read.
+func (c *KafkaConsumer) Close() {
+	c.cancel()
+	<-c.done
+	c.ends.close()
+}
+
+// run reads, in as many sessions as it takes.
+func (c *KafkaConsumer) run(ctx context.Context) {
+	defer close(c.done)
+	for ctx.Err() == nil {
+		err := c.session(ctx)
+		c.setConnected(false)
+		if errors.Is(err, errLayout) {
+			continue
+		}
+		pause, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		<-pause.Done()
+		cancel()
+	}
+}
+
+var errLayout = errors.New("partitions or leaders have changed")
+
+// session reads from the leaders of now until anything changes or fails.
+func (c *KafkaConsumer) session(ctx context.Context) error {
+	conn, err := c.anyBroker(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	layout, err := c.layout(ctx, conn)
+	if err != nil {
+		return err
+	}
+	leaders := map[string][]TopicPartition{}
+	for p, addr := range layout {
+		if addr != "" {
+			leaders[addr] = append(leaders[addr], p)
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for addr, partitions := range leaders {
+		group.Go(func() error { return c.follow(ctx, addr, partitions) })
+	}
+	group.Go(func() error {
+		return poll(ctx, 100*time.Millisecond, func() (bool, error) {
+			now, err := c.layout(ctx, conn)
+			if err == nil && !maps.Equal(now, layout) {
+				err = errLayout
+			}
+			return false, err
+		})
+	})
+	c.setConnected(true)
+	return group.Wait()
+}
+
+func (c *KafkaConsumer) anyBroker(ctx context.Context) (*kafkaConn, error) {
+	var errs []error
+	for _, addr := range c.opt.Brokers {
+		conn, err := dialKafka(ctx, addr)
+		if err == nil {
+			return conn, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// layout is the address of the leader of each partition, "" when there is none now.
+func (c *KafkaConsumer) layout(ctx context.Context, conn *kafkaConn) (map[TopicPartition]string, error) {
+	res, err := ask[*metadata.Response](ctx, conn, &metadata.Request{TopicNames: c.opt.Topics})
+	if err != nil {
+		return nil, err
+	}
+	layout := map[TopicPartition]string{}
+	for _, t := range res.Topics {
+		for _, p := range t.Partitions {
+			layout[TopicPartition{t.Name, int(p.PartitionIndex)}] = brokerAddr(res, p.LeaderID)
+		}
+	}
+	return layout, nil
+}
+
+// follow reads partitions of one leader until it fails.
+func (c *KafkaConsumer) follow(ctx context.Context, addr string, partitions []TopicPartition) error {
+	conn, err := dialKafka(ctx, addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := c.resume(ctx, conn, partitions); err != nil {
+		return err
+	}
+	for {
+		answers, err := conn.fetch(ctx, c.after(partitions), fetchBytes, 500*time.Millisecond)
+		if err != nil {
+			return err
+		}
+		if err := c.remember(answers); err != nil {
+			return err
+		}
+	}
+}
+
+// after is from where to read next.
+func (c *KafkaConsumer) after(partitions []TopicPartition) []fetchFrom {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	from := make([]fetchFrom, len(partitions))
+	for i, p := range partitions {
+		from[i] = fetchFrom{p, c.places[p].next}
+	}
+	return from
+}
+
+func (c *KafkaConsumer) remember(answers []fetched) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, before := time.Now().UnixNano(), len(c.deliveries)
+	var errs []error
+	for _, a := range answers {
+		errs = append(errs, a.err)
+		at := c.places[a.TopicPartition]
+		for i := range a.records {
+			r := &a.records[i]
+			if r.Offset < at.next {
+				continue // of the same batch, taken before
+			}
+			c.add(Delivery{
+				ID: r.Header("id"), Aggregate: c.names.of(r.Header("aggregateType")), Key: c.names.of(string(r.Key)),
+				Position: parsePosition(r.Header("cdc_position")), Seq: seqOf(r.Value), At: now,
+				From: a.TopicPartition, Offset: r.Offset,
+			})
+			at = place{next: r.Offset + 1, last: *r}
+		}
+		at.last.Value = nil
+		c.places[a.TopicPartition] = at
+	}
+	if len(c.deliveries) > before {
+		c.notify()
+	}
+	return errors.Join(errs...)
+}
+
+// resume settles where to go on in each partition. A log that is shorter than it was, or whose last record read is another
+// one now, is that of a topic made anew.
+func (c *KafkaConsumer) resume(ctx context.Context, conn *kafkaConn, partitions []TopicPartition) error {
+	starts, err := conn.listOffsets(ctx, partitions, earliestOffset)
+	if err != nil {
+		return err
+	}
+	ends, err := conn.listOffsets(ctx, partitions, latestOffset)
+	if err != nil {
+		return err
+	}
+	for _, p := range partitions {
+		c.mu.Lock()
+		at, known := c.places[p]
+		c.mu.Unlock()
+		same := known && at.next <= ends[p]
+		if same && at.next > starts[p] {
+			if same, err = knows(ctx, conn, p, at.last); err != nil {
+				return err
+			}
+		}
+		if !same {
+			at = place{}
+		}
+		at.next = max(at.next, starts[p])
+		c.mu.Lock()
+		c.places[p] = at
+		c.mu.Unlock()
+	}
+	return nil
+}
+
+// knows reports whether a record still lies where it was read.
+func knows(ctx context.Context, conn *kafkaConn, p TopicPartition, want KafkaRecord) (bool, error) {
+	answers, err := conn.fetch(ctx, []fetchFrom{{p, want.Offset}}, 1, 0)
+	if err == nil {
+		err = answers[0].err
+	}
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(answers[0].records, func(r KafkaRecord) bool {
+		return r.Offset == want.Offset && r.Time.Equal(want.Time) && r.Header("id") == want.Header("id")
+	}), nil
+}
+
+// Drain returns when everything that is in the logs at the moment of the call has arrived. While a broker is away it asks
+// again and again.
+func (c *KafkaConsumer) Drain(ctx context.Context) error {
+	for {
+		ends, err := c.ends.of(ctx, c.opt)
+		if err == nil {
+			once, cancel := context.WithTimeoutCause(ctx, 5*time.Second, errors.New("not all has arrived within 5 s"))
+			err = c.wait(once, func() bool {
+				for p, end := range ends {
+					if c.places[p].next < end {
+						return false
+					}
+				}
+				return true
+			})
+			cancel()
+		}
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("drain topics: %w", errors.Join(err, context.Cause(ctx)))
+		}
+		pause, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		<-pause.Done()
+		cancel()
+	}
+}
+
+// markFlush remembers where the logs end, with confirmed_flush_lsn as it was before (FlushWatch). An event was confirmed
+// to the relay only when it lay below the end of its log, so one that was confirmed before the report is below these ends.
+func (c *KafkaConsumer) markFlush(ctx context.Context, flush pglogrepl.LSN) error {
+	c.mu.Lock()
+	after := len(c.deliveries)
+	c.mu.Unlock()
+	ends, err := c.ends.of(ctx, c.opt)
+	if err != nil {
+		return fmt.Errorf("mark ends of logs: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.marks = append(c.marks, Mark{Flush: flush, After: after, Ends: ends})
+	return nil
+}
+
+// Marks is what FlushWatch has sampled and where the logs ended then.
+func (c *KafkaConsumer) Marks() []Mark {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.marks)
+}

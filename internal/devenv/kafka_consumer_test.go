@@ -1,0 +1,87 @@
+package devenv
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestKafkaConsumerFollowsTopics reads a topic that comes later, gets more partitions, and is made anew.
+func TestKafkaConsumerFollowsTopics(t *testing.T) {
+	ctx := testContext(t)
+	k := SharedKafka(t)
+	late := "late-" + newUUID()
+	topic := k.Topic(t, 1)
+	rows := numberedRows(600)
+	produceRows(t, k.Brokers(), topic, 0, rows[:100]...)
+	c, err := StartKafkaConsumer(ctx, KafkaConsumerOptions{Brokers: k.Brokers(), Topics: []string{topic, late}})
+	must(t, err)
+	defer c.Close()
+	must(t, c.WaitCount(ctx, 100))
+
+	must(t, k.AddPartitions(ctx, topic, 3))
+	produceRows(t, k.Brokers(), topic, 2, rows[100:200]...)
+	must(t, k.CreateTopic(ctx, late, 2, 1, nil))
+	produceRows(t, k.Brokers(), late, 1, rows[200:300]...)
+	must(t, c.Drain(ctx))
+	must(t, c.WaitCount(ctx, 300))
+
+	// Made anew it is as long as it was, then longer.
+	for i := range 2 {
+		must(t, k.DeleteTopic(ctx, late))
+		must(t, k.CreateTopic(ctx, late, 2, 1, nil))
+		produceRows(t, k.Brokers(), late, 1, rows[300+i*100:400+i*100]...)
+		must(t, c.WaitCount(ctx, 400+i*100))
+	}
+	produceRows(t, k.Brokers(), late, 1, rows[500:]...)
+	produceRows(t, k.Brokers(), late, 1, rows[500:503]...)
+	must(t, c.WaitIDs(ctx, []string{rows[0].ID, rows[599].ID}))
+	must(t, c.Drain(ctx))
+	if distinct, copies := c.Count(); distinct != 600 || copies != 3 || !c.Connected() {
+		t.Fatalf("%d ids and %d duplicates", distinct, copies)
+	}
+	if v := Check(History{Committed: rows, Deliveries: c.Deliveries(), MaxDuplicates: 3}); v.Err() != nil {
+		t.Fatal(v)
+	}
+	d := c.DeliveriesFrom(299)[0]
+	if d.Key != rows[299].Key || d.Aggregate != "order" || d.Seq != rows[299].Seq || d.From != (TopicPartition{late, 1}) || d.Offset != 99 ||
+		d.Position.Commit != inOrder(rows[299]) || d.At == 0 {
+		t.Fatalf("delivery is %+v", d)
+	}
+	must(t, k.DeleteTopic(ctx, late))
+
+	short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+	defer cancel()
+	if err := c.WaitIDs(short, []string{"never"}); err == nil {
+		t.Fatal("an id that never comes has come")
+	}
+	if _, err := StartKafkaConsumer(ctx, KafkaConsumerOptions{Brokers: []string{"127.0.0.1:1"}, Topics: []string{topic}}); err == nil {
+		t.Fatal("a consumer of no cluster was started")
+	}
+}
+
+// TestKafkaMarksSeeAnEarlyReport puts an event below and above the ends of a mark.
+func TestKafkaMarksSeeAnEarlyReport(t *testing.T) {
+	ctx := testContext(t)
+	k := SharedKafka(t)
+	topic := k.Topic(t, 2)
+	c, err := StartKafkaConsumer(ctx, KafkaConsumerOptions{Brokers: k.Brokers(), Topics: []string{topic}})
+	must(t, err)
+	defer c.Close()
+	rows := []Row{{ID: "one", Key: "k", Seq: 1}, {ID: "two", Key: "k", Seq: 2}}
+	verdict := func() Verdict {
+		must(t, c.Drain(ctx))
+		return Check(History{Committed: rows[:len(c.Deliveries())], Deliveries: c.Deliveries(), Marks: c.Marks()})
+	}
+	produceRows(t, k.Brokers(), topic, 1, rows[0])
+	must(t, c.markFlush(ctx, inOrder(rows[0])+1))
+	if v := verdict(); v.Err() != nil {
+		t.Fatal(v)
+	}
+	must(t, c.markFlush(ctx, inOrder(rows[1])+1))
+	produceRows(t, k.Brokers(), topic, 1, rows[1])
+	if v := verdict(); !slices.Equal(v.FlushAheadOfDelivery, []string{"two"}) || len(v.Lost)+len(v.OutOfOrder) > 0 {
+		t.Fatal(v)
+	}
+}

@@ -1,0 +1,142 @@
+package devenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// kafkaNode is one broker and controller.
+type kafkaNode struct {
+	id        int
+	dir       string
+	listeners []kafkaListener
+	proxies   []*Proxy // of the listeners PROXIED1, PROXIED2, ...
+	server    *process
+	frozen    atomic.Bool
+}
+
+// kafkaListener is one port of a node.
+type kafkaListener struct {
+	name     string
+	protocol string // PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL
+	port     int
+}
+
+// newKafkaNode chooses directory and ports, and starts the proxies.
+func newKafkaNode(id int, opt KafkaOptions) (*kafkaNode, error) {
+	dir, err := newDir("kafka")
+	if err != nil {
+		return nil, err
+	}
+	n := &kafkaNode{id: id, dir: dir}
+	between := "PLAINTEXT" // nodes
+	if opt.Authorizer {
+		between = "SASL_PLAINTEXT"
+	}
+	n.listeners = []kafkaListener{{name: "PLAINTEXT", protocol: "PLAINTEXT"}, {name: "CONTROLLER", protocol: between}}
+	if opt.Authorizer {
+		n.listeners = append(n.listeners, kafkaListener{name: "INTERNAL", protocol: between})
+	}
+	for i := range opt.Proxied {
+		n.listeners = append(n.listeners, kafkaListener{name: proxiedListener(i), protocol: "PLAINTEXT"})
+	}
+	if opt.Secure {
+		n.listeners = append(n.listeners, kafkaListener{name: "TLS", protocol: "SSL"}, kafkaListener{name: "MTLS", protocol: "SSL"},
+			kafkaListener{name: "SASL", protocol: "SASL_PLAINTEXT"}, kafkaListener{name: "SASLTLS", protocol: "SASL_SSL"})
+	}
+	for i := range n.listeners {
+		if n.listeners[i].port, err = freePort(); err != nil {
+			return n, err
+		}
+	}
+	for i := range opt.Proxied {
+		p, err := StartProxy(n.addr(proxiedListener(i)))
+		if err != nil {
+			return n, err
+		}
+		n.proxies = append(n.proxies, p)
+	}
+	return n, nil
+}
+
+func proxiedListener(way int) string { return fmt.Sprintf("PROXIED%d", way+1) }
+
+// addr is where a listener listens; "": there is none of that name.
+func (n *kafkaNode) addr(listener string) string {
+	for _, l := range n.listeners {
+		if l.name == listener {
+			return fmt.Sprintf("127.0.0.1:%d", l.port)
+		}
+	}
+	return ""
+}
+
+// advertised is what clients are told.
+func (n *kafkaNode) advertised(listener string) string {
+	for i, p := range n.proxies {
+		if listener == proxiedListener(i) {
+			return p.Addr()
+		}
+	}
+	return n.addr(listener)
+}
+
+func (n *kafkaNode) start(install kafkaInstall, java []string) (err error) {
+	cmd := install.command(java, "kafka.Kafka", "server.properties")
+	cmd.Dir = n.dir
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "HOME=" + n.dir}
+	n.server, err = startProcess(fmt.Sprintf("Kafka node %d", n.id), cmd, n.logPath())
+	n.frozen.Store(false)
+	return err
+}
+
+func (n *kafkaNode) stop(ctx context.Context) error {
+	if !n.server.running() {
+		return nil
+	}
+	if err := n.server.signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return n.server.wait(ctx)
+}
+
+func (n *kafkaNode) freeze(on bool) error {
+	if !n.server.running() {
+		return fmt.Errorf("stop or continue Kafka node %d: it does not run", n.id)
+	}
+	n.frozen.Store(on)
+	if on {
+		return n.server.signal(syscall.SIGSTOP)
+	}
+	return n.server.signal(syscall.SIGCONT)
+}
+
+func (n *kafkaNode) close() error {
+	var errs []error
+	if n.server.running() {
+		errs = append(errs, n.server.kill())
+	}
+	for _, p := range n.proxies {
+		p.Close()
+	}
+	return errors.Join(append(errs, removeDir(n.dir))...)
+}
+
+func (n *kafkaNode) logPath() string { return filepath.Join(n.dir, "server.log") }
+
+// log is everything the node has written; "" before its first start.
+func (n *kafkaNode) log() string {
+	if n.server == nil {
+		return ""
+	}
+	return strings.TrimSpace(readLog(n.logPath()))
+}

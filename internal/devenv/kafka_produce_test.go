@@ -1,0 +1,121 @@
+package devenv
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/initproducerid"
+	"github.com/segmentio/kafka-go/protocol/metadata"
+	"github.com/segmentio/kafka-go/protocol/produce"
+	"github.com/segmentio/kafka-go/sasl"
+)
+
+// client is how a test connects to a listener.
+type client struct {
+	brokers []string
+	tls     *tls.Config    // nil: without
+	login   sasl.Mechanism // nil: without
+}
+
+func (c client) connect(ctx context.Context, addr string) (*kafkaConn, error) {
+	dialer := net.Dialer{Timeout: 5 * time.Second}
+	socket, err := dialer.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	if c.tls != nil {
+		secure := tls.Client(socket, c.tls)
+		if err := secure.HandshakeContext(ctx); err != nil {
+			socket.Close()
+			return nil, err
+		}
+		socket = secure
+	}
+	conn, err := openKafka(ctx, socket)
+	if err != nil || c.login == nil {
+		return conn, err
+	}
+	if err := conn.login(ctx, c.login); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// produce writes to the leader that the metadata of the first broker names, with acks=all, and waits for the answer.
+func (c client) produce(ctx context.Context, topic string, partition int, records ...protocol.Record) error {
+	conn, err := c.connect(ctx, c.brokers[0])
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	res, err := ask[*metadata.Response](ctx, conn, &metadata.Request{TopicNames: []string{topic}})
+	if err != nil {
+		return err
+	}
+	if err := kafkaError(res.Topics[0].ErrorCode, ""); err != nil {
+		return err
+	}
+	at := slices.IndexFunc(res.Topics[0].Partitions, func(p metadata.ResponsePartition) bool { return int(p.PartitionIndex) == partition })
+	if at < 0 {
+		return kafkago.UnknownTopicOrPartition
+	}
+	leader, err := c.connect(ctx, brokerAddr(res, res.Topics[0].Partitions[at].LeaderID))
+	if err != nil {
+		return err
+	}
+	defer leader.Close()
+	return leader.produce(ctx, topic, partition, records...)
+}
+
+func (c *kafkaConn) produce(ctx context.Context, topic string, partition int, records ...protocol.Record) error {
+	answer, err := ask[*produce.Response](ctx, c, &produce.Request{
+		Acks: -1, Timeout: 5000,
+		Topics: []produce.RequestTopic{{Topic: topic, Partitions: []produce.RequestPartition{{
+			Partition: int32(partition), RecordSet: protocol.RecordSet{Version: 2, Records: protocol.NewRecordReader(records...)},
+		}}}},
+	})
+	if err != nil {
+		return err
+	}
+	p := answer.Topics[0].Partitions[0]
+	return kafkaError(p.ErrorCode, p.ErrorMessage)
+}
+
+// produceRows writes rows to a partition as the relay would, in one batch.
+func produceRows(t *testing.T, brokers []string, topic string, partition int, rows ...Row) {
+	t.Helper()
+	must(t, produceRowsErr(testContext(t), brokers, topic, partition, rows...))
+}
+
+func produceRowsErr(ctx context.Context, brokers []string, topic string, partition int, rows ...Row) error {
+	records := make([]protocol.Record, len(rows))
+	for i, r := range rows {
+		records[i] = protocol.Record{
+			Key:   protocol.NewBytes([]byte(r.Key)),
+			Value: protocol.NewBytes(fmt.Appendf(nil, `{"key": "%s", "seq": %d, "fill": ""}`, r.Key, r.Seq)),
+			Headers: []protocol.Header{
+				{Key: "id", Value: []byte(r.ID)},
+				{Key: "aggregateType", Value: []byte("order")},
+				{Key: "cdc_position", Value: fmt.Appendf(nil, "%016X-%08d", uint64(inOrder(r)), 0)},
+			},
+		}
+	}
+	return client{brokers: brokers}.produce(ctx, topic, partition, records...)
+}
+
+// initProducerID asks for a producer id, as an idempotent producer does.
+func initProducerID(ctx context.Context, k *Kafka) error {
+	res, err := askAny[*initproducerid.Response](ctx, k.Brokers(), &initproducerid.Request{ProducerID: -1, ProducerEpoch: -1})
+	if err != nil {
+		return err
+	}
+	return kafkaError(res.ErrorCode, "")
+}

@@ -1,0 +1,128 @@
+package replication
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// shape is what the catalogue says of the columns of a configured table, and of those that do not come with its rows. An
+// optional column that does not come would be missing from the messages without a word.
+type shape struct {
+	oid       uint32          // of the table under the configured name; 0: there is none
+	columns   []decode.Column // in order, without the generated ones that are not sent
+	generated []string        // not sent: before PostgreSQL 18 never, since then when the publication says so
+	unlisted  []string        // not sent: the publication has a column list without them (PostgreSQL 15 and later)
+}
+
+func readShape(ctx context.Context, q querier, c *Config, t decode.Table) (shape, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	var s shape
+	// to_jsonb because PostgreSQL 14 has no attnames; on 15 to 17 they are there, and may name generated columns.
+	rows, err := q.Query(ctx, `SELECT c.oid, coalesce(a.attname, ''), coalesce(a.atttypid, 0), coalesce(a.attgenerated <> '', false),
+			coalesce(CASE WHEN p.names IS NULL OR a.attgenerated <> '' AND current_setting('server_version_num')::int < 180000
+				THEN a.attgenerated = '' ELSE p.names ? a.attname::text END, false)
+		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		LEFT JOIN LATERAL (SELECT nullif(to_jsonb(t)->'attnames', 'null') AS names FROM pg_publication_tables t
+			WHERE t.pubname = $3 AND t.schemaname = n.nspname AND t.tablename = c.relname) p ON true
+		LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+		WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind IN ('r', 'p') ORDER BY a.attnum`, t.Schema, t.Name, c.Publication)
+	if err != nil {
+		return s, fmt.Errorf("read columns of %s: %w", t, err)
+	}
+	var col decode.Column
+	var generated, sent bool
+	_, err = pgx.ForEachRow(rows, []any{&s.oid, &col.Name, &col.TypeOID, &generated, &sent}, func() error {
+		switch {
+		case col.Name == "": // a table without columns
+			return nil
+		case generated && !sent:
+			s.generated = append(s.generated, col.Name)
+			return nil
+		case !sent:
+			s.unlisted = append(s.unlisted, col.Name)
+		}
+		s.columns = append(s.columns, col)
+		return nil
+	})
+	if err != nil {
+		return s, fmt.Errorf("read columns of %s: %w", t, err)
+	}
+	return s, nil
+}
+
+// checkGenerated refuses a mapping to a column that is computed by the server and not sent. used: a slot is read with the publication.
+func (s shape) checkGenerated(c *Config, t decode.Table, used bool) error {
+	missed := t.Misses(s.columns, s.generated, c.Columns)
+	if len(missed) == 0 {
+		return nil
+	}
+	adopt := "" // an altered publication is
+	if used {
+		adopt = adoptHint(c)
+	}
+	return &outbox.Stop{
+		Code: outbox.ExitMapping, Reason: "mapping",
+		What: fmt.Sprintf("table %s does not fit the mapping: %s is a generated column, whose values PostgreSQL does not send", t, strings.Join(missed, ", ")),
+		Mend: fmt.Sprintf("name another column under outbox: in the configuration, or make it an ordinary one that the application fills (ALTER TABLE ... ALTER COLUMN ... DROP EXPRESSION); from PostgreSQL 18 on a stored one can be sent: ALTER PUBLICATION %s SET (publish_generated_columns = stored)",
+			quoteName(c.Publication)) + adopt,
+	}
+}
+
+// checkListed refuses a column list without a mapped column. accept is added to the mend.
+func (s shape) checkListed(c *Config, t decode.Table, accept string) error {
+	missed := t.Misses(s.columns, s.unlisted, c.Columns)
+	if len(missed) == 0 {
+		return nil
+	}
+	return publicationStop(c, fmt.Sprintf("hides columns of table %s: its column list is without %s", t, strings.Join(missed, ", ")),
+		takeAndPut(c, t)+accept)
+}
+
+// takeAndPut frees a table of what the publication says of it besides (not SET TABLE: that would take the other tables out).
+func takeAndPut(c *Config, t decode.Table) string {
+	return fmt.Sprintf("ALTER PUBLICATION %[1]s DROP TABLE %[2]s; ALTER PUBLICATION %[1]s ADD TABLE %[2]s", quoteName(c.Publication), quoteTable(t))
+}
+
+// findTables looks the tables up in the catalogue, checks their mappings and returns them with their OIDs. firstStart
+// says whether a table that is not there is a wrong configuration (exit 4) or a loss (exit 3).
+func findTables(ctx context.Context, pool *pgxpool.Pool, c *Config, firstStart bool) ([]decode.Table, error) {
+	found := make([]decode.Table, len(c.Tables))
+	for i, t := range c.Tables {
+		s, err := readShape(ctx, pool, c, t)
+		if err != nil {
+			return nil, err
+		}
+		if s.oid == 0 {
+			return nil, tableMissing(c, t, firstStart)
+		}
+		if err := s.checkGenerated(c, t, !firstStart); err != nil {
+			return nil, err
+		}
+		if err := t.Check(s.columns, c.Columns); err != nil {
+			return nil, err
+		}
+		t.OID = s.oid
+		found[i] = t
+	}
+	return found, nil
+}
+
+func tableMissing(c *Config, t decode.Table, firstStart bool) *outbox.Stop {
+	stop := &outbox.Stop{
+		Code: outbox.ExitOperator, Reason: "table",
+		What: fmt.Sprintf("table %s.%s does not exist", t.Schema, t.Name),
+		Mend: "restore it, or name the table that took its place in source.tables" + adoptHint(c),
+	}
+	if firstStart {
+		stop.Code, stop.Mend = outbox.ExitMapping, "create it (`cdc-relay init --outbox-table` does), or correct source.tables"
+	}
+	return stop
+}

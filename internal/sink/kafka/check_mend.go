@@ -1,0 +1,123 @@
+// What to do about what `check` has found, and about a connection that cannot be made.
+
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/segmentio/kafka-go/protocol/metadata"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// mendDial is what to do about a connection that cannot be made.
+func mendDial(err error) string {
+	var network *net.OpError
+	var file *fs.PathError
+	mend := mendRefusal(err)
+	switch {
+	case mend != "":
+		return mend
+	case errors.As(err, &network):
+		return "check sink.kafka.brokers, that Kafka runs, and that no firewall is in between"
+	case errors.As(err, &file):
+		return "correct the path in sink.kafka, or let the relay's user read the file"
+	case errors.Is(err, io.EOF), errors.Is(err, context.DeadlineExceeded):
+		return "compare sink.kafka.tls and sasl with what the port expects: listener.security.protocol.map of the broker"
+	}
+	return "correct what this line names in sink.kafka, or give sink.kafka.brokers another port of the brokers"
+}
+
+// mendRefusal is what to do when somebody answers, and a connection cannot be made; "" when that is not so.
+func mendRefusal(err error) string {
+	if mend := sink.MendTLS("sink.kafka.tls", err); mend != "" {
+		return mend
+	}
+	var notTLS tls.RecordHeaderError
+	switch {
+	case errors.Is(err, errOtherCluster):
+		return "let sink.kafka.brokers lead to that cluster again, or restart the relay to publish to the other one"
+	case errors.Is(err, errLogin):
+		return "check sink.kafka.sasl: mechanism, username and password"
+	case errors.Is(err, errWantsTLS):
+		return "set sink.kafka.tls.enabled: true, or use a port without TLS"
+	case errors.Is(err, errWantsLogin):
+		return "set sink.kafka.sasl, or use a port without a login"
+	case errors.As(err, &notTLS):
+		return "the port does not speak TLS: use the brokers' TLS port, or leave sink.kafka.tls out"
+	}
+	return ""
+}
+
+// explain is err in one line, with what to do about a refusal.
+func explain(err error) string {
+	if mend := mendRefusal(err); mend != "" {
+		return oneLine(err) + "; " + mend
+	}
+	return oneLine(err)
+}
+
+// mendAdvertised is what to do about a broker that is not reached where it says it is.
+func mendAdvertised(err error) string {
+	if mend := mendRefusal(err); mend != "" {
+		return mend
+	}
+	return "make that address reachable from here, or correct advertised.listeners of that broker"
+}
+
+// mendSilence is what to do about a broker that answered before and does not any more.
+func (e *examination) mendSilence() string {
+	return "look into the log of the broker at " + e.conn.addr + " for why it hung up or did not answer"
+}
+
+// grant is the command that gives the documented rights: to the topics that begin as the template does, or to the one given.
+func (e *examination) grant(topic string) string {
+	pattern := ""
+	if prefix, _, placeholders := strings.Cut(e.sink.cfg.Topic.String(), "{"); placeholders && prefix != "" {
+		topic, pattern = prefix, " --resource-pattern-type prefixed"
+	}
+	return fmt.Sprintf("grant the right: kafka-acls.sh --bootstrap-server %s --add --allow-principal User:NAME --operation Write --operation Describe --topic %s%s",
+		e.conn.addr, topic, pattern)
+}
+
+// create is the command that makes a topic as this cluster can.
+func (e *examination) create(name string) string {
+	replicas := min(3, max(1, len(e.cluster.Brokers)))
+	return fmt.Sprintf("create it: kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions 12 --replication-factor %d --config min.insync.replicas=%d",
+		e.conn.addr, name, replicas, max(1, replicas-1))
+}
+
+// setLeast is the command that sets min.insync.replicas of a topic.
+func (e *examination) setLeast(topic string, n int) string {
+	return fmt.Sprintf("kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config min.insync.replicas=%d", e.conn.addr, topic, n)
+}
+
+// describe is the command that shows a topic.
+func (e *examination) describe(topic string) string {
+	return fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --describe --topic %s", e.conn.addr, topic)
+}
+
+// mendAway is what to do about replicas that are not in sync.
+func (e *examination) mendAway(t *metadata.ResponseTopic) string {
+	var away []string
+	for _, p := range t.Partitions {
+		for _, node := range p.OfflineReplicas {
+			if id := strconv.Itoa(int(node)); !slices.Contains(away, id) {
+				away = append(away, id)
+			}
+		}
+	}
+	if len(away) == 0 { // they run and lag, or the broker does not tell (before Kafka 1.0)
+		return "bring its replicas in sync; which ones lag: " + e.describe(t.Name)
+	}
+	return "bring back broker " + strings.Join(away, ", ")
+}

@@ -1,0 +1,130 @@
+package kafka
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// Config says where to publish and how an event becomes a record. New copies it.
+type Config struct {
+	// Brokers are host:port of brokers of one cluster, the first to ask. The others are learnt from their answers.
+	Brokers []string
+	// SASL is asked at every connect, so that a changed secret is picked up; nil means no login.
+	SASL func() (*SASL, error)
+	// TLS is asked at every connect; nil means plaintext. An empty ServerName becomes the broker's host.
+	TLS func() (*tls.Config, error)
+
+	Topic sink.Template
+	// Columns are the extra columns in the order of Event.Columns; the topic and the headers name them.
+	Columns []string
+	// Headers are written when their column is not NULL.
+	Headers []HeaderColumn
+	// Compression is none, gzip, snappy, lz4 or zstd; "" is none.
+	Compression string
+
+	// OneLane has one lane for all events: commit order over all keys, one call at a time in all.
+	OneLane bool
+	// ConfirmTimeout is how long a broker may take to answer, and how long a partition may be without a leader while
+	// others confirm.
+	ConfirmTimeout time.Duration
+	// LoginTimeout ends Run when the brokers have refused the login for so long and no connection was ever made.
+	LoginTimeout time.Duration
+	// ClientID is the client.id that brokers log and set quotas for.
+	ClientID string
+	Log      *zap.Logger
+	Hooks    Hooks
+}
+
+// SASL is a login.
+type SASL struct {
+	Mechanism          string // plain, scram-sha-256 or scram-sha-512
+	Username, Password string
+}
+
+// HeaderColumn is one record header whose value is a column's text.
+type HeaderColumn struct{ Name, Column string }
+
+// Hooks are called on events that metrics count. All are optional, must not block and may be called concurrently.
+type Hooks struct {
+	// Connected is called when a connection to a node stands; again says that there had been one to it before.
+	Connected func(node string, again bool)
+	// Confirms counts the brokers' answers by event. Returned is 0 on Kafka; a timeout is an answer that did not come.
+	Confirms func(acks, nacks, returned, timeouts int)
+	// HeaderDropped is called for a key of the headers column that has one of the relay's own names.
+	HeaderDropped func(name string)
+}
+
+// The record headers that are the relay's own, and the ones it never writes for anybody.
+const (
+	headerID          = "id"
+	headerType        = "eventType"
+	headerAggregate   = "aggregateType"
+	headerPosition    = "cdc_position"
+	headerTraceparent = "traceparent"
+)
+
+var reserved = []string{headerID, headerType, headerAggregate, headerPosition, headerTraceparent, "tracestate", "cdc_replay", "x-retry-count"}
+
+// Reserved reports whether name is a header of the relay's own: not to be configured, dropped from the headers column.
+func Reserved(name string) bool { return slices.Contains(reserved, name) }
+
+// defaults fills in what may be left out.
+func (c *Config) defaults() {
+	if c.ConfirmTimeout <= 0 {
+		c.ConfirmTimeout = 30 * time.Second
+	}
+	if c.LoginTimeout <= 0 {
+		c.LoginTimeout = time.Minute
+	}
+	if c.ClientID == "" {
+		c.ClientID = "cdc-relay"
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+}
+
+// validate reports every fault of the configuration at once.
+func (c *Config) validate() error {
+	var faults []error
+	if len(c.Brokers) == 0 {
+		faults = append(faults, errors.New("no broker"))
+	}
+	for i, addr := range c.Brokers {
+		host, port, err := net.SplitHostPort(addr)
+		if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 || host == "" {
+			// Somebody may have put a user and a password in front: name the address's place instead of quoting it.
+			faults = append(faults, fmt.Errorf("broker %d of %d is not host:port", i+1, len(c.Brokers)))
+		}
+	}
+	if name, constant := c.Topic.Constant(); constant {
+		if fault := checkTopic([]byte(name)); fault != nil {
+			faults = append(faults, fmt.Errorf("topic %q: %s", name, fault.Words))
+		}
+	}
+	for _, h := range c.Headers {
+		if h.Name == "" {
+			faults = append(faults, errors.New("a header without a name"))
+		}
+		if Reserved(h.Name) {
+			faults = append(faults, fmt.Errorf("header %q is the relay's own", h.Name))
+		}
+	}
+	if _, err := parseCompression(c.Compression); err != nil {
+		faults = append(faults, err)
+	}
+	if c.ConfirmTimeout.Milliseconds() > math.MaxInt32 {
+		faults = append(faults, fmt.Errorf("a confirm timeout of %v, the protocol carries 2147483647 ms", c.ConfirmTimeout))
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,81 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+// As long as no producer ids are to be had every stream asks for one again and again. Metadata is asked for all the same.
+func TestIdsDoNotStarveMetadata(t *testing.T) {
+	const partitions, lasts = 400, 10 * time.Second
+	inMemory(t, 2, partitions, Config{}, func(m *memory, r *running) {
+		m.odds.noIdentity = 1000
+		r.laneOf(few(1)[0])
+		ctx, cancel := context.WithTimeout(context.Background(), lasts)
+		defer cancel()
+		if _, err := r.try(ctx, few(2*partitions)...); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if t.Logf("%d times", m.metadata); m.metadata < 100 {
+			t.Errorf("metadata was asked for %d times in %s", m.metadata, lasts)
+		}
+	})
+}
+
+// Where metadata takes longer than the pause between its questions, it does not starve the ids either.
+func TestMetadataDoesNotStarveIds(t *testing.T) {
+	s, err := New(Config{Brokers: []string{"1:9092"}, Topic: template(t, "events")})
+	must(t, err)
+	c, now := s.control, time.Now()
+	for range 3 {
+		c.identify(&stream{})
+	}
+	var ids, metadata int
+	for range 6 {
+		c.ask("events")
+		s, topics, _ := c.next(now)
+		if s != nil {
+			ids++
+		}
+		if topics != nil {
+			metadata++
+		}
+		now = now.Add(2 * askEvery)
+	}
+	if ids != 3 || metadata != 3 {
+		t.Errorf("%d ids, %d times metadata", ids, metadata)
+	}
+}
+
+// A broker that gives no ids is left for another one.
+func TestAnotherBrokerGivesIds(t *testing.T) {
+	inMemory(t, 2, 4, Config{}, func(m *memory, r *running) {
+		m.change(func() { m.nodes[1].idless = true }) // the one that is configured, and so asked first
+		began := time.Now()
+		wantConfirmed(t, r.send(few(20)...))
+		if took := time.Since(began); took > staleAfter+5*time.Second {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+// An answer without an error and without an id is none.
+func TestNoProducerID(t *testing.T) {
+	inMemory(t, 1, 1, Config{}, func(m *memory, r *running) {
+		m.change(func() { m.producer = -1000 })
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if _, err := r.try(ctx, few(1)...); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if asked := -1000 - m.producer; m.requests > 0 || asked < -100 {
+			t.Errorf("%d requests, and %d questions for ids", m.requests, -asked)
+		}
+	})
+}

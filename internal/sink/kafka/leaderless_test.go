@@ -1,0 +1,131 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// Partitions are added, and one of the new ones has no leader: every lane has events for it, so soon nobody confirms
+// anything. They are held and named all the same.
+func TestGrownPartitionHasNoLeader(t *testing.T) {
+	inMemory(t, 1, 3, Config{}, func(m *memory, r *running) {
+		wantConfirmed(t, r.send(few(30)...))
+		m.change(func() {
+			m.grow("events", 4)
+			m.topics["events"].partitions[3].leader = none
+		})
+		goBy(refreshEvery + time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*r.cfg.ConfirmTimeout)
+		defer cancel()
+		ended := make(chan error)
+		for lane := firstLane; lane < firstLane+3; lane++ {
+			var call []*outbox.Event
+			for len(call) < 20 {
+				if ev := few(1)[0]; r.laneOf(ev) == lane {
+					call = append(call, ev)
+				}
+			}
+			go func() { ended <- untilHeld(ctx, r, lane, call) }()
+		}
+		for range 3 {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+		wantPaused(t, r, partitionName("events", 3))
+	})
+}
+
+// untilHeld publishes until events of partition 3, and no others, are rejected.
+func untilHeld(ctx context.Context, r *running, lane int, call []*outbox.Event) error {
+	got := make([]sink.Outcome, len(call))
+	if err := r.Publish(ctx, lane, call, got); err != nil {
+		return fmt.Errorf("lane %d: %w", lane, err)
+	}
+	for i, o := range got {
+		want := sink.Confirmed
+		if partitionOf(call[i], 4) == 3 {
+			want = sink.Rejected
+		}
+		if o.State != want || o.Fault != nil && o.Fault.Reason != sink.NoLeader {
+			return fmt.Errorf("lane %d: event %d is %s %v", lane, i, o.State, o.Fault)
+		}
+	}
+	return nil
+}
+
+// A partition without a leader is not accused when nobody was confirmed since, or when the metadata is old: then it is the
+// cluster that is away.
+func TestLeaderlessIsNotAccused(t *testing.T) {
+	for name, c := range map[string]struct {
+		confirms, answers bool
+		want              sink.State
+	}{
+		"others confirm, metadata answers": {true, true, sink.Rejected},
+		"nobody confirms":                  {false, true, sink.Unsent},
+		"metadata does not answer":         {true, false, sink.Unsent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onDesk(t, func(d *desk) {
+				d.begin(few(1)...)
+				d.taken()
+				d.know(leader{none, 6})
+				d.code(6)
+				goBy(time.Millisecond)
+				if c.confirms {
+					d.lane.sink.lastConfirm.Store(time.Now().UnixNano())
+				}
+				for range 120 {
+					goBy(pauseMax)
+					if c.answers {
+						d.know(leader{none, 6})
+					}
+					d.step()
+				}
+				d.want(c.want, sink.NoLeader, sink.Destination)
+			})
+		})
+	}
+}
+
+// A topic that is created a little after its first event has a lane for each partition; the events of one that is missing
+// are held soon, and soon for the next one, too.
+func TestNewTopic(t *testing.T) {
+	inMemory(t, 1, 1, Config{}, func(m *memory, r *running) {
+		m.change(func() { delete(m.topics, "events") })
+		time.AfterFunc(300*time.Millisecond, func() { m.change(func() { m.create("events", 12) }) })
+		wantConfirmed(t, r.send(few(100)...))
+		if n := len(r.lanes) - firstLane; n != 12 {
+			t.Errorf("%d lanes", n)
+		}
+	})
+	inMemory(t, 1, 1, Config{}, func(m *memory, r *running) {
+		m.change(func() { delete(m.topics, "events") })
+		began := time.Now()
+		wantRejected(t, r.send(few(1)...)[0], sink.Destination, sink.NoTopic)
+		if took := time.Since(began); took < newAfter || took > newAfter+100*time.Millisecond {
+			t.Errorf("held after %s", took)
+		}
+	})
+}
+
+// While a name that is wrong is asked for again the reader stands, so wrong names have that once in a while only.
+func TestPatience(t *testing.T) {
+	var all topics
+	began := time.Now()
+	for _, c := range []struct {
+		at   time.Duration
+		want bool
+	}{
+		{0, true}, {newAfter / 2, true}, {newAfter, false}, {graceEvery / 2, false}, {newAfter + graceEvery, true}, {2*newAfter + graceEvery, false},
+	} {
+		if got := all.patient(began.Add(c.at)); got != c.want {
+			t.Errorf("after %s: %v", c.at, got)
+		}
+	}
+}

@@ -1,0 +1,360 @@
+package kafka
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+const anybody = "User:ANONYMOUS"
+
+// What a real broker says of topics and events, and what becomes of that. One cluster for all of it.
+func TestOutcomes(t *testing.T) {
+	k := ownKafka(t, devenv.KafkaOptions{Authorizer: true, Settings: map[string]string{"socket.request.max.bytes": "8388608"}})
+	for name, test := range map[string]func(*testing.T, *devenv.Kafka){
+		"missing topic":             testMissingTopic,
+		"forbidden topic":           testForbiddenTopic,
+		"no right to a producer id": testNoProducerID,
+		"too large for the topic":   testTooLarge,
+		"larger than all limits":    testHuge,
+		"too large for a request":   testTooLargeForARequest,
+		"invalid record":            testInvalidRecord,
+		"key stops at rejection":    testKeyStops,
+		"rejected unsent":           testRejectedUnsent,
+		"topic remade":              testTopicRemade,
+		"partitions added":          testPartitionsAdded,
+		"one lane":                  testOneLane,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, k) })
+	}
+}
+
+// amongMany publishes good events of one topic with a poison in the middle, in one call of the good ones' lane, and returns
+// the poison's outcome. All others are confirmed.
+func amongMany(t *testing.T, r *running, good []*outbox.Event, poison *outbox.Event) sink.Outcome {
+	t.Helper()
+	at := len(good) / 2
+	call := append(append(append([]*outbox.Event{}, good[:at]...), poison), good[at:]...)
+	outcomes, err := r.call(r.laneOf(good[0]), call...)
+	must(t, err)
+	wantConfirmed(t, outcomes, at)
+	return outcomes[at]
+}
+
+// call publishes events on one lane, whatever their own.
+func (r *running) call(lane int, events ...*outbox.Event) ([]sink.Outcome, error) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*within)
+	defer cancel()
+	outcomes := make([]sink.Outcome, len(events))
+	err := r.Publish(ctx, lane, events, outcomes)
+	if fault := brokenContract(events, outcomes, err); fault != "" {
+		r.t.Errorf("the contract is broken: %s", fault)
+	}
+	return outcomes, err
+}
+
+func wantPaused(t *testing.T, r *running, destinations ...string) {
+	t.Helper()
+	var got []string
+	for _, p := range r.Stats().Paused {
+		if p.Reason == "" || p.Words == "" || p.Since.IsZero() {
+			t.Errorf("paused: %+v", p)
+		}
+		got = append(got, p.Destination)
+	}
+	if strings.Join(got, "; ") != strings.Join(destinations, "; ") {
+		t.Errorf("paused are %q, want %q", got, destinations)
+	}
+}
+
+func testMissingTopic(t *testing.T, k *devenv.Kafka) {
+	topic, nowhere := topicWith(t, k, 2, 1, nil), fmt.Sprintf("nowhere-%d", lastPosition.Add(1))
+	r := start(t, Config{Brokers: k.Brokers()})
+	good := events(100, topic)
+	got := amongMany(t, r, good, event(nowhere, "k"))
+	wantRejected(t, got, sink.Destination, sink.NoTopic)
+	if got.Fault.Destination != fmt.Sprintf("topic %q", nowhere) || got.Fault.Words == "" {
+		t.Errorf("fault %+v", got.Fault)
+	}
+	wantPaused(t, r, fmt.Sprintf("topic %q", nowhere))
+	wantStored(t, k, topic, good...)
+
+	// It has one lane, which fills all of its partitions when it is there.
+	late := events(200, nowhere)
+	lane := r.laneOf(late[0])
+	for _, ev := range late {
+		if n := r.laneOf(ev); n != lane {
+			t.Fatalf("lanes %d and %d of a missing topic", lane, n)
+		}
+	}
+	outcomes, err := r.call(lane, late...)
+	must(t, err)
+	for _, o := range outcomes {
+		wantRejected(t, o, sink.Destination, sink.NoTopic)
+	}
+	must(t, k.CreateTopic(limited(t), nowhere, 4, 1, nil))
+	outcomes, err = r.call(lane, late...)
+	must(t, err)
+	wantConfirmed(t, outcomes)
+	wantStored(t, k, nowhere, late...)
+	wantPartitions(t, k, nowhere, 4)
+	wantPaused(t, r)
+}
+
+// wantPartitions wants records in so many partitions.
+func wantPartitions(t *testing.T, k *devenv.Kafka, topic string, n int) {
+	t.Helper()
+	records, err := k.Records(limited(t), topic)
+	must(t, err)
+	used := map[int]bool{}
+	for _, rec := range records {
+		used[rec.Partition] = true
+	}
+	if len(used) != n {
+		t.Errorf("%d partitions have records, want %d", len(used), n)
+	}
+}
+
+func testForbiddenTopic(t *testing.T, k *devenv.Kafka) {
+	topic, forbidden := topicWith(t, k, 1, 1, nil), topicWith(t, k, 1, 1, nil)
+	r := start(t, Config{Brokers: k.Brokers()})
+	wantConfirmed(t, r.send(event(forbidden, "k")))
+	must(t, k.Deny(limited(t), forbidden, anybody))
+	good, held := events(100, topic), event(forbidden, "k")
+	got := amongMany(t, r, good, held)
+	wantRejected(t, got, sink.Destination, sink.NotPermitted)
+	wantPaused(t, r, fmt.Sprintf("topic %q", forbidden))
+	wantRejected(t, r.send(held)[0], sink.Destination, sink.NotPermitted)
+	must(t, k.Allow(limited(t), forbidden, anybody))
+	wantConfirmed(t, r.send(held))
+	wantPaused(t, r)
+	wantStored(t, k, topic, good...)
+}
+
+func testNoProducerID(t *testing.T, k *devenv.Kafka) {
+	topic := topicWith(t, k, 1, 1, nil)
+	r := start(t, Config{Brokers: k.Brokers()})
+	must(t, k.DenyIdempotence(limited(t), anybody))
+	ev := event(topic, "k")
+	got := r.send(ev)
+	must(t, k.AllowIdempotence(limited(t), anybody))
+	wantRejected(t, got[0], sink.Destination, sink.NotPermitted)
+	until(t, "the right is given back", func() bool { return r.send(ev)[0].State == sink.Confirmed })
+	wantStored(t, k, topic, ev)
+}
+
+func testTooLarge(t *testing.T, k *devenv.Kafka) {
+	for _, compression := range []string{"none", "lz4"} {
+		t.Run(compression, func(t *testing.T) {
+			topic := topicWith(t, k, 1, 1, map[string]string{"max.message.bytes": "30000"})
+			r := start(t, Config{Brokers: k.Brokers(), Compression: compression})
+			large := event(topic, "large")
+			large.Payload = make([]byte, 40000)
+			_, err := rand.Read(large.Payload)
+			must(t, err)
+			good := events(500, topic) // 100 kB
+			got := amongMany(t, r, good, large)
+			wantRejected(t, got, sink.Permanent, sink.TooLarge)
+			wantStored(t, k, topic, good...)
+			must(t, k.SetTopicConfig(limited(t), topic, "max.message.bytes", "1000000"))
+			wantConfirmed(t, r.send(large))
+			more := events(500, topic)
+			wantConfirmed(t, r.send(more...))
+			wantStored(t, k, topic, append(append(good, large), more...)...)
+		})
+	}
+}
+
+// A record that no broker's request carries is refused before it is sent; a large one goes alone and arrives.
+func testHuge(t *testing.T, k *devenv.Kafka) {
+	topic := topicWith(t, k, 1, 1, map[string]string{"max.message.bytes": "200000000"})
+	r := start(t, Config{Brokers: k.Brokers()})
+	huge := event(topic, "k")
+	huge.Payload = make([]byte, 110<<20)
+	wantRejected(t, r.send(huge)[0], sink.Permanent, sink.TooLarge)
+	large := event(topic, "k")
+	large.Payload = make([]byte, 6<<20)
+	wantConfirmed(t, r.send(large))
+	wantStored(t, k, topic, large)
+}
+
+// Over what is larger than socket.request.max.bytes a broker ends the connection and says nothing.
+func testTooLargeForARequest(t *testing.T, k *devenv.Kafka) {
+	topic := topicWith(t, k, 1, 1, map[string]string{"max.message.bytes": "200000000"})
+	r := start(t, Config{Brokers: k.Brokers()})
+	large := event(topic, "large")
+	large.Payload = make([]byte, 9<<20)
+	good := events(100, topic)
+	got := amongMany(t, r, good, large)
+	wantRejected(t, got, sink.Permanent, sink.TooLarge)
+	if !strings.Contains(got.Fault.Words, "socket.request.max.bytes") {
+		t.Errorf("words %q", got.Fault.Words)
+	}
+	wantStored(t, k, topic, good...)
+}
+
+// A compacted topic takes no record without a key, and names those in the batch.
+func testInvalidRecord(t *testing.T, k *devenv.Kafka) {
+	topic := topicWith(t, k, 1, 1, map[string]string{"cleanup.policy": "compact"})
+	r := start(t, Config{Brokers: k.Brokers()})
+	good := events(100, topic)
+	got := amongMany(t, r, good, event(topic, ""))
+	wantRejected(t, got, sink.Permanent, sink.Invalid)
+	if !strings.Contains(got.Fault.Words, "key") {
+		t.Errorf("words %q", got.Fault.Words)
+	}
+	wantStored(t, k, topic, good...)
+
+	future := event(topic, "k")
+	future.Time = time.Now().Add(48 * time.Hour)
+	more := events(100, topic)
+	wantRejected(t, amongMany(t, r, more, future), sink.Permanent, sink.Invalid)
+	wantStored(t, k, topic, append(good, more...)...)
+}
+
+// After a rejected event nothing of its key is sent in the call, however the batch is cut; in the next call it is.
+func testKeyStops(t *testing.T, k *devenv.Kafka) {
+	topic := topicWith(t, k, 1, 1, map[string]string{"max.message.bytes": "30000"})
+	r := start(t, Config{Brokers: k.Brokers()})
+	call := events(300, topic)
+	for i := range call {
+		call[i].Payload = make([]byte, 300)
+		call[i].Hash = uint64(i % 10)
+		call[i].Key = fmt.Appendf(nil, "key-%d", i%10)
+	}
+	call[153].Payload = make([]byte, 40000)
+	outcomes, err := r.call(r.laneOf(call[0]), call...)
+	must(t, err)
+	var stored, rest []*outbox.Event
+	for i, o := range outcomes {
+		switch {
+		case i == 153:
+			wantRejected(t, o, sink.Permanent, sink.TooLarge)
+		case i > 153 && i%10 == 3:
+			if o.State != sink.Unsent {
+				t.Fatalf("event %d behind the rejected one of its key is %s", i, o.State)
+			}
+			rest = append(rest, call[i])
+		default:
+			wantConfirmed(t, outcomes[i:i+1])
+			stored = append(stored, call[i])
+		}
+	}
+	wantStored(t, k, topic, stored...)
+	outcomes, err = r.call(r.laneOf(call[0]), rest...)
+	must(t, err)
+	wantConfirmed(t, outcomes)
+	wantStored(t, k, topic, append(stored, rest...)...)
+}
+
+func testRejectedUnsent(t *testing.T, k *devenv.Kafka) {
+	topic := topicWith(t, k, 1, 1, nil)
+	r := start(t, Config{Brokers: k.Brokers()})
+	null, odd, undecodable := event(topic, "k"), event("no topic's name", "k"), event(topic, "k")
+	null.Columns = [][]byte{nil}
+	undecodable.Fault = fmt.Errorf("the id is NULL")
+	good := events(3, topic)
+	for _, c := range []struct {
+		ev     *outbox.Event
+		reason sink.Reason
+	}{{null, sink.NullInTemplate}, {odd, sink.Invalid}, {undecodable, sink.Undecodable}} {
+		if lane := r.laneOf(c.ev); lane != laneOfNoTopic {
+			t.Errorf("lane %d of an event without a topic", lane)
+		}
+		wantRejected(t, r.send(c.ev)[0], sink.Permanent, c.reason)
+		wantRejected(t, amongMany(t, r, events(3, topic), c.ev), sink.Permanent, c.reason)
+	}
+	wantConfirmed(t, r.send(good...))
+}
+
+// A topic that is deleted and made anew, with fewer partitions, then with more: what is published then is there, in any of
+// its partitions, and what a lane sends to partitions that are gone goes elsewhere.
+func testTopicRemade(t *testing.T, k *devenv.Kafka) {
+	topic := topicWith(t, k, 4, 1, nil)
+	r := start(t, Config{Brokers: k.Brokers(), Topic: template(t, topic)})
+	wantConfirmed(t, r.send(events(100, topic)...))
+	for _, partitions := range []int{2, 6} {
+		must(t, k.DeleteTopic(limited(t), topic))
+		must(t, k.CreateTopic(limited(t), topic, partitions, 1, nil))
+		until(t, "the new partitions are known", func() bool {
+			r.control.ask(topic) // rather than in half a minute
+			state := r.known.Load().topics[topic]
+			return state != nil && len(state.partitions) == partitions
+		})
+		var stored []*outbox.Event
+		for range 3 {
+			all := events(200, topic)
+			until(t, "the topic that was made anew takes events", func() bool {
+				return allConfirmed(r.send(all...))
+			})
+			stored = append(stored, all...)
+		}
+		records, err := k.Records(limited(t), topic)
+		must(t, err)
+		there := map[string]bool{}
+		for _, rec := range records {
+			there[rec.Header(headerID)] = true
+		}
+		for _, ev := range stored {
+			if !there[string(ev.ID)] {
+				t.Errorf("event %s is lost", ev.ID)
+			}
+		}
+		wantPartitions(t, k, topic, partitions)
+	}
+}
+
+func allConfirmed(outcomes []sink.Outcome) bool {
+	for _, o := range outcomes {
+		if o.State != sink.Confirmed {
+			return false
+		}
+	}
+	return true
+}
+
+// Partitions are added while events flow: every event is there once, of each key in the order of publishing by the time
+// of the append, and the new partitions are used soon, by the lanes that were there.
+func testPartitionsAdded(t *testing.T, k *devenv.Kafka) {
+	topic := topicWith(t, k, 2, 1, map[string]string{"message.timestamp.type": "LogAppendTime"})
+	r := start(t, Config{Brokers: k.Brokers()})
+	f := flow(t, r, topic, 50)
+	f.wait(500)
+	must(t, k.AddPartitions(limited(t), topic, 5))
+	r.control.ask(topic)
+	f.wait(2000)
+	all := f.end()
+	wantStored(t, k, topic, all...)
+	wantPartitions(t, k, topic, 5)
+	if n := len(r.lanes); n != firstLane+2 {
+		t.Errorf("%d lanes", n)
+	}
+}
+
+func testOneLane(t *testing.T, k *devenv.Kafka) {
+	one, two := topicWith(t, k, 3, 1, nil), topicWith(t, k, 2, 1, nil)
+	r := start(t, Config{Brokers: k.Brokers(), OneLane: true})
+	ones, twos := events(250, one), events(250, two)
+	var call []*outbox.Event
+	for i := range ones {
+		call = append(call, ones[i], twos[i])
+	}
+	for _, ev := range call {
+		if lane := r.laneOf(ev); lane != 0 {
+			t.Fatalf("lane %d", lane)
+		}
+	}
+	outcomes, err := r.call(0, call...)
+	must(t, err)
+	wantConfirmed(t, outcomes)
+	wantStored(t, k, one, ones...)
+	wantStored(t, k, two, twos...)
+}

@@ -1,0 +1,618 @@
+package kafka
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// desk is a lane with a topic of one partition, worked by hand: there is no broker and no goroutine. Node 1 leads.
+type desk struct {
+	t        *testing.T
+	lane     *lane
+	outcomes []sink.Outcome
+	id       int64
+}
+
+// onDesk runs a test with a desk, in time that passes only when the test sleeps.
+func onDesk(t *testing.T, test func(d *desk)) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(Config{Brokers: []string{"1:9092"}, Topic: template(t, "events"), ConfirmTimeout: 10 * time.Second})
+		must(t, err)
+		d := &desk{t: t, lane: s.lanes[laneOfMany], id: 100}
+		d.know(leader{1, 5})
+		test(d)
+	})
+}
+
+// know has metadata say who leads each partition.
+func (d *desk) know(leaders ...leader) {
+	s := d.lane.sink
+	was := s.known.Load()
+	s.known.Store(&snapshot{
+		version: was.version + 1, at: time.Now(), brokers: map[int32]string{1: "1:9092", 2: "2:9092"}, stale: make(chan struct{}),
+		topics: map[string]*topicState{"events": {name: "events", partitions: leaders, version: was.version + 1}},
+	})
+	close(was.stale)
+}
+
+// begin begins a call, and brings it on its way.
+func (d *desk) begin(events ...*outbox.Event) {
+	d.outcomes = make([]sink.Outcome, len(events))
+	d.lane.begin(events, d.outcomes)
+	d.lane.split()
+	d.step()
+}
+
+func (d *desk) step() {
+	d.lane.known = d.lane.sink.known.Load()
+	for _, s := range d.lane.parts {
+		d.lane.step(s, true)
+	}
+}
+
+func (d *desk) stream() *stream { return d.lane.routes["events"].streams[0] }
+
+// end ends the call as its context does.
+func (d *desk) end() {
+	d.lane.leave()
+	d.lane.finish()
+}
+
+// attempt is what was given to a broker.
+type attempt struct {
+	node     int32
+	bytes    []byte
+	producer int64
+	sequence int32
+	ids      []string
+}
+
+func (a attempt) String() string {
+	return fmt.Sprintf("producer %d, sequence %d, to %d: %v", a.producer, a.sequence, a.node, a.ids)
+}
+
+// taken takes what waits for a worker, giving the stream a producer id when it asks for one.
+func (d *desk) taken() attempt {
+	d.t.Helper()
+	s := d.stream()
+	if d.lane.sink.control.withdraw(s) {
+		d.id++
+		d.answered(answer{kind: identity, producer: d.id})
+	}
+	if s.part.phase != out || s.part.at == nil || !s.part.at.withdraw(s) {
+		d.t.Fatalf("nothing is on its way: phase %d", s.part.phase)
+	}
+	b := decode(d.t, s.bytes)
+	a := attempt{node: s.part.at.node, bytes: bytes.Clone(s.bytes), producer: b.ProducerID, sequence: b.BaseSequence}
+	for _, r := range b.records {
+		a.ids = append(a.ids, string(r.headers[0].Value))
+	}
+	return a
+}
+
+// answered gives the answer to what was taken.
+func (d *desk) answered(a answer) {
+	s := d.stream()
+	s.answer = a
+	d.lane.apply(s)
+	d.step()
+}
+
+// unidentified answers with an error if the stream asks for a producer id.
+func (d *desk) unidentified(code kafkago.Error) {
+	if d.lane.sink.control.withdraw(d.stream()) {
+		d.answered(answer{kind: identity, code: int16(code)})
+	}
+}
+
+func (d *desk) code(code kafkago.Error) { d.answered(answer{kind: answered, code: int16(code)}) }
+
+// waits wants the part to wait, and lets time go by until it does not.
+func (d *desk) waits() {
+	d.t.Helper()
+	p := &d.stream().part
+	if p.phase != waiting {
+		d.t.Fatalf("phase %d, want a wait", p.phase)
+	}
+	for range 100 {
+		goBy(pauseMin)
+		if d.step(); p.phase != waiting {
+			return
+		}
+	}
+	d.t.Fatal("waits for ever")
+}
+
+func (d *desk) want(state sink.State, reason sink.Reason, class sink.Class) {
+	d.t.Helper()
+	for i, o := range d.outcomes {
+		if o.State != state || o.Fault != nil && (o.Fault.Reason != reason || o.Fault.Class != class) {
+			d.t.Errorf("event %d is %s %v, want %s %s %s", i, o.State, o.Fault, state, class, reason)
+		}
+	}
+}
+
+func few(n int) (all []*outbox.Event) {
+	for range n {
+		all = append(all, event("", fmt.Sprint("key-", lastPosition.Load())))
+	}
+	return all
+}
+
+// Every error code, as the answer to the first attempt of a batch of four: what happens to it, and under which numbers
+// other records go afterwards.
+func TestAnswers(t *testing.T) {
+	type reaction uint8
+	const (
+		confirms reaction = iota
+		sendsAgain
+		renews
+		halves
+		refuses
+	)
+	for code := kafkago.Error(-1); code <= 120; code++ {
+		t.Run(fmt.Sprint(int(code)), func(t *testing.T) {
+			want, doubt := sendsAgain, true
+			var reason sink.Reason
+			switch code {
+			case 0:
+				want, doubt = confirms, false
+			case 46: // not of what was never sent before
+				want, doubt = renews, false
+			case 45, 47, 48, 49, 51, 59, 90:
+				want, doubt = renews, false
+			case 10, 18, 32, 35, 42, 43, 44, 76, 87:
+				want, doubt = halves, false
+			case 2: // tried again twice, then halved
+				want, doubt = sendsAgain, false
+			case 17:
+				want, doubt, reason = refuses, false, sink.Invalid
+			case 19:
+				want, doubt, reason = refuses, false, sink.TooFewReplicas
+			case 29, 31, 53:
+				want, doubt, reason = refuses, false, sink.NotPermitted
+			default:
+			}
+			onDesk(t, func(d *desk) {
+				d.begin(few(4)...)
+				first := d.taken()
+				d.code(code)
+				switch want {
+				case confirms:
+					d.want(sink.Confirmed, "", 0)
+				case sendsAgain:
+					d.waits()
+					if again := d.taken(); !bytes.Equal(again.bytes, first.bytes) {
+						t.Errorf("sent %v again as %v", first, again)
+					}
+				case renews:
+					again := d.taken()
+					if again.producer == first.producer || again.sequence != 0 || fmt.Sprint(again.ids) != fmt.Sprint(first.ids) {
+						t.Errorf("sent %v again as %v", first, again)
+					}
+					first = again
+				case halves:
+					if again := d.taken(); fmt.Sprint(again.ids) != fmt.Sprint(first.ids[:len(again.ids)]) || len(again.ids) > 3 {
+						t.Errorf("sent %v, then %v", first.ids, again.ids)
+					}
+				case refuses:
+					d.want(sink.Rejected, reason, sink.Destination)
+				}
+				// What was sent then is not known to be anywhere, and the call ends.
+				if d.stream().part.phase == out {
+					d.answered(answer{kind: unsent, why: io.EOF})
+				}
+				d.end()
+				d.begin(few(4)...)
+				switch other := d.taken(); {
+				case doubt && other.producer == first.producer:
+					t.Errorf("other records went under the numbers of %v: %v", first, other)
+				case !doubt && other.producer != first.producer:
+					t.Errorf("a new producer %d for nothing", other.producer)
+				case code == 0 && other.sequence != 4, code != 0 && other.sequence != 0:
+					t.Errorf("the next sequence number is %d", other.sequence)
+				}
+			})
+		})
+	}
+}
+
+// An attempt that is not answered leaves doubt; one that was not made leaves none.
+func TestLost(t *testing.T) {
+	for _, kind := range []answerKind{lost, unsent} {
+		onDesk(t, func(d *desk) {
+			d.begin(few(3)...)
+			first := d.taken()
+			d.answered(answer{kind: kind, why: io.EOF})
+			if kind == unsent {
+				d.waits()
+			}
+			if again := d.taken(); !bytes.Equal(again.bytes, first.bytes) {
+				t.Errorf("sent %v again as %v", first, again)
+			}
+			d.answered(answer{kind: unsent, why: io.EOF})
+			d.end()
+			wantState, wantNew := sink.Unsent, false
+			if kind == lost {
+				wantState, wantNew = sink.Unknown, true
+			}
+			d.want(wantState, "", 0)
+			d.begin(few(3)...)
+			if other := d.taken(); (other.producer != first.producer) != wantNew {
+				t.Errorf("after an answer of kind %d: %v, then %v", kind, first, other)
+			}
+		})
+	}
+}
+
+// A batch in doubt goes again as the same bytes when a call carries its events first, also with others behind them.
+func TestCallOfTheSameEvents(t *testing.T) {
+	onDesk(t, func(d *desk) {
+		events := few(5)
+		d.begin(events[:3]...)
+		first := d.taken()
+		d.answered(answer{kind: lost, why: io.EOF})
+		d.end()
+		d.want(sink.Unknown, "", 0)
+		d.begin(events...)
+		if again := d.taken(); !bytes.Equal(again.bytes, first.bytes) {
+			t.Errorf("sent %v again as %v", first, again)
+		}
+		d.code(46) // of what was sent before this is success
+		if next := d.taken(); next.producer != first.producer || next.sequence != 3 || len(next.ids) != 2 {
+			t.Errorf("then %v", next)
+		}
+		d.code(0)
+		d.want(sink.Confirmed, "", 0)
+	})
+}
+
+// What a worker has when its call ends is its own until it answers. The next call waits for that.
+func TestLateAnswer(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer  answer
+		same    bool // the next call has the same events first
+		sent    int  // events that it sends
+		renewed bool
+	}{
+		"stored, the same events":      {answer{kind: answered}, true, 1, false},
+		"stored, others":               {answer{kind: answered}, false, 2, false},
+		"lost, the same events":        {answer{kind: lost, why: io.EOF}, true, 3, false},
+		"lost, others":                 {answer{kind: lost, why: io.EOF}, false, 2, true},
+		"timed out, others":            {answer{kind: answered, code: 7}, false, 2, true},
+		"refused, the same events":     {answer{kind: answered, code: 87}, true, 4, false},
+		"refused, others":              {answer{kind: answered, code: 19}, false, 2, false},
+		"out of sequence, others":      {answer{kind: answered, code: 45}, false, 2, true},
+		"never sent, the same events":  {answer{kind: unsent, why: io.EOF}, true, 3, false},
+		"never sent, others":           {answer{kind: unsent, why: io.EOF}, false, 2, false},
+		"too few replicas, then again": {answer{kind: answered, code: 20}, true, 3, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onDesk(t, func(d *desk) {
+				events := few(4)
+				d.begin(events[:3]...)
+				first := d.taken()
+				d.end()
+				d.want(sink.Unknown, "", 0)
+				next := events
+				if !c.same {
+					next = few(2)
+				}
+				d.begin(next...)
+				if s := d.stream(); s.part.phase != out || s.part.at.withdraw(s) {
+					t.Fatalf("the next call did not wait: phase %d", s.part.phase)
+				}
+				d.answered(c.answer)
+				sent := d.taken()
+				if len(sent.ids) != c.sent || (sent.producer != first.producer) != c.renewed {
+					t.Errorf("first %v, then %v", first, sent)
+				}
+				d.code(0)
+				if len(sent.ids) < len(next) && !c.same || c.sent == 3 {
+					d.taken()
+					d.code(0)
+				}
+				d.want(sink.Confirmed, "", 0)
+			})
+		})
+	}
+}
+
+// A destination that refuses is not blamed for a batch in doubt before ConfirmTimeout has passed, while others confirm; and
+// then the same events come as the same bytes.
+func TestDoubtIsNotRejected(t *testing.T) {
+	onDesk(t, func(d *desk) {
+		events := few(6)
+		d.begin(events...)
+		first := d.taken()
+		d.code(20)
+		began := time.Now()
+		for time.Since(began) < 9*time.Second {
+			d.waits()
+			if again := d.taken(); !bytes.Equal(again.bytes, first.bytes) {
+				t.Fatal("other bytes")
+			}
+			d.code(19)
+			d.want(sink.Unsent, "", 0)
+			d.lane.sink.lastConfirm.Store(time.Now().UnixNano())
+		}
+		goBy(time.Second)
+		d.step()
+		d.taken()
+		d.code(19)
+		d.want(sink.Rejected, sink.TooFewReplicas, sink.Destination)
+		d.end()
+		d.begin(events...)
+		if again := d.taken(); !bytes.Equal(again.bytes, first.bytes) {
+			t.Errorf("sent %v again as %v", first, again)
+		}
+	})
+}
+
+// While nobody confirms, nobody is accused: the cluster is away.
+func TestNobodyIsAccused(t *testing.T) {
+	onDesk(t, func(d *desk) {
+		d.begin(few(1)...)
+		d.taken()
+		for range 100 {
+			d.answered(answer{kind: unsent, why: errRefused})
+			goBy(time.Second)
+			d.step()
+			d.taken()
+		}
+		d.want(sink.Unsent, "", 0)
+	})
+}
+
+// An answer that may accuse an event, once and not again before the partition is in trouble for other reasons, accuses the
+// partition when that does not end; and so does a producer id that is not to be had.
+func TestNoEventIsAccusedOverItsPartition(t *testing.T) {
+	for name, answers := range map[string]func(d *desk){
+		"one answer of -1, then no leader": func(d *desk) {
+			d.taken()
+			d.know(leader{none, 6})
+			d.code(-1)
+		},
+		"no producer id": func(d *desk) {
+			for _, code := range []kafkago.Error{-1, kafkago.UnsupportedVersion, kafkago.OutOfOrderSequenceNumber} {
+				d.unidentified(code)
+				d.waits()
+			}
+			d.unidentified(kafkago.InvalidRequest)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onDesk(t, func(d *desk) {
+				d.begin(few(2)...)
+				answers(d)
+				for began := time.Now(); d.stream().part.phase == waiting; {
+					if time.Since(began) > time.Minute {
+						t.Fatal("waits for ever")
+					}
+					d.lane.sink.lastConfirm.Store(time.Now().UnixNano())
+					goBy(pauseMax)
+					d.step()
+					d.unidentified(kafkago.InvalidRequest)
+				}
+				d.want(sink.Rejected, sink.NoLeader, sink.Destination)
+			})
+		})
+	}
+}
+
+// A new leader is sent to at once; one who answers that it is none, after a pause that grows.
+func TestLeaderMoves(t *testing.T) {
+	onDesk(t, func(d *desk) {
+		d.begin(few(1)...)
+		if a := d.taken(); a.node != 1 {
+			t.Errorf("sent to %d", a.node)
+		}
+		d.code(6)
+		if d.step(); d.stream().part.phase != waiting {
+			t.Error("sent again at once to who is not the leader")
+		}
+		d.know(leader{none, 6})
+		if d.step(); d.stream().part.phase != waiting {
+			t.Error("sent to nobody")
+		}
+		d.know(leader{2, 7})
+		d.step()
+		if a := d.taken(); a.node != 2 {
+			t.Errorf("sent to %d", a.node)
+		}
+		pauses := []time.Duration{}
+		for range 7 {
+			d.code(6)
+			began := time.Now()
+			d.waits()
+			d.taken()
+			pauses = append(pauses, time.Since(began))
+		}
+		for i, want := range []int{10, 20, 40, 80, 160, 250, 250} {
+			if got := pauses[i]; got != time.Duration(want)*time.Millisecond {
+				t.Errorf("pause %d: %s, want %d ms", i, got, want)
+			}
+		}
+		// What waits in the queue of who leads no more is taken back.
+		d.code(6)
+		d.waits()
+		d.know(leader{1, 8})
+		d.step()
+		if a := d.taken(); a.node != 1 {
+			t.Errorf("sent to %d", a.node)
+		}
+	})
+}
+
+// A partition that is gone gives its events to those that are left.
+func TestPartitionIsGone(t *testing.T) {
+	onDesk(t, func(d *desk) {
+		d.know(leader{1, 5}, leader{1, 5})
+		d.begin(few(50)...)
+		if n := len(d.lane.parts); n != 2 {
+			t.Fatalf("%d parts", n)
+		}
+		d.know(leader{1, 0})
+		d.step()
+		gone := d.lane.routes["events"].streams[1]
+		d.lane.sink.control.withdraw(gone)
+		gone.answer = answer{kind: identity, producer: 7}
+		d.lane.apply(gone)
+		d.step()
+		if gone.part.phase != done || len(d.lane.todo) == 0 {
+			t.Fatalf("phase %d, %d events to be split anew", gone.part.phase, len(d.lane.todo))
+		}
+		if n := len(d.taken().ids) + len(d.lane.todo); n != 50 {
+			t.Fatalf("%d events", n)
+		}
+		d.code(0)
+		d.lane.split()
+		d.step()
+		d.taken()
+		d.code(0)
+		d.want(sink.Confirmed, "", 0)
+	})
+}
+
+// A record larger than any merged request that costs two connections in a row is too large; what is smaller never is.
+func TestCutConnections(t *testing.T) {
+	for _, c := range []struct {
+		size, events int
+		cut          bool
+		want         sink.State
+	}{
+		{maxRequest + 1, 1, true, sink.Rejected},
+		{maxRequest + 1, 1, false, sink.Unsent}, // timeouts, say
+		{maxRequest / 2, 1, true, sink.Unsent},
+	} {
+		onDesk(t, func(d *desk) {
+			ev := few(1)[0]
+			ev.Payload = make([]byte, c.size)
+			d.begin(ev)
+			for i := range 4 {
+				d.taken()
+				d.answered(answer{kind: lost, why: io.EOF, cut: c.cut})
+				if d.outcomes[0].State != sink.Unsent {
+					if i != 1 {
+						t.Errorf("%+v: after %d connections", c, i+1)
+					}
+					break
+				}
+				if d.stream().part.phase == waiting {
+					d.waits()
+				}
+			}
+			d.want(c.want, sink.TooLarge, sink.Permanent)
+		})
+	}
+}
+
+// Numbers do not begin again from 0.
+func TestSequenceEnds(t *testing.T) {
+	onDesk(t, func(d *desk) {
+		d.begin(few(1)...)
+		first := d.taken()
+		d.code(0)
+		d.end()
+		d.stream().next = 1<<31 - 1<<20
+		d.begin(few(1)...)
+		d.taken()
+		d.code(0)
+		d.end()
+		d.begin(few(1)...)
+		if next := d.taken(); next.producer == first.producer || next.sequence != 0 {
+			t.Errorf("then %v", next)
+		}
+	})
+}
+
+// The topic is deleted while a batch waits.
+func TestTopicIsGone(t *testing.T) {
+	onDesk(t, func(d *desk) {
+		d.begin(few(3)...)
+		d.taken()
+		d.code(3)
+		s := d.lane.sink
+		was := s.known.Load()
+		s.known.Store(&snapshot{version: was.version + 1, stale: make(chan struct{}), topics: map[string]*topicState{
+			"events": {name: "events", code: 3, version: was.version + 1},
+		}})
+		d.step()
+		d.want(sink.Rejected, sink.NoTopic, sink.Destination)
+	})
+}
+
+// The error of a call that ends in part keeps the contract: something is unknown, or all is unsent. A call that was answered
+// to the last event has no error, though its context has ended.
+func TestUnavailable(t *testing.T) {
+	const unknown, unsent, confirmed, rejected = sink.Unknown, sink.Unsent, sink.Confirmed, sink.Rejected
+	for name, c := range map[string]struct {
+		was, is []sink.State
+		keys    string // of the events, a letter each
+		fails   bool
+	}{
+		"nothing was sent":                   {was: []sink.State{unsent, unsent}, is: []sink.State{unsent, unsent}, keys: "ab", fails: true},
+		"some are in doubt":                  {was: []sink.State{confirmed, unknown, unsent}, is: []sink.State{confirmed, unknown, unsent}, keys: "abc", fails: true},
+		"the rest was not sent":              {was: []sink.State{confirmed, unsent}, is: []sink.State{confirmed, unknown}, keys: "ab", fails: true},
+		"one is held, the rest was not sent": {was: []sink.State{rejected, unsent, unsent}, is: []sink.State{rejected, unsent, unknown}, keys: "aab", fails: true},
+		"before the rejected one":            {was: []sink.State{unsent, rejected, unsent}, is: []sink.State{unknown, rejected, unsent}, keys: "aaa", fails: true},
+		"all is answered":                    {was: []sink.State{confirmed, rejected}, is: []sink.State{confirmed, rejected}, keys: "ab"},
+		"all is answered, one is held":       {was: []sink.State{rejected, confirmed, unsent}, is: []sink.State{rejected, confirmed, unsent}, keys: "aba"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := &lane{call: call{held: map[uint64]int32{}}}
+			for i, state := range c.was {
+				l.events = append(l.events, &outbox.Event{Hash: uint64(c.keys[i]), Ordered: true})
+				l.outcomes = append(l.outcomes, sink.Outcome{State: unsent})
+				if state == rejected {
+					l.reject(int32(i), &sink.Fault{})
+					continue
+				}
+				l.outcomes[i].State = state
+			}
+			cause := errors.New("the end")
+			err := l.unavailable(cause)
+			if c.fails != errors.Is(err, cause) {
+				t.Errorf("the error is %v", err)
+			}
+			for i, o := range l.outcomes {
+				if o.State != c.is[i] {
+					t.Errorf("event %d is %s, want %s", i, o.State, c.is[i])
+				}
+			}
+			if fault := brokenContract(l.events, l.outcomes, err); fault != "" {
+				t.Error(fault)
+			}
+		})
+	}
+}
+
+// What is gone from behind the events in doubt leaves them in doubt.
+func TestGoneBehindDoubt(t *testing.T) {
+	onDesk(t, func(d *desk) {
+		d.begin(few(4)...)
+		d.taken()
+		s := d.stream()
+		s.drop()
+		s.part.phase, s.part.doubted, s.part.suspects = ready, 1, 2
+		d.lane.reject(2, &sink.Fault{})
+		if p := &s.part; !d.lane.fill(s) || s.batch.count() != 3 || p.doubted != 1 || p.suspects != 2 {
+			t.Errorf("%d records, %d in doubt, %d suspects", s.batch.count(), p.doubted, p.suspects)
+		}
+		s.drop()
+		d.lane.reject(0, &sink.Fault{})
+		if p := &s.part; !d.lane.fill(s) || s.batch.count() != 2 || p.doubted != 0 || p.suspects != 1 {
+			t.Errorf("%d records, %d in doubt, %d suspects", s.batch.count(), p.doubted, p.suspects)
+		}
+	})
+}

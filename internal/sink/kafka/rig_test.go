@@ -1,0 +1,229 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// ownKafka starts a cluster for one test.
+func ownKafka(t testing.TB, opt devenv.KafkaOptions) *devenv.Kafka {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	k, err := devenv.StartKafka(ctx, opt)
+	must(t, err)
+	t.Cleanup(func() { must(t, k.Close()) })
+	return k
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// limited is a context for what a test does with its cluster.
+func limited(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*within)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// topicWith makes a topic for one test.
+func topicWith(t testing.TB, k *devenv.Kafka, partitions, replicas int, configs map[string]string) string {
+	t.Helper()
+	name := fmt.Sprintf("topic-%d", lastPosition.Add(1))
+	must(t, k.CreateTopic(limited(t), name, partitions, replicas, configs))
+	return name
+}
+
+// running is a sink with its Run, which ends with the test.
+type running struct {
+	*Sink
+	t    testing.TB
+	stop context.CancelFunc
+	done chan error
+	asks sync.Mutex // Lane is for one goroutine at a time
+}
+
+// start runs a sink. A Config without a topic takes it from the events' first extra column.
+func start(t testing.TB, cfg Config) *running {
+	t.Helper()
+	if cfg.Topic.String() == "" {
+		cfg.Topic, cfg.Columns = template(t, "{column:topic}"), []string{"topic"}
+	}
+	if cfg.Log == nil {
+		cfg.Log = zaptest.NewLogger(t)
+	}
+	s, err := New(cfg)
+	must(t, err)
+	return startSink(t, s)
+}
+
+func startSink(t testing.TB, s *Sink) *running {
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &running{Sink: s, t: t, stop: cancel, done: make(chan error, 1)}
+	go func() { r.done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case err := <-r.done:
+			r.done <- err
+			var stop *outbox.Stop
+			if err != nil && !errors.As(err, &stop) {
+				t.Errorf("Run: %v", err)
+			}
+		case <-time.After(within):
+			t.Errorf("Run has not ended after %s", within)
+		}
+	})
+	return r
+}
+
+// laneOf waits for an event's lane.
+func (r *running) laneOf(ev *outbox.Event) int {
+	r.t.Helper()
+	r.asks.Lock()
+	defer r.asks.Unlock()
+	for {
+		if lane, ok := r.Lane(ev); ok {
+			return lane
+		}
+		select {
+		case <-r.Changed():
+		case <-time.After(within):
+			r.t.Fatal("no lane")
+		}
+	}
+}
+
+// try publishes events, each on its lane, in one call a lane.
+func (r *running) try(ctx context.Context, events ...*outbox.Event) ([]sink.Outcome, error) {
+	r.t.Helper()
+	byLane := map[int][]int{}
+	for i, ev := range events {
+		lane := r.laneOf(ev)
+		byLane[lane] = append(byLane[lane], i)
+	}
+	outcomes, errs := make([]sink.Outcome, len(events)), make([]error, len(events))
+	var calls sync.WaitGroup
+	for lane, places := range byLane {
+		calls.Go(func() {
+			call, got := make([]*outbox.Event, len(places)), make([]sink.Outcome, len(places))
+			for n, i := range places {
+				call[n] = events[i]
+			}
+			errs[places[0]] = r.Publish(ctx, lane, call, got)
+			if fault := brokenContract(call, got, errs[places[0]]); fault != "" {
+				r.t.Errorf("the contract is broken: %s", fault)
+			}
+			for n, i := range places {
+				outcomes[i] = got[n]
+			}
+		})
+	}
+	calls.Wait()
+	return outcomes, errors.Join(errs...)
+}
+
+// send is try that wants no error.
+func (r *running) send(events ...*outbox.Event) []sink.Outcome {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*within)
+	defer cancel()
+	outcomes, err := r.try(ctx, events...)
+	must(r.t, err)
+	return outcomes
+}
+
+var lastPosition atomic.Uint64
+
+// event is one with a position of its own, for a topic.
+func event(topic, key string) *outbox.Event {
+	n := lastPosition.Add(1)
+	ev := someEvent(int(n), key)
+	ev.Position = outbox.Position{Commit: pglogrepl.LSN(n << 8)}
+	ev.ID = fmt.Appendf(nil, "id-%d", n)
+	ev.Time = time.Now()
+	ev.Columns = [][]byte{[]byte(topic)}
+	ev.Hash = n
+	return ev
+}
+
+// events have a key each.
+func events(n int, topic string) (all []*outbox.Event) {
+	for i := range n {
+		all = append(all, event(topic, fmt.Sprint("key-", i)))
+	}
+	return all
+}
+
+// wantConfirmed wants every outcome confirmed but those at the places given.
+func wantConfirmed(t testing.TB, outcomes []sink.Outcome, but ...int) {
+	t.Helper()
+	exempt := map[int]bool{}
+	for _, i := range but {
+		exempt[i] = true
+	}
+	for i, o := range outcomes {
+		if o.State != sink.Confirmed && !exempt[i] {
+			t.Fatalf("event %d of %d: %s %v", i, len(outcomes), o.State, o.Fault)
+		}
+	}
+}
+
+// wantRejected wants one outcome rejected for a reason and class.
+func wantRejected(t testing.TB, o sink.Outcome, class sink.Class, reason sink.Reason) {
+	t.Helper()
+	if o.State != sink.Rejected || o.Fault == nil || o.Fault.Class != class || o.Fault.Reason != reason {
+		t.Fatalf("got %s %+v, want rejected, %s, %s", o.State, o.Fault, class, reason)
+	}
+}
+
+// wantStored wants the events in their topic, each once, and nothing else.
+func wantStored(t testing.TB, k *devenv.Kafka, topic string, events ...*outbox.Event) {
+	t.Helper()
+	records, err := k.Records(limited(t), topic)
+	must(t, err)
+	stored := map[string]int{}
+	for _, r := range records {
+		stored[r.Header(headerID)]++
+	}
+	for _, ev := range events {
+		if n := stored[string(ev.ID)]; n != 1 {
+			t.Errorf("event %s is stored %d times", ev.ID, n)
+		}
+	}
+	if len(records) != len(events) {
+		t.Errorf("%d records for %d events", len(records), len(events))
+	}
+}
+
+// until polls for a condition.
+func until(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	timeout := time.NewTimer(2 * within)
+	defer timeout.Stop()
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-timeout.C:
+			t.Fatalf("%s: not within %s", what, 2*within)
+		}
+	}
+}

@@ -1,0 +1,297 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// inMemory runs a test with a sink on a cluster in memory, in time that passes only when all wait. The topic is "events".
+func inMemory(t *testing.T, nodes, partitions int, cfg Config, test func(m *memory, r *running)) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(t, nodes, rand.New(rand.NewPCG(1, 2)))
+		m.change(func() { m.create("events", partitions) })
+		cfg.Brokers, cfg.Topic = []string{"1:9092"}, template(t, "events")
+		s, err := New(cfg)
+		must(t, err)
+		s.dial = m.dial
+		ctx, stop := context.WithCancel(t.Context())
+		r := &running{Sink: s, t: t, stop: stop, done: make(chan error, 1)}
+		go func() { r.done <- s.Run(ctx) }()
+		test(m, r)
+		stop()
+		if err := <-r.done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// goBy lets so much of a bubble's time pass, which takes none of ours.
+func goBy(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // see above
+
+// One line is logged for each change of Up, and the reason names what is away.
+func TestUp(t *testing.T) {
+	core, logs := observer.New(zapcore.InfoLevel)
+	var mu sync.Mutex
+	var connected []bool
+	cfg := Config{Log: zap.New(core), Hooks: Hooks{Connected: func(_ string, again bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		connected = append(connected, again)
+	}}}
+	inMemory(t, 1, 1, cfg, func(m *memory, r *running) {
+		if up, why := r.Up(); up || why != notConnected {
+			t.Errorf("up %v, %s", up, why)
+		}
+		synctest.Wait()
+		if up, why := r.Up(); up { // the first answer takes a millisecond
+			t.Errorf("up %v, %s", up, why)
+		}
+		wantConfirmed(t, r.send(few(10)...))
+		if up, why := r.Up(); !up || why != "" {
+			t.Errorf("up %v, %s", up, why)
+		}
+		if n := r.Stats().Connections; n != 2 {
+			t.Errorf("%d connections", n)
+		}
+		m.turn(1, true, false, time.Hour)
+		published := make(chan struct{})
+		go func() {
+			defer close(published)
+			wantConfirmed(t, r.send(few(10)...))
+		}()
+		goBy(10 * time.Second)
+		if up, why := r.Up(); up || why != "connect to broker 1:9092: connection refused" {
+			t.Errorf("up %v, %s", up, why)
+		}
+		if n := r.Stats().Connections; n != 0 {
+			t.Errorf("%d connections", n)
+		}
+		m.turn(1, false, false, 0)
+		<-published
+		goBy(time.Minute)
+		if up, why := r.Up(); !up || why != "" {
+			t.Errorf("up %v, %s", up, why)
+		}
+	})
+	var lines []string
+	for _, e := range logs.All() {
+		lines = append(lines, e.Message)
+	}
+	if want := []string{"brokers connected", "broker unavailable", "brokers connected"}; !slices.Equal(lines, want) {
+		t.Errorf("logged %q, want %q", lines, want)
+	}
+	if !slices.Contains(connected, true) || connected[0] {
+		t.Errorf("connected again: %v", connected)
+	}
+}
+
+// Nobody publishes when the broker goes away: it is missed all the same, and found again.
+func TestIdle(t *testing.T) {
+	inMemory(t, 1, 1, Config{}, func(m *memory, r *running) {
+		wantConfirmed(t, r.send(few(1)...))
+		for range 3 {
+			goBy(10 * time.Second) // the next refresh is far
+			m.turn(1, true, false, time.Hour)
+			synctest.Wait()
+			if up, why := r.Up(); up || why == "" {
+				t.Errorf("down: up %v, %s", up, why)
+			}
+			goBy(time.Second)
+			m.turn(1, false, false, 0)
+			goBy(2 * time.Second)
+			if up, why := r.Up(); !up {
+				t.Errorf("mended: up %v, %s", up, why)
+			}
+		}
+	})
+}
+
+// A broker that ends each connection as soon as it is idle is not asked without a pause.
+func TestHastyBroker(t *testing.T) {
+	var dials atomic.Int64
+	cfg := Config{Hooks: Hooks{Connected: func(string, bool) { dials.Add(1) }}}
+	inMemory(t, 1, 1, cfg, func(m *memory, r *running) {
+		wantConfirmed(t, r.send(few(1)...))
+		m.change(func() { m.nodes[1].hasty = true })
+		m.turn(1, false, false, 0) // for who waits
+		before := dials.Load()
+		goBy(time.Minute)
+		if n := dials.Load() - before; n < 25 || n > 31 {
+			t.Errorf("%d connections in a minute, want one in two seconds", n)
+		}
+	})
+}
+
+// A login that is refused from the start ends Run; one that is refused later does not.
+func TestLoginRefused(t *testing.T) {
+	refuse := func(context.Context, string) (wire, error) { return nil, fmt.Errorf("log in: %w", errLogin) }
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(Config{Brokers: []string{"1:9092"}, Topic: template(t, "events"), LoginTimeout: time.Minute})
+		must(t, err)
+		s.dial = refuse
+		began := time.Now()
+		var stop *outbox.Stop
+		if err := s.Run(t.Context()); !errors.As(err, &stop) || stop.Code != outbox.ExitFailure || stop.Reason != "broker_login" || stop.Mend == "" {
+			t.Errorf("Run: %v", err)
+		}
+		if took := time.Since(began); took < time.Minute || took > time.Minute+2*time.Second {
+			t.Errorf("after %s", took)
+		}
+	})
+	inMemory(t, 1, 1, Config{LoginTimeout: time.Minute}, func(m *memory, r *running) {
+		wantConfirmed(t, r.send(few(1)...))
+		synctest.Wait()
+		var refused sync.Mutex
+		now := true
+		// Nothing dials while all wait, so the field may change.
+		r.Sink.dial = func(ctx context.Context, addr string) (wire, error) {
+			refused.Lock()
+			defer refused.Unlock()
+			if now {
+				return refuse(ctx, addr)
+			}
+			return m.dial(ctx, addr)
+		}
+		m.turn(1, true, false, time.Hour)
+		m.turn(1, false, false, time.Hour)
+		published := make(chan struct{})
+		go func() {
+			defer close(published)
+			wantConfirmed(t, r.send(few(1)...))
+		}()
+		goBy(time.Hour)
+		select {
+		case err := <-r.done:
+			t.Fatalf("Run: %v", err)
+		default:
+		}
+		refused.Lock()
+		now = false
+		refused.Unlock()
+		<-published
+	})
+}
+
+// The leader is killed: its partition is confirmed by the next one as soon as that leads, a little of the election later.
+func TestStall(t *testing.T) {
+	for _, election := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, time.Second, 5 * time.Second, 20 * time.Second} {
+		for name, frozen := range map[string]bool{"killed": false, "frozen": true} {
+			t.Run(fmt.Sprint(name, " ", election), func(t *testing.T) {
+				inMemory(t, 3, 1, Config{}, func(m *memory, r *running) {
+					wantConfirmed(t, r.send(few(1)...))
+					goBy(time.Second)
+					l, _ := r.known.Load().leader("events", 0)
+					began := time.Now()
+					m.turn(l.node, !frozen, frozen, election)
+					wantConfirmed(t, r.send(few(1)...))
+					stall := time.Since(began)
+					t.Logf("election %s, stall %s", election, stall)
+					limit := max(election*3/2, election+50*time.Millisecond)
+					if frozen {
+						limit += controlFirst // the control connection may be to that node
+					}
+					if stall > limit {
+						t.Errorf("a stall of %s for an election of %s", stall, election)
+					}
+					m.turn(l.node, false, false, 0)
+				})
+			})
+		}
+	}
+}
+
+// Publish waits while Run does not run, and what it gives back then was certainly not sent.
+func TestPublishWithoutRun(t *testing.T) {
+	inMemory(t, 1, 1, Config{}, func(_ *memory, r *running) {
+		ev := few(1)[0]
+		wantConfirmed(t, r.send(ev))
+		lane := r.laneOf(ev)
+		r.stop()
+		must(t, <-r.done)
+		r.done <- nil
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		defer cancel()
+		outcomes := make([]sink.Outcome, 1)
+		if err := r.Publish(ctx, lane, few(1), outcomes); !errors.Is(err, context.DeadlineExceeded) || outcomes[0].State != sink.Unsent {
+			t.Errorf("%v, %s", err, outcomes[0].State)
+		}
+	})
+}
+
+// Hooks.Confirms counts events by what the broker said of them.
+func TestConfirms(t *testing.T) {
+	var mu sync.Mutex
+	var acks, nacks, timeouts int
+	cfg := Config{Hooks: Hooks{Confirms: func(a, n, r, to int) {
+		mu.Lock()
+		defer mu.Unlock()
+		acks, nacks, timeouts = acks+a, nacks+n, timeouts+to
+		if r != 0 {
+			t.Error("returned")
+		}
+	}}}
+	inMemory(t, 1, 1, cfg, func(m *memory, r *running) {
+		wantConfirmed(t, r.send(few(10)...))
+		m.change(func() { m.topics["events"].partitions[0].tooFew = true })
+		r.send(few(5)...)
+		m.change(func() { m.topics["events"].partitions[0].tooFew = false })
+		m.odds.answerLost = 1000
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if _, err := r.try(ctx, few(3)...); err == nil {
+			t.Error("no answer, and no error")
+		}
+	})
+	if acks != 10 || nacks != 5 || timeouts < 3 {
+		t.Errorf("%d acks, %d nacks, %d timeouts", acks, nacks, timeouts)
+	}
+}
+
+// The path of a call, without the request, allocates nothing.
+func TestPublishAllocates(t *testing.T) {
+	s, err := New(Config{Brokers: []string{"1:9092"}, Topic: template(t, "events")})
+	must(t, err)
+	d := &desk{t: t, lane: s.lanes[laneOfMany], id: 100}
+	d.know(leader{1, 5})
+	call := few(100)
+	outcomes := make([]sink.Outcome, len(call))
+	round := func() {
+		l := d.lane
+		l.begin(call, outcomes)
+		if !l.answered() {
+			t.Fatal("not answered")
+		}
+		l.split()
+		d.step()
+		s := d.stream()
+		if l.sink.control.withdraw(s) {
+			d.answered(answer{kind: identity, producer: 1})
+		}
+		if !s.part.at.withdraw(s) {
+			t.Fatal("not on its way")
+		}
+		d.answered(answer{kind: answered})
+		l.posted = l.posted[:0]
+		l.finish()
+	}
+	round()
+	if n := testing.AllocsPerRun(100, round); n > 1 { // the pool of batches is emptied now and then
+		t.Errorf("%v allocations for a call", n)
+	}
+	wantConfirmed(t, outcomes)
+}

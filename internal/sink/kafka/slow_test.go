@@ -1,0 +1,170 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// eventFor is an event for one of so many partitions.
+func eventFor(partition, of int32) *outbox.Event {
+	for {
+		if ev := few(1)[0]; partitionOf(ev, of) == partition {
+			return ev
+		}
+	}
+}
+
+// A partition that was held since its replicas did not keep up does not travel with the healthy ones when its events are
+// offered again, until a batch of it is stored.
+func TestSlowTravelsApart(t *testing.T) {
+	onDesk(t, func(d *desk) {
+		events := few(2)
+		wantApart := func(apart int) {
+			t.Helper()
+			if b := d.stream().part.at; len(b.apart) != apart || len(b.queue) != 1-apart {
+				t.Fatalf("%d apart, %d with the others", len(b.apart), len(b.queue))
+			}
+		}
+		d.begin(events...)
+		d.taken()
+		d.code(7)
+		for d.waits(); d.outcomes[0].State != sink.Rejected; {
+			wantApart(1)
+			d.taken()
+			goBy(5 * time.Second)
+			d.lane.sink.lastConfirm.Store(time.Now().UnixNano())
+			if d.code(7); d.outcomes[0].State != sink.Rejected {
+				d.waits()
+			}
+		}
+		d.want(sink.Rejected, sink.Unconfirmed, sink.Destination)
+		d.end()
+		d.begin(events...)
+		wantApart(1)
+		d.taken()
+		d.code(0)
+		d.want(sink.Confirmed, "", 0)
+		d.end()
+		d.begin(few(1)...)
+		wantApart(0)
+	})
+}
+
+// An answer that comes after its call has ended says as much.
+func TestSlowLate(t *testing.T) {
+	onDesk(t, func(d *desk) {
+		events := few(2)
+		d.begin(events...)
+		d.taken()
+		d.end()
+		d.begin(events...)
+		d.code(7)
+		if b := d.stream().part.at; len(b.apart) != 1 {
+			t.Error("it goes with the others")
+		}
+	})
+}
+
+// What was not the partition's own answer does not keep it from the others: connections break for all that are on them, and
+// a new leader has not been asked yet.
+func TestTroubleIsNotSlow(t *testing.T) {
+	onDesk(t, func(d *desk) {
+		d.begin(few(1)...)
+		for _, a := range []answer{{kind: lost, why: context.DeadlineExceeded}, {kind: answered, code: 6}, {kind: unsent, why: errRefused}} {
+			d.taken()
+			if d.answered(a); d.stream().part.phase == waiting {
+				d.waits()
+			}
+			if b := d.stream().part.at; len(b.queue) != 1 {
+				t.Errorf("after %+v it goes apart", a)
+			}
+		}
+	})
+}
+
+// Partitions whose replicas do not keep up delay the healthy ones of their broker once each, when that is not known yet.
+func TestSlowPartitions(t *testing.T) {
+	const partitions = 8
+	for slow := range int32(4) {
+		t.Run(fmt.Sprint(slow), func(t *testing.T) {
+			inMemory(t, 1, partitions, Config{}, func(m *memory, r *running) {
+				for p := range slow {
+					m.topics["events"].partitions[p].stuck = 30 * time.Second
+				}
+				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+				defer cancel()
+				stalled := make(chan time.Duration)
+				for p := range int32(partitions) {
+					ev := eventFor(p, partitions)
+					lane, pause := r.laneOf(ev), 500*time.Millisecond
+					if p < slow {
+						pause = time.Second + time.Duration(p)*300*time.Millisecond
+					}
+					go func() {
+						var sum time.Duration
+						for ctx.Err() == nil {
+							began := time.Now()
+							got := make([]sink.Outcome, 1)
+							if err := r.Publish(ctx, lane, []*outbox.Event{ev}, got); err != nil && ctx.Err() == nil {
+								t.Errorf("publish: %v", err)
+							}
+							if took := time.Since(began); p >= slow && took > time.Second {
+								sum += took
+							}
+							sleep(ctx, pause)
+						}
+						stalled <- sum
+					}()
+				}
+				var longest time.Duration
+				for range partitions {
+					longest = max(longest, <-stalled)
+				}
+				t.Logf("%d slow: a healthy partition stood %s of 10 min", slow, longest)
+				if limit := time.Duration(slow)*30*time.Second + 5*time.Second; longest > limit {
+					t.Errorf("more than %s", limit)
+				}
+			})
+		})
+	}
+}
+
+// A healthy partition moves to a broker that waits for the replicas of a slow one.
+func TestLeaderMovesToSlowBroker(t *testing.T) {
+	inMemory(t, 2, 2, Config{}, func(m *memory, r *running) {
+		m.change(func() {
+			for p, part := range m.topics["events"].partitions {
+				part.leader = int32(p + 1)
+			}
+			m.topics["events"].partitions[0].stuck = 30 * time.Second
+		})
+		slow, healthy := eventFor(0, 2), eventFor(1, 2)
+		wantConfirmed(t, r.send(healthy))
+		slowLane := r.laneOf(slow)
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			if err := r.Publish(ctx, slowLane, []*outbox.Event{slow}, make([]sink.Outcome, 1)); err == nil {
+				t.Error("the slow partition is none")
+			}
+		}()
+		goBy(40 * time.Second) // it was answered once, and is out again
+		m.change(func() {
+			part := m.topics["events"].partitions[1]
+			part.leader, part.epoch = 1, part.epoch+1
+		})
+		began := time.Now()
+		wantConfirmed(t, r.send(eventFor(1, 2)))
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("it took %s", took)
+		}
+		cancel()
+		<-ended
+	})
+}

@@ -1,0 +1,173 @@
+package kafka
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/segmentio/kafka-go/protocol/metadata"
+)
+
+// teach has metadata know topics by their number of partitions; 0: it is missing.
+func teach(s *Sink, topics map[string]int) {
+	was := s.known.Load()
+	is := was.merge(&metadata.Response{}, always, time.Now())
+	for name, n := range topics {
+		state := &topicState{name: name, version: is.version}
+		if n == 0 {
+			state.code = 3
+		}
+		for range n {
+			state.partitions = append(state.partitions, leader{1, 0})
+		}
+		is.topics[name] = state
+	}
+	s.known.Store(is)
+}
+
+func laneOf(t *testing.T, s *Sink, topic, key string) int {
+	t.Helper()
+	for began := time.Now(); ; goBy(askEvery) {
+		if lane, ok := s.Lane(event(topic, key)); ok {
+			return lane
+		}
+		if time.Since(began) > newAfter {
+			t.Fatalf("no lane for %s", topic)
+		}
+	}
+}
+
+func byTopic(t *testing.T) *Sink {
+	s, err := New(Config{Brokers: []string{"1:9092"}, Topic: template(t, "{column:topic}"), Columns: []string{"topic"}})
+	must(t, err)
+	return s
+}
+
+// A key's lane never changes, whatever becomes of its topic.
+func TestLanesStay(t *testing.T) { synctest.Test(t, testLanesStay) }
+
+func testLanesStay(t *testing.T) {
+	s := byTopic(t)
+	if _, ok := s.Lane(event("a", "k")); ok {
+		t.Fatal("a lane before metadata")
+	}
+	teach(s, map[string]int{"a": 4, "b": 1, "missing": 0})
+	lanes := map[string]int{}
+	used := map[int]string{}
+	for i := range 200 {
+		for _, topic := range []string{"a", "b", "missing"} {
+			ev := event(topic, fmt.Sprint(i))
+			lane := laneOf(t, s, topic, fmt.Sprint(i))
+			lanes[topic+fmt.Sprint(i)] = lane
+			place := topic
+			if topic == "a" {
+				place = fmt.Sprint(topic, partitionOf(ev, 4))
+			}
+			if was, known := used[lane]; known && was != place || lane < firstLane {
+				t.Fatalf("%s and %s share lane %d", was, place, lane)
+			}
+			used[lane] = place
+		}
+	}
+	if len(used) != 6 {
+		t.Errorf("%d lanes", len(used))
+	}
+	for _, later := range []map[string]int{{"a": 12, "missing": 3}, {"a": 0, "b": 0}, {"a": 2, "b": 7}} {
+		teach(s, later)
+		for i := range 200 {
+			for _, topic := range []string{"a", "b", "missing"} {
+				if lane := laneOf(t, s, topic, fmt.Sprint(i)); lane != lanes[topic+fmt.Sprint(i)] {
+					t.Fatalf("%s, key %d: lane %d, then %d", topic, i, lanes[topic+fmt.Sprint(i)], lane)
+				}
+			}
+		}
+	}
+}
+
+// Topics in error have a lane each, up to a bound; from then on all new ones share one, and are not remembered.
+func TestManyWrongTopics(t *testing.T) { synctest.Test(t, testManyWrongTopics) }
+
+func testManyWrongTopics(t *testing.T) {
+	s := byTopic(t)
+	wrong := map[string]int{"good": 2}
+	for i := range maxWrong {
+		wrong[fmt.Sprint("wrong-", i)] = 0
+	}
+	teach(s, wrong)
+	good := laneOf(t, s, "good", "k")
+	for i := range maxWrong {
+		if lane := laneOf(t, s, fmt.Sprint("wrong-", i), "k"); lane == laneOfMany {
+			t.Fatalf("topic %d has no lane of its own", i)
+		}
+	}
+	met := len(s.topics.byName)
+	for i := range 100 {
+		if lane := laneOf(t, s, fmt.Sprint("more-", i), "k"); lane != laneOfMany {
+			t.Errorf("lane %d", lane)
+		}
+	}
+	if lane := laneOf(t, s, "good", "k"); lane != good || len(s.topics.byName) != met {
+		t.Errorf("lane %d, was %d; %d topics, were %d", lane, good, len(s.topics.byName), met)
+	}
+}
+
+func TestLaneAllocates(t *testing.T) {
+	s := byTopic(t)
+	teach(s, map[string]int{"a": 4})
+	ev := event("a", "k")
+	var sum int
+	allocates := testing.AllocsPerRun(100, func() {
+		lane, _ := s.Lane(ev)
+		sum += lane
+	})
+	if allocates > 0 {
+		t.Errorf("%v allocations", allocates)
+	}
+}
+
+// What one request carries.
+func TestPick(t *testing.T) {
+	b := newBatch(0)
+	m := newMessage(layoutOf(t, Config{}))
+	if fault := m.build(someEvent(1, "k")); fault != nil || !b.add(m) {
+		t.Fatal(fault)
+	}
+	of := func(sizes ...int) (all []*stream) {
+		for i, size := range sizes {
+			all = append(all, &stream{topic: "events", partition: int32(i), bytes: make([]byte, size)})
+		}
+		return all
+	}
+	twins := append(of(1, 1), of(1, 1, 1)...) // partitions 0 1 0 1 2
+	for name, c := range map[string]struct {
+		queue []*stream
+		want  []int // how many in each request
+	}{
+		"all":         {of(10, 20, 30), []int{3}},
+		"bytes":       {of(maxRequest/2, maxRequest/2, 1, 1), []int{2, 2}},
+		"one larger":  {of(maxRequest+1, 1, 1), []int{1, 2}},
+		"larger last": {of(1, maxRequest+1, 1), []int{2, 1}},
+		"count":       {of(make([]int, maxParts+3)...), []int{maxParts, 3}},
+		"partitions":  {twins, []int{3, 2}},
+		"nothing":     {nil, nil},
+	} {
+		queue := append([]*stream(nil), c.queue...)
+		var got []int
+		seen := map[*stream]bool{}
+		for len(queue) > 0 {
+			var parts []*stream
+			queue, parts = pick(queue, nil)
+			got = append(got, len(parts))
+			for _, s := range parts {
+				if seen[s] {
+					t.Errorf("%s: twice in a request", name)
+				}
+				seen[s] = true
+			}
+		}
+		if fmt.Sprint(got) != fmt.Sprint(c.want) || len(seen) != len(c.queue) {
+			t.Errorf("%s: requests of %v, want %v", name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package rabbit
+
+import (
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// This file is what a round leaves to the next one of its call.
+
+// reject settles an event as refused.
+func (l *lane) reject(i int, fault *sink.Fault) {
+	l.outcomes[i] = sink.Outcome{State: sink.Rejected, Fault: fault}
+	if l.sink.cfg.Pipelined {
+		if l.held == nil {
+			l.held = map[uint64]int{}
+		}
+		key := l.events[i].Hash
+		if first, ok := l.held[key]; !ok || i < first {
+			l.held[key] = i
+		}
+	}
+}
+
+// withheld reports whether an earlier event of the i-th one's key was rejected in this call.
+func (l *lane) withheld(i int) bool {
+	if len(l.held) == 0 {
+		return false
+	}
+	first, held := l.held[l.events[i].Hash]
+	return held && first < i
+}
+
+// plan makes todo of what a round has left: what was not sent, and what is Unknown and will be told apart by sending it
+// again. Behind a rejected event nothing of its key is sent again, so those count as spared; what is in doubt before it
+// is sent. The suspects are those among todo that are Unknown; when none is left, the search is over.
+func (l *lane) plan() {
+	unknown := 0
+	l.todo = l.todo[:0]
+	for i := range l.outcomes {
+		state := &l.outcomes[i].State
+		if *state == sink.Confirmed || *state == sink.Rejected {
+			continue
+		}
+		if l.withheld(i) {
+			*state = sink.Unsent
+			continue
+		}
+		if *state == sink.Unknown {
+			unknown++
+		}
+		l.todo = append(l.todo, i)
+	}
+	if l.suspects = min(l.suspects, unknown); l.suspects == 0 {
+		l.leavePrivate()
+	}
+}

@@ -1,0 +1,65 @@
+package rabbit
+
+import (
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// A return and its ack that arrive after the returns were read, and before the outcomes are given, confirm nothing: the
+// message is in no queue.
+func TestAnswerBetweenReturnsAndOutcomesIsNotBelieved(t *testing.T) {
+	b := newBroker(t)
+	b.bare("bare", "topic")
+	proxy := startProxy(t, b.real.Addr())
+	cfg := byKey(b)
+	cfg.URLs = []string{b.through(proxy)}
+	s := start(t, cfg)
+	wantRejected(t, s.send(event("bare", "created"))[0], sink.Destination, sink.Unroutable) // the channel is open
+
+	l := s.lanes[0]
+	outcomes := make([]sink.Outcome, 1)
+	l.begin([]*outbox.Event{event("bare", "created")}, outcomes)
+	ch, err := l.open(b.ctx)
+	b.must(err)
+	proxy.Hold(devenv.Down)
+	l.send(b.ctx, ch, l.todo)
+	l.look()
+	returned := l.returned(ch)
+	proxy.Release(devenv.Down)
+	select {
+	case <-l.sent[0].answer.Done():
+	case <-b.ctx.Done():
+		t.Fatal("no answer")
+	}
+	l.decide(ch, returned)
+	if outcomes[0].State != sink.Unknown {
+		t.Errorf("a message that was returned is %s", outcomes[0].State)
+	}
+	l.resolve(ch)
+	wantRejected(t, outcomes[0], sink.Destination, sink.Unroutable)
+	l.finish()
+}
+
+// What stands before a rejected event of its key is not behind it: when the channel was closed over another event, it is
+// sent again in the same call.
+func TestEventBeforeARejectedOneOfItsKeyIsSentAgain(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("events", nil)
+	cfg := byKey(b)
+	cfg.Pipelined = true
+	s := start(t, cfg)
+	call := []*outbox.Event{event("nowhere", "t"), event("events", "t"), event("nowhere", "t"), event("events", "t")}
+	call[1].Hash, call[2].Hash, call[3].Hash = 7, 7, 7
+	outcomes := s.send(call...)
+	wantRejected(t, outcomes[0], sink.Destination, sink.NoExchange)
+	wantRejected(t, outcomes[2], sink.Destination, sink.NoExchange)
+	if outcomes[1].State != sink.Confirmed || outcomes[3].State != sink.Unsent {
+		t.Errorf("before the rejected event of the key %s, behind it %s", outcomes[1].State, outcomes[3].State)
+	}
+	if n := b.depth("events"); n < 1 {
+		t.Error("the event before it is not there")
+	}
+}

@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+// The rights that docs/kafka.md asks for are enough, for a user and for the name of a certificate: Write and Describe on the
+// topics of a prefix, where nobody may do what no ACL allows. A topic that is not granted holds its events, by name, and the
+// others flow.
+func TestKafkaRights(t *testing.T) {
+	t.Parallel()
+	kafka, err := devenv.StartKafka(within(t, 4*bound), devenv.KafkaOptions{
+		Secure: true, Users: map[string]string{"relay": "mqsecret"}, Authorizer: true,
+		// The tests' own connections have no login; the relay's have.
+		Settings: map[string]string{"allow.everyone.if.no.acl.found": "false", "super.users": "User:node;User:ANONYMOUS"},
+	})
+	must(t, err)
+	t.Cleanup(func() { must(t, kafka.Close()) })
+	certs := kafka.Certs()
+	for name, c := range map[string]struct{ brokers, login, principal string }{
+		"user": {
+			kafka.SASLTLSBrokers()[0], fmt.Sprintf("tls: {enabled: true, ca: %s}, sasl: {mechanism: scram-sha-512, username: relay, password: mqsecret}", certs.CA),
+			"User:relay",
+		},
+		"certificate": {
+			kafka.MTLSBrokers()[0], fmt.Sprintf("tls: {enabled: true, ca: %s, cert: %s, key: %s}", certs.CA, certs.Client.Cert, certs.Client.Key),
+			"User:CN=relay",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := &topical{rig: newRig(t), kafka: kafka}
+			publishTo := func(topic string) {
+				k.sink = fmt.Sprintf("  kafka: {brokers: ['%s'], topic: '%s', %s}", c.brokers, topic, c.login)
+			}
+			insert := func(aggregate string) string {
+				return ask[string](k.rig, `INSERT INTO outbox (id, aggregatetype, aggregateid, type) VALUES (gen_random_uuid(), $1, '1', 'created') RETURNING id::text`, aggregate)
+			}
+			prefix := name + ".event."
+			inside, outside := prefix+"order", name+".ledger"
+			for _, topic := range []string{inside, outside} {
+				must(t, kafka.CreateTopic(within(t, bound), topic, 3, 1, nil))
+			}
+			publishTo(prefix + "{aggregate}")
+			k.ok("init")
+			k.finds("producer id", "fail", []string{"Authorization Failed"}, []string{"--operation Write --operation Describe --topic " + prefix + " --resource-pattern-type prefixed"})
+
+			must(t, kafka.Grant(within(t, bound), prefix, c.principal))
+			for _, topic := range []string{prefix + "{aggregate}", inside} {
+				publishTo(topic)
+				for _, f := range checked(t, k.ok("check", "--json")) {
+					if f.Level != "ok" || f.Name == fmt.Sprintf("topic %q", topic) && !hasAll(f.Detail, []string{"3 partitions", "largest message", "not visible", "DescribeConfigs"}) {
+						t.Errorf("check of %s with the documented rights: %+v", topic, f)
+					}
+				}
+			}
+			publishTo(prefix + "x{aggregate}")
+			k.finds(fmt.Sprintf("topic %q", prefix+"x{aggregate}"), "warn", []string{"that this user may describe"}, []string{"--create --topic " + prefix + "xAGGREGATE", "grant the right"})
+			publishTo(outside)
+			k.finds(fmt.Sprintf("topic %q", outside), "fail", []string{"Topic Authorization Failed"}, []string{"kafka-acls.sh", "--topic " + outside})
+
+			publishTo("{aggregate}")
+			relay := k.start()
+			id := insert(outside)
+			s := state(t, relay, "held")
+			if s.HeldTotal != 1 || len(s.Held) != 1 {
+				t.Fatalf("held is %+v", s)
+			}
+			if h := s.Held[0]; h.ID != id || h.Destination != fmt.Sprintf("topic %q", outside) || h.Reason != "not_permitted" {
+				t.Errorf("held is %+v", h)
+			}
+			for n := range 3 {
+				insert(inside)
+				k.records(inside, n+1)
+			}
+			must(t, kafka.Grant(within(t, bound), outside, c.principal))
+			if r := k.records(outside, 1)[0]; r.Header("id") != id {
+				t.Errorf("what arrived is %+v", r)
+			}
+			eventually(t, func() string { return answers(t, relay, "/readyz", 200, `"held_total":0`) })
+			if code := relay.Stop(t); code != 0 {
+				t.Errorf("exit %d", code)
+			}
+			hidden(t, relay.Log())
+		})
+	}
+}

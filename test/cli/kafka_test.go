@@ -1,0 +1,372 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+// topical is a rig whose events go to a topic of the shared Kafka.
+type topical struct {
+	*rig
+	kafka *devenv.Kafka
+	topic string
+}
+
+func withKafka(t *testing.T, partitions int) *topical {
+	t.Helper()
+	k := &topical{rig: newRig(t), kafka: devenv.SharedKafka(t)}
+	k.topic = k.kafka.Topic(t, partitions)
+	k.publishTo(k.kafka.Brokers(), k.topic)
+	return k
+}
+
+func (k *topical) publishTo(brokers []string, topic string) {
+	k.sink = fmt.Sprintf("  kafka: {brokers: ['%s'], topic: '%s'}", strings.Join(brokers, ","), topic)
+}
+
+// records waits until a topic has n records, and returns them by partition and offset.
+func (k *topical) records(topic string, n int) []devenv.KafkaRecord {
+	k.t.Helper()
+	var found []devenv.KafkaRecord
+	eventually(k.t, func() string {
+		var err error
+		found, err = k.kafka.Records(within(k.t, bound), topic)
+		must(k.t, err)
+		if len(found) != n {
+			return fmt.Sprintf("the topic has %d records, want %d", len(found), n)
+		}
+		return ""
+	})
+	return found
+}
+
+// What a record says of itself: every part of it, and nothing else, also where the row has NULLs.
+func TestKafkaMessage(t *testing.T) {
+	t.Parallel()
+	k := withKafka(t, 12)
+	k.exec(`ALTER TABLE outbox ADD COLUMN region text, ALTER aggregatetype DROP NOT NULL, ALTER aggregateid DROP NOT NULL, ALTER type DROP NOT NULL`)
+	k.more = "outbox: {timestamp: created_at, headers: {region: region}}\n"
+	relay := k.start()
+	const at = `'2026-01-02 03:04:05.678+00'`
+	for _, row := range []string{
+		`VALUES ('11111111-1111-1111-1111-111111111111', 'order', '10711fa5', 'created', '{"total": 12.50}',
+			'{"tenant": "a", "n": 3, "none": null, "list": [1, "b"], "x-retry-count": 4, "eventType": "forged", "region": "other"}', '00-trace', ` + at + `, 'eu')`,
+		`(id, created_at) VALUES ('22222222-2222-2222-2222-222222222222', ` + at + `)`,
+		`(id, aggregatetype, aggregateid, type, payload, headers, created_at)
+			VALUES ('33333333-3333-3333-3333-333333333333', 'order', '', 'emptied', 'null', '{}', ` + at + `)`,
+	} {
+		k.exec(`INSERT INTO outbox ` + row)
+	}
+	byID := map[string]devenv.KafkaRecord{}
+	for _, r := range k.records(k.topic, 3) {
+		byID[r.Header("id")] = r
+	}
+	for _, want := range []struct {
+		partition  int // -1: any
+		key, value string
+		headers    map[string]string
+	}{
+		{11, "10711fa5", `{"total": 12.50}`, map[string]string{ // the partition that Java's producer chooses
+			"id": "11111111-1111-1111-1111-111111111111", "eventType": "created", "aggregateType": "order", "traceparent": "00-trace",
+			"region": "eu", "tenant": "a", "n": "3", "none": null, "list": `[1, "b"]`,
+		}},
+		{-1, null, null, map[string]string{"id": "22222222-2222-2222-2222-222222222222"}},
+		{-1, "", "null", map[string]string{"id": "33333333-3333-3333-3333-333333333333", "eventType": "emptied", "aggregateType": "order"}},
+	} {
+		r := byID[want.headers["id"]]
+		got := map[string]string{}
+		for _, h := range r.Headers {
+			got[h.Name] = orNull(h.Value)
+		}
+		position := got["cdc_position"]
+		delete(got, "cdc_position")
+		if len(position) != 25 || position[16] != '-' || len(r.Headers) != len(got)+1 || !maps.Equal(got, want.headers) {
+			t.Errorf("the headers are %q, want %q and a position", r.Headers, want.headers)
+		}
+		if orNull(r.Key) != want.key || orNull(r.Value) != want.value || r.Time.UnixMilli() != 1767323045678 || want.partition >= 0 && r.Partition != want.partition {
+			t.Errorf("the record is %+v", r)
+		}
+	}
+	if n := scrape(t, relay).values[`outbox_headers_dropped_total{header="eventType"}`]; n != 1 {
+		t.Errorf("%g headers eventType were counted as dropped, want 1", n)
+	}
+	relay.Stop(t)
+}
+
+// null stands for a null key, value or header, which is not an empty one.
+const null = "\x00null"
+
+func orNull(b []byte) string {
+	if b == nil {
+		return null
+	}
+	return string(b)
+}
+
+// From nothing to a stop: init, check, run, status, metrics; every row arrives once, at the time of its commit.
+func TestKafkaFromInitToStop(t *testing.T) {
+	t.Parallel()
+	k := withKafka(t, 3)
+	k.ok("init")
+	found := map[string]bool{}
+	for _, f := range checked(t, k.ok("check", "--json")) {
+		found[f.Name] = true
+		if f.Level != "ok" || f.Detail == "" || f.Mend != "" {
+			t.Errorf("after init: %+v", f)
+		}
+	}
+	if !found["broker"] || !found[fmt.Sprintf("topic %q", k.topic)] {
+		t.Errorf("check has no line for the broker or for the topic: %v", found)
+	}
+	relay := k.start()
+	k.insert(25)
+	ids := map[string]bool{}
+	for _, r := range k.records(k.topic, 25) {
+		ids[r.Header("id")] = true
+		if age := ask[float64](k.rig, `SELECT abs(extract(epoch FROM created_at) - $1::bigint / 1000.0)::float8 FROM outbox WHERE id::text = $2`, r.Time.UnixMilli(), r.Header("id")); age > bound.Seconds() {
+			t.Errorf("the record's time is %s, %g s from its row's", r.Time, age)
+		}
+	}
+	if len(ids) != 25 {
+		t.Errorf("%d rows arrived, want 25", len(ids))
+	}
+	eventually(t, func() string {
+		if out := k.ok("status", "--admin", relay.Admin()); !hasAll(out, []string{"broker     up, kafka, ", " connection", "0 messages unanswered", "published  25 events"}) || strings.Contains(out, "channel") {
+			return out
+		}
+		return ""
+	})
+	var s struct {
+		Broker struct {
+			Kind string
+			Up   bool
+		}
+	}
+	must(t, json.Unmarshal([]byte(k.ok("status", "--json", "--admin", relay.Admin())), &s))
+	if s.Broker.Kind != "kafka" || !s.Broker.Up {
+		t.Errorf("--json says %+v", s)
+	}
+	m := scrape(t, relay)
+	for name, want := range map[string]float64{
+		`outbox_events_total{outcome="published"}`: 25, `outbox_confirms_total{result="ack"}`: 25, `outbox_confirms_total{result="nack"}`: 0,
+		`outbox_confirms_total{result="timeout"}`: 0, `outbox_sink_up`: 1, `outbox_sink_pending_confirms`: 0, `outbox_backlog`: 0,
+	} {
+		if m.values[name] != want {
+			t.Errorf("%s is %g, want %g", name, m.values[name], want)
+		}
+	}
+	if m.values[`outbox_sink_connections`] < 1 {
+		t.Error("no connection is counted")
+	}
+	if code := relay.Stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	for _, word := range []string{"warn", "error"} {
+		if strings.Contains(relay.Log(), `"level":"`+word+`"`) {
+			t.Errorf("something went wrong without a fault: %s", relay.Log())
+		}
+	}
+}
+
+// With ordering commit the events of all keys are in one partition in the order of their commits.
+func TestKafkaInCommitOrder(t *testing.T) {
+	t.Parallel()
+	k := withKafka(t, 1)
+	k.more = "delivery: {ordering: commit}\n"
+	relay := k.start()
+	for range 3 {
+		k.insert(50)
+	}
+	last := ""
+	for _, r := range k.records(k.topic, 150) {
+		if position := r.Header("cdc_position"); position <= last {
+			t.Fatalf("%s comes after %s", position, last)
+		} else {
+			last = position
+		}
+	}
+	relay.Stop(t)
+}
+
+// A Kafka that is not there is waited for, with one line; what is committed meanwhile arrives when it comes.
+func TestWaitsForKafka(t *testing.T) {
+	t.Parallel()
+	k := withKafka(t, 1)
+	p := proxy(t, k.kafka.Brokers()[0]) // in front of the first address only: the brokers name their own
+	p.Cut()
+	k.publishTo([]string{p.Addr()}, k.topic)
+	relay := devenv.StartRelay(t, k.binary, k.yaml())
+	state(t, relay, "broker down", "connection refused")
+	k.insert(2)
+	eventually(t, func() string { return answers(t, relay, "/healthz", 200) })
+	eventually(t, func() string { return answers(t, relay, "/readyz", 503, "broker down", "connection refused") })
+	// The partitions are not known, so the first event is read and waits outside the window: it is a backlog all the same.
+	eventually(t, func() string {
+		return answers(t, relay, "/metrics", 200, "\noutbox_sink_up 0\n", "\noutbox_backlog 1\n", "\noutbox_in_flight_events 0\n")
+	})
+	if age := scrape(t, relay).values["outbox_oldest_unsettled_seconds"]; age <= 0 {
+		t.Errorf("the event that waits is %g s old", age)
+	}
+	must(t, p.Mend())
+	must(t, relay.WaitReady(within(t, bound)))
+	k.records(k.topic, 2)
+	if n := strings.Count(relay.Log(), "broker unavailable"); n != 1 {
+		t.Errorf("%d lines about the broker, want 1: %s", n, relay.Log())
+	}
+	if code := relay.Stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+}
+
+// A stop does not wait for a Kafka that never came.
+func TestStopWithoutKafka(t *testing.T) {
+	t.Parallel()
+	k := newRig(t)
+	k.sink = "  kafka: {brokers: ['127.0.0.1:1'], topic: nowhere}"
+	k.more = "delivery: {shutdown_grace: 500ms}\n"
+	relay := devenv.StartRelay(t, k.binary, k.yaml())
+	state(t, relay, "broker down", "127.0.0.1:1", "connection refused")
+	k.insert(1)
+	if code := relay.Stop(t); code != 0 { // the event was not read: nobody knew its partition
+		t.Errorf("exit %d", code)
+	}
+}
+
+// A topic that does not exist holds its events by name; those of other topics flow, and it goes on when the topic is there.
+func TestMissingTopic(t *testing.T) {
+	t.Parallel()
+	k := withKafka(t, 1)
+	later := k.topic + ".later"
+	k.publishTo(k.kafka.Brokers(), "{aggregate}")
+	relay := k.start()
+	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type) VALUES (gen_random_uuid(), $1, '1', 'created')`, later)
+	id := ask[string](k.rig, `SELECT id::text FROM outbox`)
+	s := state(t, relay, "held")
+	if s.HeldTotal != 1 || len(s.Held) != 1 {
+		t.Fatalf("held is %+v", s)
+	}
+	if h := s.Held[0]; h.ID != id || h.Destination != fmt.Sprintf("topic %q", later) || h.Class != "destination" {
+		t.Errorf("held is %+v", h)
+	}
+	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type) VALUES (gen_random_uuid(), $1, '1', 'created')`, k.topic)
+	k.records(k.topic, 1)
+	must(t, k.kafka.CreateTopic(within(t, bound), later, 2, 1, nil))
+	t.Cleanup(func() { must(t, k.kafka.DeleteTopic(within(t, bound), later)) })
+	if r := k.records(later, 1)[0]; r.Header("id") != id {
+		t.Errorf("what arrived is %+v", r)
+	}
+	eventually(t, func() string { return answers(t, relay, "/readyz", 200, `"held_total":0`) })
+	if n := strings.Count(relay.Log(), "event rejected"); n != 1 || !strings.Contains(relay.Log(), id) {
+		t.Errorf("%d lines about the event, want 1 with its id: %s", n, relay.Log())
+	}
+	if code := relay.Stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+}
+
+// A login that is refused is waited for, and its password read again at every try, beside a certificate that is checked; a
+// listener that wants a certificate of the relay gets one. No secret is in any log.
+func TestKafkaLogins(t *testing.T) {
+	t.Parallel()
+	kafka, err := devenv.StartKafka(within(t, 2*bound), devenv.KafkaOptions{Secure: true, Users: map[string]string{"relay": "mqsecret"}})
+	must(t, err)
+	t.Cleanup(func() { must(t, kafka.Close()) })
+	certs := kafka.Certs()
+	password := filepath.Join(t.TempDir(), "password")
+
+	t.Run("password over TLS", func(t *testing.T) {
+		k := &topical{rig: newRig(t), kafka: kafka, topic: kafka.Topic(t, 1)}
+		must(t, os.WriteFile(password, []byte("mqsecret-wrong\n"), 0o600))
+		k.sink = fmt.Sprintf("  kafka: {brokers: ['%s'], topic: %s, tls: {enabled: true, ca: %s}, sasl: {mechanism: scram-sha-512, username: relay, password: '${file:%s}'}}",
+			strings.Join(kafka.SASLTLSBrokers(), ","), k.topic, certs.CA, password)
+		k.more = "log: {level: debug}\n"
+		k.ok("init")
+		k.finds("broker", "fail", []string{"uthentication failed"}, []string{"sink.kafka.sasl"})
+		relay := devenv.StartRelay(t, k.binary, k.yaml())
+		state(t, relay, "broker down", "uthentication failed")
+		k.insert(1)
+		must(t, os.WriteFile(password, []byte("mqsecret\n"), 0o600))
+		must(t, relay.WaitReady(within(t, bound)))
+		k.records(k.topic, 1)
+		saysNoSecret(t, relay)
+		hidden(t, k.command("check").Stdout)
+		if code := relay.Stop(t); code != 0 {
+			t.Errorf("exit %d", code)
+		}
+		hidden(t, relay.Log())
+	})
+	t.Run("secrets", func(t *testing.T) {
+		for _, mechanism := range []string{"plain", "scram-sha-256"} {
+			r := newRig(t)
+			r.sink = fmt.Sprintf("  kafka: {brokers: ['%s', '127.0.0.1:1'], topic: events, sasl: {mechanism: %s, username: mqsecret-user, password: mqsecret-wrong}}",
+				kafka.SASLBrokers()[0], mechanism)
+			r.showsNoSecret()
+		}
+	})
+	t.Run("certificate", func(t *testing.T) {
+		k := &topical{rig: newRig(t), kafka: kafka, topic: kafka.Topic(t, 1)}
+		with := func(tls string) {
+			k.sink = fmt.Sprintf("  kafka: {brokers: ['%s'], topic: %s%s}", strings.Join(kafka.MTLSBrokers(), ","), k.topic, tls)
+		}
+		with(", tls: {enabled: true}")
+		k.ok("init")
+		k.finds("broker", "fail", []string{"certificate signed by unknown authority"}, []string{"sink.kafka.tls.ca"})
+		with("")
+		k.finds("broker", "fail", []string{"TLS"}, []string{"sink.kafka.tls"})
+		with(fmt.Sprintf(", tls: {enabled: true, ca: %s}", certs.CA))
+		k.finds("broker", "fail", []string{"certificate"}, []string{"sink.kafka.tls.cert"})
+		with(fmt.Sprintf(", tls: {enabled: true, ca: %s, cert: %s, key: %s}", certs.CA, certs.Client.Cert, certs.Client.Key))
+		relay := k.start()
+		k.insert(1)
+		k.records(k.topic, 1)
+		relay.Stop(t)
+	})
+}
+
+// What check finds of Kafka, a line for each thing, with its mend.
+func TestCheckOfKafka(t *testing.T) {
+	t.Parallel()
+	k := withKafka(t, 3)
+	k.ok("init")
+	topic := func(name string) string { return fmt.Sprintf("topic %q", name) }
+	k.finds(topic(k.topic), "ok", []string{"3 partitions"}, nil)
+
+	k.publishTo(k.kafka.Brokers(), k.topic+"x")
+	k.finds(topic(k.topic+"x"), "fail", []string{"does not exist"}, []string{"create"})
+	k.publishTo(k.kafka.Brokers(), k.topic+"{type}")
+	k.finds(topic(k.topic), "ok", []string{"3 partitions", "max.message.bytes"}, nil)
+	k.publishTo(k.kafka.Brokers(), k.topic+".{type}")
+	k.finds(topic(k.topic+".{type}"), "warn", []string{"no such topic"}, []string{"--create --topic " + k.topic + ".TYPE"})
+	k.publishTo([]string{"127.0.0.1:1"}, k.topic)
+	k.finds("broker", "fail", []string{"127.0.0.1:1", "connection refused"}, []string{"sink.kafka.brokers"})
+	k.publishTo(append(k.kafka.Brokers(), "127.0.0.1:1"), k.topic)
+	k.finds("broker", "warn", []string{"127.0.0.1:1", "connection refused"}, []string{"sink.kafka.brokers"})
+}
+
+// finds runs check and looks for one line of it, the only one that is not ok.
+func (k *topical) finds(name, level string, words, mend []string) {
+	k.t.Helper()
+	res := k.command("check", "--json")
+	hidden(k.t, res.Stdout+res.Stderr)
+	if (level == "fail") != (res.Code == 1) {
+		k.t.Errorf("exit %d: %s", res.Code, res.Stdout)
+	}
+	found := false
+	for _, f := range checked(k.t, res.Stdout) {
+		if f.Name == name && f.Level == level && hasAll(f.Detail, words) && hasAll(f.Mend, mend) {
+			found = true
+		} else if f.Level == "fail" {
+			k.t.Errorf("also failed: %+v", f)
+		}
+	}
+	if !found {
+		k.t.Errorf("no line %q of level %s that says %q and %q: %s", name, level, words, mend, res.Stdout)
+	}
+}

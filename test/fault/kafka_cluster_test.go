@@ -1,0 +1,190 @@
+package fault
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/test/fault/stand"
+)
+
+// ofThreeBrokers are the tests that take several brokers or change the cluster. The relay lives through all of it, so nothing
+// arrives twice.
+func ofThreeBrokers(t *testing.T) {
+	cluster := stand.OwnKafka(t, devenv.KafkaOptions{Nodes: 3, Authorizer: true})
+	t.Run("RightTakenAway", func(t *testing.T) { rightTakenAway(t, cluster) })
+	t.Run("LeadersMovedUnderLoad", func(t *testing.T) { leadersMoved(t, cluster) })
+	t.Run("BrokerOfThreeKilled", func(t *testing.T) { brokerOfThreeKilled(t, cluster) })
+	t.Run("TooFewReplicas", func(t *testing.T) { tooFewReplicas(t, cluster) })
+	t.Run("NoLeader", func(t *testing.T) { noLeader(t, cluster) })
+}
+
+// Leaders move from broker to broker; the old ones say so, and the new ones get the same bytes.
+func leadersMoved(t *testing.T, cluster *devenv.Kafka) {
+	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Replicas: 3, Configs: map[string]string{"min.insync.replicas": "2"}}))
+	topic := s.Kafka.Topic("order")
+	s.WatchFlush()
+	r := s.Start()
+	stop := s.Load(400)
+	s.More(100)
+	for move := range 9 {
+		partition := move % 3
+		replicas, _, err := cluster.Replicas(s.Within(time.Minute), topic, partition)
+		s.Must(err)
+		s.Must(cluster.MoveLeader(s.Within(time.Minute), topic, partition, replicas[1]))
+		s.More(20)
+	}
+	s.Leads(s.Ready(r))
+	stop()
+	s.Check(0)
+}
+
+// The leader of a partition is killed, and comes back.
+func brokerOfThreeKilled(t *testing.T, cluster *devenv.Kafka) {
+	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Replicas: 3, Configs: map[string]string{"min.insync.replicas": "2"}}))
+	topic := s.Kafka.Topic("order")
+	s.Must(cluster.WaitInSync(s.Within(time.Minute), topic))
+	s.WatchFlush()
+	r := s.Start()
+	stop := s.Load(300)
+	for range 2 {
+		s.More(100)
+		leader, err := cluster.Leader(s.Within(time.Minute), topic, 0)
+		s.Must(err)
+		s.Must(cluster.KillNode(leader))
+		s.Until(time.Minute, "another leader", func() bool {
+			now, err := cluster.Leader(s.Within(time.Minute), topic, 0)
+			s.Must(err)
+			return now != 0 && now != leader
+		})
+		s.More(300)
+		s.Ready(r)
+		s.Must(cluster.StartNode(s.Within(time.Minute), leader))
+		s.Must(cluster.WaitInSync(s.Within(time.Minute), topic))
+	}
+	s.More(100)
+	s.Leads(s.Ready(r))
+	stop()
+	s.Check(0)
+}
+
+// Partitions that have fewer replicas in sync than min.insync.replicas hold their events, and are named; the others flow.
+// When the replica is back they go on, without a restart of the relay.
+func tooFewReplicas(t *testing.T, cluster *devenv.Kafka) {
+	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Replicas: 2, Configs: map[string]string{"min.insync.replicas": "2"}}))
+	s.Delivery = "confirm_timeout: 2s"
+	topic := s.Kafka.Topic("order")
+	s.Must(cluster.WaitInSync(s.Within(time.Minute), topic))
+	s.WatchFlush()
+	r := s.Start()
+	stop := s.Load(200)
+	s.More(100)
+	const victim = 1
+	flows := -1
+	for partition := range 3 {
+		if replicas, _, err := cluster.Replicas(s.Within(time.Minute), topic, partition); err != nil {
+			t.Fatal(err)
+		} else if !slices.Contains(replicas, victim) {
+			flows = partition
+		}
+	}
+	if flows < 0 {
+		t.Fatal("every partition has a replica on the broker that is killed")
+	}
+	s.Must(cluster.KillNode(victim))
+	held := heldFor(s, r, "too_few_replicas")
+	if !strings.HasPrefix(held.Destination, fmt.Sprintf("topic %q, partition ", topic)) || strings.HasSuffix(held.Destination, fmt.Sprint(flows)) || held.Words == "" {
+		t.Errorf("held is %+v, want the partition and the broker's words", held)
+	}
+	code, body, err := r.Get(s.Within(10*time.Second), "/readyz")
+	s.Must(err)
+	if code != 200 || !strings.Contains(body, topic) || !strings.Contains(body, "partition") {
+		t.Errorf("/readyz is %d: %s", code, body)
+	}
+	before := status(s, r).Totals.Published // no consumer reads a partition without its replicas
+	s.Until(30*time.Second, "the other partition to flow", func() bool { return status(s, r).Totals.Published > before+20 })
+	s.Must(cluster.StartNode(s.Within(time.Minute), victim))
+	s.Until(time.Minute, "nothing to be held", func() bool { return status(s, r).HeldTotal == 0 })
+	s.More(100)
+	s.Leads(s.Ready(r))
+	stop()
+	s.Check(0)
+}
+
+// A topic has one replica, and the broker that has it is stopped, in order: nobody leads. Its event is held and named by the
+// status, /readyz and the metrics; the other topic flows on the two brokers that are left. When the broker is back the event
+// goes, without a restart of the relay.
+func noLeader(t *testing.T, cluster *devenv.Kafka) {
+	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Replicas: 3, More: []string{"alone"}}))
+	s.Delivery = "confirm_timeout: 2s"
+	topic := s.Kafka.Topic("alone")
+	s.Must(cluster.CreateTopic(s.Within(time.Minute), topic, 1, 1, nil))
+	s.Must(cluster.WaitInSync(s.Within(time.Minute), s.Kafka.Topic("order")))
+	s.WatchFlush()
+	r := s.Start()
+	insert := func(key string) (id string) {
+		s.SQL(stand.Insert("outbox", "alone", key))
+		s.Query([]any{&id}, `SELECT id FROM outbox WHERE aggregateid = $1`, key)
+		return id
+	}
+	stop := s.Load(200)
+	s.More(100)
+	s.Must(s.Consumer.WaitIDs(s.Within(30*time.Second), []string{insert("alone-1")}))
+	leader, err := cluster.Leader(s.Within(time.Minute), topic, 0)
+	s.Must(err)
+	s.Must(cluster.StopNode(s.Within(time.Minute), leader))
+	id := insert("alone-2")
+	held := heldFor(s, r, "no_leader")
+	if want := fmt.Sprintf("topic %q, partition 0", topic); held.ID != id || held.Destination != want || held.Words == "" {
+		t.Errorf("held is %+v, want event %s for %s, and why", held, id, want)
+	}
+	s.Fresh(100)
+	s.Until(30*time.Second, "a relay that is ready and names the event, its partition and the reason", func() bool {
+		code, body, err := r.Get(s.Within(10*time.Second), "/readyz")
+		s.Must(err)
+		st := status(s, r)
+		return code == 200 && strings.Contains(body, id) && strings.Contains(body, topic) && strings.Contains(body, "no_leader") &&
+			st.State == "held" && st.HeldTotal == 1
+	})
+	if metric(s, r, `outbox_rejections_total{class="destination",reason="no_leader"}`) == 0 || metric(s, r, "outbox_destinations_paused") != 1 {
+		t.Error("the metrics do not tell of a partition that is paused for want of a leader")
+	}
+	if log := r.Log(); !strings.Contains(log, id) || !strings.Contains(log, "no_leader") {
+		t.Error("the log does not name the event and the reason")
+	}
+
+	s.Must(cluster.StartNode(s.Within(time.Minute), leader))
+	s.Until(time.Minute, "nothing to be held", func() bool {
+		return status(s, r).HeldTotal == 0 && metric(s, r, "outbox_destinations_paused") == 0
+	})
+	s.Fresh(100)
+	s.Leads(s.Ready(r))
+	stop()
+	s.Check(0)
+}
+
+// The right to write to one topic is taken away and given back, under load: its events wait and are named, those of another
+// topic flow.
+func rightTakenAway(t *testing.T, cluster *devenv.Kafka) {
+	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{More: []string{"ledger"}}))
+	topic := s.Kafka.Topic("order")
+	s.Must(cluster.CreateTopic(s.Within(time.Minute), s.Kafka.Topic("ledger"), 3, 1, nil))
+	s.WatchFlush()
+	r := s.Start()
+	stop := s.Load(200)
+	s.More(100)
+	s.Must(cluster.Deny(s.Within(time.Minute), topic, "User:ANONYMOUS"))
+	held := heldFor(s, r, "not_permitted")
+	if held.Destination != `topic "`+topic+`"` || !strings.Contains(held.Words, "Topic Authorization Failed") {
+		t.Errorf("held is %+v, want the topic and the broker's words", held)
+	}
+	ledgerFlows(s)
+	s.Must(cluster.Allow(s.Within(time.Minute), topic, "User:ANONYMOUS"))
+	s.More(100)
+	stop()
+	s.Check(0)
+	s.Until(30*time.Second, "nothing to be held", func() bool { return status(s, r).HeldTotal == 0 })
+}

@@ -1,0 +1,114 @@
+package fault
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/test/fault/stand"
+)
+
+// Events of extreme shape are delivered byte for byte, or held by name; the relay lives and the events of other partitions
+// go on: of 43 partitions the keys below share none with the two that are held. What is too large for one topic is not for
+// another one.
+func TestKafkaExtremeEvents(t *testing.T) {
+	stand.Parallel(t)
+	s := stand.Bare(t, devenv.SharedPostgres(t), stand.SharedKafkaWith(t, stand.Topics{Partitions: 43, More: []string{"large"}}))
+	limit := map[string]string{"max.message.bytes": fmt.Sprint(32 << 20)}
+	s.Must(s.Kafka.Cluster.CreateTopic(s.Within(time.Minute), s.Kafka.Topic("large"), 3, 1, limit))
+	s.Delivery = "window_bytes: 4MiB"
+	s.SQL(binaryOutbox)
+	r := s.Start()
+
+	big := bytes.Repeat([]byte{0, 0xff, 0x80, '\n', '"'}, 4<<20)
+	delivered := map[string][]byte{
+		"empty":     {},
+		"NULL":      nil,
+		"not UTF-8": {0xc3, 0x28, 0, 0xff, '\\', 'x'},
+		"one byte":  {0},
+	}
+	const insert = `INSERT INTO outbox VALUES ($1, $2, $3, 't', $4, $5)`
+	for name, payload := range delivered {
+		s.SQL(insert, name, "order", "key of "+name, payload, nil)
+	}
+	headers := new(strings.Builder)
+	for i := range 10_000 {
+		fmt.Fprintf(headers, `, "header-%d": "value-%d"`, i, i)
+	}
+	delivered["10,000 headers"] = []byte("x")
+	s.SQL(insert, "10,000 headers", "order", "many", []byte("x"), "{"+headers.String()[2:]+"}")
+	s.SQL(insert, "20 MB where it is allowed", "large", "big", big, nil)
+	s.SQL(insert, "20 MB", "order", "big", big, nil)
+	s.SQL(insert, "a key of 1 MB", "order", strings.Repeat("k", 1<<20), []byte("x"), nil)
+	s.Until(time.Minute, "two events to be held", func() bool { return status(s, r).HeldTotal == 2 })
+	for i := range 20 { // after the two that are held
+		name := fmt.Sprintf("after %d", i)
+		delivered[name] = []byte(name)
+		s.SQL(insert, name, "order", name, delivered[name], nil)
+	}
+
+	s.Must(s.Consumer.WaitCount(s.Within(time.Minute), len(delivered)+1))
+	got := map[string]devenv.KafkaRecord{}
+	for _, record := range s.Kafka.Records("order") {
+		got[record.Header("id")] = record
+	}
+	for name, want := range delivered {
+		record, ok := got[name]
+		if !ok || !bytes.Equal(record.Value, want) || (record.Value == nil) != (want == nil) {
+			t.Errorf("%s: arrived %t, the value has %d bytes, want the payload's %d", name, ok, len(record.Value), len(want))
+		}
+	}
+	if record := got["10,000 headers"]; record.Header("header-9999") != "value-9999" {
+		t.Errorf("of 10,000 headers %d arrived", len(record.Headers))
+	}
+	if large := s.Kafka.Records("large"); len(large) != 1 || !bytes.Equal(large[0].Value, big) {
+		t.Errorf("the large topic has %d records, want one of 20 MB", len(large))
+	}
+	for _, held := range status(s, r).Held {
+		if held.ID != "20 MB" && held.ID != "a key of 1 MB" || held.Reason != "too_large" || !strings.Contains(held.Destination, s.Kafka.Topic("order")) || held.Words == "" {
+			t.Errorf("held is %+v", held)
+		}
+		if !strings.Contains(r.Log(), held.ID) {
+			t.Errorf("the log does not name the held event %q", held.ID)
+		}
+	}
+	if !r.Running() {
+		t.Error("the relay has ended")
+	}
+
+	// The topic's limit is raised: what was held goes, without a restart.
+	s.Must(s.Kafka.Cluster.SetTopicConfig(s.Within(time.Minute), s.Kafka.Topic("order"), "max.message.bytes", limit["max.message.bytes"]))
+	s.Until(time.Minute, "nothing to be held", func() bool { return status(s, r).HeldTotal == 0 })
+	s.Must(s.Consumer.WaitIDs(s.Within(time.Minute), []string{"20 MB", "a key of 1 MB"}))
+}
+
+// A compacted topic takes no event without a key. It alone is held, with the broker's words, until the topic is one that takes
+// it; the events of other partitions go on.
+func TestKafkaCompactedTopicWantsKeys(t *testing.T) {
+	stand.Parallel(t)
+	compacted := map[string]string{"cleanup.policy": "compact"}
+	s := stand.New(t, stand.SharedKafkaWith(t, stand.Topics{Partitions: 12, Configs: compacted}))
+	s.SQL(`ALTER TABLE outbox ADD COLUMN partition_key text`)
+	s.Outbox = "key: partition_key"
+	s.WatchFlush()
+	r := s.Start()
+	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'none', 'placed', '{"seq": 1}')`)
+	var id string
+	s.Query([]any{&id}, `SELECT id FROM outbox`)
+	held := heldFor(s, r, "invalid")
+	if held.ID != id || !strings.Contains(held.Words, "without key") {
+		t.Errorf("held is %+v, want event %s and the broker's words", held, id)
+	}
+	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, partition_key)
+		SELECT gen_random_uuid(), 'order', 'k' || i, 'placed', jsonb_build_object('key', 'k' || i, 'seq', 1), 'k' || i FROM generate_series(1, 120) i`)
+	s.Must(s.Consumer.WaitCount(s.Within(30*time.Second), 60)) // one partition of twelve waits
+	if n := metric(s, r, `outbox_rejections_total{class="permanent",reason="invalid"}`); n == 0 {
+		t.Error("the rejection is not counted")
+	}
+	s.Must(s.Kafka.Cluster.SetTopicConfig(s.Within(time.Minute), s.Kafka.Topic("order"), "cleanup.policy", "delete"))
+	s.Check(0)
+	s.Until(30*time.Second, "nothing to be held", func() bool { return status(s, r).HeldTotal == 0 })
+}

@@ -1,0 +1,228 @@
+package fault
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/test/fault/stand"
+)
+
+// What only Kafka does, on a broker that the tests share. While the relay lives and the topic is kept nothing arrives twice.
+
+// The broker appends, and its answer comes after the relay has given the request up. The same bytes go again, and the broker
+// knows them.
+func TestKafkaAnswersAfterTheTimeout(t *testing.T) {
+	stand.Parallel(t)
+	s := stand.New(t, stand.SharedKafka(t))
+	s.Delivery = "confirm_timeout: 1s"
+	s.WatchFlush()
+	r := s.Start()
+	stop := s.Load(300)
+	pending := func() int { return status(s, r).Broker.PendingConfirms }
+	for range 2 {
+		s.More(100)
+		s.Broker.Hold(devenv.Down)
+		s.Until(30*time.Second, "a request without an answer", func() bool { return pending() > 0 })
+		s.Until(time.Minute, "it to be given up", func() bool { return pending() == 0 })
+		s.Broker.Release(devenv.Down)
+	}
+	s.More(100)
+	stop()
+	s.Check(0)
+}
+
+// A request carries batches of many partitions, and one of them is refused: that one is, and no other. Its answer is taken
+// for no other's.
+func TestKafkaOnePartitionOfARequestRefuses(t *testing.T) {
+	stand.Parallel(t)
+	const partitions, refused = 8, 5
+	s := stand.New(t, stand.SharedKafkaWith(t, stand.Topics{Partitions: partitions}))
+	s.WatchFlush()
+	r := s.Start()
+	var keys [partitions]string // one of each partition
+	for i, found := 0, 0; found < partitions; i++ {
+		if key := fmt.Sprint("key-", i); keys[javaPartition(key, partitions)] == "" {
+			keys[javaPartition(key, partitions)] = key
+			found++
+		}
+	}
+	row := func(partition, seq, fill int) string {
+		return fmt.Sprintf(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(),
+			'order', '%s', 'placed', jsonb_build_object('key', '%[1]s', 'seq', %d, 'fill', repeat('x', %d)));`, keys[partition], seq, fill)
+	}
+	for partition := range partitions {
+		s.SQL(row(partition, 1, 0))
+	}
+	s.Broker.Delay(20 * time.Millisecond)
+	s.Write(300)
+	s.Broker.Delay(0)
+	s.Must(s.Consumer.WaitCount(s.Within(30*time.Second), s.Committed()+partitions))
+	if n := status(s, r).Broker.Connections; n != 3 { // one for metadata, and two for requests
+		t.Fatalf("%d connections, want 3", n)
+	}
+
+	s.Broker.Hold(devenv.Up)
+	for partition := range 2 { // each in a request of its own; what comes while both are under way goes together
+		s.SQL(row(partition, 2, 0))
+		s.Until(30*time.Second, "a request under way", func() bool { return status(s, r).Broker.PendingConfirms == partition+1 })
+	}
+	rest := ""
+	for partition := 2; partition < partitions; partition++ {
+		rest += row(partition, 2, map[int]int{refused: 2 << 20}[partition])
+	}
+	s.SQL(rest)
+	inFlight(s, r, partitions)
+	s.Broker.Release(devenv.Up)
+
+	s.Must(s.Consumer.WaitCount(s.Within(30*time.Second), s.Committed()+2*partitions-1))
+	held := heldFor(s, r, "too_large")
+	if n := strings.Count(r.Log(), "event rejected"); n != 1 || !strings.Contains(r.Log(), held.ID) {
+		t.Errorf("%d events were rejected, want %s alone", n, held.ID)
+	}
+	s.Must(s.Kafka.Cluster.SetTopicConfig(s.Within(time.Minute), s.Kafka.Topic("order"), "max.message.bytes", fmt.Sprint(4<<20)))
+	s.Check(0)
+}
+
+// A topic is deleted and made anew while events are on their way to it. What had arrived was read before; the rest goes to
+// the new one, each key in order, whatever number of partitions that has.
+func TestKafkaTopicMadeAnew(t *testing.T) {
+	t.Parallel()
+	for name, partitions := range map[string]int{"WithAsManyPartitions": 3, "WithFewer": 1, "WithMore": 7} {
+		t.Run(name, func(t *testing.T) {
+			stand.Parallel(t)
+			s := stand.New(t, stand.SharedKafka(t))
+			topic, cluster := s.Kafka.Topic("order"), s.Kafka.Cluster
+			s.WatchFlush()
+			r := s.Start()
+			s.Write(100)
+			s.Arrived()
+			s.Must(s.Consumer.Drain(s.Within(time.Minute)))
+			s.Broker.Hold(devenv.Up) // nothing more gets there unread
+			stop := s.Load(300)
+			s.Must(s.Broker.WaitHeld(s.Within(30*time.Second), devenv.Up, 200))
+			s.Must(cluster.DeleteTopic(s.Within(time.Minute), topic))
+			s.Broker.Release(devenv.Up)
+			held := heldFor(s, r, "no_topic")
+			if !strings.Contains(held.Destination, topic) {
+				t.Errorf("held is %+v, want topic %s", held, topic)
+			}
+			s.Must(cluster.CreateTopic(s.Within(time.Minute), topic, partitions, 1, nil))
+			s.More(300)
+			stop()
+			s.Check(0)
+			s.Until(30*time.Second, "nothing to be held", func() bool { return status(s, r).HeldTotal == 0 })
+			s.Ready(r)
+		})
+	}
+}
+
+// Partitions are added while events flow: a key goes to the partition that Java's producer would choose, by a count that only
+// rises, so it leaves a partition for good and never goes back. Within a partition the checker sees its order. (Across
+// partitions the order in which a consumer sees records means nothing.)
+func TestKafkaPartitionsAdded(t *testing.T) {
+	stand.Parallel(t)
+	counts := []int{3, 5, 8, 13}
+	s := stand.New(t, stand.SharedKafkaWith(t, stand.Topics{Partitions: counts[0]}))
+	topic, cluster := s.Kafka.Topic("order"), s.Kafka.Cluster
+	s.WatchFlush()
+	r := s.Start()
+	stop := s.Load(400)
+	s.More(100)
+	for _, count := range counts[1:] {
+		s.Must(cluster.AddPartitions(s.Within(time.Minute), topic, count))
+		s.More(30)
+		lose(s, s.Broker, devenv.Down, 1, s.Broker.Reset) // whoever loses a connection asks for the partitions
+		s.Until(time.Minute, "the new partitions to be used", func() bool {
+			ends := s.Kafka.Ends("order")
+			return ends[count-1] > 0 || ends[count-2] > 0
+		})
+		s.More(50)
+	}
+	s.Leads(s.Ready(r))
+	stop()
+	s.Check(0)
+
+	used := map[string]int{} // by key: which of counts its last event went by
+	seen := map[string]int64{}
+	rows, at := map[string]map[int64]int{}, int64(0)
+	for _, d := range s.Consumer.Deliveries() {
+		if rows[d.Key] == nil {
+			rows[d.Key] = map[int64]int{}
+		}
+		rows[d.Key][d.Seq] = d.From.Partition
+		at = max(at, d.Seq)
+	}
+	for key, partitions := range rows {
+		for seq := int64(1); seq <= at; seq++ {
+			partition, ok := partitions[seq]
+			if !ok {
+				continue
+			}
+			for used[key] < len(counts) && javaPartition(key, counts[used[key]]) != partition {
+				used[key]++
+			}
+			if used[key] == len(counts) {
+				t.Fatalf("event %d of key %s is in partition %d, after event %d by another count", seq, key, partition, seen[key])
+			}
+			seen[key] = seq
+		}
+	}
+}
+
+// javaPartition is where Kafka's own producer puts a key.
+func javaPartition(key string, count int) int {
+	all := make([]int, count)
+	for i := range all {
+		all[i] = i
+	}
+	return (&kafkago.Murmur2Balancer{Consistent: true}).Balance(kafkago.Message{Key: []byte(key)}, all...)
+}
+
+// A topic that does not exist holds what goes there, and names it; another one's events flow. Creating it is all the
+// mending there is.
+func TestKafkaTopicUnknownThenCreated(t *testing.T) {
+	stand.Parallel(t)
+	s := stand.New(t, stand.SharedKafkaWith(t, stand.Topics{None: true, More: []string{"ledger"}}))
+	topic := s.Kafka.Topic("order")
+	s.Must(s.Kafka.Cluster.CreateTopic(s.Within(time.Minute), s.Kafka.Topic("ledger"), 3, 1, nil))
+	s.WatchFlush()
+	r := s.Start()
+	stop := s.Load(200)
+	held := heldFor(s, r, "no_topic")
+	if held.Destination != `topic "`+topic+`"` || held.Words == "" {
+		t.Errorf("held is %+v, want the topic and the broker's words", held)
+	}
+	ledgerFlows(s)
+	code, body, err := r.Get(s.Within(10*time.Second), "/readyz")
+	s.Must(err)
+	if code != 200 || !strings.Contains(body, topic) {
+		t.Errorf("/readyz is %d: %s", code, body)
+	}
+	s.Until(30*time.Second, "a second attempt, and the topic as the one paused destination", func() bool {
+		return metric(s, r, `outbox_rejections_total{class="destination",reason="no_topic"}`) >= 2 && metric(s, r, "outbox_destinations_paused") == 1
+	})
+	s.Must(s.Kafka.Cluster.CreateTopic(s.Within(time.Minute), topic, 5, 1, nil))
+	s.More(100)
+	stop()
+	s.Check(0)
+	s.Until(30*time.Second, "nothing to be held", func() bool {
+		return status(s, r).HeldTotal == 0 && metric(s, r, "outbox_held_events") == 0 && metric(s, r, "outbox_destinations_paused") == 0
+	})
+}
+
+// ledgerFlows writes events of another aggregate and waits for them.
+func ledgerFlows(s *stand.Stand) {
+	s.T.Helper()
+	for i := range 30 {
+		s.SQL(stand.Insert("outbox", "ledger", "ledger-"+strconv.FormatInt(time.Now().UnixNano(), 36)+strconv.Itoa(i)))
+	}
+	var ids []string
+	s.Query([]any{&ids}, `SELECT array_agg(id::text) FROM outbox WHERE aggregatetype = 'ledger'`)
+	s.Must(s.Consumer.WaitIDs(s.Within(30*time.Second), ids))
+}

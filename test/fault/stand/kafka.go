@@ -1,0 +1,127 @@
+package stand
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+// Kafka is a stand's topics: those of one prefix, the rest of whose name is the aggregate. The workload's is "order".
+type Kafka struct {
+	Cluster *devenv.Kafka
+	Prefix  string
+	// Brokers are the addresses that the relay is given. Set before Start.
+	Brokers []string
+
+	t testing.TB
+}
+
+// Topics says how a stand's topic for orders is made.
+type Topics struct {
+	Partitions int // 3
+	Replicas   int // 1
+	Configs    map[string]string
+	None       bool     // it is not made
+	More       []string // aggregates whose topics are read, too, and not made
+}
+
+// SharedKafka is the one that all tests of the process use that neither stop nor reconfigure it.
+func SharedKafka(t testing.TB) Place {
+	t.Helper()
+	return SharedKafkaWith(t, Topics{})
+}
+
+// SharedKafkaWith is SharedKafka with other topics.
+func SharedKafkaWith(t testing.TB, topics Topics) Place {
+	t.Helper()
+	cluster, way := devenv.SharedKafkaWay(t)
+	return kafka{cluster, way, topics}
+}
+
+// OwnKafka starts a cluster that only this test uses, until it ends.
+func OwnKafka(t testing.TB, opt devenv.KafkaOptions) *devenv.Kafka {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	cluster, err := devenv.StartKafka(ctx, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return cluster
+}
+
+// OnKafka makes places on a cluster: each stand has topics of its own, and goes to the brokers themselves.
+func OnKafka(cluster *devenv.Kafka, topics Topics) Server { return kafka{cluster, nil, topics} }
+
+type kafka struct {
+	cluster *devenv.Kafka
+	way     *devenv.KafkaWay // nil: there is none
+	topics  Topics
+}
+
+func (k kafka) open(s *Stand) {
+	s.T.Helper()
+	s.Kafka = &Kafka{Cluster: k.cluster, Prefix: fmt.Sprintf("fault.%d", time.Now().UnixNano()), Brokers: k.cluster.Brokers(), t: s.T}
+	if k.way != nil {
+		s.Broker, s.Kafka.Brokers = k.way.Proxy(1), k.way.Brokers()
+	}
+	topic := s.Kafka.Topic("order")
+	if !k.topics.None {
+		s.Must(k.cluster.CreateTopic(s.Within(time.Minute), topic, cmp.Or(k.topics.Partitions, 3), cmp.Or(k.topics.Replicas, 1), k.topics.Configs))
+	}
+	read := []string{topic}
+	for _, aggregate := range k.topics.More {
+		read = append(read, s.Kafka.Topic(aggregate))
+	}
+	consumer, err := devenv.StartKafkaConsumer(s.Within(time.Minute), devenv.KafkaConsumerOptions{Brokers: k.cluster.Brokers(), Topics: read})
+	s.Must(err)
+	s.Consumer = consumer
+}
+
+func (k kafka) sink(s *Stand) string {
+	return fmt.Sprintf("kafka: {brokers: ['%s'], topic: '%s.{aggregate}'%s}", strings.Join(s.Kafka.Brokers, "','"), s.Kafka.Prefix, more(s.Sink))
+}
+
+// The first request to a broker may carry a single event.
+func (k kafka) inFlight() int { return 1 }
+
+func (k kafka) Stop(ctx context.Context) error  { return k.cluster.StopNode(ctx, 1) }
+func (k kafka) Start(ctx context.Context) error { return k.cluster.StartNode(ctx, 1) }
+func (k kafka) Kill() error                     { return k.cluster.KillNode(1) }
+
+// Topic is where the events of an aggregate go.
+func (k *Kafka) Topic(aggregate string) string { return k.Prefix + "." + aggregate }
+
+// Records are what the topic of an aggregate holds, by partition and offset.
+func (k *Kafka) Records(aggregate string) []devenv.KafkaRecord {
+	k.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	records, err := k.Cluster.Records(ctx, k.Topic(aggregate))
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return records
+}
+
+// Ends are the ends of the logs of an aggregate's topic, by partition.
+func (k *Kafka) Ends(aggregate string) map[int]int64 {
+	k.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	ends, err := k.Cluster.EndOffsets(ctx, k.Topic(aggregate))
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return ends
+}

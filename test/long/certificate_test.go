@@ -1,0 +1,48 @@
+package long
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/test/fault/stand"
+)
+
+// A client certificate that is no login of the role is a login refused: exit 1 after a minute without ever a connection. One
+// with which there is no TLS is waited for as a server is that is not there, longer than that.
+func TestWrongPostgresCertificate(t *testing.T) {
+	certs, err := devenv.NewCertificates()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	pg, err := devenv.StartPostgres(ctx, devenv.PostgresOptions{Certs: certs, HBA: []string{"hostssl all certified 127.0.0.1/32 cert"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closed(t, pg) })
+	s := stand.On(t, pg, stand.SharedRabbitMQ(t))
+	s.SQL("CREATE ROLE certified SUPERUSER LOGIN")
+	u, err := url.Parse(s.DB)
+	s.Must(err)
+	launch := func(client devenv.CertificateFiles) *devenv.Relay {
+		owner := s.DB
+		s.DB = pg.TLSURL(strings.TrimPrefix(u.Path, "/"), "certified", certs.CA, client)
+		r := s.Launch()
+		s.DB = owner
+		return r
+	}
+	waiting, refused := launch(certs.ExpiredClient), launch(certs.Client)
+	code, err := refused.Exit(s.Within(3 * time.Minute))
+	s.Must(err)
+	if log := refused.Log(); code != 1 || !strings.Contains(log, `certificate authentication failed for user \"certified\"`) || !strings.Contains(log, "sslcert") {
+		t.Errorf("relay ended with %d, want 1 and a word about the certificate", code)
+	}
+	if s.Unready(waiting, "renew the client certificate"); !waiting.Running() {
+		t.Error("a relay has ended whose certificate is expired")
+	}
+}
