@@ -21,13 +21,24 @@ func listenFree() (*net.TCPListener, error) {
 	return nil, fmt.Errorf("find free port: %w", err)
 }
 
-// freePort is a port nobody listens on now. Somebody else may take it before it is used: starting a server is tried again
-// with another one then.
+// freePorts are n ports, no two the same, on which nobody listens now. Somebody else may take one before it is used: starting
+// a server is tried again with others then.
+func freePorts(n int) (ports []int, err error) {
+	for range n {
+		l, err := listenFree()
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() // not before all are found: else one could be found twice
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}
+
 func freePort() (int, error) {
-	l, err := listenFree()
+	ports, err := freePorts(1)
 	if err != nil {
 		return 0, err
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return ports[0], nil
 }

@@ -92,9 +92,6 @@ func (k kafka) sink(s *Stand) string {
 	return fmt.Sprintf("kafka: {brokers: ['%s'], topic: '%s.{aggregate}'%s}", strings.Join(s.Kafka.Brokers, "','"), s.Kafka.Prefix, more(s.Sink))
 }
 
-// The first request to a broker may carry a single event.
-func (k kafka) inFlight() int { return 1 }
-
 func (k kafka) Stop(ctx context.Context) error  { return k.cluster.StopNode(ctx, 1) }
 func (k kafka) Start(ctx context.Context) error { return k.cluster.StartNode(ctx, 1) }
 func (k kafka) Kill() error                     { return k.cluster.KillNode(1) }

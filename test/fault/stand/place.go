@@ -12,8 +12,6 @@ type Place interface {
 	open(s *Stand)
 	// sink is the sink's section of the relay's configuration, in a flow mapping.
 	sink(s *Stand) string
-	// inFlight is how many events at least are at the broker when many are written and no confirm reaches the relay.
-	inFlight() int
 }
 
 // Server is a broker of a test's own, of one node.

@@ -59,9 +59,6 @@ func (r rabbitMQ) sink(s *Stand) string {
 	return fmt.Sprintf("rabbitmq: {url: '%s'%s}", u, more(s.Sink))
 }
 
-// One event of each key is on the wire, and the first rows may be of one key.
-func (r rabbitMQ) inFlight() int { return 1 }
-
 func (r rabbitMQ) Stop(ctx context.Context) error  { return r.server.Stop(ctx) }
 func (r rabbitMQ) Start(ctx context.Context) error { return r.server.Start(ctx) }
 func (r rabbitMQ) Kill() error                     { return r.server.Kill() }
