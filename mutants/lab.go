@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // lab is where bugs are planted: copies of the tree, one per worker.
@@ -26,10 +28,24 @@ func (l *lab) checkGreen(ctx context.Context, w io.Writer, bugs []bug) error {
 		}
 	}
 	results := map[string]outcome{}
+	var (
+		mu   sync.Mutex // guards w and results
+		runs errgroup.Group
+	)
+	runs.SetLimit(2) // no more: these must be green
 	for pkg, names := range tops {
-		fmt.Fprintf(w, "without a bug: %s (%s)\n", pkg, strings.Join(names, ", "))
-		bound := l.timeout * time.Duration(len(names))
-		results[pkg] = goTest(ctx, l.copies[0], pkg, "^("+strings.Join(names, "|")+")$", bound)
+		runs.Go(func() error {
+			begin, bound := time.Now(), l.timeout*time.Duration(len(names))
+			got := goTest(ctx, l.copies[0], pkg, "^("+strings.Join(names, "|")+")$", bound)
+			mu.Lock()
+			defer mu.Unlock()
+			results[pkg] = got
+			fmt.Fprintf(w, "without a bug: %s (%s) (%.1f s)\n", pkg, strings.Join(names, ", "), time.Since(begin).Seconds())
+			return ctx.Err()
+		})
+	}
+	if err := runs.Wait(); err != nil {
+		return err
 	}
 	var faults []error
 	for _, b := range bugs {

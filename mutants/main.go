@@ -2,7 +2,7 @@
 // tests are tested. A patch is red itself when it no longer applies, does not build, touches a test, or when its test
 // stays green, hangs, or is not green to begin with. The tree is never touched: it is copied, and the copies are patched.
 //
-//	go run ./mutants [-list] [-j 2] [name of a patch ...]
+//	go run ./mutants [-list] [-j 3] [name of a patch ...]
 package main
 
 import (
@@ -19,12 +19,12 @@ import (
 
 func main() {
 	list := flag.Bool("list", false, "print the table of planted bugs and stop")
-	workers := flag.Int("j", 2, "patches tried at the same time, 1 or 2")
+	workers := flag.Int("j", 3, "patches tried at the same time, 1 to 4: their tests mostly wait")
 	timeout := flag.Duration("timeout", 3*time.Minute, "bound of one test; a test that needs it all has not noticed the bug")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *list, min(max(*workers, 1), 2), *timeout, flag.Args()); err != nil {
+	if err := run(ctx, *list, min(max(*workers, 1), 4), *timeout, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}

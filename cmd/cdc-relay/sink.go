@@ -40,26 +40,25 @@ func sinkColumns(c *config.Config, log *zap.Logger) (columns []string, err error
 }
 
 // checkBroker asks the broker that is configured for what the relay needs of it.
-func checkBroker(ctx context.Context, c *config.Config, log *zap.Logger) ([]replication.Finding, error) {
+func checkBroker(ctx context.Context, c *config.Config, log *zap.Logger) (lines []replication.Finding, err error) {
+	var found []sink.Finding
 	switch {
 	case c.Sink.RabbitMQ != nil:
-		return checkRabbit(ctx, c, log)
+		found, err = checkRabbit(ctx, c, log)
 	case c.Sink.Kafka != nil:
-		return checkKafka(ctx, c, log)
+		found, err = checkKafka(ctx, c, log)
 	}
-	return nil, nil
-}
-
-// finding is what a sink's check has found, as a line of the command.
-func finding(name string, ok, warn bool, detail, mend string) replication.Finding {
-	level := replication.LevelFail
-	switch {
-	case ok:
-		level = replication.LevelOK
-	case warn:
-		level = replication.LevelWarn
+	for _, f := range found {
+		level := replication.LevelFail
+		switch {
+		case f.OK:
+			level = replication.LevelOK
+		case f.Warn:
+			level = replication.LevelWarn
+		}
+		lines = append(lines, replication.Finding{Name: f.Name, Level: level, Detail: f.Detail, Mend: f.Mend})
 	}
-	return replication.Finding{Name: name, Level: level, Detail: detail, Mend: mend}
+	return lines, err
 }
 
 // sinkState is how the sink stands.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
-	"github.com/cdc-relay/cdc-relay/internal/replication"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka"
 )
@@ -55,16 +54,12 @@ func openKafka(c *config.Config, log *zap.Logger, m *ops.Metrics) (sink.Sink, []
 	return out, columns, nil
 }
 
-func checkKafka(ctx context.Context, c *config.Config, log *zap.Logger) ([]replication.Finding, error) {
+func checkKafka(ctx context.Context, c *config.Config, log *zap.Logger) ([]sink.Finding, error) {
 	cfg, _, err := kafkaConfig(c, log)
 	if err != nil {
 		return nil, err
 	}
-	var findings []replication.Finding
-	for _, f := range kafka.Check(ctx, cfg) {
-		findings = append(findings, finding(f.Name, f.OK, f.Warn, f.Detail, f.Mend))
-	}
-	return findings, nil
+	return kafka.Check(ctx, cfg), nil
 }
 
 // kafkaState is how the connections stand.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
-	"github.com/cdc-relay/cdc-relay/internal/replication"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
 )
@@ -71,16 +70,12 @@ func openRabbit(c *config.Config, log *zap.Logger, m *ops.Metrics) (sink.Sink, [
 	return out, columns, nil
 }
 
-func checkRabbit(ctx context.Context, c *config.Config, log *zap.Logger) ([]replication.Finding, error) {
+func checkRabbit(ctx context.Context, c *config.Config, log *zap.Logger) ([]sink.Finding, error) {
 	cfg, _, err := rabbitConfig(c, log)
 	if err != nil {
 		return nil, err
 	}
-	var findings []replication.Finding
-	for _, f := range rabbit.Check(ctx, cfg) {
-		findings = append(findings, finding(f.Name, f.OK, f.Warn, f.Detail, f.Mend))
-	}
-	return findings, nil
+	return rabbit.Check(ctx, cfg), nil
 }
 
 // rabbitState is how the connections stand.

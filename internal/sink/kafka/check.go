@@ -14,24 +14,17 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol/initproducerid"
 	"github.com/segmentio/kafka-go/protocol/metadata"
-)
 
-// Finding is one thing that Check looked at.
-type Finding struct {
-	Name   string
-	OK     bool
-	Warn   bool   // not OK, and the relay can work all the same
-	Detail string // what was found
-	Mend   string // what to do about it; "" when OK
-}
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
 
 // Check examines the cluster as a start would need it: each address that is configured, with the login; each broker at the
 // address that it advertises; the right to a producer id; and the topic with the right to write to it, or those that there
 // are of a template. Nothing is published. It returns when all is answered, or soon after ctx is done.
-func Check(ctx context.Context, cfg Config) []Finding {
+func Check(ctx context.Context, cfg Config) []sink.Finding {
 	s, err := New(cfg)
 	if err != nil {
-		return []Finding{{Name: "broker configuration", Detail: oneLine(err), Mend: "correct sink.kafka"}}
+		return []sink.Finding{{Name: "broker configuration", Detail: oneLine(err), Mend: "correct sink.kafka"}}
 	}
 	e := examination{sink: s}
 	defer e.close()
@@ -59,19 +52,19 @@ func (e *examination) close() {
 }
 
 // brokers looks at the addresses that are configured. One that answers is enough to work with.
-func (e *examination) brokers(ctx context.Context) []Finding {
-	var found []Finding
+func (e *examination) brokers(ctx context.Context) []sink.Finding {
+	var found []sink.Finding
 	for i, v := range e.visit(ctx, e.sink.cfg.Brokers) {
 		addr := e.sink.cfg.Brokers[i]
 		if v.err != nil {
-			found = append(found, Finding{Name: "broker", Detail: oneLine(v.err), Mend: mendDial(v.err)})
+			found = append(found, sink.Finding{Name: "broker", Detail: oneLine(v.err), Mend: mendDial(v.err)})
 			continue
 		}
 		did := "connected to"
 		if e.sink.cfg.SASL != nil {
 			did = "logged in at"
 		}
-		found = append(found, Finding{Name: "broker", OK: true, Detail: fmt.Sprintf("%s %s, of cluster %s with %d brokers", did, addr, v.cluster.ClusterID, len(v.cluster.Brokers))})
+		found = append(found, sink.Finding{Name: "broker", OK: true, Detail: fmt.Sprintf("%s %s, of cluster %s with %d brokers", did, addr, v.cluster.ClusterID, len(v.cluster.Brokers))})
 		e.reached = append(e.reached, addr)
 		if e.conn != nil {
 			v.conn.close()
@@ -111,7 +104,7 @@ func (e *examination) visit(ctx context.Context, addrs []string) []visited {
 }
 
 // login warns of a password that can be read on the way. One that is refused is found at each address.
-func (e *examination) login() []Finding {
+func (e *examination) login() []sink.Finding {
 	cfg := &e.sink.cfg
 	if cfg.SASL == nil || cfg.TLS != nil {
 		return nil
@@ -120,7 +113,7 @@ func (e *examination) login() []Finding {
 	if err != nil || login == nil || login.Mechanism != "plain" {
 		return nil
 	}
-	return []Finding{{
+	return []sink.Finding{{
 		Name: "login", Warn: true, Detail: "sasl.mechanism plain without TLS: the password crosses the network as it is",
 		Mend: "set sink.kafka.tls.enabled: true with the brokers' TLS port, or sink.kafka.sasl.mechanism: scram-sha-512",
 	}}
@@ -128,7 +121,7 @@ func (e *examination) login() []Finding {
 
 // advertised looks at the addresses that the brokers advertise: what is published goes there and nowhere else. Each that is
 // not reached is a finding of its own.
-func (e *examination) advertised(ctx context.Context) []Finding {
+func (e *examination) advertised(ctx context.Context) []sink.Finding {
 	const name = "advertised addresses"
 	var nodes []int32
 	var addrs []string
@@ -138,25 +131,25 @@ func (e *examination) advertised(ctx context.Context) []Finding {
 			nodes, addrs = append(nodes, b.NodeID), append(addrs, addr)
 		}
 	}
-	var found []Finding
+	var found []sink.Finding
 	for i, v := range e.visit(ctx, addrs) {
 		if v.err == nil {
 			v.conn.close()
 			continue
 		}
-		found = append(found, Finding{
+		found = append(found, sink.Finding{
 			Name: name, Detail: fmt.Sprintf("broker %d advertises %s: %s", nodes[i], addrs[i], oneLine(v.err)), Mend: mendAdvertised(v.err),
 		})
 	}
 	if found == nil {
-		found = []Finding{{Name: name, OK: true, Detail: "every broker is reached at the address that it advertises"}}
+		found = []sink.Finding{{Name: name, OK: true, Detail: "every broker is reached at the address that it advertises"}}
 	}
 	return found
 }
 
 // producer asks for a producer id, which every batch carries. A broker that has begun a moment ago has none to give yet.
-func (e *examination) producer(ctx context.Context) Finding {
-	f := Finding{Name: "producer id"}
+func (e *examination) producer(ctx context.Context) sink.Finding {
+	f := sink.Finding{Name: "producer id"}
 	for give := time.Now().Add(producerPatience); ; {
 		res, err := ask[*initproducerid.Response](ctx, e.conn, controlTimeout, &initproducerid.Request{ProducerID: none, ProducerEpoch: none})
 		if err != nil {

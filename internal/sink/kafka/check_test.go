@@ -18,7 +18,7 @@ import (
 )
 
 // examined runs Check for a topic and returns what it has found. Each line that is not OK has a mend.
-func examined(t *testing.T, cfg Config, topic string) []Finding {
+func examined(t *testing.T, cfg Config, topic string) []sink.Finding {
 	t.Helper()
 	template, err := sink.ParseTemplate(topic)
 	if err != nil {
@@ -37,9 +37,9 @@ func examined(t *testing.T, cfg Config, topic string) []Finding {
 }
 
 // checked is examined by name, for what is found once.
-func checked(t *testing.T, cfg Config, topic string) map[string]Finding {
+func checked(t *testing.T, cfg Config, topic string) map[string]sink.Finding {
 	t.Helper()
-	found := map[string]Finding{}
+	found := map[string]sink.Finding{}
 	for _, f := range examined(t, cfg, topic) {
 		found[f.Name] = f
 	}
@@ -47,12 +47,12 @@ func checked(t *testing.T, cfg Config, topic string) map[string]Finding {
 }
 
 // named are the findings of a name.
-func named(found []Finding, name string) []Finding {
-	return slices.DeleteFunc(slices.Clone(found), func(f Finding) bool { return f.Name != name })
+func named(found []sink.Finding, name string) []sink.Finding {
+	return slices.DeleteFunc(slices.Clone(found), func(f sink.Finding) bool { return f.Name != name })
 }
 
 // want looks at one finding.
-func want(t *testing.T, f Finding, ok, warn bool, detail, mend string) {
+func want(t *testing.T, f sink.Finding, ok, warn bool, detail, mend string) {
 	t.Helper()
 	if f.OK != ok || f.Warn != warn || !strings.Contains(f.Detail, detail) || !strings.Contains(f.Mend, mend) {
 		t.Errorf("found %+v, want OK %v, a warning %v, with %q and %q", f, ok, warn, detail, mend)
@@ -141,9 +141,9 @@ func TestCheckOfTemplate(t *testing.T) {
 	defer cancel()
 	kafka := ownKafka(t, devenv.KafkaOptions{Authorizer: true})
 	cfg := Config{Brokers: kafka.Brokers(), Columns: []string{"region"}}
-	find := func(template string) []Finding {
+	find := func(template string) []sink.Finding {
 		t.Helper()
-		return slices.DeleteFunc(examined(t, cfg, template), func(f Finding) bool { return !strings.HasPrefix(f.Name, "topic ") })
+		return slices.DeleteFunc(examined(t, cfg, template), func(f sink.Finding) bool { return !strings.HasPrefix(f.Name, "topic ") })
 	}
 	for _, template := range []string{"outbox.{aggregate}.v1", "{column:region}", "{type}{id}"} {
 		found := find(template)

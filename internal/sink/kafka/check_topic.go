@@ -14,6 +14,8 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol/describeconfigs"
 	"github.com/segmentio/kafka-go/protocol/metadata"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 const (
@@ -24,7 +26,7 @@ const (
 )
 
 // topics examines the topic of all events, or those that there are of a template.
-func (e *examination) topics(ctx context.Context) []Finding {
+func (e *examination) topics(ctx context.Context) []sink.Finding {
 	name, constant := e.sink.cfg.Topic.Constant()
 	asked := []string{name}
 	if !constant {
@@ -35,7 +37,7 @@ func (e *examination) topics(ctx context.Context) []Finding {
 	})
 	switch {
 	case err != nil:
-		return []Finding{{Name: topicName(name), Detail: "no answer: " + oneLine(err), Mend: e.mendSilence()}}
+		return []sink.Finding{{Name: topicName(name), Detail: "no answer: " + oneLine(err), Mend: e.mendSilence()}}
 	case constant && len(res.Topics) == 1:
 		return e.examine(ctx, res.Topics)
 	}
@@ -44,12 +46,12 @@ func (e *examination) topics(ctx context.Context) []Finding {
 
 // fitting examines the topics that an event can name by the template, the first of them by name. Which ones the events name
 // is not known: one that can be written to is enough to work with.
-func (e *examination) fitting(ctx context.Context, all []metadata.ResponseTopic) []Finding {
+func (e *examination) fitting(ctx context.Context, all []metadata.ResponseTopic) []sink.Finding {
 	template := e.sink.cfg.Topic.String()
 	fits := pattern(template)
 	topics := slices.DeleteFunc(all, func(t metadata.ResponseTopic) bool { return t.IsInternal || !fits.MatchString(t.Name) })
 	if len(topics) == 0 {
-		return []Finding{{
+		return []sink.Finding{{
 			Name: topicName(template), Warn: true,
 			Detail: "there is no such topic that this user may describe; events wait until theirs is there",
 			Mend:   e.create(example(template)) + "; or " + e.grant(example(template)),
@@ -57,12 +59,12 @@ func (e *examination) fitting(ctx context.Context, all []metadata.ResponseTopic)
 	}
 	slices.SortFunc(topics, func(a, b metadata.ResponseTopic) int { return cmp.Compare(a.Name, b.Name) })
 	found := e.examine(ctx, topics[:min(len(topics), maxTopics)])
-	usable := slices.ContainsFunc(found, func(f Finding) bool { return f.OK || f.Warn })
+	usable := slices.ContainsFunc(found, func(f sink.Finding) bool { return f.OK || f.Warn })
 	for i := range found {
 		found[i].Warn = !found[i].OK && (found[i].Warn || usable)
 	}
 	if more := len(topics) - maxTopics; more > 0 {
-		found = append(found, Finding{Name: topicName(template), OK: true, Detail: fmt.Sprintf("there are %d more topics like these: not examined", more)})
+		found = append(found, sink.Finding{Name: topicName(template), OK: true, Detail: fmt.Sprintf("there are %d more topics like these: not examined", more)})
 	}
 	return found
 }
@@ -87,9 +89,9 @@ func example(template string) string {
 }
 
 // examine looks at topics, one finding each.
-func (e *examination) examine(ctx context.Context, topics []metadata.ResponseTopic) []Finding {
+func (e *examination) examine(ctx context.Context, topics []metadata.ResponseTopic) []sink.Finding {
 	all := e.settings(ctx, topics)
-	var found []Finding
+	var found []sink.Finding
 	for i := range topics {
 		found = append(found, e.topic(&topics[i], all[topics[i].Name]))
 	}
@@ -97,8 +99,8 @@ func (e *examination) examine(ctx context.Context, topics []metadata.ResponseTop
 }
 
 // topic judges a topic by what its metadata and settings say. Nothing is written to see whether that is allowed.
-func (e *examination) topic(t *metadata.ResponseTopic, set settings) Finding {
-	f := Finding{Name: topicName(t.Name)}
+func (e *examination) topic(t *metadata.ResponseTopic, set settings) sink.Finding {
+	f := sink.Finding{Name: topicName(t.Name)}
 	switch code := kafkago.Error(t.ErrorCode); {
 	case code == kafkago.UnknownTopicOrPartition:
 		f.Detail, f.Mend = "does not exist", e.create(t.Name)

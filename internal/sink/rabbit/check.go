@@ -12,30 +12,21 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Finding is one thing that Check looked at.
-type Finding struct {
-	Name   string
-	OK     bool
-	Warn   bool   // not OK, and the relay can work all the same
-	Detail string // what was found
-	Mend   string // what to do about it; "" when OK
-}
-
 // Check examines the broker as a start would need it: each address, the login, and a constant exchange with the right to
 // publish there. Nothing is published. It returns when all is answered, or soon after ctx is done.
-func Check(ctx context.Context, cfg Config) []Finding {
+func Check(ctx context.Context, cfg Config) []sink.Finding {
 	s, err := New(cfg)
 	if err != nil {
-		return []Finding{{Name: "broker configuration", Detail: err.Error(), Mend: "correct sink.rabbitmq"}}
+		return []sink.Finding{{Name: "broker configuration", Detail: err.Error(), Mend: "correct sink.rabbitmq"}}
 	}
-	var found, exchange []Finding
+	var found, exchange []sink.Finding
 	for _, url := range s.cfg.URLs {
 		sess, err := s.dialOne(ctx, url)
 		if err != nil {
-			found = append(found, Finding{Name: "broker", Detail: words(err), Mend: mendDial(err)})
+			found = append(found, sink.Finding{Name: "broker", Detail: words(err), Mend: mendDial(err)})
 			continue
 		}
-		found = append(found, Finding{Name: "broker", OK: true, Detail: fmt.Sprintf("logged in to %s at %s", sess.product(), sess.address)})
+		found = append(found, sink.Finding{Name: "broker", OK: true, Detail: fmt.Sprintf("logged in to %s at %s", sess.product(), sess.address)})
 		sess.work.Go(sess.watch)
 		if exchange == nil {
 			exchange = append(exchange, s.checkExchange(ctx, sess))
@@ -56,12 +47,12 @@ func (s *session) product() string {
 }
 
 // checkExchange examines the exchange, when there is one for all events.
-func (s *Sink) checkExchange(ctx context.Context, sess *session) Finding {
+func (s *Sink) checkExchange(ctx context.Context, sess *session) sink.Finding {
 	name, constant := s.cfg.Exchange.Constant()
 	if !constant {
-		return Finding{Name: "exchange", OK: true, Detail: fmt.Sprintf("named by each event (%s): not checked", s.cfg.Exchange)}
+		return sink.Finding{Name: "exchange", OK: true, Detail: fmt.Sprintf("named by each event (%s): not checked", s.cfg.Exchange)}
 	}
-	f := Finding{Name: exchange(name)}
+	f := sink.Finding{Name: exchange(name)}
 	routingKey, _ := s.cfg.RoutingKey.Constant() // a template's text is as good as any: no topic right is meant then
 	ex, err := sess.probe(ctx, name, routingKey, nil)
 	switch {

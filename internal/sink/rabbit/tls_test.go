@@ -176,7 +176,7 @@ func freePort(t *testing.T) int {
 }
 
 // wantFinding wants a finding of this name and result, whose texts contain these.
-func wantFinding(t *testing.T, found []Finding, name string, ok bool, detail, mend string) {
+func wantFinding(t *testing.T, found []sink.Finding, name string, ok bool, detail, mend string) {
 	t.Helper()
 	for _, f := range found {
 		if f.Name == name && f.OK == ok && strings.Contains(f.Detail, detail) && strings.Contains(f.Mend, mend) {
