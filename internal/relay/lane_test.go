@@ -105,6 +105,22 @@ func TestTransactionsThatComeTogetherGoTogether(t *testing.T) {
 	})
 }
 
+// TestWholeTransactionDoesNotWaitForTheNext: the next one may be long in coming, once it has begun.
+func TestWholeTransactionDoesNotWaitForTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, 1, Config{})
+		b.commitMore(t, "a")
+		if err := b.Line.Begin(b.lsn+100, 1); err != nil {
+			t.Fatal(err)
+		}
+		b.Line.Wake(false)
+		synctest.Wait()
+		if calls := b.sink.arrived(); len(calls) != 1 {
+			t.Errorf("calls %v, want one", calls)
+		}
+	})
+}
+
 var noRoute = sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Reason: sink.Unroutable, Words: "NO_ROUTE"}}
 
 // TestHotKeyDelaysNobody: a thousand events of one key wait in their lane; an event of another key goes with the very next

@@ -26,6 +26,7 @@ type stream struct {
 	refused bool          // an event of cur was offered and not admitted: cur must not be closed without it
 
 	unwoken []*lane // have events, and sleep
+	whole   bool    // a transaction was closed since they were given events
 	weight  int     // of the events pushed since lanes were woken
 }
 
@@ -125,10 +126,10 @@ const (
 )
 
 // Wake wakes the lanes that sleep and have events: Commit does not. The reader calls it before it waits for more of the
-// stream, and says whether what came are whole transactions; and with true at its end, else what it has admitted would wait
-// too.
-func (l *Line) Wake(whole bool) {
-	if !whole && l.weight < wakeWeight {
+// stream; the few first events of a transaction may then sleep until more of it has come. With all they are woken too: when
+// the wait may be long, and at the reader's end.
+func (l *Line) Wake(all bool) {
+	if !all && !l.whole && l.weight < wakeWeight {
 		return
 	}
 	for i, ln := range l.unwoken {
@@ -136,7 +137,7 @@ func (l *Line) Wake(whole bool) {
 		l.unwoken[i] = nil
 	}
 	l.unwoken = l.unwoken[:0]
-	l.weight = 0
+	l.whole, l.weight = false, 0
 }
 
 // place finds the event's lane and room in the window, and waits for either as long as it must.
@@ -180,7 +181,7 @@ func (l *Line) Commit(end pglogrepl.LSN) {
 		l.Disconnected()
 		return
 	}
-	l.where = outside
+	l.where, l.whole = outside, true
 	l.newest.lsn, l.newest.xid = l.cur.lsn, l.cur.xid
 	l.passed = max(l.passed, end)
 	if l.cur.entry == nil {

@@ -48,7 +48,7 @@ type Line interface {
 	Event(ctx context.Context, ev *outbox.Event) error
 	Commit(end pglogrepl.LSN)
 	Keepalive(pos pglogrepl.LSN)
-	Wake(whole bool) // before the reader waits, and when it ends
+	Wake(all bool) // before the reader waits, and when it ends
 	Disconnected()
 
 	Watermark() outbox.Watermark

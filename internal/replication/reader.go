@@ -33,7 +33,7 @@ func (se *session) read(ctx context.Context) error {
 	r := reading{session: se, ctx: ctx}
 	// What has come goes out before more is waited for: the rows of one read in few calls, and those of a small transaction
 	// when it is whole.
-	se.gulp.before = func() { se.t.line.Wake(!se.inTx.Load()) }
+	se.gulp.before = func() { se.t.line.Wake(false) }
 	defer se.t.line.Wake(true)
 	for {
 		msg, err := se.front.Receive()
@@ -154,6 +154,7 @@ func (r *reading) frame() error {
 // only, its rows after another rename would be foreign to the next one, and skipped.
 func (r *reading) found(t *decode.Table, oid uint32) error {
 	r.known.add(oid)
+	r.t.line.Wake(true)
 	if err := rememberTable(r.ctx, r.pool, &r.cfg, *t, oid); err != nil {
 		if r.ctx.Err() != nil {
 			return errReadCut
@@ -176,9 +177,11 @@ func (r *reading) event(ev *outbox.Event) error {
 }
 
 // keepalive is a commit without events when it comes outside a transaction: everything up to it that concerns us was
-// sent before it. Inside one it only says how far the server is.
+// sent before it. Inside one it says how far the server is, and that it is busy with what is not for us.
 func (r *reading) keepalive(end pglogrepl.LSN, reply bool) {
-	if !r.inTx.Load() {
+	if r.inTx.Load() {
+		r.t.line.Wake(true)
+	} else {
 		r.t.line.Keepalive(end)
 	}
 	r.advance(end)

@@ -12,6 +12,9 @@ import (
 
 var errOtherCluster = errors.New("a broker of another cluster")
 
+// redpandaStarting is what some versions of Redpanda name before they have made an id (its handle_metadata).
+const redpandaStarting = "redpanda.initializing"
+
 // connect opens a connection to a broker of the cluster that the sink has begun with. Producer ids and sequence numbers mean
 // something in the cluster that gave them only. Where addresses lead to another one meanwhile, they may be those of somebody
 // else's producer, and a broker acknowledges what looks like that one's last batches and stores nothing. So each connection
@@ -37,7 +40,7 @@ func (s *Sink) admit(ctx context.Context, w wire, addr string) error {
 	if !ok {
 		return fmt.Errorf("broker %s: the answer is a %T", addr, answer)
 	}
-	if res.ClusterID == "" || s.cluster.CompareAndSwap(nil, &res.ClusterID) {
+	if res.ClusterID == "" || res.ClusterID == redpandaStarting || s.cluster.CompareAndSwap(nil, &res.ClusterID) {
 		return nil
 	}
 	if began := *s.cluster.Load(); began != res.ClusterID {

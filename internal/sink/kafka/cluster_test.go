@@ -45,10 +45,10 @@ func TestOtherCluster(t *testing.T) {
 	})
 }
 
-// A broker that does not name its cluster is believed, also after others did.
+// A broker that does not name its cluster is believed, also after others did; nor is it named by one that has no id yet.
 func TestNamelessCluster(t *testing.T) {
 	inMemory(t, 1, 1, Config{}, func(m *memory, r *running) {
-		for _, name := range []string{"", "A", ""} {
+		for _, name := range []string{redpandaStarting, "", "A", ""} {
 			m.change(func() { m.cluster = name })
 			m.cut()
 			wantConfirmed(t, r.send(few(1)...))

@@ -55,7 +55,7 @@ type worker struct {
 	number int
 	woken  chan struct{} // cap 1: it was idle, and there is work
 	conn   wire
-	fresh  bool // nothing was answered on conn yet
+	fresh  bool // no produce request was answered on conn yet
 	had    bool // a connection was made at least once
 	fails  int  // attempts in a row to connect
 	retry  time.Time
@@ -239,12 +239,15 @@ func (w *worker) connect(ctx context.Context) error {
 		dial, cancel := context.WithCancel(ctx)
 		w.flight.begin(w.parts, cancel, overdueMin)
 		w.conn, err = b.sink.connect(dial, addr)
-		_, moved, _ := w.flight.end()
+		_, moved, silent := w.flight.end()
 		cancel()
 		if err != nil {
 			w.conn = nil
 		}
 		if moved && err != nil {
+			if silent {
+				b.sink.note(b, "") // nobody waits for this broker any more
+			}
 			return errMoved
 		}
 	}
