@@ -25,6 +25,11 @@ if ! command -v java >/dev/null; then
 	echo "kafka.sh: Kafka needs Java, which is not installed; run: sudo apt-get install default-jre-headless" >&2
 	exit 1
 fi
+java=$(java -version 2>&1) || true
+if ! [[ $java =~ version\ \"([0-9]+) ]] || [ "${BASH_REMATCH[1]}" -lt 17 ]; then
+	echo "kafka.sh: Kafka needs Java 17 or later; \`java -version\` says: ${java%%$'\n'*}" >&2
+	exit 1
+fi
 
 fetch() {
 	if ! command -v mvn >/dev/null; then
@@ -128,7 +133,6 @@ if [ ! -e "$dir/classpath" ]; then
 	chmod a+r "$dir/classpath.new"
 	mv "$dir/classpath.new" "$dir/classpath"
 fi
-java=$(java -version 2>&1)
 if [ "$(cat "$dir/classes.java" 2>/dev/null || true)" != "$java" ]; then
 	archive
 fi

@@ -11,9 +11,10 @@ import (
 // one goroutine of its own.
 type Sink interface {
 	// Lane says which lane an event belongs to, from 0. It does no I/O and does not block. All events of an ordering key
-	// have the same lane as long as any of them is unsettled. ok is false only while no metadata answer is in: the event
-	// waits, and with it the later events of its topic, until Changed delivers. A topic that was answered with an error
-	// has a lane of its own, events without a topic share one: Publish there returns the fault.
+	// have the same lane as long as any of them is unsettled. ok is false while nothing is known of a topic, and for a
+	// bounded time while one that may be new is asked for again. Until Changed delivers the reader stands then, with the
+	// event outside the window, and no event of any topic is read. A topic that was answered with an error has a lane of
+	// its own, events without a topic share one: Publish there returns the fault.
 	Lane(ev *outbox.Event) (lane int, ok bool)
 
 	// Changed delivers after metadata changed, so that Lane is worth asking again. A sink whose Lane always answers
@@ -28,8 +29,9 @@ type Sink interface {
 	//
 	// A non-nil error means unavailable, and at least one outcome is Unknown or all are Unsent. Those two are offered
 	// again, in order and before anything new: one by one until one is confirmed, not as the same call. A sink whose
-	// broker knows a repeat by the call it came in makes that call again inside Publish. While the broker is away, or has blocked its publishers, Publish waits; no attempt is
-	// spent. It returns soon after ctx is done, then with ctx's error, and never hangs on a dead connection.
+	// broker knows a repeat by the call it came in makes that call again inside Publish. While the broker is away, or has
+	// blocked its publishers, Publish waits; no attempt is spent. It returns soon after ctx is done, then with ctx's error,
+	// and never hangs on a dead connection.
 	Publish(ctx context.Context, lane int, events []*outbox.Event, outcomes []Outcome) error
 
 	// Run keeps the connections until ctx is done; it returns nil then, and an error only when the sink can never work

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -282,72 +281,5 @@ func TestConfigurationsOfTheDocuments(t *testing.T) {
 		if res.Code != 0 {
 			t.Errorf("%s\n%s", res.Stderr, config)
 		}
-	}
-}
-
-// The quick start of the README, line by line, on real servers: the INSERT arrives.
-func TestQuickStart(t *testing.T) {
-	t.Parallel()
-	_, section, found := strings.Cut(document(t, "README.md"), "## Quick start\n")
-	section, _, ended := strings.Cut(section, "\n## ")
-	if !found || !ended {
-		t.Fatal("the README has no quick start")
-	}
-	r := bare(t)
-	r.ok("version")
-	vhost := devenv.SharedRabbitMQ(t).VHost(t)
-	place := strings.NewReplacer("postgres://postgres@localhost:5432/shop", r.db, "amqp://guest:guest@localhost:5672/", vhost)
-	var config string
-	var relay *devenv.Relay
-	var consumer *devenv.Consumer
-	ran := 0
-	for _, block := range blocks.FindAllStringSubmatch(section, -1) {
-		if block[1] == "yaml" {
-			// The slot's name is the whole server's.
-			config = strings.Replace(place.Replace(block[2]), "source: {", "source: {slot: "+r.slot+", ", 1)
-			continue
-		}
-		for line := range strings.Lines(block[2]) {
-			line = place.Replace(strings.TrimSpace(line))
-			switch command, rest, _ := strings.Cut(line, " "); {
-			case line == "cdc-relay run":
-				relay = devenv.StartRelay(t, r.binary, config)
-				must(t, relay.WaitReady(within(t, bound)))
-			case command == "cdc-relay":
-				args := strings.Fields(rest)
-				if rest == "status" {
-					args = append(args, "--admin", relay.Admin())
-				}
-				res, err := devenv.RunCommand(within(t, bound), r.binary, config, args...)
-				must(t, err)
-				if res.Code != 0 {
-					t.Fatalf("%s: exit %d: %s%s", line, res.Code, res.Stdout, res.Stderr)
-				}
-			case command == "psql":
-				if out, err := exec.CommandContext(within(t, bound), "bash", "-c", line).CombinedOutput(); err != nil {
-					t.Fatalf("%s: %v: %s", line, err, out)
-				}
-			case line == "rabbitmqadmin declare queue name=orders durable=true": // and the line after it
-				var err error
-				consumer, err = devenv.StartConsumer(within(t, bound), devenv.ConsumerOptions{URL: vhost})
-				must(t, err)
-				t.Cleanup(consumer.Close)
-			case line == "rabbitmqadmin declare binding source=outbox.events destination=orders routing_key='#'":
-			case line == "rabbitmqadmin get queue=orders":
-				must(t, consumer.WaitCount(within(t, bound), 1))
-			default:
-				t.Fatalf("the quick start has a line that this test does not know: %s", line)
-			}
-			ran++
-		}
-	}
-	if ran < 6 || consumer == nil {
-		t.Fatalf("%d lines were run", ran)
-	}
-	if d := consumer.Deliveries()[0]; d.Aggregate != "order" || d.Key != "42" {
-		t.Errorf("what arrived is %+v", d)
-	}
-	if code := relay.Stop(t); code != 0 {
-		t.Errorf("exit %d", code)
 	}
 }

@@ -20,14 +20,14 @@ func TestKafkaRights(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { must(t, kafka.Close()) })
 	certs := kafka.Certs()
-	for name, c := range map[string]struct{ brokers, login, principal string }{
+	for name, c := range map[string]struct{ brokers, login, principal, said string }{
 		"user": {
 			kafka.SASLTLSBrokers()[0], fmt.Sprintf("tls: {enabled: true, ca: %s}, sasl: {mechanism: scram-sha-512, username: relay, password: mqsecret}", certs.CA),
-			"User:relay",
+			"User:relay", "User:relay",
 		},
 		"certificate": {
 			kafka.MTLSBrokers()[0], fmt.Sprintf("tls: {enabled: true, ca: %s, cert: %s, key: %s}", certs.CA, certs.Client.Cert, certs.Client.Key),
-			"User:CN=relay",
+			"User:CN=relay", "User:NAME",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestKafkaRights(t *testing.T) {
 			}
 			publishTo(prefix + "{aggregate}")
 			k.ok("init")
-			k.finds("producer id", "fail", []string{"Authorization Failed"}, []string{"--operation Write --operation Describe --topic " + prefix + " --resource-pattern-type prefixed"})
+			k.finds("producer id", "fail", []string{"Authorization Failed"}, []string{" --command-config admin.properties --add --allow-principal " + c.said + " --operation Write --operation Describe --topic " + prefix + " --resource-pattern-type prefixed"})
 
 			must(t, kafka.Grant(within(t, bound), prefix, c.principal))
 			for _, topic := range []string{prefix + "{aggregate}", inside} {

@@ -167,7 +167,7 @@ func (e *examination) producer(ctx context.Context) sink.Finding {
 		default:
 			// A broker has them from the controllers.
 			f.Warn, f.Detail = true, words(res.ErrorCode, "")
-			f.Mend = fmt.Sprintf("see that the controllers have a leader: kafka-metadata-quorum.sh --bootstrap-server %s describe --status", e.conn.addr)
+			f.Mend = fmt.Sprintf("see that the controllers have a leader: kafka-metadata-quorum.sh %s describe --status", e.at())
 		}
 		return f
 	}

@@ -79,31 +79,49 @@ func (e *examination) mendSilence() string {
 	return "look into the log of the broker at " + e.conn.addr + " for why it hung up or did not answer"
 }
 
+// at is how the commands of a mend reach the cluster. With TLS or a login they need a file that docs/kafka.md tells of.
+func (e *examination) at() string {
+	if e.sink.cfg.TLS != nil || e.sink.cfg.SASL != nil {
+		return "--bootstrap-server " + e.conn.addr + " --command-config admin.properties"
+	}
+	return "--bootstrap-server " + e.conn.addr
+}
+
+// principal is the relay to an ACL. What brokers make of a certificate is their own affair (ssl.principal.mapping.rules).
+func (e *examination) principal() string {
+	if e.sink.cfg.SASL != nil {
+		if login, err := e.sink.cfg.SASL(); err == nil && login != nil && login.Username != "" {
+			return "User:" + login.Username
+		}
+	}
+	return "User:NAME"
+}
+
 // grant is the command that gives the documented rights: to the topics that begin as the template does, or to the one given.
 func (e *examination) grant(topic string) string {
 	pattern := ""
 	if prefix, _, placeholders := strings.Cut(e.sink.cfg.Topic.String(), "{"); placeholders && prefix != "" {
 		topic, pattern = prefix, " --resource-pattern-type prefixed"
 	}
-	return fmt.Sprintf("grant the right: kafka-acls.sh --bootstrap-server %s --add --allow-principal User:NAME --operation Write --operation Describe --topic %s%s",
-		e.conn.addr, topic, pattern)
+	return fmt.Sprintf("grant the right: kafka-acls.sh %s --add --allow-principal %s --operation Write --operation Describe --topic %s%s",
+		e.at(), e.principal(), topic, pattern)
 }
 
 // create is the command that makes a topic as this cluster can.
 func (e *examination) create(name string) string {
 	replicas := min(3, max(1, len(e.cluster.Brokers)))
-	return fmt.Sprintf("create it: kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions 12 --replication-factor %d --config min.insync.replicas=%d",
-		e.conn.addr, name, replicas, max(1, replicas-1))
+	return fmt.Sprintf("create it: kafka-topics.sh %s --create --topic %s --partitions 12 --replication-factor %d --config min.insync.replicas=%d",
+		e.at(), name, replicas, max(1, replicas-1))
 }
 
 // setLeast is the command that sets min.insync.replicas of a topic.
 func (e *examination) setLeast(topic string, n int) string {
-	return fmt.Sprintf("kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config min.insync.replicas=%d", e.conn.addr, topic, n)
+	return fmt.Sprintf("kafka-configs.sh %s --alter --topic %s --add-config min.insync.replicas=%d", e.at(), topic, n)
 }
 
 // describe is the command that shows a topic.
 func (e *examination) describe(topic string) string {
-	return fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --describe --topic %s", e.conn.addr, topic)
+	return fmt.Sprintf("kafka-topics.sh %s --describe --topic %s", e.at(), topic)
 }
 
 // mendAway is what to do about replicas that are not in sync.

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/segmentio/kafka-go/protocol/metadata"
+
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -239,6 +241,37 @@ func TestMendDial(t *testing.T) {
 	} {
 		if got := mendDial(fmt.Errorf("connect: %w", err)); !strings.Contains(got, want) {
 			t.Errorf("of %v: %q, want %q", err, got, want)
+		}
+	}
+}
+
+// The commands of the mends can be copied: with TLS or a login they name the file that has them, and the user where it is known.
+func TestMendCommands(t *testing.T) {
+	template, err := sink.ParseTemplate("outbox.event.{aggregate}")
+	must(t, err)
+	overTLS := func() (*tls.Config, error) { return new(tls.Config), nil }
+	login := func() (*SASL, error) { return &SASL{Mechanism: "plain", Username: "relay", Password: "p"}, nil }
+	unreadable := func() (*SASL, error) { return nil, errors.New("no such file") }
+	const plain, secure = "--bootstrap-server b:9092 --", "--bootstrap-server b:9092 --command-config admin.properties --"
+	for name, c := range map[string]struct {
+		cfg           Config
+		at, principal string
+	}{
+		"plaintext":      {Config{}, plain, "User:NAME "},
+		"TLS":            {Config{TLS: overTLS}, secure, "User:NAME "},
+		"login":          {Config{SASL: login}, secure, "User:relay "},
+		"login over TLS": {Config{TLS: overTLS, SASL: login}, secure, "User:relay "},
+		"unreadable":     {Config{SASL: unreadable}, secure, "User:NAME "},
+	} {
+		c.cfg.Topic = template
+		e := examination{sink: &Sink{cfg: c.cfg}, conn: &conn{addr: "b:9092"}, cluster: new(metadata.Response)}
+		for _, command := range []string{e.grant("t"), e.create("t"), e.setLeast("t", 2), e.describe("t")} {
+			if !strings.Contains(command, c.at) {
+				t.Errorf("%s: %s", name, command)
+			}
+		}
+		if command := e.grant("t"); !strings.Contains(command, "--allow-principal "+c.principal) {
+			t.Errorf("%s: %s", name, command)
 		}
 	}
 }

@@ -76,7 +76,8 @@ func (t *topics) lane(ev *outbox.Event) (lane int, ok bool) {
 	return int(of.lanes[partition]), true
 }
 
-// meet looks at a topic for the first time; nil while metadata has not answered for it.
+// meet looks at a topic for the first time. It is nil, and the reader stands, until metadata has answered for the topic: once,
+// or for newAfter again and again when it may be new.
 func (t *topics) meet(name string) *lanesOf {
 	state := t.sink.known.Load().topics[name]
 	if state == nil {

@@ -57,7 +57,7 @@ func (s *Sink) checkExchange(ctx context.Context, sess *session) sink.Finding {
 	ex, err := sess.probe(ctx, name, routingKey, nil)
 	switch {
 	case err != nil:
-		f.Detail, f.Mend = "no answer: "+words(err), "try again"
+		f.Detail, f.Mend = "no answer: "+words(err), sess.mendSilence()
 	case ex == nil:
 		f.OK, f.Detail = true, "exists, and this user may publish to it"
 	case ex.Code == amqp.NotFound && s.cfg.Declare:
@@ -71,9 +71,14 @@ func (s *Sink) checkExchange(ctx context.Context, sess *session) sink.Finding {
 		f.Detail = brokerWords(ex)
 		f.Mend = "grant the write right: rabbitmqctl set_permissions -p VHOST USER CONFIGURE WRITE READ"
 	default:
-		f.Detail = brokerWords(ex)
+		f.Detail, f.Mend = brokerWords(ex), "look into the log of the broker at "+sess.address
 	}
 	return f
+}
+
+// mendSilence is what to do about a broker that let the relay log in and did not answer then.
+func (s *session) mendSilence() string {
+	return "look into the log of the broker at " + s.address + " for why it hung up or did not answer"
 }
 
 func isConstant(_ string, constant bool) bool { return constant }

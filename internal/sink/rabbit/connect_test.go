@@ -135,6 +135,18 @@ func TestCheckRights(t *testing.T) {
 	wantFinding(t, Check(b.ctx, cfg), "broker", false, "nowhere", "virtual host")
 }
 
+// A broker that lets a relay log in and does not answer then: check says where to look.
+func TestCheckWithoutAnAnswer(t *testing.T) {
+	b := newBroker(t)
+	s, err := New(b.config())
+	b.must(err)
+	sess, err := s.dialOne(b.ctx, b.url)
+	b.must(err)
+	sess.work.Go(sess.watch)
+	sess.close(closeTimeout)
+	wantFinding(t, []sink.Finding{s.checkExchange(b.ctx, sess)}, `exchange "events"`, false, "no answer", "log of the broker at "+sess.address)
+}
+
 // A probe is examined and never routed, on any exchange type and for any user.
 func TestProbePublishesNothing(t *testing.T) {
 	b := ownBroker(t)
