@@ -24,13 +24,18 @@ func listenFree() (*net.TCPListener, error) {
 // freePorts are n ports, no two the same, on which nobody listens now. Somebody else may take one before it is used: starting
 // a server is tried again with others then.
 func freePorts(n int) (ports []int, err error) {
+	var held []net.Listener // until all are found: else one could be found twice
+	defer func() {
+		for _, l := range held {
+			l.Close()
+		}
+	}()
 	for range n {
 		l, err := listenFree()
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // not before all are found: else one could be found twice
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		held, ports = append(held, l), append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil
 }
