@@ -38,7 +38,7 @@ func (o options) sizes() sizes {
 	case o.full:
 		return sizes{events: 200_000, cell: 60_000, drain: 600_000, drainCell: 300_000, profile: 4_000_000, pairs: 9, tails: 15, tries: 4, burst: 30 * time.Second, live: 20 * time.Second, memory: 1_000_000, starts: 21, moves: 31, faults: 7, windows: 3}
 	default:
-		return sizes{events: 80_000, cell: 20_000, drain: 1_000_000, drainCell: 200_000, profile: 2_000_000, pairs: 5, tails: 11, tries: 2, burst: 10 * time.Second, live: 6 * time.Second, memory: 1_000_000, starts: 11, moves: 11, faults: 3, windows: 2}
+		return sizes{events: 80_000, cell: 20_000, drain: 1_000_000, drainCell: 200_000, profile: 2_000_000, pairs: 5, tails: 11, tries: 2, burst: 10 * time.Second, live: 6 * time.Second, memory: 1_000_000, starts: 11, moves: 31, faults: 3, windows: 2}
 	}
 }
 
