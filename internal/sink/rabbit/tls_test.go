@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // systemCA is what this test process takes for the system's roots: Go reads SSL_CERT_FILE once, at its first need, so there
