@@ -2,6 +2,7 @@ package fault
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -35,6 +36,38 @@ func TestKafkaAnswersAfterTheTimeout(t *testing.T) {
 	s.More(100)
 	stop()
 	s.Check(0)
+}
+
+// What is nearest to RabbitMQ's memory alarm: the relay is over its quota, and the broker does not read from it for longer than
+// confirm_timeout, again and again. It waits: ready, late, and with nothing held or given up.
+func TestKafkaQuota(t *testing.T) {
+	stand.Parallel(t)
+	s := stand.New(t, stand.SharedKafka(t))
+	s.Delivery = "confirm_timeout: 1s, window: 10" // events: some 4 kB, which cost a pause of some 2 s
+	quota := func(bytesPerSecond float64) {
+		s.Must(s.Kafka.Cluster.SetProducerQuota(s.Within(time.Minute), "cdc-relay/"+s.Slot, bytesPerSecond))
+	}
+	quota(2000)
+	s.WatchFlush()
+	r := s.Start()
+	stop := s.Load(100)
+	late := func() bool {
+		code, body, err := r.Get(s.Within(10*time.Second), "/readyz")
+		s.Must(err)
+		st := status(s, r)
+		if code != 200 || st.HeldTotal > 0 || !slices.Contains([]string{"idle", "streaming", "catching up"}, st.State) {
+			t.Fatalf("the relay is %s with %d held, /readyz is %d: %s", st.State, st.HeldTotal, code, body)
+		}
+		return st.State == "catching up"
+	}
+	s.Until(time.Minute, "the relay to be late", late)
+	quota(0)
+	s.Until(time.Minute, "the relay to have caught up", func() bool { return !late() })
+	stop()
+	s.Check(0)
+	if n := metric(s, r, "outbox_sink_reconnects_total"); n != 0 {
+		t.Errorf("%v connections were given up", n)
+	}
 }
 
 // A request carries batches of many partitions, and one of them is refused: that one is, and no other. Its answer is taken

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/sinktest"
 )
 
 // Three brokers, of which leaders move, die and freeze. Nothing is lost, nothing is stored twice.
@@ -131,30 +132,8 @@ func testLeaderFrozen(t *testing.T, k *devenv.Kafka) {
 
 // With one replica left of the two that must be in sync the partition is at fault, and others flow.
 func testTooFewReplicas(t *testing.T, k *devenv.Kafka) {
-	topic := topicWith(t, k, 1, 2, map[string]string{"min.insync.replicas": "2"})
-	leader, err := k.Leader(limited(t), topic, 0)
-	must(t, err)
-	all, _, err := k.Replicas(limited(t), topic, 0)
-	must(t, err)
-	follower := all[0] + all[1] - leader
-	r := start(t, Config{Brokers: k.Brokers()})
-	first := event(topic, "k")
-	wantConfirmed(t, r.send(first))
-	must(t, k.StopNode(limited(t), follower))
-	ev := event(topic, "k")
-	var got sink.Outcome
-	until(t, "too few replicas", func() bool {
-		got = r.send(ev)[0]
-		return got.State == sink.Rejected
-	})
-	must(t, k.StartNode(limited(t), follower))
-	wantRejected(t, got, sink.Destination, sink.TooFewReplicas)
-	if got.Fault.Destination != partitionName(topic, 0) {
-		t.Errorf("fault %+v", got.Fault)
-	}
-	until(t, "enough replicas", func() bool { return r.send(ev)[0].State == sink.Confirmed })
-	wantPaused(t, r)
-	wantStored(t, k, topic, first, ev)
+	refusing := func(kind sinktest.Kind) bool { return kind == sinktest.DestinationRefusing }
+	sinktest.Run(t, refusing, func(t *testing.T) sinktest.Broker { return openConformance(t, k) })
 }
 
 // A partition whose only replica is away is at fault after ConfirmTimeout when others confirm; without others it is waited

@@ -17,7 +17,7 @@ func TestConformance(t *testing.T) {
 	sinktest.Run(t, shows, func(t *testing.T) sinktest.Broker { return openConformance(t, k) })
 }
 
-// conformance is the real broker behind a proxy, with a topic for each way in which a destination fails.
+// conformance is a real cluster behind proxies, with a topic for each way in which a destination fails.
 type conformance struct {
 	t        *testing.T
 	ctx      context.Context
@@ -26,22 +26,24 @@ type conformance struct {
 	sink     *running
 	consumer *devenv.KafkaConsumer
 	topic    string // of good events; the others' names begin with it
+	stopped  int    // the node that DestinationRefusing has stopped
 	n        uint64
 }
 
-// topicOf is what follows the topic's name of a destination's kind. Kafka has no destination that takes events and stores
-// them nowhere, and none that is full; too few replicas take several brokers (TestCluster).
+// topicOf is what follows the topic's name of a destination's kind. None is full: a log drops its oldest records before that,
+// and a disk that is full takes the whole broker down.
 var topicOf = map[sinktest.Kind]string{
 	sinktest.DestinationMissing:   "-missing",
 	sinktest.DestinationForbidden: "-forbidden",
+	sinktest.DestinationRefusing:  "-refusing",
 }
 
 func openConformance(t *testing.T, k *devenv.Kafka) *conformance {
 	c := &conformance{t: t, ctx: limited(t), kafka: k, way: k.Way(0)}
-	c.topic = topicWith(t, k, 3, 1, map[string]string{"max.message.bytes": "65536"})
+	c.topic = topicWith(t, k, 3, k.Nodes(), map[string]string{"max.message.bytes": "65536"})
 	topics := []string{c.topic}
-	for _, suffix := range topicOf {
-		c.create(c.topic + suffix)
+	for kind, suffix := range topicOf {
+		c.create(kind)
 		topics = append(topics, c.topic+suffix)
 	}
 	var err error
@@ -56,8 +58,13 @@ func openConformance(t *testing.T, k *devenv.Kafka) *conformance {
 	return c
 }
 
-func (c *conformance) create(topic string) {
-	must(c.t, c.kafka.CreateTopic(c.ctx, topic, 2, 1, nil))
+// create makes the topic of a destination's kind.
+func (c *conformance) create(kind sinktest.Kind) {
+	partitions, replicas, configs := 2, c.kafka.Nodes(), map[string]string(nil)
+	if kind == sinktest.DestinationRefusing {
+		partitions, replicas, configs = 1, min(replicas, 2), map[string]string{"min.insync.replicas": "2"}
+	}
+	must(c.t, c.kafka.CreateTopic(c.ctx, c.topic+topicOf[kind], partitions, replicas, configs))
 }
 
 func (c *conformance) Sink() sink.Sink { return c.sink }
@@ -69,10 +76,16 @@ func (c *conformance) Stop() error {
 	return err
 }
 
-// shows: see topicOf; and what blocks a producer here is its quota, which slows it down and stops nothing (TestOneBroker).
+// shows: what is full is not shown (topicOf), and what refuses has too few replicas, which takes several brokers (TestCluster).
+// Nothing blocks: over its quota a producer's request is stored and answered all the same, and it is the next one on that
+// connection that is not read, until a time that no end of the quota brings nearer (TestOneBroker, and TestKafkaQuota in
+// test/fault).
 func shows(kind sinktest.Kind) bool {
 	return kind != sinktest.Blocked && kind != sinktest.DestinationFull && kind != sinktest.DestinationRefusing
 }
+
+// Idempotent is true of the sink's producers.
+func (c *conformance) Idempotent() bool { return true }
 
 func (c *conformance) Event(kind sinktest.Kind, key string) *outbox.Event {
 	c.n++
@@ -91,6 +104,7 @@ func (c *conformance) Event(kind sinktest.Kind, key string) *outbox.Event {
 }
 
 func (c *conformance) Delivered() []sinktest.Delivery {
+	must(c.t, c.consumer.Drain(c.ctx)) // what is stored twice may lie behind all that is waited for
 	got := c.consumer.Deliveries()
 	all := make([]sinktest.Delivery, len(got))
 	for i, d := range got {
@@ -126,8 +140,10 @@ func (c *conformance) turn(kind sinktest.Kind, broken bool) {
 		if broken {
 			must(c.t, c.kafka.DeleteTopic(c.ctx, topic))
 		} else {
-			c.create(topic)
+			c.create(kind)
 		}
+	case sinktest.DestinationRefusing:
+		c.refuse(topic, broken)
 	case sinktest.DestinationForbidden:
 		if broken {
 			must(c.t, c.kafka.Deny(c.ctx, topic, anybody))
@@ -136,6 +152,31 @@ func (c *conformance) turn(kind sinktest.Kind, broken bool) {
 		}
 	default: // the fault is the event's
 	}
+}
+
+// refuse takes one of the two replicas away from the topic's partition, or brings it back.
+func (c *conformance) refuse(topic string, on bool) {
+	c.t.Helper()
+	if !on {
+		wantPaused(c.t, c.sink, partitionName(topic, 0))
+		for _, p := range c.sink.Stats().Paused {
+			if p.Reason != sink.TooFewReplicas {
+				c.t.Errorf("paused for %s", p.Reason)
+			}
+		}
+		must(c.t, c.kafka.StartNode(c.ctx, c.stopped))
+		return
+	}
+	leader, err := c.kafka.Leader(c.ctx, topic, 0)
+	must(c.t, err)
+	all, _, err := c.kafka.Replicas(c.ctx, topic, 0)
+	must(c.t, err)
+	c.stopped = all[0] + all[1] - leader
+	must(c.t, c.kafka.StopNode(c.ctx, c.stopped))
+	until(c.t, "one replica in sync", func() bool {
+		_, inSync, err := c.kafka.Replicas(c.ctx, topic, 0)
+		return err == nil && len(inSync) == 1
+	})
 }
 
 func (c *conformance) cut(on bool) {

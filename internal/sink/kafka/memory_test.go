@@ -240,6 +240,7 @@ type memWire struct {
 	node   int32
 	once   sync.Once
 	ended  chan struct{}
+	muted  time.Time // until then the node does not read from it: it is over its quota
 }
 
 func (w *memWire) close() { w.once.Do(func() { close(w.ended) }) }
@@ -495,7 +496,7 @@ func (w *memWire) produce(ctx context.Context, req *rawproduce.Request) (protoco
 	default:
 		delay = time.Millisecond
 	}
-	delay = max(delay, stuck)
+	delay = max(delay, stuck, time.Until(w.muted))
 	if err := w.pass(ctx, delay); err != nil {
 		return nil, err
 	}
@@ -503,6 +504,7 @@ func (w *memWire) produce(ctx context.Context, req *rawproduce.Request) (protoco
 	if res == nil || unanswered {
 		return nil, io.EOF
 	}
+	w.muted = time.Now().Add(time.Duration(res.ThrottleTimeMs) * time.Millisecond)
 	if err := w.pass(ctx, time.Millisecond); err != nil {
 		return nil, err
 	}

@@ -36,9 +36,9 @@ const (
 	// A request that takes four times as long as is usual, and this at least, is overdue: metadata is asked whether others
 	// lead by now. A broker whose leadership was moved may keep what it has not replicated yet for its whole timeout.
 	overdueMin = 20 * time.Millisecond
-	// maxThrottle is above any pause that a broker asks for: its quotas look back over quota.window.num (11) windows of a
-	// second.
-	maxThrottle = time.Minute
+	// maxThrottle bounds the pause that a broker may ask for. Kafka has no bound for it: n bytes over a quota of q bytes a
+	// second cost n/q seconds, and maxRequest over 20,000 more than three minutes.
+	maxThrottle = time.Hour
 	// silentAfter makes the broker count as down.
 	silentAfter = 5 * time.Second
 )
@@ -101,7 +101,10 @@ func (w *worker) run(ctx context.Context) {
 			// Over its quota. The broker does not read from this connection for so long, so what would be sent now
 			// would seem to be unanswered.
 			w.broker.set(w.number, busy)
-			sleep(ctx, throttle)
+			sleep(ctx, min(throttle, maxThrottle))
+			if throttle > maxThrottle {
+				w.hangUp() // it is not read from yet; a new one is
+			}
 		}
 		if ctx.Err() != nil {
 			return
@@ -142,7 +145,7 @@ func (w *worker) send(ctx context.Context) (throttle time.Duration) {
 	w.fresh = false
 	w.usual += (took - w.usual) / 8
 	w.answer(produced)
-	return min(time.Duration(produced.ThrottleTimeMs)*time.Millisecond, maxThrottle)
+	return time.Duration(produced.ThrottleTimeMs) * time.Millisecond
 }
 
 // endedByPeer reports whether err is the connection's end, rather than a timeout.

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"context"
 	"math"
 	"testing"
 	"time"
@@ -25,16 +26,35 @@ func TestCutsOfFreshConnections(t *testing.T) {
 	}
 }
 
-// A broker that wants a pause of weeks is given a minute.
+// Over a small quota one large request costs a long pause. While it lasts nothing is sent that would not be read, so nobody is
+// taken for down. A broker that wants a pause of weeks is given an hour.
 func TestThrottle(t *testing.T) {
-	inMemory(t, 1, 1, Config{}, func(m *memory, r *running) {
-		m.change(func() { m.throttle = math.MaxInt32 })
-		wantConfirmed(t, r.send(few(1)...))
-		wantConfirmed(t, r.send(few(1)...)) // by the other worker
-		began := time.Now()
-		wantConfirmed(t, r.send(few(1)...))
-		if took := time.Since(began); took < maxThrottle-time.Second || took > maxThrottle+time.Second {
-			t.Errorf("it took %s", took)
-		}
-	})
+	for asked, want := range map[time.Duration]time.Duration{
+		2 * time.Minute: 2 * time.Minute, math.MaxInt32 * time.Millisecond: maxThrottle,
+	} {
+		inMemory(t, 1, 1, Config{}, func(m *memory, r *running) {
+			m.change(func() { m.throttle = int32(asked.Milliseconds()) })
+			wantConfirmed(t, r.send(few(1)...))
+			wantConfirmed(t, r.send(few(1)...)) // by the other worker
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(context.Background(), 2*want)
+			defer cancel()
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				outcomes, err := r.try(ctx, few(1)...)
+				if err != nil || outcomes[0].State != sink.Confirmed {
+					t.Errorf("%v, %v", outcomes, err)
+				}
+			}()
+			goBy(want - time.Second)
+			if up, why := r.Up(); !up {
+				t.Errorf("down: %s", why)
+			}
+			<-ended
+			if took := time.Since(began); took < want-time.Second || took > want+time.Second {
+				t.Errorf("asked for %s it took %s", asked, took)
+			}
+		})
+	}
 }

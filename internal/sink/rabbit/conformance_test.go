@@ -96,6 +96,8 @@ func (c *conformance) Delivered() []sinktest.Delivery {
 	return c.got[:len(c.got):len(c.got)]
 }
 
+func (c *conformance) Idempotent() bool { return false }
+
 func (c *conformance) Sink() sink.Sink { return c.sink }
 
 func (c *conformance) Stop() error {

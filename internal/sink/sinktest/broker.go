@@ -23,7 +23,7 @@ const (
 	// A destination: those of the events made with this kind. It is whole until Break.
 	DestinationMissing   Kind = "destination missing"
 	DestinationForbidden Kind = "destination forbidden"
-	DestinationRefusing  Kind = "destination refusing" // it takes the event and stores it nowhere: unroutable
+	DestinationRefusing  Kind = "destination refusing" // it is there, and stores nothing: unroutable, too few replicas
 	DestinationFull      Kind = "destination full"
 
 	// An event: those made with this kind are at fault for ever, whatever Break and Mend.
@@ -58,6 +58,8 @@ type Broker interface {
 
 	// Delivered is everything that is stored by now, of each key in order of arrival.
 	Delivered() []Delivery
+	// Idempotent says that the broker knows again what Publish sends it a second time, and stores it once.
+	Idempotent() bool
 }
 
 // Delivery is one stored message.

@@ -82,6 +82,9 @@ func (f *Fake) Delivered() []Delivery {
 	return f.delivered[:len(f.delivered):len(f.delivered)]
 }
 
+// Idempotent is false: each event that arrives is stored.
+func (f *Fake) Idempotent() bool { return false }
+
 // Event makes the next event.
 func (f *Fake) Event(kind Kind, key string) *outbox.Event {
 	f.mu.Lock()

@@ -54,6 +54,14 @@ func wantDelivered(t *testing.T, b Broker, events []*outbox.Event) (duplicates i
 	return duplicates
 }
 
+// wantOnce wants no duplicates of what Publish alone can have sent again, where the broker knows it again.
+func wantOnce(t *testing.T, b Broker, duplicates int) {
+	t.Helper()
+	if b.Idempotent() && duplicates > 0 {
+		t.Errorf("%d duplicates, and the broker knows again what it was sent", duplicates)
+	}
+}
+
 // some makes n events of as many keys.
 func some(b Broker, n int) (events []*outbox.Event) {
 	for i := range n {

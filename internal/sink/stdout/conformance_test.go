@@ -69,6 +69,8 @@ func (f *file) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+func (f *file) Idempotent() bool { return false }
+
 func (f *file) Sink() sink.Sink { return f.sink }
 
 func (f *file) Stop() error {

@@ -29,8 +29,7 @@ type Kind struct {
 }
 
 // Kinds are all there are. On one of them alone runs what only that kind can do (RabbitMQ's memory alarm, exchanges and
-// queues; Kafka's topics, partitions and leaders; what is nearest to the alarm on Kafka, a quota, is in its sink's tests), and
-// what is over before a broker has a part in it (commits adjacent in WAL, in internal/replication; the settings of a role).
+// queues; Kafka's quotas, topics, partitions and leaders), and what is over before a broker has a part in it (commits adjacent in WAL, in internal/replication; the settings of a role).
 var Kinds = []Kind{{"RabbitMQ", SharedRabbitMQ}, {"Kafka", SharedKafka}}
 
 // OnEach runs a test on each kind of broker, beside others.
