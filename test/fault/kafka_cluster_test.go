@@ -20,6 +20,7 @@ func ofThreeBrokers(t *testing.T) {
 	t.Run("BrokerOfThreeKilled", func(t *testing.T) { brokerOfThreeKilled(t, cluster) })
 	t.Run("TooFewReplicas", func(t *testing.T) { tooFewReplicas(t, cluster) })
 	t.Run("NoLeader", func(t *testing.T) { noLeader(t, cluster) })
+	t.Run("BrokerOfThreeFrozen", func(t *testing.T) { brokerOfThreeFrozen(t, cluster) })
 }
 
 // Leaders move from broker to broker; the old ones say so, and the new ones get the same bytes.
@@ -187,4 +188,79 @@ func rightTakenAway(t *testing.T, cluster *devenv.Kafka) {
 	stop()
 	s.Check(0)
 	s.Until(30*time.Second, "nothing to be held", func() bool { return status(s, r).HeldTotal == 0 })
+}
+
+// A broker freezes: its connections stay, and it answers nothing. It leads one partition, of a second one it is the follower
+// that the leader waits for, with the third it has nothing to do. First it goes on soon, and answers late, when its requests
+// have timed out. Then it stays frozen until the cluster gives it up, and goes on with what it was sent before. Every batch that
+// was in doubt is in the log once.
+func brokerOfThreeFrozen(t *testing.T, cluster *devenv.Kafka) {
+	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Replicas: 2, Configs: map[string]string{"min.insync.replicas": "2"}}))
+	s.Delivery = "confirm_timeout: 500ms"
+	topic := s.Kafka.Topic("order")
+	s.Must(cluster.WaitInSync(s.Within(time.Minute), topic))
+	const victim = 3
+	led, followed := -1, -1
+	for partition := range 3 {
+		replicas, _, err := cluster.Replicas(s.Within(time.Minute), topic, partition)
+		s.Must(err)
+		leader, err := cluster.Leader(s.Within(time.Minute), topic, partition)
+		s.Must(err)
+		switch {
+		case leader == victim:
+			led = partition
+		case slices.Contains(replicas, victim):
+			followed = partition
+		}
+	}
+	if led < 0 || followed < 0 {
+		t.Fatalf("broker %d leads partition %d and follows in %d, want one of each", victim, led, followed)
+	}
+	s.WatchFlush()
+	r := s.Start()
+	stop := s.Load(300)
+	s.More(100)
+
+	s.Must(cluster.FreezeNode(victim))
+	s.Until(30*time.Second, "an event to wait for longer than confirm_timeout", func() bool {
+		return metric(s, r, "outbox_oldest_unsettled_seconds") > 0.7
+	})
+	s.Must(cluster.ThawNode(victim))
+	s.Must(cluster.WaitInSync(s.Within(time.Minute), topic))
+	s.Fresh(100)
+
+	s.Must(cluster.FreezeNode(victim))
+	name := func(partition int) string { return fmt.Sprintf("topic %q, partition %d", topic, partition) }
+	s.Until(30*time.Second, "the partition that it follows to be held", func() bool {
+		for _, p := range status(s, r).Broker.Paused { // "unconfirmed" until the cluster has given it up
+			if p.Destination == name(followed) && (p.Reason == "unconfirmed" || p.Reason == "too_few_replicas") && p.Words != "" {
+				t.Logf("first: %+v", p)
+				return true
+			}
+		}
+		return false
+	})
+	want := []string{name(led), name(followed)}
+	slices.Sort(want)
+	s.Until(time.Minute, "both of its partitions to be held for want of replicas", func() bool {
+		st := status(s, r)
+		var paused []string
+		for _, p := range st.Broker.Paused {
+			if p.Reason == "too_few_replicas" && p.Words != "" {
+				paused = append(paused, p.Destination)
+			}
+		}
+		return st.State == "held" && slices.Equal(paused, want)
+	})
+	before := status(s, r).Totals.Published // no consumer reads a partition without its replicas
+	s.Until(30*time.Second, "the third partition to flow", func() bool { return status(s, r).Totals.Published > before+20 })
+	s.Must(cluster.ThawNode(victim))
+	s.Must(cluster.WaitInSync(s.Within(time.Minute), topic))
+	s.Until(time.Minute, "nothing to be held", func() bool {
+		return status(s, r).HeldTotal == 0 && metric(s, r, "outbox_destinations_paused") == 0
+	})
+	s.Fresh(100)
+	s.Leads(s.Ready(r))
+	stop()
+	s.Check(0)
 }

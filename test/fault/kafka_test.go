@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	kafkago "github.com/segmentio/kafka-go"
-
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
@@ -80,8 +78,8 @@ func TestKafkaOnePartitionOfARequestRefuses(t *testing.T) {
 	r := s.Start()
 	var keys [partitions]string // one of each partition
 	for i, found := 0, 0; found < partitions; i++ {
-		if key := fmt.Sprint("key-", i); keys[javaPartition(key, partitions)] == "" {
-			keys[javaPartition(key, partitions)] = key
+		if key := fmt.Sprint("key-", i); keys[stand.JavaPartition(key, partitions)] == "" {
+			keys[stand.JavaPartition(key, partitions)] = key
 			found++
 		}
 	}
@@ -180,41 +178,7 @@ func TestKafkaPartitionsAdded(t *testing.T) {
 	s.Leads(s.Ready(r))
 	stop()
 	s.Check(0)
-
-	used := map[string]int{} // by key: which of counts its last event went by
-	seen := map[string]int64{}
-	rows, at := map[string]map[int64]int{}, int64(0)
-	for _, d := range s.Consumer.Deliveries() {
-		if rows[d.Key] == nil {
-			rows[d.Key] = map[int64]int{}
-		}
-		rows[d.Key][d.Seq] = d.From.Partition
-		at = max(at, d.Seq)
-	}
-	for key, partitions := range rows {
-		for seq := int64(1); seq <= at; seq++ {
-			partition, ok := partitions[seq]
-			if !ok {
-				continue
-			}
-			for used[key] < len(counts) && javaPartition(key, counts[used[key]]) != partition {
-				used[key]++
-			}
-			if used[key] == len(counts) {
-				t.Fatalf("event %d of key %s is in partition %d, after event %d by another count", seq, key, partition, seen[key])
-			}
-			seen[key] = seq
-		}
-	}
-}
-
-// javaPartition is where Kafka's own producer puts a key.
-func javaPartition(key string, count int) int {
-	all := make([]int, count)
-	for i := range all {
-		all[i] = i
-	}
-	return (&kafkago.Murmur2Balancer{Consistent: true}).Balance(kafkago.Message{Key: []byte(key)}, all...)
+	s.WentBy(counts...)
 }
 
 // A topic that does not exist holds what goes there, and names it; another one's events flow. Creating it is all the

@@ -19,6 +19,11 @@ type apiStatus struct {
 	Broker struct {
 		Connections     int `json:"connections"`
 		PendingConfirms int `json:"pending_confirms"`
+		Paused          []struct {
+			Destination string `json:"destination"`
+			Reason      string `json:"reason"`
+			Words       string `json:"words"`
+		} `json:"paused"`
 	} `json:"broker"`
 	Totals struct {
 		Published uint64 `json:"published"`

@@ -1,6 +1,9 @@
 package long
 
 import (
+	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -8,11 +11,101 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// A cluster is upgraded: its brokers are restarted one after the other, each when the one before is in sync again. Then two
-// of three are killed, so that there is no controller, and come back. The relay lives through it; nothing arrives twice.
-func TestBrokersRestartedInTurn(t *testing.T) {
+// The relay lives through what happens to three brokers, or on the way to them; nothing arrives twice.
+func TestThreeBrokers(t *testing.T) {
 	stand.Parallel(t)
-	cluster := stand.OwnKafka(t, devenv.KafkaOptions{Nodes: 3})
+	cluster := stand.OwnKafka(t, devenv.KafkaOptions{Nodes: 3, Proxied: len(unreachable)})
+	t.Run("OneOutOfReach", func(t *testing.T) { oneOutOfReach(t, cluster) })
+	t.Run("RestartedInTurn", func(t *testing.T) { restartedInTurn(t, cluster) })
+}
+
+// unreachable are the ways in which a broker is out of the relay's reach, the one that is met sooner first: a connection that
+// is refused, and one that is accepted and says nothing.
+var unreachable = []struct {
+	name  string
+	begin func(*devenv.Proxy)
+}{
+	{"cut", (*devenv.Proxy).Cut},
+	{"stalled", (*devenv.Proxy).Stall},
+}
+
+// The cluster is healthy, and the relay alone does not reach the broker that leads a partition: no other leader will come. What
+// goes there is held and named, the other partitions flow, and when the way is mended all goes on. Both ways at once, each met by
+// a relay of its own: it takes a while until a broker that says nothing is given up.
+func oneOutOfReach(t *testing.T, cluster *devenv.Kafka) {
+	const partition = 0
+	var stands []*stand.Stand
+	var relays []*devenv.Relay
+	var stops []func()
+	var broken []*devenv.Proxy
+	for i, fault := range unreachable {
+		s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Replicas: 3, Configs: map[string]string{"min.insync.replicas": "2"}}))
+		way := cluster.Way(i)
+		s.Kafka.Brokers, s.Delivery = way.Brokers(), "confirm_timeout: 2s"
+		s.Must(cluster.WaitInSync(s.Within(time.Minute), s.Kafka.Topic("order")))
+		leader, err := cluster.Leader(s.Within(time.Minute), s.Kafka.Topic("order"), partition)
+		s.Must(err)
+		s.WatchFlush()
+		relays, stands = append(relays, s.Start()), append(stands, s)
+		stops, broken = append(stops, s.Load(200)), append(broken, way.Proxy(leader))
+		s.More(100)
+		fault.begin(way.Proxy(leader))
+	}
+	for i, s := range stands {
+		t.Log(unreachable[i].name)
+		outOfReachHeld(s, relays[i], partition)
+		s.Must(broken[i].Mend())
+		s.Ready(relays[i])
+		s.Fresh(100)
+		s.Leads(relays[i])
+		stops[i]()
+		s.Check(0)
+	}
+}
+
+// outOfReachHeld waits until a partition is held and named because its leader cannot be reached, and sees the others flow.
+func outOfReachHeld(s *stand.Stand, r *devenv.Relay, partition int) {
+	s.T.Helper()
+	topic := s.Kafka.Topic("order")
+	destination := fmt.Sprintf("topic %q, partition %d", topic, partition)
+	s.Unready(r, "broker down")
+	s.Until(time.Minute, "the status to say what is held", func() bool {
+		var status struct {
+			State string
+			Held  []struct{ Destination, Reason, Words string }
+		}
+		_, body, err := r.Get(s.Within(10*time.Second), "/api/v1/status")
+		s.Must(err)
+		s.Must(json.Unmarshal([]byte(body), &status))
+		if status.State != "broker down" { // until the way is mended
+			s.T.Fatalf("the state is %q while the broker is away", status.State)
+		}
+		for _, held := range status.Held {
+			if held.Destination != destination || held.Reason != "no_leader" || held.Words == "" {
+				s.T.Fatalf("held is %+v, want %s, no_leader, and why", held, destination)
+			}
+		}
+		return len(status.Held) > 0
+	})
+	code, body, err := r.Get(s.Within(10*time.Second), "/readyz")
+	s.Must(err)
+	if code != 503 || !strings.Contains(body, "broker down") || !strings.Contains(body, topic) || !strings.Contains(body, "no_leader") {
+		s.T.Errorf("/readyz is %d: %s", code, body)
+	}
+	before := s.Kafka.Ends("order")
+	s.Until(30*time.Second, "the other partitions to flow", func() bool {
+		for other, end := range s.Kafka.Ends("order") {
+			if other != partition && end < before[other]+20 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// A cluster is upgraded: its brokers are restarted one after the other, each when the one before is in sync again. Then two
+// of three are killed, so that there is no controller, and come back.
+func restartedInTurn(t *testing.T, cluster *devenv.Kafka) {
 	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Partitions: 12, Replicas: 3, Configs: map[string]string{"min.insync.replicas": "2"}}))
 	topic := s.Kafka.Topic("order")
 	s.Must(cluster.WaitInSync(s.Within(time.Minute), topic))

@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 const (
@@ -26,6 +27,9 @@ const (
 type broker struct {
 	sink *Sink
 	node int32
+	// missed says that the broker counts as down over a request that it has not answered and that was given up. An answer to
+	// another one ends that; so does the next attempt to connect, which says by itself how things are.
+	missed atomic.Bool
 
 	mu       sync.Mutex
 	queue    []*stream // in the order they came

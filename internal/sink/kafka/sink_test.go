@@ -100,6 +100,46 @@ func TestUp(t *testing.T) {
 	}
 }
 
+// A broker over whose silence a request was given up is down until it answers: on a new connection, and not only until one is
+// tried, or on the other one that is there.
+func TestSilentStaysDown(t *testing.T) {
+	for name, patience := range map[string]time.Duration{"connected to again": time.Hour, "answers on the other connection": silentAfter + time.Second} {
+		t.Run(name, func(t *testing.T) {
+			inMemory(t, 2, 1, Config{ConfirmTimeout: 2 * time.Second}, func(m *memory, r *running) {
+				m.change(func() { m.throttle = 1000 }) // so that each of the two workers makes a connection
+				wantConfirmed(t, r.send(few(1)...))
+				wantConfirmed(t, r.send(few(1)...))
+				m.change(func() { m.throttle = 0 })
+				goBy(time.Second)
+				leader, _ := r.known.Load().leader("events", 0)
+				m.turn(leader.node, false, true, time.Hour)
+				ctx, cancel := context.WithTimeout(context.Background(), patience)
+				defer cancel()
+				ev, ended := few(1)[0], make(chan struct{})
+				go func() {
+					defer close(ended)
+					if _, err := r.try(ctx, ev); (err != nil) != (ctx.Err() != nil) {
+						t.Errorf("publish: %v", err)
+					}
+				}()
+				goBy(silentAfter + 2*time.Second)
+				for range 20 {
+					if up, why := r.Up(); up || why == "" {
+						t.Errorf("silent: up %v, %s", up, why)
+					}
+					goBy(time.Second)
+				}
+				m.turn(leader.node, false, false, 0)
+				<-ended
+				wantConfirmed(t, r.send(ev))
+				if up, why := r.Up(); !up {
+					t.Errorf("mended: up %v, %s", up, why)
+				}
+			})
+		})
+	}
+}
+
 // Nobody publishes when the broker goes away: it is missed all the same, and found again.
 func TestIdle(t *testing.T) {
 	inMemory(t, 1, 1, Config{}, func(m *memory, r *running) {

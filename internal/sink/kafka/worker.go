@@ -126,7 +126,11 @@ func (w *worker) send(ctx context.Context) (throttle time.Duration) {
 	res, err := w.conn.roundTrip(ctx, timeout, &w.request)
 	took, moved, silent := w.flight.end()
 	pending.Add(-int64(records))
-	if silent {
+	switch missed := &w.broker.missed; {
+	case silent && err != nil && !moved:
+		missed.Store(true) // it is no better for being given up
+	case silent, err == nil && missed.Load():
+		missed.Store(false)
 		w.broker.sink.note(w.broker, "")
 	}
 	produced, ok := res.(*produce.Response)
@@ -255,6 +259,7 @@ func (w *worker) connect(ctx context.Context) error {
 		}
 	}
 	if err == nil {
+		b.missed.Store(false)
 		w.fresh, w.fails, w.failed = true, 0, nil
 		b.sink.connected(addr, w.had)
 		w.had = true
@@ -264,6 +269,7 @@ func (w *worker) connect(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	b.missed.Store(false)
 	w.fails++
 	pause := min(25*time.Millisecond<<min(w.fails, 6), time.Second)
 	if errors.Is(err, errLogin) {

@@ -1,0 +1,38 @@
+package long
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/test/fault/stand"
+)
+
+// Partitions are added to a topic while nothing goes wrong with it, and nothing is sent: so nothing makes the relay ask. It asks
+// by itself every 30 s, and from then on the new partitions are used, without a restart. Keys move once.
+func TestKafkaPartitionsAddedInPeace(t *testing.T) {
+	stand.Parallel(t)
+	const before, after = 3, 8
+	s := stand.New(t, stand.SharedKafkaWith(t, stand.Topics{Partitions: before}))
+	s.WatchFlush()
+	r := s.Start()
+	s.Write(100)
+	s.Arrived()
+	s.Must(s.Kafka.Cluster.AddPartitions(s.Within(time.Minute), s.Kafka.Topic("order"), after))
+	s.Broker.Hold(devenv.Up) // an idle relay sends a broker nothing but this question
+	s.Must(s.Broker.WaitHeld(s.Within(40*time.Second), devenv.Up, 1))
+	s.Broker.Release(devenv.Up)
+	arrived, _ := s.Consumer.Count()
+	stop := s.Load(200)
+	s.Until(30*time.Second, "records in the new partitions", func() bool {
+		return slices.ContainsFunc(s.Consumer.DeliveriesFrom(arrived), func(d devenv.Delivery) bool { return d.From.Partition >= before })
+	})
+	s.More(100)
+	s.Leads(s.Ready(r))
+	stop()
+	s.Check(0)
+	if s.WentBy(before, after) == 0 {
+		t.Error("no key has moved")
+	}
+}
