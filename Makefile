@@ -21,6 +21,10 @@ PACKAGES  = $$(go list ./... | grep -vE '/test/(long|soak)')
 # What is in the binary, and the tests that put all of it under load.
 RACE_PACKAGES = $$(go list ./internal/... ./cmd/... | grep -v /internal/devenv) ./test/fault
 
+# What test-all tests without the race detector: not those of RACE_PACKAGES that have servers at work for minutes. Of these
+# test-pg14 and test-pg18 test replication so, and mutants the rest in parts.
+PLAIN_PACKAGES = $$(go list ./... | grep -vE '/test/(long|soak|fault)$$|/internal/(replication|sink/rabbit|sink/kafka)$$')
+
 .PHONY: help
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -38,8 +42,12 @@ test: deps ## unit and fault tests on real servers: PostgreSQL, RabbitMQ and Kaf
 	@echo "== $@"; $(GO_TEST) $(PACKAGES)
 
 .PHONY: test-all
-test-all: deps-all ## everything CI runs: lint, tests, -race, long tests, PostgreSQL 14 and 18, mutants
-	@$(STEP) test-all $(MAKE) -k --no-print-directory lint test test-race test-long test-pg14 test-pg18 mutants | scripts/total.sh
+test-all: deps-all ## everything CI runs: lint, all tests (those with many servers with -race), PostgreSQL 14 and 18, mutants
+	@$(STEP) test-all $(MAKE) -k --no-print-directory lint test-plain test-race test-long test-pg14 test-pg18 mutants | scripts/total.sh
+
+.PHONY: test-plain
+test-plain: deps ## of make test the part that test-all does not leave to test-race
+	@echo "== $@"; $(GO_TEST) $(PLAIN_PACKAGES)
 
 .PHONY: test-race
 test-race: deps ## tests of the relay's own packages, and faults with a relay built for it, under the race detector
