@@ -55,7 +55,7 @@ var histories = flag.Int("histories", usualHistories(), "runs of each plan of Te
 // usualHistories: under the race detector (make test-race) a run costs eight times as much.
 func usualHistories() int {
 	if os.Getenv("CDC_RELAY_TEST_RACE") == "1" {
-		return 5
+		return 3
 	}
 	return 10
 }
