@@ -51,12 +51,10 @@ func newKafkaNode(id int, opt KafkaOptions) (*kafkaNode, error) {
 		n.listeners = append(n.listeners, kafkaListener{name: "TLS", protocol: "SSL"}, kafkaListener{name: "MTLS", protocol: "SSL"},
 			kafkaListener{name: "SASL", protocol: "SASL_PLAINTEXT"}, kafkaListener{name: "SASLTLS", protocol: "SASL_SSL"})
 	}
-	ports, err := freePorts(len(n.listeners))
-	if err != nil {
-		return n, err
-	}
-	for i, port := range ports {
-		n.listeners[i].port = port
+	for i := range n.listeners {
+		if n.listeners[i].port, err = freePort(); err != nil {
+			return n, err
+		}
 	}
 	for i := range opt.Proxied {
 		p, err := StartProxy(n.addr(proxiedListener(i)))

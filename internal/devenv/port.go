@@ -4,46 +4,53 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"sync"
 )
 
 // listenFree listens on a free port of 127.0.0.1 below 32768. The kernel gives the ports above it to outgoing
 // connections: a server that is down for a while could find its port taken, or a client that dials the closed port could
-// be connected to itself.
+// be connected to itself. Nobody else who asks here is given the port until this process ends.
 func listenFree() (*net.TCPListener, error) {
 	var err error
 	for range 100 {
+		addr := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000))
+		if err = reserve(addr); err != nil {
+			continue
+		}
 		var l net.Listener
-		l, err = net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000)))
-		if err == nil {
+		if l, err = net.Listen("tcp4", addr); err == nil {
 			return l.(*net.TCPListener), nil
 		}
 	}
 	return nil, fmt.Errorf("find free port: %w", err)
 }
 
-// freePorts are n ports, no two the same, on which nobody listens now. Somebody else may take one before it is used: starting
-// a server is tried again with others then.
-func freePorts(n int) (ports []int, err error) {
-	var held []net.Listener // until all are found: else one could be found twice
-	defer func() {
-		for _, l := range held {
-			l.Close()
-		}
-	}()
-	for range n {
-		l, err := listenFree()
-		if err != nil {
-			return nil, err
-		}
-		held, ports = append(held, l), append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
+// reserved are the ports of this process. They stay reserved while their servers are stopped or their proxies are cut.
+var reserved struct {
+	sync.Mutex
+	ports []net.PacketConn
 }
 
+// reserve takes the UDP port of the same number, which nothing here uses: who has it has the TCP port, too, be it open or
+// not, among all processes that ask for ports in this way.
+func reserve(addr string) error {
+	port, err := net.ListenPacket("udp4", addr)
+	if err != nil {
+		return err
+	}
+	reserved.Lock()
+	defer reserved.Unlock()
+	reserved.ports = append(reserved.ports, port)
+	return nil
+}
+
+// freePort is a port nobody listens on now. Somebody who chooses otherwise may take it before it is used: starting a server
+// is tried again with another one then.
 func freePort() (int, error) {
-	ports, err := freePorts(1)
+	l, err := listenFree()
 	if err != nil {
 		return 0, err
 	}
-	return ports[0], nil
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
 }

@@ -1,17 +1,50 @@
 package devenv
 
 import (
-	"slices"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
 	"testing"
 )
 
-// The ports of one server differ: as many as this are never so by chance.
-func TestFreePortsDiffer(t *testing.T) {
-	const n = 500
-	ports, err := freePorts(n)
+const portsOf = 400
+
+// A port is given away once, also when nobody listens on it any more, and also to another process. As many as these would
+// meet by chance.
+func TestPortsAreGivenAwayOnce(t *testing.T) {
+	if os.Getenv("CDC_RELAY_TEST_PORTS") != "" {
+		for range portsOf {
+			port, err := freePort()
+			must(t, err)
+			t.Logf("port %d", port)
+		}
+		return
+	}
+	seen := map[int]bool{}
+	give := func(port int) {
+		if seen[port] {
+			t.Errorf("port %d was given away twice", port)
+		}
+		seen[port] = true
+	}
+	for range portsOf {
+		port, err := freePort()
+		must(t, err)
+		give(port)
+	}
+	another := exec.CommandContext(testContext(t), os.Args[0], "-test.v", "-test.run", "^"+t.Name()+"$")
+	another.Env = append(os.Environ(), "CDC_RELAY_TEST_PORTS=1")
+	out, err := another.CombinedOutput()
 	must(t, err)
-	slices.Sort(ports)
-	if got := len(slices.Compact(ports)); got != n {
-		t.Errorf("%d different ports, want %d", got, n)
+	for line := range strings.Lines(string(out)) {
+		if _, text, ok := strings.Cut(line, ": port "); ok {
+			port, err := strconv.Atoi(strings.TrimSpace(text))
+			must(t, err)
+			give(port)
+		}
+	}
+	if len(seen) != 2*portsOf {
+		t.Errorf("%d ports, want %d", len(seen), 2*portsOf)
 	}
 }

@@ -100,11 +100,11 @@ func rabbitBinDir() (string, error) {
 
 // prepare chooses the ports and writes the files.
 func (r *Rabbit) prepare(opt RabbitOptions) (err error) {
-	ports, err := freePorts(4)
-	if err != nil {
-		return err
+	for _, port := range []*int{&r.ports.amqp, &r.ports.amqps, &r.ports.dist, &r.ports.epmd} {
+		if *port, err = freePort(); err != nil {
+			return err
+		}
 	}
-	r.ports.amqp, r.ports.amqps, r.ports.dist, r.ports.epmd = ports[0], ports[1], ports[2], ports[3]
 	r.node = fmt.Sprintf("cdc%d@localhost", r.ports.amqp)
 	r.url = &url.URL{Scheme: "amqp", User: url.UserPassword("guest", "guest"), Host: fmt.Sprintf("127.0.0.1:%d", r.ports.amqp), Path: "/"}
 	conf := []string{
