@@ -36,7 +36,7 @@ func TestTakenAwayWhileItRuns(t *testing.T) {
 			r.insert(1)
 			eventually(t, func() string { return wantLines(relay, 1) })
 			eventually(t, func() string { return answers(t, relay, "/metrics", 200, "outbox_slot_active{") }) // it was checked once
-			r.exec(strings.ReplaceAll(c.sql, "SLOT", r.slot)) // one transaction: the relay may look at any time
+			r.exec(strings.ReplaceAll(c.sql, "SLOT", r.slot))                                                 // one transaction: the relay may look at any time
 			words := make([]string, len(c.words))
 			for i, w := range c.words {
 				words[i] = strings.ReplaceAll(w, "SLOT", r.slot)
