@@ -8,7 +8,7 @@ SHELL := bash
 # Two packages at a time: those that need servers start their own, and a small machine has two cores.
 # -count=1: a result depends on servers that the test cache does not see, so a cached one says nothing.
 # -timeout is per package and only a last resort; every wait inside a test has its own bound.
-GO_TEST  := go run ./tools/testrun -p 2 -count=1 -timeout 12m
+GO_TEST  := go run ./tools/testrun -p 2 -count=1 -timeout 20m
 # What differs between PostgreSQL versions is tested on each of them.
 PG_PACKAGES ?= ./internal/replication
 STEP     := scripts/step.sh
@@ -18,12 +18,12 @@ VERSION  := $(shell git describe --tags --dirty 2>/dev/null)
 # Everything but test/long and test/soak, which take minutes and belong to test-all.
 PACKAGES  = $$(go list ./... | grep -vE '/test/(long|soak)')
 
-# What is in the binary, and the tests that put all of it under load.
-RACE_PACKAGES = $$(go list ./internal/... ./cmd/... | grep -v /internal/devenv) ./test/fault
+# What is in the binary.
+RACE_PACKAGES = $$(go list ./internal/... ./cmd/... | grep -v /internal/devenv)
 
 # What test-all tests without the race detector: not those of RACE_PACKAGES that have servers at work for minutes. Of these
 # test-pg14 and test-pg18 test replication so, and mutants the rest in parts.
-PLAIN_PACKAGES = $$(go list ./... | grep -vE '/test/(long|soak|fault)$$|/internal/(replication|sink/rabbit|sink/kafka)$$')
+PLAIN_PACKAGES = $$(go list ./... | grep -vE '/test/(long|soak)$$|/internal/(replication|sink/rabbit|sink/kafka)$$')
 
 .PHONY: help
 help: ## print this list
@@ -33,7 +33,7 @@ help: ## print this list
 SINK ?= rabbitmq
 
 .PHONY: demo
-demo: deps-$(SINK) ## PostgreSQL, the relay and a broker at work, through a broker restart (SINK=kafka: Kafka; KEEP=1 leaves it running)
+demo: deps-$(SINK) ## PostgreSQL, the relay and a broker through poison, an outage and a mistake (SINK=kafka: Kafka; KEEP=1 leaves it running)
 	@echo 'building the demo (the first time this takes a minute or two) ...'
 	@KEEP=$(KEEP) go run ./internal/devenv/demo -sink $(SINK)
 
@@ -42,20 +42,26 @@ test: deps ## unit and fault tests on real servers: PostgreSQL, RabbitMQ and Kaf
 	@echo "== $@"; $(GO_TEST) $(PACKAGES)
 
 .PHONY: test-all
-test-all: deps-all ## everything CI runs: lint, all tests (those with many servers with -race), PostgreSQL 14 and 18, mutants
-	@$(STEP) test-all $(MAKE) -k --no-print-directory lint test-plain test-race test-long test-pg14 test-pg18 mutants | scripts/total.sh
+# In 45 minutes: of TestKilledInTheSiding and TestStoppedInTheSiding what test/fault plays is enough there.
+test-all: deps-all ## everything CI runs: lint, all tests (the relay's own with -race), PostgreSQL 14 and 18, mutants
+	@CDC_RELAY_TEST_SEEDS=2 LONG='-skip InTheSiding' $(STEP) test-all $(MAKE) -k --no-print-directory lint test-plain test-race test-slow mutants | scripts/total.sh
 
 .PHONY: test-plain
 test-plain: deps ## of make test the part that test-all does not leave to test-race
 	@echo "== $@"; $(GO_TEST) $(PLAIN_PACKAGES)
 
 .PHONY: test-race
-test-race: deps ## tests of the relay's own packages, and faults with a relay built for it, under the race detector
+test-race: deps ## tests of the relay's own packages under the race detector
 	@echo "== $@"; CDC_RELAY_TEST_RACE=1 $(GO_TEST) -race $(RACE_PACKAGES)
 
 .PHONY: test-long
 test-long: deps ## the tests that take minutes (test/long)
-	@echo "== $@"; $(GO_TEST) -timeout 15m ./test/long/... ./test/soak
+	@echo "== $@"; $(GO_TEST) -timeout 40m $(LONG) ./test/long/... ./test/soak
+
+.PHONY: test-slow
+test-slow: deps ## test-long, test-pg14 and test-pg18 at the same time: these tests mostly wait
+	@red=0; pids=; for step in test-long test-pg14 test-pg18; do $(MAKE) --no-print-directory $$step & pids="$$pids $$!"; done; \
+	for pid in $$pids; do wait $$pid || red=1; done; exit $$red
 
 .PHONY: test-pg14 test-pg18
 test-pg14 test-pg18: test-pg%: deps

@@ -20,9 +20,12 @@ import (
 // nullSink confirms all at once.
 type nullSink struct{}
 
-func (nullSink) Lane(ev *outbox.Event) (int, bool) { return int(ev.Hash % 32), true }
-func (nullSink) Changed() <-chan struct{}          { return nil }
-func (nullSink) Run(ctx context.Context) error     { <-ctx.Done(); return nil }
+func (nullSink) Place(ev *outbox.Event) (sink.Place, bool) {
+	return sink.Place{Lane: int(ev.Hash % 32), Unit: 1, Dest: 1}, true
+}
+func (nullSink) Route(*outbox.Event) outbox.Route { return outbox.Route{} }
+func (nullSink) Changed() <-chan struct{}         { return nil }
+func (nullSink) Run(ctx context.Context) error    { <-ctx.Done(); return nil }
 func (nullSink) Publish(_ context.Context, _ int, events []*outbox.Event, outcomes []sink.Outcome) error {
 	for i := range events {
 		outcomes[i].State = sink.Confirmed
@@ -56,7 +59,7 @@ func allocations(context.Context) ([]result, error) {
 func decodeAndRelay(b *testing.B) error {
 	const rows, keys = 100, 1000
 	names := keyset{count: keys}.draw(keys)
-	line := relay.New(relay.Config{Ordering: relay.Key, Sink: nullSink{}})
+	line := relay.New(relay.Config{Ordering: relay.Key, Sink: nullSink{}, Siding: nullSiding{}})
 	ctx, cancel := context.WithCancel(b.Context())
 	var running sync.WaitGroup
 	var ended error
@@ -152,3 +155,10 @@ func insertFrame(b []byte, id, aggregate, key, typ string, payload []byte) []byt
 	b = binary.BigEndian.AppendUint32(append(b, 't'), uint32(len(payload)))
 	return append(b, payload...)
 }
+
+// nullSiding has nothing to do: nullSink refuses nothing.
+type nullSiding struct{}
+
+func (nullSiding) Park([]*relay.Parked)                                 {}
+func (nullSiding) Fed([]*relay.Fed)                                     {}
+func (nullSiding) Known(context.Context, outbox.Position) (bool, error) { return false, nil }

@@ -105,6 +105,13 @@ func (s *stand) nextRun() (first int64) {
 
 // fill empties the table and commits the events of l in transactions of rowsPerTx rows; first is the id of the first one.
 func (s *stand) fill(ctx context.Context, l load) (first int64, err error) {
+	return s.fillWith(ctx, l, func(first int64) string {
+		return fmt.Sprintf("CALL fill(%d, %d, %d, %d)", first, l.events, l.rowsPerTx, l.bytes())
+	})
+}
+
+// fillWith is fill by another statement.
+func (s *stand) fillWith(ctx context.Context, l load, call func(first int64) string) (first int64, err error) {
 	first = s.nextRun()
 	conn, err := pgx.Connect(ctx, s.db)
 	if err != nil {
@@ -120,8 +127,7 @@ func (s *stand) fill(ctx context.Context, l load) (first int64, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("copy keys: %w", err)
 	}
-	call := fmt.Sprintf("CALL fill(%d, %d, %d, %d)", first, l.events, l.rowsPerTx, l.bytes())
-	for _, sql := range []string{"ANALYZE fill_key", call} {
+	for _, sql := range []string{"ANALYZE fill_key", call(first)} {
 		if _, err := conn.PgConn().Exec(ctx, sql).ReadAll(); err != nil { // a procedure that commits must stand alone
 			return 0, fmt.Errorf("%s: %w", sql, err)
 		}

@@ -106,6 +106,9 @@ func (l *loop) run(ctx context.Context) error {
 		case pglogrepl.XLogDataByteID:
 			err = l.change(ctx, data.Data[1:])
 		}
+		if ctx.Err() != nil { // stopped when all had arrived; the answer to the last row may still have been on its way
+			return nil
+		}
 		if err != nil {
 			return err
 		}

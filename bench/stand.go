@@ -91,6 +91,19 @@ func execSQL(ctx context.Context, db string, statements ...string) error {
 	return nil
 }
 
+// ask reads one value of the database.
+func (s *stand) ask(ctx context.Context, into any, sql string) error {
+	conn, err := pgx.Connect(ctx, s.db)
+	if err != nil {
+		return fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if err := conn.QueryRow(ctx, sql).Scan(into); err != nil {
+		return fmt.Errorf("%s: %w", sql, err)
+	}
+	return nil
+}
+
 // source is the part of the relay's configuration that names the database.
 func (s *stand) source() string {
 	return fmt.Sprintf("source:\n  url: %s\n  slot: bench\n  publication: bench\n  backfill: false\n", s.db)

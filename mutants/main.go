@@ -19,7 +19,7 @@ import (
 
 func main() {
 	list := flag.Bool("list", false, "print the table of planted bugs and stop")
-	workers := flag.Int("j", 3, "patches tried at the same time, 1 to 4: their tests mostly wait")
+	workers := flag.Int("j", 4, "patches tried at the same time, 1 to 4: their tests mostly wait")
 	timeout := flag.Duration("timeout", 3*time.Minute, "bound of one test; a test that needs it all has not noticed the bug")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

@@ -41,7 +41,7 @@ to the broker, and lets the replication slot move only after the broker has conf
 	}
 	root.PersistentFlags().StringVarP(&g.configPath, "config", "c", "",
 		"configuration file (default $"+configVariable+", then ./"+defaultConfigFile+")")
-	root.AddCommand(newRun(g), newInit(g), newStatus(g), newCheck(g), newTeardown(g), newConfig(g), newVersion())
+	root.AddCommand(newRun(g), newInit(g), newStatus(g), newCheck(g), newEvents(g), newDeadLetters(g), newParked(g), newTeardown(g), newConfig(g), newVersion())
 	return root, g
 }
 

@@ -7,14 +7,12 @@ import (
 	"runtime/debug"
 	"syscall"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
-	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
 )
 
@@ -99,14 +97,13 @@ func run(reading, draining context.Context, c *config.Config, log *zap.Logger, h
 		return err
 	}
 	rc.Hooks = replication.Hooks{Skipped: v.metrics.Skipped, Reconnect: v.metrics.StreamReconnected, Beat: v.reporter.Beat}
-	rc.NewLine = func(start pglogrepl.LSN) replication.Line {
-		l := relay.New(relay.Config{
-			Ordering: ordering(c), Window: c.Delivery.Window, WindowBytes: c.Delivery.WindowBytes,
-			Start: start, Sink: out, Log: log,
-			Hooks: relay.Hooks{Confirmed: v.metrics.Confirmed, Rejected: v.metrics.Rejected, Unavailable: v.metrics.Unavailable},
-		})
+	rc.NewLine = func(ctx context.Context, t replication.Term) (replication.Line, error) {
+		l, err := newLine(ctx, c, v, columns, t, log)
+		if err != nil {
+			return nil, err
+		}
 		v.line.Store(l)
-		return l
+		return l, nil
 	}
 	if v.stream, err = replication.New(rc); err != nil {
 		return err

@@ -61,8 +61,8 @@ func checkBroker(ctx context.Context, c *config.Config, log *zap.Logger) (lines 
 	return lines, err
 }
 
-// sinkState is how the sink stands.
-func sinkState(s sink.Sink) ops.Sink {
+// sinkState is how the sink stands, and what it sends nothing to.
+func sinkState(s sink.Sink) (ops.Sink, []ops.Paused) {
 	switch s := s.(type) {
 	case *rabbit.Sink:
 		return rabbitState(s)
@@ -71,7 +71,7 @@ func sinkState(s sink.Sink) ops.Sink {
 	case *stdout.Sink:
 		out := ops.Sink{Kind: ops.SinkStdout}
 		out.Up, out.Why = s.Up()
-		return out
+		return out, nil
 	}
-	return ops.Sink{}
+	return ops.Sink{}, nil
 }

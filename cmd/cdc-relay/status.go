@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"golang.org/x/term"
@@ -20,6 +21,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/retry"
 )
 
 const (
@@ -151,6 +153,22 @@ type databaseView struct {
 	WALStatus   string `json:"wal_status,omitempty"`
 	LastLeader  string `json:"last_leader,omitempty"`
 	RecordState string `json:"record_state,omitempty"`
+
+	Parked      *parkedRows  `json:"parked,omitempty"` // absent: they could not be counted
+	DeadLetters *deadLetters `json:"dead_letters,omitempty"`
+	NotCounted  string       `json:"not_counted,omitempty"` // why
+}
+
+type parkedRows struct {
+	Events int        `json:"events"`
+	OrMore bool       `json:"or_more"`
+	Oldest *time.Time `json:"oldest"` // commit time; null: there is none
+}
+
+type deadLetters struct {
+	Open   int        `json:"open"`
+	OrMore bool       `json:"or_more"`
+	Oldest *time.Time `json:"oldest"` // when it died; null: there is none
 }
 
 func showDatabase(ctx context.Context, w io.Writer, g *global, asJSON bool, cause error) error {
@@ -161,16 +179,11 @@ func showDatabase(ctx context.Context, w io.Writer, g *global, asJSON bool, caus
 		return err
 	}
 	rc.Log = zap.NewNop()
-	known, err := replication.Look(ctx, rc)
+	v, err := lookAtDatabase(ctx, rc)
 	if err != nil {
 		return fmt.Errorf("no relay answers (%w), and the database does not either: %w", cause, err)
 	}
-	v := databaseView{Relay: "does not answer: " + cause.Error(), LastLeader: known.Leader, RecordState: known.State}
-	if s := known.Slot; s != nil {
-		v.SlotExists, v.SlotActive, v.Holder = true, s.Active, s.Holder
-		v.Confirmed, v.WALStatus = s.ConfirmedFlush.String(), s.WALStatus
-		v.LagBytes = uint64(s.Current) - uint64(s.ConfirmedFlush)
-	}
+	v.Relay = "does not answer: " + cause.Error()
 	if asJSON {
 		err = printJSON(w, v)
 	} else {
@@ -180,6 +193,61 @@ func showDatabase(ctx context.Context, w io.Writer, g *global, asJSON bool, caus
 		err = logged{&outbox.Stop{Code: outbox.ExitFailure, Reason: "not_running", What: "no relay runs"}} // said above
 	}
 	return err
+}
+
+func lookAtDatabase(ctx context.Context, rc replication.Config) (v databaseView, err error) {
+	pool, err := replication.Connect(ctx, rc)
+	if err != nil {
+		return v, err
+	}
+	defer pool.Close()
+	known, err := replication.Look(ctx, pool, rc.Slot)
+	if err != nil {
+		return v, err
+	}
+	v.LastLeader, v.RecordState = known.Leader, known.State
+	if s := known.Slot; s != nil {
+		v.SlotExists, v.SlotActive, v.Holder = true, s.Active, s.Holder
+		v.Confirmed, v.WALStatus = s.ConfirmedFlush.String(), s.WALStatus
+		v.LagBytes = uint64(s.Current) - uint64(s.ConfirmedFlush)
+	}
+	if known.State == "" {
+		return v, nil
+	}
+	v.countRows(ctx, pool, rc.Slot, known.SystemID)
+	return v, nil
+}
+
+// countRows counts all rows, or a few when that takes too long.
+func (v *databaseView) countRows(ctx context.Context, pool *pgxpool.Pool, slot, systemID string) {
+	for limit := retry.TallyLimit; limit >= fewRows; limit /= retry.TallyLimit / fewRows {
+		ctx, cancel := context.WithTimeout(ctx, askDatabase/3)
+		t, err := retry.ReadTally(ctx, pool, slot, systemID, limit)
+		cancel()
+		if err == nil {
+			v.Parked = &parkedRows{t.Parked, t.Parked == limit, someTime(t.OldestParked)}
+			v.DeadLetters = &deadLetters{t.Dead, t.Dead == limit, someTime(t.OldestDead)}
+			v.NotCounted = ""
+			return
+		}
+		v.NotCounted = err.Error()
+	}
+}
+
+const fewRows = 10_000
+
+func orMore(is bool) string {
+	if is {
+		return "at least "
+	}
+	return ""
+}
+
+func someTime(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	return &at
 }
 
 func (v *databaseView) write(w io.Writer, slot string) error {
@@ -198,5 +266,22 @@ func (v *databaseView) write(w io.Writer, slot string) error {
 	if err == nil && v.LastLeader != "" {
 		_, err = fmt.Fprintf(w, "  last leader: %s\n", v.LastLeader)
 	}
+	if err == nil {
+		_, err = io.WriteString(w, v.waiting(time.Now()))
+	}
 	return err
+}
+
+// waiting says what the tables hold, if that is anything.
+func (v *databaseView) waiting(now time.Time) (text string) {
+	if p := v.Parked; p != nil && p.Events > 0 {
+		text += fmt.Sprintf("  %s%s parked%s\n", orMore(p.OrMore), count(p.Events, "event"), since(now, ", oldest from ", p.Oldest, " ago"))
+	}
+	if d := v.DeadLetters; d != nil && d.Open > 0 {
+		text += fmt.Sprintf("  %s%s open%s\n", orMore(d.OrMore), count(d.Open, "dead letter"), since(now, ", the first for ", d.Oldest, ""))
+	}
+	if v.NotCounted != "" {
+		text += fmt.Sprintf("  what is parked or dead is not known: %s\n", clean(v.NotCounted))
+	}
+	return text
 }

@@ -21,10 +21,10 @@ func writeStatus(w io.Writer, s *ops.Status, colour bool) error {
 	t.paused()
 	t.line("in flight", "%s, %s%s", count(s.InFlight.Events, "event"), showBytes(s.InFlight.Bytes), t.age(", oldest from ", s.InFlight.OldestUnsettled))
 	t.line("published", "%s, %.1f/s%s", count(s.Totals.Published, "event"), s.Rates.PublishedPerSecond, t.age(", last confirm ", s.Totals.LastConfirm))
-	if s.Totals.Failed > 0 {
-		t.line("failed", "%s", count(s.Totals.Failed, "attempt"))
-	}
-	t.held()
+	t.attempts()
+	t.parked()
+	t.refused()
+	t.dead()
 	if s.UnreportedConfirmed > 0 {
 		t.line("repeats", "%s confirmed behind one that is not; a crash now would send them again", count(s.UnreportedConfirmed, "event"))
 	}
@@ -47,8 +47,8 @@ const (
 
 var stateColours = map[string]string{
 	ops.StateStreaming: green, ops.StateIdle: green, ops.StateStandby: green,
-	ops.StateStarting: yellow, ops.StateStopping: yellow, ops.StateCatchingUp: yellow,
-	ops.StateWaiting: red, ops.StateBrokerDown: red, ops.StateHeld: red, ops.StateStopped: red,
+	ops.StateStarting: yellow, ops.StateStopping: yellow, ops.StateCatchingUp: yellow, ops.StateParking: yellow,
+	ops.StateWaiting: red, ops.StateBrokerDown: red, ops.StateStopped: red,
 }
 
 func (t *statusText) paint(text, colour string) string {
@@ -123,32 +123,60 @@ func (t *statusText) paused() {
 	if b.PausedTotal == 0 {
 		return
 	}
-	t.line("paused", "%s; events there wait until the broker takes them", t.paint(count(b.PausedTotal, "destination"), red))
+	t.line("paused", "%s; their events are parked until the broker takes them", t.paint(count(b.PausedTotal, "destination"), red))
 	for _, p := range b.Paused {
 		t.line("", "%s: %s: %s; since %s", clean(p.Destination), clean(p.Reason), clean(p.Words), showAge(t.status.Now.Sub(p.Since)))
 	}
 	t.more(b.PausedTotal - len(b.Paused))
 }
 
-func (t *statusText) held() {
-	s := t.status
-	if s.HeldTotal == 0 {
+// attempts are those that did not publish at the first go.
+func (t *statusText) attempts() {
+	n, r := t.status.Totals, t.status.Rates
+	if n.Failed > 0 {
+		t.line("failed", "%s, made again", count(n.Failed, "attempt"))
+	}
+	if n.Retries > 0 {
+		t.line("retried", "%s to send parked events, %.1f/s", count(n.Retries, "attempt"), r.RetriesPerSecond)
+	}
+}
+
+func (t *statusText) parked() {
+	p := t.status.Parked
+	if p.Events+p.Queued+p.HeldKeys == 0 {
 		return
 	}
-	t.line("held", "%s; each is tried again until its cause is mended, the later ones of its lane wait", t.paint(count(s.HeldTotal, "event"), red))
-	for _, h := range s.Held {
-		next := "cannot be sent"
-		if h.NextAttempt != nil {
-			next = "next in " + showAge(h.NextAttempt.Sub(s.Now))
-		}
-		to := ""
-		if h.Destination != "" {
-			to = " to " + clean(h.Destination)
-		}
-		t.line("", "%s (%s)%s: %s: %s; %s in %s, %s",
-			clean(h.ID), clean(h.Position), to, clean(h.Reason), clean(h.Words), count(h.Attempts, "attempt"), showAge(s.Now.Sub(h.Since)), next)
+	rate := ""
+	if r := t.status.Rates.ParkedPerSecond; r > 0 {
+		rate = fmt.Sprintf(", %.1f/s come", r)
 	}
-	t.more(s.HeldTotal - len(s.Held))
+	t.line("parked", "%s%s%s", t.paint(count(p.Events, "event"), yellow), t.age(", oldest from ", p.Oldest), rate)
+	if p.Queued+p.Feeding > 0 {
+		t.line("", "%s being written, %s being sent again", thousands(uint64(p.Queued)), thousands(uint64(p.Feeding)))
+	}
+	if p.HeldKeys > 0 {
+		t.line("", "%s held: their later events wait behind a parked one, or a dead letter", count(p.HeldKeys, "key"))
+	}
+}
+
+func (t *statusText) refused() {
+	p := t.status.Parked
+	if p.RefusedTotal == 0 {
+		return
+	}
+	t.line("refused", "%s by the database; each is tried again for ever, and keeps its key and the WAL from there on",
+		t.paint(count(p.RefusedTotal, "row"), red))
+	for _, r := range p.Refused {
+		t.line("", "%s (%s): %s; for %s, %s behind it", clean(r.ID), clean(r.Position), clean(r.Error),
+			showAge(t.status.Now.Sub(r.Since)), count(r.Behind, "event"))
+	}
+	t.more(p.RefusedTotal - len(p.Refused))
+}
+
+func (t *statusText) dead() {
+	if d := t.status.DeadLetters; d.Open > 0 {
+		t.line("dead", "%s open%s", t.paint(count(d.Open, "letter"), yellow), since(t.status.Now, ", the first for ", d.Oldest, ""))
+	}
 }
 
 // more is the line for what a list does not name.
@@ -160,10 +188,15 @@ func (t *statusText) more(n int) {
 
 // age is label and how long ago at was, or nothing.
 func (t *statusText) age(label string, at *time.Time) string {
+	return since(t.status.Now, label, at, " ago")
+}
+
+// since is how long ago at was between two words, or nothing.
+func since(now time.Time, before string, at *time.Time, after string) string {
 	if at == nil {
 		return ""
 	}
-	return label + showAge(t.status.Now.Sub(*at)) + " ago"
+	return before + showAge(now.Sub(*at)) + after
 }
 
 // clean replaces what a terminal would obey rather than show: ids and a broker's words come from elsewhere.

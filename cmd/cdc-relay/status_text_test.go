@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,35 +59,53 @@ broker     down: starting
 in flight  0 events, 0 B
 published  0 events, 0.0/s
 `},
-		{"held events, one that can never be sent, with words a terminal would obey", ops.Status{
-			State: ops.StateHeld, Role: ops.RoleLeader, Version: "v1", Now: noon,
+		{"a destination is paused and rows are refused, with words a terminal would obey", ops.Status{
+			State: ops.StateParking, Why: "2 destinations are paused", Role: ops.RoleLeader, Version: "v1", Now: noon,
 			Slot: ops.SlotStatus{Name: "s", CheckedAt: noon, WALStatus: "lost", LagSeconds: 400},
 			Broker: ops.BrokerStatus{Kind: ops.SinkKafka, Up: true, Connections: 1, PausedTotal: 2, Paused: []ops.Paused{
 				{Destination: `exchange "x"`, Reason: "no_exchange", Words: "404 NOT_FOUND\a", Since: noon.Add(-65 * time.Second)},
 			}},
-			Totals:    ops.TotalsStatus{Failed: 4},
-			HeldTotal: 1003, UnreportedConfirmed: 1,
-			Held: []ops.Held{
-				{ID: "e-1", Position: "p1", Destination: `exchange "x"`, Reason: "unroutable", Words: "NO_ROUTE", Attempts: 4, Since: noon.Add(-65 * time.Second), NextAttempt: ago(-5 * time.Second)},
-				{ID: "e\x1b[2J\n2", Position: "p2", Reason: "undecodable", Words: "id is NULL\a", Attempts: 1, Since: noon.Add(-3 * time.Hour)},
+			Totals: ops.TotalsStatus{Failed: 4, Retries: 1200},
+			Rates:  ops.RatesStatus{ParkedPerSecond: 10, RetriesPerSecond: 1.5},
+			Parked: ops.ParkedStatus{
+				CountedAt: noon, Events: 1003, Oldest: ago(65 * time.Minute), HeldKeys: 12, Queued: 3, Feeding: 64, RefusedTotal: 1001,
+				Refused: []ops.RefusedRow{{ID: "e\x1b[2J\n2", Position: "p2", Error: "disk full\a", Since: noon.Add(-3 * time.Hour), Behind: 1}},
 			},
+			DeadLetters:         ops.DeadLettersStatus{CountedAt: noon, Open: 1, Oldest: ago(26 * time.Hour)},
+			UnreportedConfirmed: 1,
 		}, `
-state      held
+state      parking: 2 destinations are paused
 relay      leader, version v1
 slot       s, lag 6m40s and 0 B, retains 0 B
            confirmed  of , read by nobody, WAL lost, asked 0s ago
 broker     up, kafka, 1 connection, 0 messages unanswered
-paused     2 destinations; events there wait until the broker takes them
+paused     2 destinations; their events are parked until the broker takes them
            exchange "x": no_exchange: 404 NOT_FOUND?; since 1m5s
            and 1 more
 in flight  0 events, 0 B
 published  0 events, 0.0/s
-failed     4 attempts
-held       1,003 events; each is tried again until its cause is mended, the later ones of its lane wait
-           e-1 (p1) to exchange "x": unroutable: NO_ROUTE; 4 attempts in 1m5s, next in 5.0s
-           e?[2J?2 (p2): undecodable: id is NULL?; 1 attempt in 3h0m, cannot be sent
-           and 1,001 more
+failed     4 attempts, made again
+retried    1,200 attempts to send parked events, 1.5/s
+parked     1,003 events, oldest from 1h5m ago, 10.0/s come
+           3 being written, 64 being sent again
+           12 keys held: their later events wait behind a parked one, or a dead letter
+refused    1,001 rows by the database; each is tried again for ever, and keeps its key and the WAL from there on
+           e?[2J?2 (p2): disk full?; for 3h0m, 1 event behind it
+           and 1,000 more
+dead       1 letter open, the first for 1d2h
 repeats    1 event confirmed behind one that is not; a crash now would send them again
+`},
+		{"letters alone", ops.Status{
+			State: ops.StateIdle, Role: ops.RoleLeader, Version: "v1", Now: noon, Slot: ops.SlotStatus{Name: "s"}, Broker: ops.BrokerStatus{Kind: ops.SinkStdout, Up: true},
+			Parked: ops.ParkedStatus{CountedAt: noon}, DeadLetters: ops.DeadLettersStatus{CountedAt: noon, Open: 2, Oldest: ago(time.Minute)},
+		}, `
+state      idle
+relay      leader, version v1
+slot       s, lag 0s; the server has not been asked yet
+broker     up, stdout
+in flight  0 events, 0 B
+published  0 events, 0.0/s
+dead       2 letters open, the first for 1m0s
 `},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -94,6 +113,43 @@ repeats    1 event confirmed behind one that is not; a crash now would send them
 				t.Errorf("got%s\nwant%s", got, c.want)
 			}
 		})
+	}
+}
+
+func TestDatabaseText(t *testing.T) {
+	for _, c := range []struct {
+		view databaseView
+		want string
+	}{
+		{databaseView{Parked: &parkedRows{}, DeadLetters: &deadLetters{}}, ""},
+		{databaseView{Parked: &parkedRows{Events: 1234, Oldest: ago(time.Hour)}, DeadLetters: &deadLetters{}}, "  1,234 events parked, oldest from 1h0m ago\n"},
+		{databaseView{Parked: &parkedRows{}, DeadLetters: &deadLetters{Open: 1, Oldest: ago(time.Minute)}}, "  1 dead letter open, the first for 1m0s\n"},
+		{databaseView{Parked: &parkedRows{Events: 1e6, OrMore: true}}, "  at least 1,000,000 events parked\n"},
+		{databaseView{NotCounted: "permission denied\a"}, "  what is parked or dead is not known: permission denied?\n"},
+	} {
+		if got := c.view.waiting(noon); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}
+
+// What the line has paused is named, and what only the sink says; each once, the longest first.
+func TestPausedOfLineAndSink(t *testing.T) {
+	at := func(destination string, minutes int) ops.Paused {
+		return ops.Paused{Destination: destination, Since: noon.Add(time.Duration(-minutes) * time.Minute)}
+	}
+	s := ops.Snapshot{Paused: []ops.Paused{at("a", 1), at("b", 3)}}
+	addPaused(&s, []ops.Paused{at("a", 9), at("c", 2)})
+	if want := []ops.Paused{at("b", 3), at("c", 2), at("a", 1)}; !slices.Equal(s.Paused, want) || s.PausedTotal != 3 {
+		t.Errorf("got %v of %d, want %v", s.Paused, s.PausedTotal, want)
+	}
+	var many []ops.Paused
+	for i := range 30 {
+		many = append(many, at(string(rune('A'+i)), i))
+	}
+	addPaused(&s, many)
+	if len(s.Paused) != maxPaused || s.PausedTotal != 33 || s.Paused[0].Destination != many[29].Destination {
+		t.Errorf("%d of %d are named, from %s on", len(s.Paused), s.PausedTotal, s.Paused[0].Destination)
 	}
 }
 

@@ -12,15 +12,17 @@ import (
 )
 
 func newTeardown(g *global) *cobra.Command {
-	var yes bool
+	var yes, force bool
 	cmd := &cobra.Command{
 		Use:   "teardown",
 		Short: "Drop the relay's slot, publication and rows",
-		Long: `Drops the slot, the publication if a relay made it and no other slot is read with it, the relay's rows about them, and the
-schema cdc_relay when they were the last. The outbox table stays, and so does a publication of your own. It refuses while a relay holds the slot. What was committed and not delivered is then only in the
-outbox table: a slot created later does not send it.`,
-		Example: `  cdc-relay teardown --yes`,
-		Args:    cobra.NoArgs,
+		Long: `Drops the slot, the publication if a relay made it and no other slot is read with it, the relay's rows, and the schema
+cdc_relay when they were the last. The outbox table stays, and so does a publication of your own. It refuses while a relay holds
+the slot, and while events are parked or dead letters are open. What was committed and not delivered is then only in the outbox
+table: a slot created later does not send it.`,
+		Example: `  cdc-relay teardown --yes
+  cdc-relay teardown --yes --force`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !yes {
 				return &outbox.Stop{
@@ -32,10 +34,11 @@ outbox table: a slot created later does not send it.`,
 			if err != nil {
 				return err
 			}
-			return tearDown(cmd.Context(), rc)
+			return tearDown(cmd.Context(), rc, force)
 		},
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "really do it")
+	cmd.Flags().BoolVar(&force, "force", false, "also while events are parked or dead letters are open: the relay's copies of them go")
 	return cmd
 }
 
@@ -43,10 +46,10 @@ outbox table: a slot created later does not send it.`,
 const holderLingers = 5 * time.Second
 
 // tearDown tries again for a moment while the slot is held, so that it can follow the stop of a relay at once.
-func tearDown(ctx context.Context, rc replication.Config) error {
+func tearDown(ctx context.Context, rc replication.Config, force bool) error {
 	give := time.After(holderLingers)
 	for {
-		err := replication.Teardown(ctx, rc)
+		err := replication.Teardown(ctx, rc, force)
 		var stop *outbox.Stop
 		if !errors.As(err, &stop) || stop.Reason != "slot_held" {
 			return err

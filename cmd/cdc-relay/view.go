@@ -1,16 +1,20 @@
 package main
 
 import (
+	"cmp"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/retry"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -24,8 +28,8 @@ type view struct {
 
 	sink   sink.Sink
 	stream *replication.Stream
-	line   atomic.Pointer[relay.Line] // of the newest term; nil before the first
-	ended  atomic.Pointer[ending]     // nil while it relays
+	line   atomic.Pointer[line]   // of the newest term; nil before the first
+	ended  atomic.Pointer[ending] // nil while it relays
 }
 
 // reporterBound is how long the reporter, which beats every second, may be silent while there is a session.
@@ -51,6 +55,7 @@ func (v *view) adminConfig(c *config.Config, log *zap.Logger) ops.Config {
 		Listen: c.Admin.Listen, Version: v.build.Version, StartedAt: v.started,
 		Metrics: v.metrics, Snapshot: v.snapshot, Heartbeats: []*ops.Heartbeat{v.reporter}, Log: log,
 	}
+	out.API = ops.API{Desk: dlq.New(v.stream.Pool(), v.slot), Outboxes: outboxes(c), ShowPayloads: c.Admin.ShowPayloads}
 	if c.Admin.Token.IsSet() {
 		out.Token = c.Admin.Token.Read
 	}
@@ -63,10 +68,13 @@ func (v *view) adminConfig(c *config.Config, log *zap.Logger) ops.Config {
 func (v *view) snapshot() ops.Snapshot {
 	s := v.stream.Snapshot()
 	out := ops.Snapshot{Phase: ops.Phase(s.Phase), Why: s.Why, Since: s.Since, Slot: opsSlot(v.slot, s.Slot)}
-	out.Sink = sinkState(v.sink)
+	var accused []ops.Paused
+	out.Sink, accused = sinkState(v.sink)
 	if l := v.line.Load(); l != nil && s.Phase != replication.Standby {
 		addLine(&out, l.Snapshot())
+		addSiding(&out, l.siding.Snapshot())
 	}
+	addPaused(&out, accused)
 	if e := v.ended.Load(); e != nil {
 		e.show(&out)
 	}
@@ -75,17 +83,41 @@ func (v *view) snapshot() ops.Snapshot {
 
 func addLine(out *ops.Snapshot, l relay.Snapshot) {
 	out.InFlightEvents, out.InFlightBytes, out.OldestUnsettled = l.Events, l.Bytes, l.OldestCommit
-	out.WaitingEvents, out.UnreportedConfirmed, out.HeldTotal = l.Waiting, l.ConfirmedAbove, l.HeldTotal
-	for _, h := range l.Held {
-		held := ops.Held{
-			ID: h.ID, Position: h.Position.String(), Lane: h.Lane, Destination: h.Destination, Class: h.Class.String(),
-			Reason: string(h.Reason), Words: h.Fault, Attempts: h.Attempts, Since: h.Since,
+	out.WaitingEvents, out.UnreportedConfirmed, out.HeldKeys = l.Waiting, l.ConfirmedAbove, l.HeldChains
+	for _, p := range l.Paused {
+		out.Paused = append(out.Paused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Words: p.Words, Since: p.Since})
+	}
+}
+
+// addPaused adds what the sink sends nothing to, and the line does not know to be paused: a line forgets it with its term, and
+// opens at the confirm of a row, which may come before the sink looks again. The longest come first.
+func addPaused(out *ops.Snapshot, accused []ops.Paused) {
+	named := make(map[string]bool, len(out.Paused))
+	for _, p := range out.Paused {
+		named[p.Destination] = true
+	}
+	for _, p := range accused {
+		if !named[p.Destination] {
+			out.Paused = append(out.Paused, p)
 		}
-		if !h.NextAttempt.IsZero() {
-			next := h.NextAttempt
-			held.NextAttempt = &next
-		}
-		out.Held = append(out.Held, held)
+	}
+	slices.SortFunc(out.Paused, func(a, b ops.Paused) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Destination, b.Destination))
+	})
+	out.PausedTotal = len(out.Paused)
+	out.Paused = out.Paused[:min(len(out.Paused), maxPaused)]
+}
+
+func addSiding(out *ops.Snapshot, s retry.Snapshot) {
+	t := s.Tally
+	out.Siding = ops.Siding{
+		Counted: t.At, Parked: t.Parked, OldestParked: t.OldestParked, Dead: t.Dead, OldestDead: t.OldestDead,
+		Queued: s.Queued, Feeding: s.InFlight, RefusedTotal: s.RefusedAll,
+	}
+	for _, r := range s.Refused {
+		out.Siding.Refused = append(out.Siding.Refused, ops.RefusedRow{
+			ID: r.ID, Position: r.Position.String(), Error: r.Err, Since: r.Since, Behind: r.Behind,
+		})
 	}
 }
 

@@ -47,7 +47,8 @@ func replicationConfig(c *config.Config, columns []string, log *zap.Logger) (rep
 		URL: url, Password: c.Source.Password.Read,
 		Slot: c.Source.Slot, Publication: c.Source.Publication,
 		Tables: tables, Columns: columns,
-		Create: c.Source.Create, Backfill: c.Source.Backfill,
+		Messages: decode.Messages{Prefix: c.Source.MessagePrefix, Mapping: mapping(c.Outbox)},
+		Create:   c.Source.Create, Backfill: c.Source.Backfill,
 		MaxConnections: c.Source.MaxConnections, WALSenderTimeout: c.Source.WALSenderTimeout,
 		Grace: c.Delivery.ShutdownGrace, Log: log,
 	}, nil

@@ -62,13 +62,13 @@ func checkKafka(ctx context.Context, c *config.Config, log *zap.Logger) ([]sink.
 	return kafka.Check(ctx, cfg), nil
 }
 
-// kafkaState is how the connections stand.
-func kafkaState(k *kafka.Sink) ops.Sink {
+// kafkaState is how the connections stand, and what refuses.
+func kafkaState(k *kafka.Sink) (out ops.Sink, accused []ops.Paused) {
 	stats := k.Stats()
-	out := ops.Sink{Kind: ops.SinkKafka, Connections: stats.Connections, PendingConfirms: stats.PendingConfirms, PausedTotal: len(stats.Paused)}
+	out = ops.Sink{Kind: ops.SinkKafka, Connections: stats.Connections, PendingConfirms: stats.PendingConfirms}
 	out.Up, out.Why = k.Up()
-	for _, p := range stats.Paused[:min(len(stats.Paused), maxPaused)] {
-		out.Paused = append(out.Paused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Words: p.Words, Since: p.Since})
+	for _, p := range stats.Paused {
+		accused = append(accused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Words: p.Words, Since: p.Since})
 	}
-	return out
+	return out, accused
 }

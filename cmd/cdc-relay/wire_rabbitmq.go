@@ -78,16 +78,13 @@ func checkRabbit(ctx context.Context, c *config.Config, log *zap.Logger) ([]sink
 	return rabbit.Check(ctx, cfg), nil
 }
 
-// rabbitState is how the connections stand.
-func rabbitState(r *rabbit.Sink) ops.Sink {
+// rabbitState is how the connections stand, and what is not sent to.
+func rabbitState(r *rabbit.Sink) (out ops.Sink, accused []ops.Paused) {
 	stats := r.Stats()
-	out := ops.Sink{
-		Kind: ops.SinkRabbitMQ, Connections: stats.Connections, Channels: stats.Channels, PendingConfirms: stats.PendingConfirms,
-		PausedTotal: len(stats.Paused),
-	}
+	out = ops.Sink{Kind: ops.SinkRabbitMQ, Connections: stats.Connections, Channels: stats.Channels, PendingConfirms: stats.PendingConfirms}
 	out.Up, out.Why = r.Up()
-	for _, p := range stats.Paused[:min(len(stats.Paused), maxPaused)] {
-		out.Paused = append(out.Paused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Words: p.Words, Since: p.Since})
+	for _, p := range stats.Paused {
+		accused = append(accused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Words: p.Words, Since: p.Since})
 	}
-	return out
+	return out, accused
 }

@@ -15,8 +15,11 @@ type Config struct {
 	Outbox   Outbox
 	Sink     Sink
 	Delivery Delivery
-	Admin    Admin
-	Log      Log
+	Retry    Retry
+
+	DeadLetters DeadLetters
+	Admin       Admin
+	Log         Log
 
 	wrote map[string]assignment // by path: the values that the file or the environment gave
 }
@@ -27,7 +30,8 @@ type Source struct {
 	Password         Secret // "" leaves it to URL, PGPASSWORD or the passfile
 	Slot             string
 	Publication      string
-	Tables           []Table
+	Tables           []Table // may be empty when there is a MessagePrefix
+	MessagePrefix    string  // of the logical messages that are events, whose members Outbox maps; "": none are
 	Create           bool
 	Backfill         *bool // nil: not stated
 	MaxConnections   int   // beside the replication connection
@@ -132,11 +136,43 @@ type Delivery struct {
 	ShutdownGrace  time.Duration
 }
 
+// Retry says what becomes of events that the broker refuses.
+type Retry struct {
+	MaxAttempts       int // of an event that is itself at fault, transiently
+	Backoff           time.Duration
+	MaxBackoff        time.Duration
+	MaxHeldKeys       int           // beyond it whole exchanges or topics are held
+	DestinationMaxAge time.Duration // 0: events of a refusing destination wait for ever
+}
+
+// The values of DeadLetters.Followers.
+const (
+	FollowersRelease = "release"
+	FollowersHold    = "hold"
+)
+
+// DeadLetters says what happens around events that were given up.
+type DeadLetters struct {
+	Followers string // what later events of a dead one's key do
+	Mirror    Mirror
+	Keep      time.Duration // age at which replayed and discarded ones are purged
+}
+
+// Mirror is where a copy of each dead letter is published: an exchange and routing key, or a topic.
+type Mirror struct {
+	Exchange, RoutingKey string
+	Topic                string
+}
+
+// IsSet is false when there is no mirror.
+func (m Mirror) IsSet() bool { return m != Mirror{} }
+
 // Admin is the HTTP listener for metrics, health and the API.
 type Admin struct {
-	Listen    string // host:port
-	Token     Secret // "" is no token; either token is good for reading
-	ReadToken Secret
+	Listen       string // host:port
+	Token        Secret // "" is no token; either token is good for reading
+	ReadToken    Secret
+	ShowPayloads bool // by the commands and the API
 }
 
 // Log is the level and the form of the log on stderr.
@@ -173,8 +209,16 @@ func Default() *Config {
 			ConfirmTimeout: 30 * time.Second,
 			ShutdownGrace:  20 * time.Second,
 		},
-		Admin: Admin{Listen: "127.0.0.1:9464"},
-		Log:   Log{Level: "info", Format: "json"},
+		Retry: Retry{
+			MaxAttempts:       20,
+			Backoff:           time.Second,
+			MaxBackoff:        10 * time.Minute,
+			MaxHeldKeys:       100_000,
+			DestinationMaxAge: 72 * time.Hour,
+		},
+		DeadLetters: DeadLetters{Followers: FollowersRelease, Keep: 720 * time.Hour},
+		Admin:       Admin{Listen: "127.0.0.1:9464", ShowPayloads: true},
+		Log:         Log{Level: "info", Format: "json"},
 	}
 }
 

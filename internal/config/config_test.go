@@ -68,6 +68,32 @@ func TestMinimalIsEnough(t *testing.T) {
 	}
 }
 
+// Messages take the place of the tables, or stand beside them; their members are those of the outbox section.
+func TestMessagesAlone(t *testing.T) {
+	const alone = "source: {url: postgres://h/d, tables: [], message_prefix: orders}\nsink: {stdout: {}}\n"
+	c := mustLoad(t, alone)
+	if len(c.Source.Tables) != 0 || c.Source.MessagePrefix != "orders" {
+		t.Errorf("got tables %v and prefix %q", c.Source.Tables, c.Source.MessagePrefix)
+	}
+	if c := mustLoad(t, strings.Replace(alone, "tables: [], ", "", 1)); len(c.Source.Tables) != 1 || c.Source.MessagePrefix != "orders" {
+		t.Errorf("got tables %v and prefix %q, want the default table beside it", c.Source.Tables, c.Source.MessagePrefix)
+	}
+	c, err := Load("", []string{"CDC_RELAY_SOURCE__TABLES=", "CDC_RELAY_SOURCE__MESSAGE_PREFIX=orders", "CDC_RELAY_SINK__STDOUT={}", "PGHOST=h"})
+	if err != nil || len(c.Source.Tables) != 0 {
+		t.Errorf("by variables: %v", err)
+	}
+	const unmapped = "outbox: {id: \"\", type: \"\"}\n"
+	_, err = load(t, strings.Replace(alone, "stdout", "rabbitmq", 1)+unmapped)
+	if got := faultsOf(t, err); len(got) != 2 || !strings.HasPrefix(got[0], "relay.yaml:3:14: outbox.id: must name a column") ||
+		!strings.Contains(got[1], "uses {type}, but no member of messages is mapped to it") {
+		t.Errorf("got %q, want that no member is mapped", got)
+	}
+	_, err = load(t, strings.Replace(alone, "orders", `"\0"`, 1))
+	if got := faultsOf(t, err); len(got) != 1 || !strings.Contains(got[0], "source.message_prefix: has a zero character") {
+		t.Errorf("got %q, want the prefix refused", got)
+	}
+}
+
 func TestNoConfigurationAtAll(t *testing.T) {
 	_, err := Load("", []string{"PATH=/bin", "CDC_RELAY_CONFIG=", "CDC_RELAY_TEST_POSTGRES=x"})
 	got := strings.Join(faultsOf(t, err), "\n")

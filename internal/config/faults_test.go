@@ -51,7 +51,7 @@ func TestFaults(t *testing.T) {
 		{"source key=value", "source: {url: \"host=h password=top secret\"}\n" + rabbit, "", "relay.yaml:1:15: source.url: cannot be parsed as postgres://…"},
 		{"source sslmode", "source: {url: \"postgres://u:topsecret@h/d?sslmode=maybe\"}\n" + rabbit, "", "relay.yaml:1:15: source.url: cannot be used: failed to configure TLS (sslmode is invalid)"},
 		{"backfill true", "source: {url: postgres://h/d, backfill: true}\n" + rabbit, "", "relay.yaml:1:41: source.backfill: true is not in this version; …"},
-		{"no table", "source: {url: postgres://h/d, tables: []}\n" + rabbit, "", "relay.yaml:1:39: source.tables: names no table"},
+		{"no table", "source: {url: postgres://h/d, tables: []}\n" + rabbit, "", "relay.yaml:1:39: source.tables: names no table, and source.message_prefix is not set: there is nothing to relay"},
 		{"tables as a mapping", "source: {url: postgres://h/d, tables: {name: a}}\n" + rabbit, "", "relay.yaml:1:39: source.tables: wants a list of tables, has a mapping"},
 		{"table twice", "source: {url: postgres://h/d, tables: [outbox, public.outbox]}\n" + rabbit, "", "relay.yaml:1:48: source.tables[1]: names public.outbox a second time"},
 		{"three-part table", "source: {url: postgres://h/d, tables: [a.b.c]}\n" + rabbit, "", `relay.yaml:1:40: source.tables[0]: table "a.b.c": want name or schema.name`},
@@ -120,6 +120,23 @@ func TestFaults(t *testing.T) {
 		{"unknown key of kafka", source + "sink: {kafka: {bootstrap: [a]}}\n", "", "relay.yaml:2:16: sink.kafka.bootstrap: unknown key, the nearest known one is sink.kafka.…"},
 		{"unknown variable of kafka", source + "sink: {kafka: {}}\n", "CDC_RELAY_SINK__KAFKA__BROKER=a", "CDC_RELAY_SINK__KAFKA__BROKER: unknown override; the nearest known one is CDC_RELAY_SINK__KAFKA__BROKERS"},
 
+		{"retry attempts", base + "retry: {max_attempts: 0}\n", "", `relay.yaml:3:23: retry.max_attempts: is "0", want a whole number from 1 to 1000000`},
+		{"retry backoff", base + "retry: {backoff: 0s}\n", "", `relay.yaml:3:18: retry.backoff: is "0s", want a duration with its unit from 10ms to 24h, such as 20s`},
+		{"backoff over its bound", base + "retry: {backoff: 11m}\n", "", "relay.yaml:3:18: retry.backoff: max_backoff 10m is shorter than backoff 11m, which it bounds"},
+		{"backoff bound", base + "retry: {backoff: 1s, max_backoff: 500ms}\n", "", "relay.yaml:3:35: retry.max_backoff: max_backoff 500ms is shorter than backoff 1s, which it bounds"},
+		{"held keys", base + "retry: {max_held_keys: -1}\n", "", `relay.yaml:3:24: retry.max_held_keys: is "-1", want a whole number from 1 to 10000000`},
+		{"destination age", base + "retry: {destination_max_age: -1h}\n", "", `relay.yaml:3:30: retry.destination_max_age: is "-1h", want a duration with its unit from 0s to 87600h, such as 20s`},
+		{"followers", base + "dead_letters: {followers: drop}\n", "", `relay.yaml:3:27: dead_letters.followers: is "drop", want one of release, hold`},
+		{"keep", base + "dead_letters: {keep: 0}\n", "", `relay.yaml:3:22: dead_letters.keep: is "0", want a duration with its unit from 1s to 87600h, such as 20s`},
+		{"mirror of the other broker", base + "dead_letters: {mirror: {topic: t}}\n", "", "relay.yaml:3:32: dead_letters.mirror.topic: is Kafka's; with sink.rabbitmq the mirror is dead_letters.mirror.exchange and routing_key"},
+		{"mirror of a template", base + "dead_letters: {mirror: {exchange: \"{aggregate}.dlx\"}}\n", "", `relay.yaml:3:35: dead_letters.mirror.exchange: is "{aggregate}.dlx", want a plain name, not a template: all dead letters are mirrored to one place`},
+		{"long mirror", base + "dead_letters: {mirror: {routing_key: " + strings.Repeat("k", 256) + "}}\n", "", "relay.yaml:3:38: dead_letters.mirror.routing_key: has 256 bytes, the most it may have is 255"},
+		{"mirror of Kafka", source + "sink: {kafka: {}}\ndead_letters: {mirror: {exchange: x}}\n", "", "relay.yaml:3:35: dead_letters.mirror.exchange: is RabbitMQ's; with sink.kafka the mirror is dead_letters.mirror.topic"},
+		{"mirror topic", source + "sink: {kafka: {}}\ndead_letters: {mirror: {topic: a/b}}\n", "", `relay.yaml:3:32: dead_letters.mirror.topic: is "a/b"; a topic's name has only letters, digits, '.', '_' and '-'`},
+		{"mirror of stdout", source + "sink: {stdout: {}}\ndead_letters: {mirror: {topic: t}}\n", "", "relay.yaml:3:32: dead_letters.mirror.topic: has no effect with sink.stdout, which has no second place; leave it out"},
+		{"mirror as a name", base + "dead_letters: {mirror: dlx}\n", "", "relay.yaml:3:24: dead_letters.mirror: wants a mapping of keys, has a single value"},
+		{"payloads of a doubtful kind", base + "admin: {show_payloads: no}\n", "", `relay.yaml:3:24: admin.show_payloads: is "no", want true or false`},
+
 		{"admin address", base + "admin: {listen: 9464}\n", "", `relay.yaml:3:17: admin.listen: is "9464", want host:port, such as 127.0.0.1:9464`},
 		{"admin port", base + "admin: {listen: \"localhost:99999\"}\n", "", `relay.yaml:3:17: admin.listen: is "localhost:99999"…`},
 		{"admin open to others", base + "admin: {listen: \"0.0.0.0:9464\"}\n", "", `relay.yaml:3:17: admin.listen: is "0.0.0.0:9464", which others can reach: set admin.token or admin.read_token for /api`},
@@ -130,7 +147,7 @@ func TestFaults(t *testing.T) {
 
 		{"unknown variable", base, "CDC_RELAY_SINK__RABBITMQ__URI=x", "CDC_RELAY_SINK__RABBITMQ__URI: unknown override; the nearest known one is CDC_RELAY_SINK__RABBITMQ__URL"},
 		{"variable in lower case", base, "CDC_RELAY_LOG__level=debug", "CDC_RELAY_LOG__level: unknown override; the nearest known one is CDC_RELAY_LOG__LEVEL"},
-		{"variable of a later key", base, "CDC_RELAY_RETRY__BACKOFF=1s", "CDC_RELAY_RETRY__BACKOFF: is not in this version"},
+		{"variable of a later key", base, "CDC_RELAY_GUARD__WARN_AT=1GiB", "CDC_RELAY_GUARD__WARN_AT: is not in this version"},
 		{"variable out of range", base, "CDC_RELAY_DELIVERY__LANES=0", `CDC_RELAY_DELIVERY__LANES: delivery.lanes: is "0", want a whole number from 1 to 1024`},
 		{"header variable without column", base, "CDC_RELAY_OUTBOX__HEADERS=tenant", "CDC_RELAY_OUTBOX__HEADERS: outbox.headers.tenant: wants the name of a column"},
 		{"two spellings in variables", base, "CDC_RELAY_SINK__RABBITMQ__URL=amqp://a;CDC_RELAY_SINK__RABBITMQ__URLS=amqp://b", "CDC_RELAY_SINK__RABBITMQ__URLS: is given beside CDC_RELAY_SINK__RABBITMQ__URL; one of the two"},
@@ -156,19 +173,16 @@ func TestFaults(t *testing.T) {
 // Every key of a later version is refused by name, whatever its value: also one that would change nothing.
 func TestLaterKeys(t *testing.T) {
 	content := `
-source: {url: postgres://h/d, message_prefix: "", failover: false}
+source: {url: postgres://h/d, failover: false}
 sink: {stdout: {}, compat: }
-retry: {max_attempts: 20}
-dead_letters:
 guard: {warn_at: }
 retention: {mode: none}
-admin: {show_payloads: true, slot_metrics: own}
+admin: {slot_metrics: own}
 `
 	_, err := load(t, content)
 	want := []string{
-		"relay.yaml:2:31: source.message_prefix", "relay.yaml:2:51: source.failover", "relay.yaml:3:20: sink.compat", "relay.yaml:4:1: retry",
-		"relay.yaml:5:1: dead_letters", "relay.yaml:6:1: guard", "relay.yaml:7:1: retention",
-		"relay.yaml:8:9: admin.show_payloads", "relay.yaml:8:30: admin.slot_metrics",
+		"relay.yaml:2:31: source.failover", "relay.yaml:3:20: sink.compat", "relay.yaml:4:1: guard",
+		"relay.yaml:5:1: retention", "relay.yaml:6:9: admin.slot_metrics",
 	}
 	for i := range want {
 		want[i] += ": is not in this version"

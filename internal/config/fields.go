@@ -7,6 +7,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
+const day = 24 * time.Hour
+
 // fields is every key that exists, in the order of `config print`, with its type and its range.
 var fields = slices.Concat([]field{
 	secret("source.url", showAddress, func(c *Config) *Secret { return &c.Source.URL }),
@@ -14,6 +16,7 @@ var fields = slices.Concat([]field{
 	text("source.slot", func(c *Config) *string { return &c.Source.Slot }),
 	text("source.publication", func(c *Config) *string { return &c.Source.Publication }),
 	tables("source.tables"),
+	text("source.message_prefix", func(c *Config) *string { return &c.Source.MessagePrefix }),
 	boolean("source.create", func(c *Config) *bool { return &c.Source.Create }),
 	backfill("source.backfill"),
 	integer("source.max_connections", 2, 100, func(c *Config) *int { return &c.Source.MaxConnections }),
@@ -52,9 +55,22 @@ var fields = slices.Concat([]field{
 	duration("delivery.confirm_timeout", 100*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.Delivery.ConfirmTimeout }),
 	duration("delivery.shutdown_grace", 100*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.Delivery.ShutdownGrace }),
 
+	integer("retry.max_attempts", 1, 1_000_000, func(c *Config) *int { return &c.Retry.MaxAttempts }),
+	duration("retry.backoff", 10*time.Millisecond, day, func(c *Config) *time.Duration { return &c.Retry.Backoff }),
+	duration("retry.max_backoff", 10*time.Millisecond, day, func(c *Config) *time.Duration { return &c.Retry.MaxBackoff }),
+	integer("retry.max_held_keys", 1, 10_000_000, func(c *Config) *int { return &c.Retry.MaxHeldKeys }),
+	duration("retry.destination_max_age", 0, 3650*day, func(c *Config) *time.Duration { return &c.Retry.DestinationMaxAge }),
+
+	choice("dead_letters.followers", func(c *Config) *string { return &c.DeadLetters.Followers }, FollowersRelease, FollowersHold),
+	text("dead_letters.mirror.exchange", func(c *Config) *string { return &c.DeadLetters.Mirror.Exchange }),
+	text("dead_letters.mirror.routing_key", func(c *Config) *string { return &c.DeadLetters.Mirror.RoutingKey }),
+	text("dead_letters.mirror.topic", func(c *Config) *string { return &c.DeadLetters.Mirror.Topic }),
+	duration("dead_letters.keep", time.Second, 3650*day, func(c *Config) *time.Duration { return &c.DeadLetters.Keep }),
+
 	text("admin.listen", func(c *Config) *string { return &c.Admin.Listen }),
 	secret("admin.token", showPassword, func(c *Config) *Secret { return &c.Admin.Token }),
 	secret("admin.read_token", showPassword, func(c *Config) *Secret { return &c.Admin.ReadToken }),
+	boolean("admin.show_payloads", func(c *Config) *bool { return &c.Admin.ShowPayloads }),
 
 	choice("log.level", func(c *Config) *string { return &c.Log.Level }, "debug", "info", "warn", "error"),
 	choice("log.format", func(c *Config) *string { return &c.Log.Format }, "json", "console"),
@@ -79,8 +95,8 @@ var aliases = map[string]string{"sink.rabbitmq.url": "sink.rabbitmq.urls"}
 // later are the keys and sections that this version does not have yet. Each is an error that says so, whatever its
 // value, because a setting that is accepted and does nothing misleads.
 var later = []string{
-	"source.message_prefix", "source.failover",
+	"source.failover",
 	"sink.compat",
-	"retry", "dead_letters", "guard", "retention",
-	"admin.show_payloads", "admin.slot_metrics",
+	"guard", "retention",
+	"admin.slot_metrics",
 }

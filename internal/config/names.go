@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -38,17 +39,13 @@ func variableOf(path string) string {
 	return variablePrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "__"))
 }
 
-// knownPaths is every path that may be written: fields and aliases.
+// knownPaths is every path that may be written: fields, in the order of `config print`, and aliases.
 func knownPaths() []string {
 	paths := make([]string, 0, len(fields)+len(aliases))
 	for _, f := range fields {
 		paths = append(paths, f.path)
 	}
-	for alias := range aliases {
-		paths = append(paths, alias)
-	}
-	slices.Sort(paths)
-	return paths
+	return append(paths, slices.Sorted(maps.Keys(aliases))...)
 }
 
 func knownVariables() []string {

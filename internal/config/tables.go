@@ -17,8 +17,8 @@ func (l *loader) tables(path string, n *node) {
 	for i, item := range n.orItself() {
 		l.table(fmt.Sprintf("%s[%d]", path, i), item)
 	}
-	if len(l.cfg.Source.Tables) == 0 && len(n.orItself()) == 0 {
-		l.fault(n.where, path, "names no table")
+	if len(n.orItself()) == 0 && l.cfg.Source.MessagePrefix == "" {
+		l.fault(n.where, path, "names no table, and source.message_prefix is not set: there is nothing to relay")
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 func (l *loader) validate() {
 	l.validateSink()
 	l.validateSource()
+	l.validateRetry()
+	l.validateMirror()
 	l.validateAdmin()
 	if _, written := l.written["source.tables"]; !written || !l.cfg.Outbox.ID.Mapped() || !l.cfg.Outbox.Payload.Mapped() {
 		l.requireColumns("outbox", l.where("outbox.id"), &l.cfg.Outbox)
@@ -57,6 +59,9 @@ func (l *loader) validateSource() {
 	}
 	if s.Publication == "" || len(s.Publication) > maxIdentifier || strings.ContainsRune(s.Publication, 0) {
 		l.check("source.publication", fmt.Errorf("is %q, want a name of 1 to %d bytes", s.Publication, maxIdentifier))
+	}
+	if strings.ContainsRune(s.MessagePrefix, 0) {
+		l.check("source.message_prefix", errors.New("has a zero character, which no prefix has"))
 	}
 	if !s.URL.IsSet() {
 		for _, name := range []string{"PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE"} {

@@ -104,18 +104,26 @@ func (l *loader) validateRabbitMQ() {
 // validateTemplate refuses a template that names a part of the event that no column is mapped to. Columns that it names
 // itself are looked for in the tables, at the start.
 func (l *loader) validateTemplate(path string, t sink.Template) {
-	where := l.where(path)
 	for _, table := range l.cfg.Source.Tables {
-		mapped := map[string]Column{"aggregate": table.Outbox.Aggregate, "key": table.Outbox.Key, "type": table.Outbox.Type}
-		for _, part := range t.Uses() {
-			if column, ok := mapped[part]; !ok || column.Mapped() {
-				continue
-			}
-			if where == (place{}) {
-				where = l.where("outbox." + part) // the template is the default, so that was written
-			}
-			l.fault(where, path, fmt.Sprintf("%q uses {%s}, but no column of %s is mapped to it; map one in the outbox section, or write the template without it", t, part, table))
+		l.validateUses(path, t, table.Outbox, "column of "+table.String())
+	}
+	if l.cfg.Source.MessagePrefix != "" {
+		l.validateUses(path, t, l.cfg.Outbox, "member of messages")
+	}
+}
+
+// validateUses compares the template with one mapping; what is what the mapping is of.
+func (l *loader) validateUses(path string, t sink.Template, o Outbox, what string) {
+	where := l.where(path)
+	mapped := map[string]Column{"aggregate": o.Aggregate, "key": o.Key, "type": o.Type}
+	for _, part := range t.Uses() {
+		if column, ok := mapped[part]; !ok || column.Mapped() {
+			continue
 		}
+		if where == (place{}) {
+			where = l.where("outbox." + part) // the template is the default, so that was written
+		}
+		l.fault(where, path, fmt.Sprintf("%q uses {%s}, but no %s is mapped to it; map one in the outbox section, or write the template without it", t, part, what))
 	}
 }
 

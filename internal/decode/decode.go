@@ -19,9 +19,10 @@ import (
 
 // Config says which tables are the outbox and which of their columns an event is made of.
 type Config struct {
-	Tables []Table
-	// Columns are wanted beside the mapping, by templates, headers and properties. Each must exist in every table. Their
-	// values are Event.Columns, in this order.
+	Tables   []Table
+	Messages Messages
+	// Columns are wanted beside the mapping, by templates, headers and properties. Each must exist in every table; a message
+	// that has none of the name has NULL there. Their values are Event.Columns, in this order.
 	Columns []string
 }
 
@@ -32,7 +33,7 @@ type Kind uint8
 const (
 	Begin   Kind = iota // a transaction opens
 	Commit              // it ends: every row of it has been seen
-	Row                 // an insert into one of our tables
+	Row                 // an insert into one of our tables, or a message with our prefix
 	Skipped             // a change that is not an event: Message.Reason
 	Found               // a table of a configured name whose OID was not known is ours from now on: Message.Table, Message.OID
 	Other               // a description (relation, type, origin) that changes nothing for the reader
@@ -47,21 +48,27 @@ type Message struct {
 
 	CommitTime time.Time // Begin: by the server's clock, microseconds
 
-	// Event is the row. It belongs to the decoder and is valid until its next call; its bytes alias the frame, or (bytea)
-	// a buffer of the decoder.
+	// Event is the row. It belongs to the decoder and is valid until its next call; its bytes alias the frame, or a buffer
+	// of the decoder.
 	Event *outbox.Event
 
-	// Reason is why a change was Skipped: "update", "delete" or "truncate" of our table, "foreign_table", "message".
+	// Reason is why a change was Skipped: "update", "delete" or "truncate" of our table, "foreign_table", "message" of
+	// another prefix, NonTransactional.
 	Reason string
 
 	Table *Table // Found: belongs to the decoder
 	OID   uint32 // Found
 }
 
+// NonTransactional is the reason for which a message with our prefix is Skipped: it is sent whether its transaction commits or
+// not, and so it is no event.
+const NonTransactional = "non_transactional"
+
 // Decoder holds what the frames of one replication session refer back to: the relations described so far and the open
 // transaction. It is not safe for concurrent use.
 type Decoder struct {
 	tables []Table
+	prefix string // of the messages that are events; "": none are
 	extra  []string
 	// tableOf is the index in tables of every OID that was given or has been seen under a configured name. It ends with the
 	// session, so whoever makes the next decoder gives it what this one Found: a table that is renamed then stays ours.
@@ -77,19 +84,24 @@ type Decoder struct {
 	failed error // the session's first error
 
 	// scratch of the current row
-	values  []value
+	values  []value  // of its tuple
+	members []member // of its message
 	event   outbox.Event
 	columns [][]byte
-	raw     []byte
+	binary  []byte // a bytea payload
+	texts   []byte // of strings with escapes
+	raw     []byte // Event.Raw
 }
 
 // New makes a decoder for the start of a session.
 func New(cfg Config) *Decoder {
 	d := &Decoder{
 		tables:    slices.Clone(cfg.Tables),
+		prefix:    cfg.Messages.Prefix,
 		extra:     slices.Clone(cfg.Columns),
 		tableOf:   make(map[uint32]int),
 		relations: make(map[uint32]*relation),
+		members:   cfg.Messages.members(cfg.Columns),
 		columns:   make([][]byte, len(cfg.Columns)),
 	}
 	for i, t := range cfg.Tables {

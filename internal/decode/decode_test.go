@@ -78,7 +78,7 @@ func TestRowAliasesFrame(t *testing.T) {
 // TestByteaBuffer: hex is decoded beside the frame, which can be decoded again, and one huge value is not kept.
 func TestByteaBuffer(t *testing.T) {
 	d := readyDecoder(t, true)
-	huge := bytes.Repeat([]byte{0xab}, maxKeptRaw+1)
+	huge := bytes.Repeat([]byte{0xab}, maxKept+1)
 	for _, want := range [][]byte{{1, 2}, huge, huge, {}, {0xff}} {
 		wal := insertFrame(16401, text("1"), null, null, null, text(`\x`+hex.EncodeToString(want)), null, null)
 		before := bytes.Clone(wal)
@@ -93,8 +93,8 @@ func TestByteaBuffer(t *testing.T) {
 			t.Fatal("the frame was changed")
 		}
 	}
-	if cap(d.raw) > maxKeptRaw {
-		t.Errorf("%d bytes are kept for the next row", cap(d.raw))
+	if cap(d.binary) > maxKept {
+		t.Errorf("%d bytes are kept for the next row", cap(d.binary))
 	}
 }
 
@@ -102,14 +102,23 @@ func TestByteaBuffer(t *testing.T) {
 func TestReleaseAtCommit(t *testing.T) {
 	d := readyDecoder(t, true)
 	var msg Message
-	huge := text(`\x` + strings.Repeat("ab", maxKeptRaw+1))
-	for _, wal := range [][]byte{insertFrame(16401, text("1"), null, null, text("t"), huge, null, null), commitFrame(0x2000, 0x2030)} {
+	huge := text(`\x` + strings.Repeat("ab", maxKept+1))
+	message := `{"id": null, "type": "\t` + strings.Repeat("x", maxKept) + `"}`
+	for _, wal := range [][]byte{
+		insertFrame(16401, text("1"), null, null, text("t"), huge, null, null), insertFrame(16401, null, null, null, null, huge, null, null),
+		messageFrame(true, "p", message), commitFrame(0x2000, 0x2030),
+	} {
 		if err := d.Decode(wal, &msg); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if d.raw != nil || d.event.Payload != nil || d.columns[0] != nil {
-		t.Errorf("%d raw bytes, event %+v are kept", cap(d.raw), d.event)
+	if d.binary != nil || d.texts != nil || d.raw != nil || d.event.Payload != nil || d.event.Raw != nil || d.columns[0] != nil {
+		t.Errorf("%d, %d and %d bytes of buffers, event %+v are kept", cap(d.binary), cap(d.texts), cap(d.raw), d.event)
+	}
+	for i, m := range d.members {
+		if m.value != nil {
+			t.Errorf("member %d keeps its frame", i)
+		}
 	}
 	for i, v := range d.values {
 		if v.data != nil {
@@ -150,10 +159,10 @@ func TestIndexDoesNotWrap(t *testing.T) {
 }
 
 // TestPositionsAreTheSameWhateverTheConfiguration: each event of the captured sessions has one position, whether its
-// table is relayed alone or with others.
+// table is relayed alone or with others, and with messages.
 func TestPositionsAreTheSameWhateverTheConfiguration(t *testing.T) {
-	positions := func(names ...string) map[string]string {
-		var cfg Config
+	positions := func(prefix string, names ...string) map[string]string {
+		cfg := Config{Messages: Messages{Prefix: prefix}}
 		for _, name := range names {
 			cfg.Tables = append(cfg.Tables, Table{
 				Schema: "public", Name: name,
@@ -177,13 +186,13 @@ func TestPositionsAreTheSameWhateverTheConfiguration(t *testing.T) {
 		}
 		return got
 	}
-	alone, together := positions("outbox"), positions("foreigner", "outbox", "t_json")
-	if len(alone) < 20 || len(together) <= len(alone) {
-		t.Fatalf("%d rows alone, %d together", len(alone), len(together))
+	alone, together, beside := positions("", "outbox"), positions("", "foreigner", "outbox", "t_json"), positions("inside", "outbox")
+	if len(alone) < 20 || len(together) <= len(alone) || len(beside) <= len(alone) {
+		t.Fatalf("%d rows alone, %d together, %d with messages", len(alone), len(together), len(beside))
 	}
 	for id, position := range alone {
-		if together[id] != position {
-			t.Errorf("%s: position %s alone, %s together", id, position, together[id])
+		if together[id] != position || beside[id] != position {
+			t.Errorf("%s: position %s alone, %s together, %s with messages", id, position, together[id], beside[id])
 		}
 	}
 }

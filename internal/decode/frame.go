@@ -74,6 +74,18 @@ func (f *frame) uint64() uint64 {
 	return v
 }
 
+// bytes reads a length and as many bytes.
+func (f *frame) bytes() []byte {
+	size := uint64(f.uint32())
+	if uint64(len(f.rest)) < size {
+		f.fail(errShort)
+		return nil
+	}
+	v := f.rest[:size:size]
+	f.rest = f.rest[size:]
+	return v
+}
+
 // string reads up to a zero byte, which it passes.
 func (f *frame) string() []byte {
 	end := bytes.IndexByte(f.rest, 0)

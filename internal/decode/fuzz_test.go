@@ -21,6 +21,7 @@ func FuzzDecode(f *testing.F) {
 	for _, wal := range sampleFrames() {
 		f.Add(true, wal)
 	}
+	f.Add(true, append([]byte{'M', 0x31}, messageFrame(true, "p", sampleMessage)[2:]...)) // flags that nobody has yet
 	f.Fuzz(func(t *testing.T, inside bool, wal []byte) {
 		d := readyDecoder(t, inside)
 		before := bytes.Clone(wal)
@@ -102,7 +103,7 @@ func TestValidRowsAgainstOracle(t *testing.T) {
 func readyDecoder(t testing.TB, inside bool) *Decoder {
 	jsonb, bytea := outboxTable(), outboxTable()
 	bytea.Name = "outbox_bytea"
-	d := New(Config{Tables: []Table{jsonb, bytea}, Columns: []string{"type"}})
+	d := New(Config{Tables: []Table{jsonb, bytea}, Messages: Messages{Prefix: "p", Mapping: jsonb.Mapping}, Columns: []string{"type"}})
 	frames := [][]byte{
 		beginFrame(0x1000, 7),
 		relationFrame(16400, "public", "outbox", outboxColumns(3802)),
@@ -129,12 +130,15 @@ func sampleFrames() [][]byte {
 		insertFrame(16400, row...), insertFrame(16401, row...), insertFrame(16402, row...),
 		updateFrame(16400, 'N', row...), updateFrame(16400, 'K', row...), updateFrame(16402, 'O', row...),
 		deleteFrame(16400, 'K', row...), deleteFrame(16402, 'O', row...),
-		truncateFrame(16400), truncateFrame(16402, 16400), messageFrame(true, "p", "content"), messageFrame(false, "p", "content"),
+		truncateFrame(16400), truncateFrame(16402, 16400), messageFrame(true, "other", "content"),
+		messageFrame(true, "p", "content"), messageFrame(false, "p", "content"), messageFrame(true, "p", sampleMessage),
 		originFrame("elsewhere"), typeFrame(16500, "public", "mood"),
 		relationFrame(16400, "public", "outbox", outboxColumns(3802)), relationFrame(16403, "public", "new", outboxColumns(23)),
 		relationFrame(16404, "public", "empty", nil), commitFrame(0x2000, 0x2030),
 	}
 }
+
+const sampleMessage = `{"id": 1, "aggregatetype": "order", "aggregateid": "4\u0032", "type": "created", "payload": {"a": [1]}, "headers": {"h": 1}}`
 
 // capturedFrames are the frames of testdata/wal, in order.
 func capturedFrames(t testing.TB) [][]byte {

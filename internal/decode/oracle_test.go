@@ -5,9 +5,12 @@ package decode
 import (
 	"bytes"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/jackc/pglogrepl"
 
@@ -45,6 +48,9 @@ func compareWithOracle(d *Decoder, wal []byte, msg *Message) error {
 		if msg.Kind == Row {
 			return compareRow(d, msg, m)
 		}
+	case *pglogrepl.LogicalDecodingMessage:
+		m.Transactional = wal[1]&1 == 1 // of the first flag alone, whatever flags there may come to be
+		return compareMessage(d, msg, m)
 	}
 	if (msg.Kind == Row) != (wal[0] == 'I' && d.relations[be.Uint32(wal[1:])].table != nil) {
 		return fmt.Errorf("got kind %d for a frame of type %q", msg.Kind, wal[0])
@@ -66,6 +72,26 @@ func compareRelation(rel *relation, m *pglogrepl.RelationMessage) error {
 		if name != m.Columns[i].Name {
 			return fmt.Errorf("column %d: got %q, want %q", i, name, m.Columns[i].Name)
 		}
+	}
+	return nil
+}
+
+// compareMessage: pglogrepl reads the frame, encoding/json the content.
+func compareMessage(d *Decoder, msg *Message, m *pglogrepl.LogicalDecodingMessage) error {
+	switch {
+	case m.Prefix != d.prefix:
+		return wantSkipped(msg, "message")
+	case !m.Transactional:
+		return wantSkipped(msg, NonTransactional)
+	case msg.Kind != Row:
+		return fmt.Errorf("got %+v, want an event", msg)
+	}
+	return compareContent(d, msg.Event, m.Content)
+}
+
+func wantSkipped(msg *Message, reason string) error {
+	if msg.Kind != Skipped || msg.Reason != reason || msg.Event != nil {
+		return fmt.Errorf("got %+v, want it skipped as %s", msg, reason)
 	}
 	return nil
 }
@@ -101,8 +127,49 @@ func compareRow(d *Decoder, msg *Message, m *pglogrepl.InsertMessage) error {
 	if len(ev.ID) == 0 && ev.Fault == nil {
 		return errors.New("row without an id has no fault")
 	}
+	if err := compareRaw(ev, m.Tuple, rel.names); err != nil {
+		return err
+	}
+	return compareOrder(ev)
+}
+
+func compareOrder(ev *outbox.Event) error {
 	if ev.Ordered != (len(ev.Key) > 0 && ev.Fault == nil) {
 		return fmt.Errorf("ordered is %v for key %q, fault %w", ev.Ordered, ev.Key, ev.Fault)
+	}
+	if !ev.Ordered && ev.Hash != outbox.HashPosition(ev.Position) {
+		return errors.New("an event without an order does not have the hash of its position")
+	}
+	return nil
+}
+
+// compareRaw: a row with a fault, and no other, carries all that pglogrepl reads of it.
+func compareRaw(ev *outbox.Event, tuple *pglogrepl.TupleData, names []string) error {
+	if ev.Fault == nil {
+		if ev.Raw != nil {
+			return fmt.Errorf("raw %q without a fault", ev.Raw)
+		}
+		return nil
+	}
+	want := map[string]any{}
+	for i, c := range tuple.Columns {
+		switch {
+		case c.DataType == 'n':
+			want[names[i]] = nil
+		case c.DataType == 'u':
+			want[names[i]+":unsent"] = nil
+		case c.DataType == 't' && utf8.Valid(c.Data):
+			want[names[i]] = string(c.Data)
+		default:
+			want[names[i]+":hex"] = hex.EncodeToString(c.Data)
+		}
+	}
+	var got map[string]any
+	if err := json.Unmarshal(ev.Raw, &got); err != nil {
+		return fmt.Errorf("raw %q: %w", ev.Raw, err)
+	}
+	if !utf8.Valid(ev.Raw) || !reflect.DeepEqual(got, want) {
+		return fmt.Errorf("raw %q, want %q", got, want)
 	}
 	return nil
 }

@@ -39,11 +39,7 @@ func (d *Decoder) insert(f *frame, msg *Message) error {
 // row fills the event from d.values. Whatever is wrong with the row itself becomes the event's Fault: a row is never
 // dropped here.
 func (d *Decoder) row(rel *relation, pos outbox.Position) {
-	p, ev := &rel.places, &d.event
-	ev.Position = pos
-	ev.CommitTime, ev.Time = d.commitTime, d.commitTime
-	ev.Fault = nil
-
+	p, ev := &rel.places, d.blank(pos)
 	ev.ID = d.text(rel, p.id)
 	if len(ev.ID) == 0 && ev.Fault == nil {
 		ev.Fault = fmt.Errorf("the id (column %q of %s) is NULL or empty", rel.names[p.id], rel.table)
@@ -66,12 +62,27 @@ func (d *Decoder) row(rel *relation, pos outbox.Position) {
 	}
 	ev.Columns = d.columns
 
-	// An undecodable event is never sent, so nothing has to wait for its turn in the order of its key.
+	if ev.Fault != nil {
+		d.raw = appendRow(reuse(d.raw), rel.names, d.values)
+		ev.Raw = d.raw
+	}
+	order(ev)
+}
+
+// blank is the decoder's event, of which nothing is known but its place.
+func (d *Decoder) blank(pos outbox.Position) *outbox.Event {
+	d.event = outbox.Event{Position: pos, CommitTime: d.commitTime, Time: d.commitTime}
+	return &d.event
+}
+
+// order says what the event waits for. One that cannot be decoded is never sent, so nothing has to wait for its turn in the
+// order of its key.
+func order(ev *outbox.Event) {
 	ev.Ordered = len(ev.Key) > 0 && ev.Fault == nil
 	if ev.Ordered {
-		ev.Hash = hashKey(ev.Aggregate, ev.Key)
+		ev.Hash = outbox.HashKey(ev.Aggregate, ev.Key)
 	} else {
-		ev.Hash = hashPosition(pos)
+		ev.Hash = outbox.HashPosition(ev.Position)
 	}
 }
 
@@ -92,32 +103,41 @@ func (d *Decoder) text(rel *relation, place int) []byte {
 	return nil
 }
 
-// unhex decodes a bytea payload into d.raw, not in place: the frame is the caller's, and can be decoded again.
+// unhex decodes a bytea payload into d.binary, not in place: the frame is the caller's, and can be decoded again.
 func (d *Decoder) unhex(rel *relation, text []byte) []byte {
 	if len(text) >= 2 && text[0] == '\\' && text[1] == 'x' {
 		size := hex.DecodedLen(len(text) - 2)
-		if d.raw == nil || cap(d.raw) < size || cap(d.raw) > maxKeptRaw {
-			d.raw = make([]byte, size)
+		if d.binary = reuse(d.binary); d.binary == nil || cap(d.binary) < size {
+			d.binary = make([]byte, size)
 		}
-		if n, err := hex.Decode(d.raw[:size], text[2:]); err == nil {
-			return d.raw[:n:n]
+		if n, err := hex.Decode(d.binary[:size], text[2:]); err == nil {
+			return d.binary[:n:n]
 		}
 	}
 	d.fault("the payload (column %q of %s) is not bytea in hex; is bytea_output pinned to hex?", rel, rel.places.payload)
 	return nil
 }
 
-// maxKeptRaw bounds the bytes of the bytea buffer that are kept from one row to the next.
-const maxKeptRaw = 1 << 20
+// maxKept bounds the bytes of a buffer that are kept from one row to the next.
+const maxKept = 1 << 20
 
-// release lets go, at the end of a transaction, of the last row's frame and of a large buffer: an idle relay holds neither.
+// reuse is the buffer, empty, for the next row; nil for one that is too large to be kept.
+func reuse(b []byte) []byte {
+	if cap(b) > maxKept {
+		return nil
+	}
+	return b[:0]
+}
+
+// release lets go, at the end of a transaction, of the last row's frame and of large buffers: an idle relay holds neither.
 func (d *Decoder) release() {
 	clear(d.values)
+	for i := range d.members {
+		d.members[i].value = nil
+	}
 	clear(d.columns)
 	d.event = outbox.Event{}
-	if cap(d.raw) > maxKeptRaw {
-		d.raw = nil
-	}
+	d.binary, d.texts, d.raw = reuse(d.binary), reuse(d.texts), reuse(d.raw)
 }
 
 func (d *Decoder) timestamp(rel *relation) {

@@ -1,5 +1,5 @@
-// Frames that are recognised, checked and skipped: update, delete, truncate, logical messages. A publication of another
-// making may send them; none of them is an event.
+// Frames that are recognised, checked and skipped: update, delete, truncate. A publication of another making may send them;
+// none of them is an event.
 
 package decode
 
@@ -71,32 +71,6 @@ func (d *Decoder) truncate(f *frame, msg *Message) error {
 	}
 	msg.skip(ours, "truncate")
 	return f.end()
-}
-
-// message reads a logical message (pg_logical_emit_message). Only a transactional one is of the open transaction, and
-// counts; the server sends another kind at once, outside transactions.
-func (d *Decoder) message(f *frame, msg *Message) error {
-	flags := f.byte()
-	f.uint64() // its LSN
-	f.string() // prefix
-	size := f.uint32()
-	if f.err == nil && uint64(len(f.rest)) < uint64(size) {
-		f.fail(errShort)
-	}
-	if f.err != nil {
-		return f.err
-	}
-	f.rest = f.rest[size:]
-	if err := f.end(); err != nil {
-		return err
-	}
-	if flags&1 == 1 {
-		if _, err := d.count(); err != nil {
-			return err
-		}
-	}
-	msg.Kind, msg.Reason = Skipped, "message"
-	return nil
 }
 
 func (m *Message) skip(ours bool, reason string) {

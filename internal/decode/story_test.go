@@ -34,7 +34,8 @@ type story struct {
 
 // step carries out one directive:
 //
-//	config   a table per line: "schema.name [oid=N] [part=column,column[?]]...", or "columns a b"; a new decoder
+//	config   a table per line: "schema.name [oid=N] [part=column,column[?]]...", or "messages prefix [part=...]...", or
+//	         "columns a b"; a new decoder
 //	send     frames in words, one per line
 //	try      the same, but the session goes on after an error
 //	wal      frames in hex, one per line
@@ -90,25 +91,35 @@ func storyConfig(t *testing.T, input string) Config {
 			cfg.Columns = words[1:]
 			continue
 		}
+		if words[0] == "messages" {
+			cfg.Messages.Prefix = words[1]
+			for _, word := range words[2:] {
+				storyPart(&cfg.Messages.Mapping, word)
+			}
+			continue
+		}
 		var table Table
 		table.Schema, table.Name, _ = strings.Cut(words[0], ".")
-		m := &table.Mapping
-		parts := map[string]*Names{
-			"id": &m.ID, "aggregate": &m.Aggregate, "key": &m.Key, "type": &m.Type, "payload": &m.Payload,
-			"timestamp": &m.Timestamp, "traceparent": &m.Traceparent, "headers": &m.Headers,
-		}
 		for _, word := range words[1:] {
-			part, columns, _ := strings.Cut(word, "=")
-			if part == "oid" {
-				table.OID = storyOID(t, columns)
+			if oid, ok := strings.CutPrefix(word, "oid="); ok {
+				table.OID = storyOID(t, oid)
 				continue
 			}
-			names, optional := strings.CutSuffix(columns, "?")
-			*parts[part] = Names{Any: strings.Split(names, ","), Optional: optional}
+			storyPart(&table.Mapping, word)
 		}
 		cfg.Tables = append(cfg.Tables, table)
 	}
 	return cfg
+}
+
+func storyPart(m *Mapping, word string) {
+	parts := map[string]*Names{
+		"id": &m.ID, "aggregate": &m.Aggregate, "key": &m.Key, "type": &m.Type, "payload": &m.Payload,
+		"timestamp": &m.Timestamp, "traceparent": &m.Traceparent, "headers": &m.Headers,
+	}
+	part, columns, _ := strings.Cut(word, "=")
+	names, optional := strings.CutSuffix(columns, "?")
+	*parts[part] = Names{Any: strings.Split(names, ","), Optional: optional}
 }
 
 // storyFrame makes the frame of one line, by pieces: "insert 16400 | a | NULL | """.
@@ -144,7 +155,7 @@ func storyFrame(t *testing.T, cmd, line string) []byte {
 		}
 		return truncateFrame(oids...)
 	case "message":
-		return messageFrame(words[1] == "inside", "prefix", "content")
+		return messageFrame(words[1] == "inside", words[2], string(storyText(strings.TrimSpace(rest))))
 	case "origin":
 		return originFrame(words[1])
 	case "type":
@@ -166,13 +177,26 @@ func storyValues(s string) []value {
 			values = append(values, unchanged)
 		case "BINARY":
 			values = append(values, value{[]byte{1}, 'b'})
-		case `""`:
-			values = append(values, text(""))
 		default:
-			values = append(values, text(word))
+			values = append(values, value{storyText(word), 't'})
 		}
 	}
 	return values
+}
+
+// storyText is "" for nothing, the bytes of HEX:..., or itself.
+func storyText(word string) []byte {
+	if word == `""` {
+		return []byte{}
+	}
+	if digits, ok := strings.CutPrefix(word, "HEX:"); ok {
+		raw, err := hex.DecodeString(digits)
+		if err != nil {
+			panic(err)
+		}
+		return raw
+	}
+	return []byte(word)
 }
 
 func storyColumns(t *testing.T, words []string) []Column {
@@ -260,7 +284,7 @@ func describeEvent(ev *outbox.Event) string {
 		b.WriteString(" unordered")
 	}
 	if ev.Fault != nil {
-		fmt.Fprintf(&b, "\n  fault: %v", ev.Fault)
+		fmt.Fprintf(&b, "\n  fault: %v\n  raw: %s", ev.Fault, ev.Raw)
 	}
 	return b.String()
 }

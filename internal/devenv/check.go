@@ -2,75 +2,65 @@ package devenv
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/jackc/pglogrepl"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// History is what two outside witnesses have seen: the database (what was committed) and the queue (what arrived). The
-// relay itself is not asked.
+// History is what two outside witnesses have seen: the database (what was committed, and what the relay has put aside) and
+// the broker (what arrived). The relay itself is not asked.
 type History struct {
 	Committed  []Row      // from ReadCommitted, after the last commit
 	RolledBack []string   // from Workload.RolledBack
 	Deliveries []Delivery // from Consumer.Deliveries, after Drain
 	Marks      []Mark     // from Consumer.Marks; none: early reports are not looked for
+	Siding     []Sided    // from ReadSiding, after Drain
+	Stays      []Stay     // from ReadStays, after ReadSiding; without them a mark takes what was parked for lost
 
 	MaxDuplicates int  // duplicates allowed; -1: any number
+	MaxParked     int  // rows that may be left in the retry table; -1: any number
+	MaxDead       int  // dead letters that may be open; -1: any number
 	NoKeyOrder    bool // ordering: none
 	CommitOrder   bool // ordering: commit; first arrivals of all keys come in the order of their positions
-}
-
-// Verdict is what Check found. The lists hold ids, each at most once.
-type Verdict struct {
-	Committed   int // rows in the database
-	Delivered   int // of these, how many arrived
-	Duplicates  int // deliveries of an id that had arrived before, without those of Redelivered
-	Redelivered int // of these, the ones the broker sent again by itself, for want of an acknowledgement
-
-	Lost                 []string // committed, never arrived
-	Phantom              []string // arrived, rolled back or unknown to the database
-	OutOfOrder           []string // arrived for the first time after a later one of their key (CommitOrder: of any key)
-	Altered              []string // key or number in the message are not those of the row
-	Moved                []string // cdc_position differs between deliveries, or is not in commit order of the key
-	FlushAheadOfDelivery []string // see Mark
-
-	MaxDuplicates int
+	Hold          bool // followers: hold; nothing passes an open letter of its chain, and a replayed one comes in its turn
 }
 
 // Mark says that confirmed_flush_lsn was Flush at a moment before the first After deliveries had all arrived: it was read
-// first, and then a message was put at the end of the queue, before which exactly these have come out of it. On Kafka the
-// end offsets of all logs were read then: before the mark are also the records below them, whenever they arrive.
+// first, then the database's snapshot was taken, and then a message was put at the end of the queue, before which exactly
+// these have come out of it. On Kafka the end offsets of all logs were read then: before the mark are also the records
+// below them, whenever they arrive.
 //
-// The rule: an event whose commit record starts below Flush and which arrived for the first time after the mark was not
-// in the queue when its position was reported; PostgreSQL would not have sent it again. A queue gives its messages out in
-// the order in which it took them, so an event that was confirmed before the report stands before the mark, however slow
-// the consumer is: there are no false alarms as long as every event is routed to this queue. An early report is seen when
-// a sample falls between it and the event's arrival in the queue.
+// The rule: an event whose commit record starts below Flush, and which arrived for the first time after the mark or never,
+// and which by the snapshot was in neither table of the siding, was nowhere when its position was reported; PostgreSQL would
+// not have sent it again. A queue gives its messages out in the order in which it took them, so an event that was confirmed
+// before the report stands before the mark, however slow the consumer is, and what was taken out of the siding by then was
+// confirmed before: there are no false alarms as long as every event is routed to this queue. An early report is seen when
+// a sample falls between it and the event's arrival in the queue or table.
 type Mark struct {
-	Flush pglogrepl.LSN
-	After int
-	Ends  map[TopicPartition]int64 // Kafka
+	Flush    pglogrepl.LSN
+	Snapshot *Snapshot // nil: there was no siding
+	After    int
+	Ends     map[TopicPartition]int64 // Kafka
 }
 
 // Check compares the two.
 func Check(h History) Verdict {
 	c := checking{
-		h: h, v: Verdict{Committed: len(h.Committed), MaxDuplicates: h.MaxDuplicates},
+		h: h, v: Verdict{Committed: len(h.Committed), MaxDuplicates: h.MaxDuplicates, MaxParked: h.MaxParked, MaxDead: h.MaxDead},
 		rows: make(map[string]*row, len(h.Committed)), phantoms: map[string]bool{},
-		last: map[keyIn]int64{}, highest: map[TopicPartition]outbox.Position{},
+		last: map[chainIn]int64{}, highest: map[chainIn]outbox.Position{},
 	}
 	for _, r := range h.Committed {
 		c.rows[r.ID] = &row{Row: r, first: -1}
 	}
+	c.siding()
 	for i := range h.Deliveries {
 		c.delivery(i)
 	}
-	c.lost()
+	c.settled()
+	c.passedOpenLetters()
 	c.positions()
 	c.flushAhead()
 	return c.v
@@ -82,53 +72,69 @@ type checking struct {
 	v        Verdict
 	rows     map[string]*row
 	phantoms map[string]bool
-	last     map[keyIn]int64                    // number of the latest row of each key that has arrived
-	highest  map[TopicPartition]outbox.Position // of all first arrivals
+	last     map[chainIn]int64           // number of the latest row of each chain that has arrived
+	highest  map[chainIn]outbox.Position // of all first arrivals; the chain without its key
 }
 
-// keyIn is a key in a partition: on Kafka the order of arrival means something within a partition only.
-type keyIn struct {
-	key  string
-	from TopicPartition
+// chainIn is a key within an exchange or topic: that is where its order is kept. It means something within a queue and
+// within a partition only.
+type chainIn struct {
+	aggregate, key, unit string
+	from                 TopicPartition
 }
 
-// row is a committed row and what has arrived of it.
+// row is a committed row and what has become of it.
 type row struct {
 	Row
 	first    int // index in Deliveries; -1: nothing
 	position outbox.Position
+	plain    bool // it came at least once as what it is, not as the replay of a letter
 	altered  bool
 	moved    bool
+	sided    *Sided // nil: it is not in the siding
+	stays    []*Stay
 }
 
 func (c *checking) delivery(i int) {
 	d := &c.h.Deliveries[i]
 	r := c.rows[d.ID]
 	if r == nil {
-		if !c.phantoms[d.ID] {
-			c.phantoms[d.ID] = true
-			c.v.Phantom = append(c.v.Phantom, d.ID)
-		}
+		c.phantom(d.ID)
 		return
 	}
-	if !r.altered && (d.Key != "" && d.Key != r.Key || d.Seq != 0 && d.Seq != r.Seq) {
+	if !r.altered && (d.Key != "" && d.Key != r.Key || d.Aggregate != "" && r.Aggregate != "" && d.Aggregate != r.Aggregate || d.Seq != 0 && d.Seq != r.Seq) {
 		r.altered = true
 		c.v.Altered = append(c.v.Altered, d.ID)
 	}
+	if d.Replay && !r.wasLetter() {
+		c.v.Unasked = append(c.v.Unasked, d.ID)
+	}
+	r.plain = r.plain || !d.Replay
 	if r.first >= 0 {
 		c.again(r, d)
 		return
 	}
-	r.first, r.position = i, d.Position
+	r.first = i
+	r.at(d.Position, c)
 	c.v.Delivered++
-	key := keyIn{r.Key, d.From}
-	late := r.Seq < c.last[key] && !c.h.NoKeyOrder || c.h.CommitOrder && d.Position.Less(c.highest[d.From])
-	if late {
+	if d.Replay && !c.h.Hold {
+		return // it comes when it was asked for, after whatever was released
+	}
+	unit := chainIn{unit: r.Unit, from: d.From}
+	chain := chainIn{r.Aggregate, r.Key, r.Unit, d.From}
+	if r.Seq < c.last[chain] && !c.h.NoKeyOrder || c.h.CommitOrder && d.Position.Less(c.highest[unit]) {
 		c.v.OutOfOrder = append(c.v.OutOfOrder, d.ID)
 	}
-	c.last[key] = max(c.last[key], r.Seq)
-	if c.highest[d.From].Less(d.Position) {
-		c.highest[d.From] = d.Position
+	c.last[chain] = max(c.last[chain], r.Seq)
+	if c.highest[unit].Less(d.Position) {
+		c.highest[unit] = d.Position
+	}
+}
+
+func (c *checking) phantom(id string) {
+	if !c.phantoms[id] {
+		c.phantoms[id] = true
+		c.v.Phantom = append(c.v.Phantom, id)
 	}
 }
 
@@ -139,25 +145,25 @@ func (c *checking) again(r *row, d *Delivery) {
 	} else {
 		c.v.Duplicates++
 	}
-	if d.Position != r.position && !r.moved {
+	r.at(d.Position, c)
+}
+
+// at is told where a witness has seen the row: each must say the same. Messages without a position are passed over.
+func (r *row) at(p outbox.Position, c *checking) {
+	switch none := (outbox.Position{}); {
+	case r.position == none:
+		r.position = p
+	case p != none && p != r.position && !r.moved:
 		r.moved = true
-		c.v.Moved = append(c.v.Moved, d.ID)
+		c.v.Moved = append(c.v.Moved, r.ID)
 	}
 }
 
-func (c *checking) lost() {
-	for _, r := range c.h.Committed {
-		if c.rows[r.ID].first < 0 {
-			c.v.Lost = append(c.v.Lost, r.ID)
-		}
-	}
-}
-
-// positions checks that the positions of each key's rows rise in commit order. Messages without one are passed over.
+// positions checks that the positions of each key's rows rise in commit order.
 func (c *checking) positions() {
 	keys := map[string][]*row{}
 	for _, r := range c.rows {
-		if r.first >= 0 && r.position != (outbox.Position{}) {
+		if r.position != (outbox.Position{}) {
 			keys[r.Key] = append(keys[r.Key], r)
 		}
 	}
@@ -170,92 +176,4 @@ func (c *checking) positions() {
 			}
 		}
 	}
-}
-
-// flushAhead applies the rule of Mark.
-func (c *checking) flushAhead() {
-	if len(c.h.Marks) == 0 {
-		return
-	}
-	marks := slices.SortedFunc(slices.Values(c.h.Marks), func(a, b Mark) int { return cmp.Compare(a.After, b.After) })
-	// For each partition the highest flush position among the marks before the event. They are taken in order: a log's end
-	// only grows, and when its topic is made anew a mark too few is used, never one too many.
-	type passed struct {
-		marks int
-		flush pglogrepl.LSN
-	}
-	logs := map[TopicPartition]*passed{}
-	for i := range c.h.Deliveries {
-		d := &c.h.Deliveries[i]
-		log := logs[d.From]
-		if log == nil {
-			log = &passed{}
-			logs[d.From] = log
-		}
-		for log.marks < len(marks) && marks[log.marks].After <= i && marks[log.marks].Ends[d.From] <= d.Offset {
-			log.flush = max(log.flush, marks[log.marks].Flush)
-			log.marks++
-		}
-		r := c.rows[d.ID]
-		if r != nil && r.first == i && d.Position.Commit != 0 && d.Position.Commit < log.flush {
-			c.v.FlushAheadOfDelivery = append(c.v.FlushAheadOfDelivery, d.ID)
-		}
-	}
-}
-
-// findings are the rules of a verdict that have no exception, and the rows that break them.
-func (v Verdict) findings() []finding {
-	return []finding{
-		{"lost", v.Lost},
-		{"phantom (never committed)", v.Phantom},
-		{"out of order", v.OutOfOrder},
-		{"altered", v.Altered},
-		{"position moved", v.Moved},
-		{"reported before delivery", v.FlushAheadOfDelivery},
-	}
-}
-
-type finding struct {
-	name string
-	ids  []string
-}
-
-// Err is nil when every rule holds.
-func (v Verdict) Err() error {
-	var errs []error
-	for _, f := range v.findings() {
-		if len(f.ids) > 0 {
-			errs = append(errs, fmt.Errorf("%s: %d (%s)", f.name, len(f.ids), firstOf(f.ids)))
-		}
-	}
-	if v.MaxDuplicates >= 0 && v.Duplicates > v.MaxDuplicates {
-		errs = append(errs, fmt.Errorf("duplicates: %d, at most %d are allowed", v.Duplicates, v.MaxDuplicates))
-	}
-	return errors.Join(errs...)
-}
-
-// String is the verdict in a few lines.
-func (v Verdict) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "committed %d, delivered %d, duplicates %d", v.Committed, v.Delivered, v.Duplicates)
-	if v.MaxDuplicates >= 0 {
-		fmt.Fprintf(&b, " (at most %d allowed)", v.MaxDuplicates)
-	}
-	fmt.Fprintf(&b, ", lost %d, out of order %d", len(v.Lost), len(v.OutOfOrder))
-	if v.Redelivered > 0 {
-		fmt.Fprintf(&b, ", sent again by the broker %d", v.Redelivered)
-	}
-	if err := v.Err(); err != nil {
-		fmt.Fprintf(&b, "\n%v", err)
-	}
-	return b.String()
-}
-
-// firstOf names at most ten ids.
-func firstOf(ids []string) string {
-	const most = 10
-	if len(ids) > most {
-		return strings.Join(ids[:most], ", ") + ", …"
-	}
-	return strings.Join(ids, ", ")
 }

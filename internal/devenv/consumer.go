@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -25,16 +27,19 @@ type ConsumerOptions struct {
 type Consumer struct {
 	arrivals
 	opt    ConsumerOptions
+	life   context.Context //nolint:containedctx // of the readers, until Close
 	cancel context.CancelFunc
-	done   chan struct{}
+	all    sync.WaitGroup
+	queues []string        // guarded by mu of the arrivals
 	marks  map[string]mark // guarded by mu of the arrivals
 	marker marker
 }
 
 // mark is a message of our own in the queue: what was in the queue before it has arrived before it.
 type mark struct {
-	after int           // deliveries before it
-	flush pglogrepl.LSN // confirmed_flush_lsn read before it was sent; 0: none
+	after    int           // deliveries before it
+	flush    pglogrepl.LSN // confirmed_flush_lsn read before it was sent; 0: none
+	snapshot *Snapshot
 }
 
 // StartConsumer declares exchange and queue and consumes until Close.
@@ -46,22 +51,48 @@ func StartConsumer(ctx context.Context, opt ConsumerOptions) (*Consumer, error) 
 		opt.Queue = "orders"
 	}
 	opt.Prefetch = cmp.Or(opt.Prefetch, 1000)
-	c := &Consumer{arrivals: newArrivals(), opt: opt, done: make(chan struct{}), marks: map[string]mark{}}
-	session, err := c.connect()
-	if err != nil {
+	c := &Consumer{arrivals: newArrivals(), opt: opt, marks: map[string]mark{}}
+	c.life, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if err := c.read(&reader{c: c, queue: opt.Queue}); err != nil {
+		c.cancel()
 		return nil, fmt.Errorf("start consumer: %w", err)
 	}
-	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	c.cancel = cancel
-	go c.run(life, session)
 	return c, nil
+}
+
+// Also takes the messages of one queue more, which must be there. Their order is that of their queue alone (Delivery.From),
+// and marks say nothing of them.
+func (c *Consumer) Also(queue string) error {
+	if err := c.read(&reader{c: c, queue: queue, from: TopicPartition{Topic: queue}}); err != nil {
+		return fmt.Errorf("consume queue %s: %w", queue, err)
+	}
+	return nil
+}
+
+func (c *Consumer) read(r *reader) error {
+	s, err := r.connect(c.life)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.queues = append(c.queues, r.queue)
+	c.mu.Unlock()
+	c.all.Go(func() { r.run(c.life, s) })
+	return nil
 }
 
 // Close ends the consumer; what it has remembered can still be read.
 func (c *Consumer) Close() {
 	c.cancel()
-	<-c.done
+	c.all.Wait()
 	c.marker.close()
+}
+
+// reader takes the messages of one queue.
+type reader struct {
+	c     *Consumer
+	queue string
+	from  TopicPartition // zero: the queue of the options
 }
 
 // session is one connection with one consuming channel.
@@ -69,18 +100,21 @@ type session struct {
 	conn       *amqp.Connection
 	channel    *amqp.Channel
 	deliveries <-chan amqp.Delivery
+	keep       func() bool // ends the wait for the end of ctx
 }
 
 func (s *session) close() {
+	s.keep()
 	_ = s.conn.CloseDeadline(time.Now().Add(2 * time.Second)) // it may have ended already
 }
 
-func (c *Consumer) connect() (_ *session, err error) {
-	conn, err := dialAMQP(c.opt.URL)
+func (r *reader) connect(ctx context.Context) (_ *session, err error) {
+	conn, err := dialAMQP(r.c.opt.URL)
 	if err != nil {
 		return nil, err
 	}
-	s := &session{conn: conn}
+	// A queue that is out of order keeps a request waiting for ever.
+	s := &session{conn: conn, keep: context.AfterFunc(ctx, func() { _ = conn.CloseDeadline(time.Now()) })}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -89,24 +123,30 @@ func (c *Consumer) connect() (_ *session, err error) {
 	if s.channel, err = conn.Channel(); err != nil {
 		return nil, err
 	}
-	if err = s.channel.ExchangeDeclare(c.opt.Exchange, "topic", true, false, false, false, nil); err != nil {
+	if r.from == (TopicPartition{}) {
+		if err = r.declare(s.channel); err != nil {
+			return nil, err
+		}
+	}
+	if err = s.channel.Qos(r.c.opt.Prefetch, 0, false); err != nil {
 		return nil, err
+	}
+	s.deliveries, err = s.channel.Consume(r.queue, "", false, false, false, false, nil)
+	return s, err
+}
+
+func (r *reader) declare(channel *amqp.Channel) error {
+	if err := channel.ExchangeDeclare(r.c.opt.Exchange, "topic", true, false, false, false, nil); err != nil {
+		return err
 	}
 	args := amqp.Table{}
-	if c.opt.Quorum {
+	if r.c.opt.Quorum {
 		args["x-queue-type"] = "quorum"
 	}
-	if _, err = s.channel.QueueDeclare(c.opt.Queue, true, false, false, false, args); err != nil {
-		return nil, err
+	if _, err := channel.QueueDeclare(r.queue, true, false, false, false, args); err != nil {
+		return err
 	}
-	if err = s.channel.QueueBind(c.opt.Queue, "#", c.opt.Exchange, false, nil); err != nil {
-		return nil, err
-	}
-	if err = s.channel.Qos(c.opt.Prefetch, 0, false); err != nil {
-		return nil, err
-	}
-	s.deliveries, err = s.channel.Consume(c.opt.Queue, "", false, false, false, false, nil)
-	return s, err
+	return channel.QueueBind(r.queue, "#", r.c.opt.Exchange, false, nil)
 }
 
 func dialAMQP(url string) (*amqp.Connection, error) {
@@ -116,15 +156,19 @@ func dialAMQP(url string) (*amqp.Connection, error) {
 const ackEvery = 200
 
 // run consumes, over as many connections as it takes.
-func (c *Consumer) run(ctx context.Context, s *session) {
-	defer close(c.done)
+func (r *reader) run(ctx context.Context, s *session) {
+	usual := r.from == (TopicPartition{})
 	for {
-		c.setConnected(true)
-		c.consume(ctx, s)
-		c.setConnected(false)
+		if usual {
+			r.c.setConnected(true)
+		}
+		r.consume(ctx, s)
+		if usual {
+			r.c.setConnected(false)
+		}
 		s.close()
 		err := poll(ctx, 50*time.Millisecond, func() (bool, error) {
-			next, err := c.connect()
+			next, err := r.connect(ctx)
 			if err == nil {
 				s = next
 			}
@@ -137,7 +181,7 @@ func (c *Consumer) run(ctx context.Context, s *session) {
 }
 
 // consume remembers deliveries until the session or ctx ends. It acknowledges many at once, or all when none waits.
-func (c *Consumer) consume(ctx context.Context, s *session) {
+func (r *reader) consume(ctx context.Context, s *session) {
 	unacked := 0
 	for {
 		select {
@@ -147,7 +191,7 @@ func (c *Consumer) consume(ctx context.Context, s *session) {
 			if !ok {
 				return
 			}
-			c.remember(&d)
+			r.c.remember(&d, r.from)
 			if unacked++; unacked >= ackEvery || len(s.deliveries) == 0 {
 				if err := s.channel.Ack(d.DeliveryTag, true); err != nil {
 					return
@@ -158,7 +202,7 @@ func (c *Consumer) consume(ctx context.Context, s *session) {
 	}
 }
 
-func (c *Consumer) remember(d *amqp.Delivery) {
+func (c *Consumer) remember(d *amqp.Delivery, from TopicPartition) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer c.notify()
@@ -166,34 +210,52 @@ func (c *Consumer) remember(d *amqp.Delivery) {
 		c.rememberMark(d)
 		return
 	}
+	_, replay := d.Headers[replayHeader]
 	c.add(Delivery{
 		ID: d.MessageId, Aggregate: c.names.of(header(d, "aggregate_type")), Key: c.names.of(header(d, "aggregate_id")),
+		Exchange: c.names.of(d.Exchange),
 		Position: parsePosition(header(d, "cdc_position")), Seq: seqOf(d.Body), At: time.Now().UnixNano(), Redelivered: d.Redelivered,
+		Replay: replay, From: from, Aside: from != TopicPartition{},
 	})
 }
 
+// replayHeader marks what was a dead letter and is published again.
+const replayHeader = "cdc_replay"
+
 // rememberMark keeps the first arrival of a mark; c.mu is locked.
 func (c *Consumer) rememberMark(d *amqp.Delivery) {
-	lsn, err := pglogrepl.ParseLSN(string(d.Body))
+	flush, snapshot, err := readMark(string(d.Body))
 	if err != nil {
 		return // not one of ours
 	}
 	if _, known := c.marks[d.MessageId]; !known {
-		c.marks[d.MessageId] = mark{after: len(c.deliveries), flush: lsn}
+		c.marks[d.MessageId] = mark{after: len(c.deliveries), flush: flush, snapshot: snapshot}
 	}
 }
 
-// markFlush puts a mark with confirmed_flush_lsn into the queue (FlushWatch).
-func (c *Consumer) markFlush(ctx context.Context, flush pglogrepl.LSN) error {
-	_, err := c.marker.send(ctx, c.opt, flush)
+// markFlush puts a mark into the queue with what was read before it (FlushWatch).
+func (c *Consumer) markFlush(ctx context.Context, m Mark) error {
+	_, err := c.marker.send(ctx, c.opt.URL, c.opt.Queue, m)
 	return err
 }
 
-// Drain returns when everything that is in the queue at the moment of the call has arrived. It sends a mark through the
+// Drain returns when everything that is in the queues at the moment of the call has arrived. It sends a mark through each
 // queue and waits for it, again and again while the broker is away.
 func (c *Consumer) Drain(ctx context.Context) error {
+	c.mu.Lock()
+	queues := slices.Clone(c.queues)
+	c.mu.Unlock()
+	for _, queue := range queues {
+		if err := c.drain(ctx, queue); err != nil {
+			return fmt.Errorf("drain queue %s: %w", queue, err)
+		}
+	}
+	return nil
+}
+
+func (c *Consumer) drain(ctx context.Context, queue string) error {
 	for {
-		id, err := c.marker.send(ctx, c.opt, 0)
+		id, err := c.marker.send(ctx, c.opt.URL, queue, Mark{})
 		if err == nil {
 			once, cancel := context.WithTimeoutCause(ctx, 5*time.Second, errMarkLost)
 			err = c.wait(once, func() bool { _, ok := c.marks[id]; return ok })
@@ -203,7 +265,7 @@ func (c *Consumer) Drain(ctx context.Context) error {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("drain queue: %w", errors.Join(err, context.Cause(ctx)))
+			return errors.Join(err, context.Cause(ctx))
 		}
 		pause, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		<-pause.Done()

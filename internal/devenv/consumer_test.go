@@ -158,7 +158,7 @@ func TestReportWatchSeesEveryReport(t *testing.T) {
 	p, err := StartProxy(server.Addr())
 	must(t, err)
 	t.Cleanup(p.Close)
-	watch := NewReportWatch(p, c)
+	watch := NewReportWatch(p, c, "")
 	life, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- watch.Run(life) }()

@@ -16,6 +16,7 @@ type FlushWatch struct {
 	DB       string // URL of the slot's server
 	Slot     string
 	Consumer Witness
+	Siding   bool // LogSiding keeps a log: a mark has the database's snapshot, by which the log is read
 }
 
 // Witness has what arrived: a Consumer or a KafkaConsumer.
@@ -29,7 +30,7 @@ type Witness interface {
 	Drain(ctx context.Context) error
 	Marks() []Mark
 	Close()
-	markFlush(ctx context.Context, flush pglogrepl.LSN) error
+	markFlush(ctx context.Context, m Mark) error
 }
 
 // Run samples until ctx ends, which is no error.
@@ -60,11 +61,26 @@ func (w FlushWatch) sample(ctx context.Context, conn *pgx.Conn, sent *pglogrepl.
 		if lsn == *sent {
 			return false, nil
 		}
-		if err := w.Consumer.markFlush(ctx, lsn); err == nil {
+		m := Mark{Flush: lsn}
+		if w.Siding {
+			if m.Snapshot, err = readSnapshot(ctx, conn); err != nil {
+				return false, err
+			}
+		}
+		if err := w.Consumer.markFlush(ctx, m); err == nil {
 			*sent = lsn
 		}
 		return false, nil
 	})
+}
+
+// readSnapshot is the snapshot of now.
+func readSnapshot(ctx context.Context, conn *pgx.Conn) (*Snapshot, error) {
+	var text string
+	if err := conn.QueryRow(ctx, "SELECT pg_current_snapshot()::text").Scan(&text); err != nil {
+		return nil, err
+	}
+	return ParseSnapshot(text)
 }
 
 // Marks is what FlushWatch has sampled, and what ReportWatch has seen, and what was in the queue then.
@@ -74,7 +90,7 @@ func (c *Consumer) Marks() []Mark {
 	var marks []Mark
 	for _, m := range c.marks {
 		if m.flush != 0 {
-			marks = append(marks, Mark{Flush: m.flush, After: m.after})
+			marks = append(marks, Mark{Flush: m.flush, Snapshot: m.snapshot, After: m.after})
 		}
 	}
 	return marks

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/segmentio/kafka-go/protocol/metadata"
 	"golang.org/x/sync/errgroup"
 )
@@ -185,7 +184,7 @@ func (c *KafkaConsumer) remember(answers []fetched) error {
 			c.add(Delivery{
 				ID: r.Header("id"), Aggregate: c.names.of(r.Header("aggregateType")), Key: c.names.of(string(r.Key)),
 				Position: parsePosition(r.Header("cdc_position")), Seq: seqOf(r.Value), At: now,
-				From: a.TopicPartition, Offset: r.Offset,
+				Replay: r.has(replayHeader), From: a.TopicPartition, Offset: r.Offset,
 			})
 			at = place{next: r.Offset + 1, last: *r}
 		}
@@ -273,19 +272,18 @@ func (c *KafkaConsumer) Drain(ctx context.Context) error {
 	}
 }
 
-// markFlush remembers where the logs end, with confirmed_flush_lsn as it was before (FlushWatch). An event was confirmed
-// to the relay only when it lay below the end of its log, so one that was confirmed before the report is below these ends.
-func (c *KafkaConsumer) markFlush(ctx context.Context, flush pglogrepl.LSN) error {
+// markFlush remembers where the logs end, with what was read before (FlushWatch). An event was confirmed to the relay only
+// when it lay below the end of its log, so one that was confirmed before the report is below these ends.
+func (c *KafkaConsumer) markFlush(ctx context.Context, m Mark) (err error) {
 	c.mu.Lock()
-	after := len(c.deliveries)
+	m.After = len(c.deliveries)
 	c.mu.Unlock()
-	ends, err := c.ends.of(ctx, c.opt)
-	if err != nil {
+	if m.Ends, err = c.ends.of(ctx, c.opt); err != nil {
 		return fmt.Errorf("mark ends of logs: %w", err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.marks = append(c.marks, Mark{Flush: flush, After: after, Ends: ends})
+	c.marks = append(c.marks, m)
 	return nil
 }
 

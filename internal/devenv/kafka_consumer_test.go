@@ -75,11 +75,11 @@ func TestKafkaMarksSeeAnEarlyReport(t *testing.T) {
 		return Check(History{Committed: rows[:len(c.Deliveries())], Deliveries: c.Deliveries(), Marks: c.Marks()})
 	}
 	produceRows(t, k.Brokers(), topic, 1, rows[0])
-	must(t, c.markFlush(ctx, inOrder(rows[0])+1))
+	must(t, c.markFlush(ctx, Mark{Flush: inOrder(rows[0]) + 1}))
 	if v := verdict(); v.Err() != nil {
 		t.Fatal(v)
 	}
-	must(t, c.markFlush(ctx, inOrder(rows[1])+1))
+	must(t, c.markFlush(ctx, Mark{Flush: inOrder(rows[1]) + 1}))
 	produceRows(t, k.Brokers(), topic, 1, rows[1])
 	if v := verdict(); !slices.Equal(v.FlushAheadOfDelivery, []string{"two"}) || len(v.Lost)+len(v.OutOfOrder) > 0 {
 		t.Fatal(v)

@@ -34,6 +34,11 @@ func (r *KafkaRecord) Header(name string) string {
 	return ""
 }
 
+// has reports whether there is a header of that name.
+func (r *KafkaRecord) has(name string) bool {
+	return slices.ContainsFunc(r.Headers, func(h KafkaHeader) bool { return h.Name == name })
+}
+
 // EndOffsets are the offsets after the last committed record of each partition.
 func (k *Kafka) EndOffsets(ctx context.Context, topic string) (map[int]int64, error) {
 	var ends map[int]int64

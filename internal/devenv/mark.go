@@ -33,11 +33,11 @@ type marker struct {
 	stopped bool // the broker has said that it reads nothing
 }
 
-// send puts a mark at the end of the consumer's queue and returns its id. It does not wait for the broker.
-func (m *marker) send(ctx context.Context, opt ConsumerOptions, flush pglogrepl.LSN) (string, error) {
+// send puts a mark at the end of a queue and returns its id. It does not wait for the broker.
+func (m *marker) send(ctx context.Context, url, queue string, what Mark) (string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.connect(opt.URL); err != nil {
+	if err := m.connect(url); err != nil {
 		return "", fmt.Errorf("send mark: %w", err)
 	}
 	for more := true; more; {
@@ -52,13 +52,33 @@ func (m *marker) send(ctx context.Context, opt ConsumerOptions, flush pglogrepl.
 		return "", fmt.Errorf("send mark: %w", errBlocked)
 	}
 	id := "mark-" + rand.Text()
-	err := m.channel.PublishWithContext(ctx, "", opt.Queue, false, false, amqp.Publishing{
-		Type: markType, MessageId: id, DeliveryMode: amqp.Persistent, Body: []byte(flush.String()),
+	err := m.channel.PublishWithContext(ctx, "", queue, false, false, amqp.Publishing{
+		Type: markType, MessageId: id, DeliveryMode: amqp.Persistent, Body: []byte(what.text()),
 	})
 	if err != nil {
 		return "", fmt.Errorf("send mark: %w", err)
 	}
 	return id, nil
+}
+
+// text is what a mark carries: its position, and after a space its snapshot.
+func (m Mark) text() string {
+	if m.Snapshot == nil {
+		return m.Flush.String()
+	}
+	return m.Flush.String() + " " + m.Snapshot.String()
+}
+
+// readMark reads what text wrote.
+func readMark(text string) (flush pglogrepl.LSN, snapshot *Snapshot, err error) {
+	position, seen, ok := strings.Cut(text, " ")
+	if ok {
+		if snapshot, err = ParseSnapshot(seen); err != nil {
+			return 0, nil, err
+		}
+	}
+	flush, err = pglogrepl.ParseLSN(position)
+	return flush, snapshot, err
 }
 
 func (m *marker) connect(url string) (err error) {

@@ -29,25 +29,48 @@ func CreateOutbox(ctx context.Context, dbURL string) error {
 	})
 }
 
+// RouteOutbox adds two columns to the table, for templates that route by them ("{column:destination}",
+// "{column:routing_key}"); rows that are written without them go to the destination with the routing key order.placed.
+func RouteOutbox(ctx context.Context, dbURL, destination string) error {
+	return onConn(ctx, dbURL, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, fmt.Sprintf(`ALTER TABLE outbox ADD COLUMN destination text DEFAULT '%s', ADD COLUMN routing_key text DEFAULT 'order.placed'`, destination))
+		if err != nil {
+			return fmt.Errorf("add columns to outbox table: %w", err)
+		}
+		return nil
+	})
+}
+
 // Row is an outbox row that was written: its id, its aggregateid, and its number among the committed rows of that key.
 type Row struct {
-	ID  string
-	Key string
-	Seq int64 // 1, 2, 3, … in commit order of the key
+	ID        string
+	Aggregate string
+	Key       string
+	Seq       int64  // 1, 2, 3, … in commit order of the key
+	Unit      string // the exchange or topic that the row itself names (RoutedOutbox); ""
 }
 
 // ReadCommitted reads the rows that a Workload has committed from the database, in no order.
 func ReadCommitted(ctx context.Context, dbURL string) ([]Row, error) {
 	var rows []Row
 	err := onConn(ctx, dbURL, func(conn *pgx.Conn) error {
-		found, err := conn.Query(ctx, "SELECT id::text, aggregateid, (payload->>'seq')::bigint FROM outbox")
+		unit := "''"
+		var routed bool
+		err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('outbox') AND attname = 'destination')`).Scan(&routed)
 		if err != nil {
 			return fmt.Errorf("read outbox: %w", err)
 		}
-		keys := interned{}
+		if routed {
+			unit = "coalesce(destination, '')"
+		}
+		found, err := conn.Query(ctx, "SELECT id::text, aggregatetype, aggregateid, (payload->>'seq')::bigint, "+unit+" FROM outbox")
+		if err != nil {
+			return fmt.Errorf("read outbox: %w", err)
+		}
+		names := interned{}
 		rows, err = pgx.CollectRows(found, func(row pgx.CollectableRow) (r Row, err error) {
-			err = row.Scan(&r.ID, &r.Key, &r.Seq)
-			r.Key = keys.of(r.Key)
+			err = row.Scan(&r.ID, &r.Aggregate, &r.Key, &r.Seq, &r.Unit)
+			r.Aggregate, r.Key, r.Unit = names.of(r.Aggregate), names.of(r.Key), names.of(r.Unit)
 			return r, err
 		})
 		if err != nil {

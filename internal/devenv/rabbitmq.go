@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -57,6 +58,11 @@ const rabbitMissing = "RabbitMQ (rabbitmq-server, rabbitmqctl, epmd) is not inst
 // The Erlang port mapper (epmd) is our own child on a port of its own: one that the broker starts would leave its process
 // group and stay for ever.
 func StartRabbitMQ(ctx context.Context, opt RabbitOptions) (*Rabbit, error) {
+	return startRabbitMQ(ctx, opt, nil)
+}
+
+// startRabbitMQ starts a broker that can be joined to another one, if there is one: it has the same cookie and port mapper.
+func startRabbitMQ(ctx context.Context, opt RabbitOptions, other *Rabbit) (*Rabbit, error) {
 	bin, err := rabbitBinDir()
 	if err != nil {
 		return nil, err
@@ -67,6 +73,9 @@ func StartRabbitMQ(ctx context.Context, opt RabbitOptions) (*Rabbit, error) {
 	}
 	for attempt := 1; ; attempt++ {
 		r := &Rabbit{bin: bin, dir: dir, cookie: rand.Text()}
+		if other != nil {
+			r.cookie, r.epmd, r.ports.epmd = other.cookie, other.epmd, other.ports.epmd
+		}
 		if err := r.prepare(opt); err != nil {
 			return nil, err
 		}
@@ -101,6 +110,9 @@ func rabbitBinDir() (string, error) {
 // prepare chooses the ports and writes the files.
 func (r *Rabbit) prepare(opt RabbitOptions) (err error) {
 	for _, port := range []*int{&r.ports.amqp, &r.ports.amqps, &r.ports.dist, &r.ports.epmd} {
+		if *port != 0 {
+			continue
+		}
 		if *port, err = freePort(); err != nil {
 			return err
 		}
@@ -204,6 +216,26 @@ func (r *Rabbit) Start(ctx context.Context) (err error) {
 	})
 	if err != nil {
 		return fmt.Errorf("start RabbitMQ: %w: %s", err, tail(r.Log()))
+	}
+	return nil
+}
+
+// Reconfigure sets a line of rabbitmq.conf, which the broker obeys from its next start on.
+func (r *Rabbit) Reconfigure(name, value string) error {
+	if err := r.mayChange(); err != nil {
+		return fmt.Errorf("reconfigure RabbitMQ: %w", err)
+	}
+	path := filepath.Join(r.dir, "rabbitmq.conf")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("reconfigure RabbitMQ: %w", err)
+	}
+	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(string(text)), "\n"), func(line string) bool {
+		return strings.HasPrefix(line, name+" =")
+	})
+	lines = append(lines, name+" = "+value)
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+		return fmt.Errorf("reconfigure RabbitMQ: %w", err)
 	}
 	return nil
 }

@@ -3,7 +3,9 @@ package devenv
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"fmt"
+	"net/url"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -99,5 +101,25 @@ func (r *Rabbit) deleteVHost(ctx context.Context, name string) error {
 		return r.manageVHost(ctx, "DELETE", name)
 	}
 	_, err := r.ctl(ctx, "delete_vhost", name)
+	return err
+}
+
+// AllowWrite lets the user of a virtual host's address write there only to exchanges whose names match a regular expression
+// (".*": to all; the default exchange is called amq.default). A channel that has written to an exchange may go on for a
+// while: break its connection.
+func (r *Rabbit) AllowWrite(ctx context.Context, vhost, exchanges string) error {
+	u, err := url.Parse(vhost)
+	if err != nil {
+		return fmt.Errorf("read address of virtual host: %w", err)
+	}
+	name := strings.TrimPrefix(u.Path, "/")
+	if r.server == nil {
+		body, err := json.Marshal(map[string]string{"configure": ".*", "write": exchanges, "read": ".*"})
+		if err != nil {
+			return err
+		}
+		return r.callAPI(ctx, "PUT", "/api/permissions/"+name+"/"+url.PathEscape(u.User.Username()), string(body))
+	}
+	_, err = r.ctl(ctx, "set_permissions", "-p", name, u.User.Username(), ".*", exchanges, ".*")
 	return err
 }

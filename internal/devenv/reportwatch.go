@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
 )
 
 // ReportWatch sees every report of the relays that reach PostgreSQL through a proxy, and leaves a mark with the highest
@@ -13,14 +14,17 @@ import (
 // the server, and only now and then.
 type ReportWatch struct {
 	consumer Witness
+	siding   string // URL of the database whose snapshot a mark has; "": it has none
 	seen     atomic.Int64
 	highest  atomic.Uint64
 	moved    chan struct{} // cap 1
+	sent     pglogrepl.LSN // by Run
 }
 
-// NewReportWatch watches the connections that are opened from now on.
-func NewReportWatch(p *Proxy, c Witness) *ReportWatch {
-	w := &ReportWatch{consumer: c, moved: make(chan struct{}, 1)}
+// NewReportWatch watches the connections that are opened from now on. siding is the address of the database when LogSiding
+// keeps a log of its siding, else "".
+func NewReportWatch(p *Proxy, c Witness, siding string) *ReportWatch {
+	w := &ReportWatch{consumer: c, siding: siding, moved: make(chan struct{}, 1)}
 	p.WatchReports(w.note)
 	return w
 }
@@ -45,26 +49,51 @@ func (w *ReportWatch) note(flush pglogrepl.LSN) {
 // Seen is how many reports have gone through the proxy.
 func (w *ReportWatch) Seen() int64 { return w.seen.Load() }
 
-// Run sends the marks until ctx ends, which is no error. While the broker is away they wait.
+// Run sends the marks until ctx ends, which is no error. While the broker or the database is away they wait.
 func (w *ReportWatch) Run(ctx context.Context) error {
-	var sent uint64
-	send := func() (bool, error) {
-		flush := w.highest.Load()
-		if flush == sent {
-			return true, nil
-		}
-		err := w.consumer.markFlush(ctx, pglogrepl.LSN(flush))
-		if err == nil {
-			sent = flush
-		}
-		return err == nil, nil
+	if w.siding == "" {
+		return w.send(ctx, nil)
 	}
 	for ctx.Err() == nil {
+		err := onConn(ctx, w.siding, func(conn *pgx.Conn) error { return w.send(ctx, conn) })
+		if ctx.Err() == nil && err != nil {
+			pause, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			<-pause.Done()
+			cancel()
+		}
+	}
+	return nil
+}
+
+// send sends the marks until ctx ends or the connection, nil for none.
+func (w *ReportWatch) send(ctx context.Context, conn *pgx.Conn) error {
+	for ctx.Err() == nil {
+		err := poll(ctx, 50*time.Millisecond, func() (bool, error) { return w.sendOne(ctx, conn) })
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
 		select {
 		case <-w.moved:
-			_ = poll(ctx, 50*time.Millisecond, send) //nolint:errcheck // ctx has ended, which the loop sees
 		case <-ctx.Done():
 		}
 	}
 	return nil
+}
+
+// sendOne marks what has gone up since the last time; false when the broker is away.
+func (w *ReportWatch) sendOne(ctx context.Context, conn *pgx.Conn) (_ bool, err error) {
+	m := Mark{Flush: pglogrepl.LSN(w.highest.Load())}
+	if m.Flush == w.sent {
+		return true, nil
+	}
+	if conn != nil {
+		if m.Snapshot, err = readSnapshot(ctx, conn); err != nil {
+			return false, err
+		}
+	}
+	if err := w.consumer.markFlush(ctx, m); err != nil {
+		return false, nil
+	}
+	w.sent = m.Flush
+	return true, nil
 }

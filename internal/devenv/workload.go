@@ -34,6 +34,9 @@ type Workload struct {
 	Events             int64   // Run returns once at least so many rows are written (rolled back ones too); 0: until ctx ends
 	Seed               uint64
 
+	Kinds  []Kind // rows that are mixed among the usual ones
+	Routed string // the table is routed (RouteOutbox), and this is the usual destination; "": it is not
+
 	// OnCommit, when set, is told the rows of each committed transaction and the time just before its COMMIT was sent. It is
 	// called by several goroutines.
 	OnCommit func(rows []Row, at time.Time)
@@ -44,6 +47,18 @@ type Workload struct {
 	planned    int64 // rows handed to writers
 	committed  int64
 	rolledBack []string
+}
+
+// Kind is a kind of rows, poison for instance: they are too large, or go where nothing takes them. Their numbers are among
+// those of their keys. Fields left empty are as usual.
+type Kind struct {
+	Share       float64 // of the rows of its keys
+	Keys        int     // it is of the first so many keys alone; 0: of all
+	Aggregate   string  // "order"
+	Type        string
+	Destination string // exchange or topic; with Routed only, as RoutingKey
+	RoutingKey  string // aggregate and type, with a dot between them
+	Payload     int    // bytes, at least
 }
 
 // Run writes until ctx ends or Events rows are written. A transaction that has begun is ended first. While PostgreSQL is

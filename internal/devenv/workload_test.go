@@ -103,3 +103,47 @@ func TestWorkloadReturnsAnErrorOfItsOwn(t *testing.T) {
 		t.Fatalf("error is %v", err)
 	}
 }
+
+// Rows of other kinds are mixed among the usual ones as often as is asked for, of the keys that are asked for, and are
+// numbered among them.
+func TestWorkloadMixesKinds(t *testing.T) {
+	ctx := testContext(t)
+	dbURL := SharedPostgres(t).Database(t)
+	must(t, CreateOutbox(ctx, dbURL))
+	must(t, RouteOutbox(ctx, dbURL, "usual"))
+	w := &Workload{
+		URL: dbURL, Writers: 3, Keys: 10, RowsPerTx: 2, Events: 1000, Seed: 1, Routed: "usual",
+		Kinds: []Kind{
+			{Share: 0.2, Payload: 5000},
+			{Share: 0.5, Keys: 1, Destination: "elsewhere", RoutingKey: "to.nowhere", Type: "lost", Aggregate: "ledger"},
+		},
+	}
+	must(t, w.Run(ctx))
+	rows, err := ReadCommitted(ctx, dbURL)
+	must(t, err)
+	numbered(t, rows)
+	count := func(where string) (n int) {
+		must(t, onConn(ctx, dbURL, queryInto(ctx, &n, "SELECT count(*) FROM outbox WHERE "+where)))
+		return n
+	}
+	if n := count("length(payload::text) >= 5000"); n < 150 || n > 250 {
+		t.Errorf("%d of 1000 rows are large, want some 200", n)
+	}
+	const other = "destination = 'elsewhere' AND routing_key = 'to.nowhere' AND type = 'lost' AND aggregatetype = 'ledger'"
+	all, first := count(other), count("aggregateid = 'k0'")
+	if share := float64(all) / float64(first); share < 0.3 || share > 0.7 || count(other+" AND aggregateid <> 'k0'") > 0 {
+		t.Errorf("%d of %d rows of the first key go elsewhere, want half, and none of the others", all, first)
+	}
+	if n := count("destination = 'usual' AND routing_key = 'order.' || type"); n != len(rows)-all {
+		t.Errorf("%d of %d rows are usual", n, len(rows)-all)
+	}
+	units := 0
+	for _, r := range rows {
+		if r.Unit == "elsewhere" && r.Aggregate == "ledger" {
+			units++
+		}
+	}
+	if units != all {
+		t.Errorf("%d rows are read as going elsewhere, want %d", units, all)
+	}
+}

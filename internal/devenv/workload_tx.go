@@ -1,6 +1,7 @@
 package devenv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,7 +75,7 @@ func (w *writer) transaction(ctx context.Context) error {
 	}
 	defer tx.Rollback(ctx) //nolint:errcheck // after a commit it does nothing, after an error the error is returned
 
-	kept, undone := w.draw(w.load.RowsPerTx), []Row(nil)
+	kept, undone := w.draw(w.load.RowsPerTx), []draft(nil)
 	if w.random.Float64() < w.load.SavepointRollbacks {
 		undone = w.draw(max(1, w.load.RowsPerTx/2))
 	}
@@ -98,21 +99,27 @@ func (w *writer) transaction(ctx context.Context) error {
 		return err
 	}
 	if w.random.Float64() < w.load.Rollbacks {
-		w.load.note(nil, time.Time{}, append(kept, undone...))
+		w.load.note(nil, time.Time{}, rowsOf(append(kept, undone...)))
 		return tx.Rollback(ctx)
 	}
-	w.load.note(nil, time.Time{}, undone)
+	w.load.note(nil, time.Time{}, rowsOf(undone))
 	at := time.Now()
 	if err := tx.Commit(ctx); err != nil {
 		return err
 	}
-	w.load.note(kept, at, nil)
+	w.load.note(rowsOf(kept), at, nil)
 	return nil
 }
 
+// draft is a row before it is numbered, and what is not the checker's business.
+type draft struct {
+	Row
+	kind *Kind // nil: the usual one
+}
+
 // draw makes n rows of random keys, not yet numbered.
-func (w *writer) draw(n int) []Row {
-	rows := make([]Row, n)
+func (w *writer) draw(n int) []draft {
+	rows := make([]draft, n)
 	for i := range rows {
 		var key uint64
 		if w.zipf != nil {
@@ -120,13 +127,49 @@ func (w *writer) draw(n int) []Row {
 		} else {
 			key = w.random.Uint64N(uint64(w.load.Keys))
 		}
-		rows[i] = Row{ID: newUUID(), Key: fmt.Sprintf("k%d", key)}
+		kind := w.kind(int(key))
+		rows[i] = draft{
+			Row: Row{
+				ID: newUUID(), Aggregate: cmp.Or(kind.Aggregate, "order"), Key: fmt.Sprintf("k%d", key),
+				Unit: cmp.Or(kind.Destination, w.load.Routed),
+			},
+			kind: kind,
+		}
+	}
+	return rows
+}
+
+var usual = &Kind{}
+
+// kind draws the kind of a row of a key.
+func (w *writer) kind(key int) *Kind {
+	if len(w.load.Kinds) == 0 {
+		return usual
+	}
+	at := w.random.Float64()
+	for i := range w.load.Kinds {
+		kind := &w.load.Kinds[i]
+		if kind.Keys > 0 && key >= kind.Keys {
+			continue
+		}
+		if at < kind.Share {
+			return kind
+		}
+		at -= kind.Share
+	}
+	return usual
+}
+
+func rowsOf(drafts []draft) []Row {
+	rows := make([]Row, len(drafts))
+	for i := range drafts {
+		rows[i] = drafts[i].Row
 	}
 	return rows
 }
 
 // lockKeys locks the keys of the rows and returns the last number of each.
-func lockKeys(ctx context.Context, tx pgx.Tx, rows []Row) (map[string]int64, error) {
+func lockKeys(ctx context.Context, tx pgx.Tx, rows []draft) (map[string]int64, error) {
 	last := map[string]int64{}
 	for _, row := range rows {
 		last[row.Key] = 0
@@ -156,7 +199,7 @@ func storeKeys(ctx context.Context, tx pgx.Tx, last map[string]int64) error {
 }
 
 // insertAndUndo writes rows that are rolled back to a savepoint; their numbers are free again.
-func (w *writer) insertAndUndo(ctx context.Context, tx pgx.Tx, rows []Row, last map[string]int64) error {
+func (w *writer) insertAndUndo(ctx context.Context, tx pgx.Tx, rows []draft, last map[string]int64) error {
 	inner, err := tx.Begin(ctx) // SAVEPOINT
 	if err != nil {
 		return err
@@ -174,22 +217,35 @@ func (w *writer) insertAndUndo(ctx context.Context, tx pgx.Tx, rows []Row, last 
 var types = []string{"placed", "paid", "shipped"}
 
 // insert numbers the rows and writes them, a thousand with each statement.
-func (w *writer) insert(ctx context.Context, tx pgx.Tx, rows []Row, last map[string]int64) error {
+func (w *writer) insert(ctx context.Context, tx pgx.Tx, rows []draft, last map[string]int64) error {
+	columns := []string{"id", "aggregatetype", "aggregateid", "type", "payload"}
+	casts := []string{"uuid", "text", "text", "text", "jsonb"}
+	if w.load.Routed != "" {
+		columns, casts = append(columns, "destination", "routing_key"), append(casts, "text", "text")
+	}
+	var unnested []string
+	for i, cast := range casts {
+		unnested = append(unnested, fmt.Sprintf("$%d::%s[]", i+1, cast))
+	}
+	names := strings.Join(columns, ", ")
+	sql := fmt.Sprintf("INSERT INTO outbox (%s) SELECT %[1]s FROM unnest(%s) WITH ORDINALITY r(%[1]s, n) ORDER BY n", names, strings.Join(unnested, ", "))
 	for chunk := range slices.Chunk(rows, 1000) {
-		var ids, keys, kinds, payloads []string
+		values := make([][]string, len(columns))
 		for i := range chunk {
 			row := &chunk[i]
 			last[row.Key]++
 			row.Seq = last[row.Key]
-			ids, keys = append(ids, row.ID), append(keys, row.Key)
-			kinds = append(kinds, types[row.Seq%int64(len(types))])
-			payloads = append(payloads, w.payload(row))
+			kind := cmp.Or(row.kind.Type, types[row.Seq%int64(len(types))])
+			routingKey := cmp.Or(row.kind.RoutingKey, row.Aggregate+"."+kind)
+			for column, value := range []string{row.ID, row.Aggregate, row.Key, kind, w.payload(row), row.Unit, routingKey}[:len(columns)] {
+				values[column] = append(values[column], value)
+			}
 		}
-		_, err := tx.Exec(ctx, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
-			SELECT id, 'order', key, type, payload
-			FROM unnest($1::uuid[], $2::text[], $3::text[], $4::jsonb[]) WITH ORDINALITY r(id, key, type, payload, n) ORDER BY n`,
-			ids, keys, kinds, payloads)
-		if err != nil {
+		args := make([]any, len(values))
+		for i, column := range values {
+			args[i] = column
+		}
+		if _, err := tx.Exec(ctx, sql, args...); err != nil {
 			return err
 		}
 	}
@@ -197,9 +253,9 @@ func (w *writer) insert(ctx context.Context, tx pgx.Tx, rows []Row, last map[str
 }
 
 // payload is the row as JSON, filled up to the size that is asked for; jsonb prints it the same.
-func (w *writer) payload(row *Row) string {
+func (w *writer) payload(row *draft) string {
 	text := fmt.Sprintf(`{"key": "%s", "seq": %d, "fill": "", "writer": %d}`, row.Key, row.Seq, w.id)
-	if missing := w.load.Payload - len(text); missing > 0 {
+	if missing := max(row.kind.Payload, w.load.Payload) - len(text); missing > 0 {
 		text = strings.Replace(text, `"fill": "`, `"fill": "`+strings.Repeat("x", missing), 1)
 	}
 	return text

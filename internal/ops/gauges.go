@@ -20,19 +20,24 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	backlog         = describe("outbox_backlog", "Events read from the WAL and not yet settled.")
+	backlog         = describe("outbox_backlog", "Events read from the WAL and not yet settled, plus the parked ones.")
 	oldestUnsettled = describe("outbox_oldest_unsettled_seconds", "Age of the commit of the oldest event that is read and not settled; 0 when there is none.")
 	lastConfirm     = describe("outbox_last_confirm_timestamp_seconds", "Unix time of the broker's last confirm; absent before the first.")
 	inFlightEvents  = describe("outbox_in_flight_events", "Events in the window.")
 	inFlightBytes   = describe("outbox_in_flight_bytes", "Bytes of the events in the window.")
-	heldEvents      = describe("outbox_held_events", "Rejected events that hold their lanes until the cause is mended.")
 
 	sinkUp          = describe("outbox_sink_up", "1 when every connection to the broker is up and not blocked.")
 	sinkPending     = describe("outbox_sink_pending_confirms", "Messages published and not yet answered by the broker.")
 	sinkConnections = describe("outbox_sink_connections", "Connections to the broker that are up.")
 	sinkChannels    = describe("outbox_sink_channels", "Channels to the broker that are open.")
 
-	paused = describe("outbox_destinations_paused", "Destinations that refused an event and have taken none since.")
+	paused       = describe("outbox_destinations_paused", "Destinations that refuse: their events are parked unsent.")
+	heldKeys     = describe("outbox_held_keys", "Keys, each for one exchange or topic, whose later events wait behind a parked one.")
+	parked       = describe("outbox_parked_events", "Events in the retry table; absent before it was counted.")
+	parkedOldest = describe("outbox_parked_oldest_age_seconds", "Age of the commit of the oldest parked event; 0 when there is none.")
+	refusedRows  = describe("outbox_refused_rows", "Events that are to be parked and whose row the database refuses: they hold back their key and keep WAL.")
+	dead         = describe("outbox_dead_letters", "Dead letters that are open; absent before they were counted.")
+	deadOldest   = describe("outbox_dead_letters_oldest_age_seconds", "Time since the oldest open dead letter died; 0 when there is none.")
 
 	streamUp = describe("outbox_stream_up", "1 while the replication stream runs.")
 	leader   = describe("outbox_leader", "1 while this relay holds the slot.")
@@ -50,8 +55,8 @@ var (
 // Describe sends every description.
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		backlog, oldestUnsettled, lastConfirm, inFlightEvents, inFlightBytes, heldEvents, sinkUp, sinkPending, sinkConnections, sinkChannels, paused,
-		streamUp, leader, stopped, slotLag, slotRetained, slotLagTime, slotSafe, slotActive, slotWALStatus, slotSpilled,
+		backlog, oldestUnsettled, lastConfirm, inFlightEvents, inFlightBytes, sinkUp, sinkPending, sinkConnections, sinkChannels,
+		paused, heldKeys, parked, parkedOldest, refusedRows, dead, deadOldest, streamUp, leader, stopped, slotLag, slotRetained, slotLagTime, slotSafe, slotActive, slotWALStatus, slotSpilled,
 	} {
 		out <- d
 	}
@@ -63,15 +68,10 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
-	gauge(backlog, float64(s.InFlightEvents+s.WaitingEvents))
+	gauge(backlog, float64(s.InFlightEvents+s.WaitingEvents+s.Siding.Parked))
 	gauge(inFlightEvents, float64(s.InFlightEvents))
 	gauge(inFlightBytes, float64(s.InFlightBytes))
-	gauge(heldEvents, float64(s.HeldTotal))
-	if s.OldestUnsettled.IsZero() {
-		gauge(oldestUnsettled, 0)
-	} else {
-		gauge(oldestUnsettled, max(0, now.Sub(s.OldestUnsettled).Seconds()))
-	}
+	gauge(oldestUnsettled, age(s.OldestUnsettled, now))
 	if last := g.metrics.lastConfirmed.Load(); last != 0 {
 		gauge(lastConfirm, float64(last)/1e9)
 	}
@@ -79,7 +79,7 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	gauge(sinkPending, float64(s.Sink.PendingConfirms))
 	gauge(sinkConnections, float64(s.Sink.Connections))
 	gauge(sinkChannels, float64(s.Sink.Channels))
-	gauge(paused, float64(s.Sink.PausedTotal))
+	collectSiding(&s, now, gauge)
 	gauge(streamUp, zeroOne(s.Phase == Streaming))
 	gauge(leader, zeroOne(s.leads()))
 	if s.Phase == Stopped {
@@ -100,6 +100,27 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 		gauge(slotWALStatus, zeroOne(s.Slot.WALStatus == status), slot, status)
 	}
 	out <- prometheus.MustNewConstMetric(slotSpilled, prometheus.CounterValue, float64(s.Slot.SpilledBytes), slot)
+}
+
+func collectSiding(s *Snapshot, now time.Time, gauge func(*prometheus.Desc, float64, ...string)) {
+	gauge(paused, float64(s.PausedTotal))
+	gauge(heldKeys, float64(s.HeldKeys))
+	gauge(refusedRows, float64(s.Siding.RefusedTotal))
+	if s.Siding.Counted.IsZero() {
+		return
+	}
+	gauge(parked, float64(s.Siding.Parked))
+	gauge(parkedOldest, age(s.Siding.OldestParked, now))
+	gauge(dead, float64(s.Siding.Dead))
+	gauge(deadOldest, age(s.Siding.OldestDead, now))
+}
+
+// age is 0 for what is not, and for a time that is ahead: it may be another machine's.
+func age(at, now time.Time) float64 {
+	if at.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(at).Seconds())
 }
 
 func zeroOne(b bool) float64 {

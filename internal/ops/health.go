@@ -74,19 +74,26 @@ func (s *Snapshot) role() string {
 	return RoleNone
 }
 
-// Readiness is the body of /readyz.
+// Readiness is the body of /readyz. What is paused, parked or refused does not make a relay unready: the others flow.
 type Readiness struct {
-	Ready     bool     `json:"ready"`
-	Role      string   `json:"role"`
-	Reasons   []string `json:"reasons"` // why it is not ready
-	Held      []Held   `json:"held"`    // the oldest held events; they do not make it unready, the others flow
-	HeldTotal int      `json:"held_total"`
+	Ready        bool         `json:"ready"`
+	Role         string       `json:"role"`
+	Reasons      []string     `json:"reasons"` // why it is not ready
+	Paused       []Paused     `json:"paused"`  // destinations, the longest first
+	PausedTotal  int          `json:"paused_total"`
+	ParkedEvents int          `json:"parked_events"`
+	Refused      []RefusedRow `json:"refused"` // rows that the database refuses, the longest first
+	RefusedTotal int          `json:"refused_total"`
 }
 
 // readiness: a leader is ready with its stream and its broker up, a standby is ready to take over, unless a leader is
 // asked for.
 func readiness(s *Snapshot, wantLeader bool) Readiness {
-	r := Readiness{Role: s.role(), Reasons: []string{}, Held: held(s), HeldTotal: s.HeldTotal}
+	r := Readiness{
+		Role: s.role(), Reasons: []string{},
+		Paused: listed(s.Paused), PausedTotal: s.PausedTotal, ParkedEvents: s.Siding.Parked,
+		Refused: listed(s.Siding.Refused), RefusedTotal: s.Siding.RefusedTotal,
+	}
 	switch {
 	case s.Phase == Standby:
 		if wantLeader {
@@ -111,10 +118,10 @@ func because(what, why string) string {
 	return what + ": " + why
 }
 
-// held is never null in JSON.
-func held(s *Snapshot) []Held {
-	if s.Held == nil {
-		return []Held{}
+// listed is never null in JSON.
+func listed[T any](list []T) []T {
+	if list == nil {
+		return []T{}
 	}
-	return s.Held
+	return list
 }

@@ -19,9 +19,14 @@ type Metrics struct {
 	registry *prometheus.Registry
 
 	published     atomic.Uint64
+	parked        atomic.Uint64
+	dead          atomic.Uint64
 	failed        atomic.Uint64
+	retried       atomic.Uint64
 	lastConfirmed atomic.Int64 // Unix nanoseconds, 0 before the first
-	rate          rate
+	rate          rate         // of published
+	retryRate     rate
+	parkRate      rate
 
 	latency          prometheus.Histogram
 	publishedBytes   prometheus.Counter
@@ -34,6 +39,9 @@ type Metrics struct {
 	channelOpens     prometheus.Counter
 	sinkReconnects   prometheus.Counter
 	streamReconnects prometheus.Counter
+	exhausted        prometheus.Counter
+	mirrored         prometheus.Counter
+	mirrorFailed     prometheus.Counter
 }
 
 // latencyBuckets are in seconds. The native histogram beside them is exact to 10 %.
@@ -49,7 +57,9 @@ func NewMetrics(version, commit, goVersion string) *Metrics {
 			Name: "outbox_build_info", Help: "Always 1; the labels say what was built.",
 			ConstLabels: prometheus.Labels{"version": version, "commit": commit, "goversion": goVersion},
 		}, func() float64 { return 1 }),
-		m.events("published", &m.published), m.events("failed", &m.failed),
+		m.events("published", &m.published), m.events("retry", &m.parked), m.events("dlq", &m.dead), m.events("failed", &m.failed),
+		counted("outbox_retries_total", "Attempts to publish an event of the retry table.", nil, &m.retried),
+		counted("outbox_dlq_published_total", "Events whose row was committed in the dead letters.", nil, &m.dead),
 	)
 	m.latency = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "outbox_publish_latency_seconds", Help: "From the commit of an event's transaction to the broker's confirm.",
@@ -61,6 +71,9 @@ func NewMetrics(version, commit, goVersion string) *Metrics {
 	m.channelOpens = m.counter("outbox_sink_channel_opens_total", "Channels opened to the broker.")
 	m.sinkReconnects = m.counter("outbox_sink_reconnects_total", "Connections to the broker made again after one was lost.")
 	m.streamReconnects = m.counter("outbox_stream_reconnects_total", "Replication sessions started after the first one.")
+	m.exhausted = m.counter("outbox_retry_exhaustions_total", "Events that became dead letters because their attempts were spent.")
+	m.mirrored = m.counter("outbox_dlq_mirrored_total", "Dead letters whose copy the broker confirmed.")
+	m.mirrorFailed = m.counter("outbox_dlq_publish_failed_total", "Copies of dead letters that the broker refused; they are offered again.")
 	m.skipped = newCounters(m.vector("outbox_messages_skipped_total", "Messages of the replication stream that are not events of this relay.", "reason"))
 	m.headersDropped = newCounters(m.vector("outbox_headers_dropped_total", "Keys of the headers column that have one of the relay's own names.", "header"))
 	m.rejections = m.vector("outbox_rejections_total", "Attempts that ended in a rejection, by whose fault it is and why.", "class", "reason")
@@ -82,12 +95,17 @@ func (m *Metrics) vector(name, help string, labels ...string) *prometheus.Counte
 	return v
 }
 
-// events is one series of outbox_events_total, whose number the status shows too.
+// events is one series of outbox_events_total.
 func (m *Metrics) events(outcome string, n *atomic.Uint64) prometheus.Collector {
-	return prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: "outbox_events_total", Help: "Attempts to publish an event, by what became of them: published is confirmed by the broker, failed is rejected or in doubt after the connection broke.",
-		ConstLabels: prometheus.Labels{"outcome": outcome},
-	}, func() float64 { return float64(n.Load()) })
+	return counted("outbox_events_total",
+		"Attempts to publish an event, by what became of them: published is confirmed by the broker; retry is parked, with a row committed in the retry table, also without having been sent; dlq is a dead letter; failed left no row: it is offered again, or in doubt after the connection broke. An event ends as published or dlq.",
+		prometheus.Labels{"outcome": outcome}, n)
+}
+
+// counted is a counter whose number the status shows too.
+func counted(name, help string, labels prometheus.Labels, n *atomic.Uint64) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels},
+		func() float64 { return float64(n.Load()) })
 }
 
 // Watch adds the metrics that are read from a Snapshot; to be called once.
@@ -109,14 +127,40 @@ func (m *Metrics) Confirmed(_ int, events []*outbox.Event, at time.Time) {
 	m.rate.add(at, uint64(len(events)))
 }
 
-// Rejected counts one attempt that was refused; relay.Hooks.Rejected.
+// Rejected counts one attempt that was refused; relay.Hooks.Rejected. What becomes of it is counted by Parked, Dead or Failed.
 func (m *Metrics) Rejected(_ *outbox.Event, fault *sink.Fault, _ int) {
-	m.failed.Add(1)
 	m.rejections.WithLabelValues(fault.Class.String(), string(fault.Reason)).Inc()
 }
 
 // Unavailable counts the attempts of a failed call that are in doubt; relay.Hooks.Unavailable.
-func (m *Metrics) Unavailable(_, unknown int, _ error) { m.failed.Add(uint64(unknown)) }
+func (m *Metrics) Unavailable(_, unknown int, _ error) { m.Failed(unknown) }
+
+// Failed counts attempts of which no row is written; relay.Hooks.Failed and retry.Hooks.Failed.
+func (m *Metrics) Failed(attempts int) { m.failed.Add(uint64(attempts)) }
+
+// Parked counts rows that were committed in the retry table, new ones and such as say of a new refusal; retry.Hooks.Parked.
+func (m *Metrics) Parked(rows int) {
+	m.parked.Add(uint64(rows))
+	m.parkRate.add(time.Now(), uint64(rows))
+}
+
+// Retried counts attempts to publish rows of the retry table; retry.Hooks.Retried.
+func (m *Metrics) Retried(attempts int) {
+	m.retried.Add(uint64(attempts))
+	m.retryRate.add(time.Now(), uint64(attempts))
+}
+
+// Dead counts rows that were committed in the dead letters; retry.Hooks.Dead.
+func (m *Metrics) Dead(rows int) { m.dead.Add(uint64(rows)) }
+
+// Exhausted counts those of Dead whose attempts were spent; retry.Hooks.Exhausted.
+func (m *Metrics) Exhausted(rows int) { m.exhausted.Add(float64(rows)) }
+
+// Mirrored counts copies of dead letters that the broker confirmed; dlq.MirrorConfig.Mirrored.
+func (m *Metrics) Mirrored(letters int) { m.mirrored.Add(float64(letters)) }
+
+// MirrorFailed counts copies of dead letters that the broker refused; dlq.MirrorConfig.Failed.
+func (m *Metrics) MirrorFailed(letters int) { m.mirrorFailed.Add(float64(letters)) }
 
 // Skipped counts a message of the stream that is not ours; replication.Hooks.Skipped. The reasons are a closed list.
 func (m *Metrics) Skipped(reason string) { m.skipped.inc(reason) }

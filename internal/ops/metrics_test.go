@@ -23,7 +23,9 @@ func busy() Snapshot {
 	return Snapshot{
 		Phase: Streaming, Since: noon.Add(-time.Hour),
 		InFlightEvents: 7, InFlightBytes: 700, OldestUnsettled: noon.Add(-3 * time.Second), UnreportedConfirmed: 5,
-		Sink: Sink{Up: true, Connections: 2, Channels: 32, PendingConfirms: 6, PausedTotal: 3},
+		PausedTotal: 3, HeldKeys: 12,
+		Siding: Siding{Counted: noon, Parked: 40, OldestParked: noon.Add(-90 * time.Second), Dead: 4, OldestDead: noon.Add(-2 * time.Hour), RefusedTotal: 2},
+		Sink:   Sink{Up: true, Connections: 2, Channels: 32, PendingConfirms: 6},
 		Slot: Slot{
 			Name: "cdc_relay", Checked: noon, ConfirmedFlush: 0x1000, Restart: 0x800, Current: 0x1800,
 			Active: true, WALStatus: "reserved", SafeWALBytes: &safe, SpilledBytes: 99,
@@ -77,6 +79,14 @@ func TestMetricNames(t *testing.T) {
 	m.Rejected(nil, &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable}, 1)
 	m.Unavailable(0, 3, nil)
 	m.Rejected(nil, &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge}, 1)
+	m.Failed(2)
+	m.Parked(6)
+	m.Parked(1)
+	m.Retried(8)
+	m.Dead(9)
+	m.Exhausted(4)
+	m.Mirrored(3)
+	m.MirrorFailed(1)
 	m.Skipped("update")
 	m.HeaderDropped("traceparent")
 	m.Confirms(1, 2, 3, 4)
@@ -86,7 +96,14 @@ func TestMetricNames(t *testing.T) {
 	m.StreamReconnected()
 	mustHave(t, scrape(t, m),
 		`outbox_events_total{outcome="published"} 2`,
+		`outbox_events_total{outcome="retry"} 7`,
+		`outbox_events_total{outcome="dlq"} 9`,
 		`outbox_events_total{outcome="failed"} 5`,
+		`outbox_retries_total 8`,
+		`outbox_retry_exhaustions_total 4`,
+		`outbox_dlq_published_total 9`,
+		`outbox_dlq_mirrored_total 3`,
+		`outbox_dlq_publish_failed_total 1`,
 		`outbox_messages_skipped_total{reason="update"} 1`,
 		`outbox_headers_dropped_total{header="traceparent"} 1`,
 		`outbox_publish_latency_seconds_bucket{le="0.0005"} 1`,
@@ -94,12 +111,18 @@ func TestMetricNames(t *testing.T) {
 		`outbox_publish_latency_seconds_bucket{le="60"} 2`,
 		`outbox_publish_latency_seconds_count 2`,
 		`outbox_published_bytes_total 5`,
-		`outbox_backlog 7`,
+		`outbox_backlog 47`,
 		`outbox_oldest_unsettled_seconds 3`,
 		`outbox_last_confirm_timestamp_seconds 1.795176e+09`,
 		`outbox_in_flight_events 7`,
 		`outbox_in_flight_bytes 700`,
-		`outbox_held_events 0`, `outbox_destinations_paused 3`,
+		`outbox_destinations_paused 3`,
+		`outbox_held_keys 12`,
+		`outbox_parked_events 40`,
+		`outbox_parked_oldest_age_seconds 90`,
+		`outbox_refused_rows 2`,
+		`outbox_dead_letters 4`,
+		`outbox_dead_letters_oldest_age_seconds 7200`,
 		`outbox_rejections_total{class="destination",reason="unroutable"} 1`,
 		`outbox_rejections_total{class="permanent",reason="too_large"} 1`,
 		`outbox_sink_up 1`,
@@ -134,9 +157,12 @@ func TestMetricNames(t *testing.T) {
 func TestMetricsBeforeAnythingHappened(t *testing.T) {
 	m := watched(Snapshot{Phase: Starting, Slot: Slot{Name: "s"}})
 	lines := scrape(t, m)
-	mustHave(t, lines, `outbox_events_total{outcome="published"} 0`, `outbox_events_total{outcome="failed"} 0`, `outbox_confirms_total{result="nack"} 0`,
+	mustHave(t, lines, `outbox_events_total{outcome="published"} 0`, `outbox_events_total{outcome="failed"} 0`, `outbox_events_total{outcome="retry"} 0`, `outbox_events_total{outcome="dlq"} 0`,
+		`outbox_retries_total 0`, `outbox_retry_exhaustions_total 0`, `outbox_dlq_published_total 0`, `outbox_dlq_mirrored_total 0`, `outbox_dlq_publish_failed_total 0`,
+		`outbox_destinations_paused 0`, `outbox_refused_rows 0`, `outbox_backlog 0`, `outbox_confirms_total{result="nack"} 0`,
 		`outbox_sink_up 0`, `outbox_stream_up 0`, `outbox_leader 0`, `outbox_oldest_unsettled_seconds 0`, `outbox_slot_lag_seconds{slot="s"} 0`)
-	mustLack(t, lines, "outbox_last_confirm_timestamp_seconds", "outbox_slot_lag_bytes", "outbox_slot_active", "outbox_slot_wal_status", "outbox_slot_safe_wal_bytes")
+	mustLack(t, lines, "outbox_last_confirm_timestamp_seconds", "outbox_slot_lag_bytes", "outbox_slot_active", "outbox_slot_wal_status", "outbox_slot_safe_wal_bytes",
+		"outbox_parked_events", "outbox_parked_oldest", "outbox_dead_letters")
 }
 
 func TestMetricsWhenThingsAreBad(t *testing.T) {
@@ -159,12 +185,17 @@ func TestMetricsWhenThingsAreBad(t *testing.T) {
 		s.Phase, s.OldestUnsettled, s.Since = Waiting, time.Time{}, noon.Add(-90*time.Second)
 		mustHave(t, scrape(t, watched(s)), `outbox_slot_lag_seconds{slot="cdc_relay"} 90`, `outbox_leader 0`)
 	})
+	t.Run("nothing is parked or dead", func(t *testing.T) {
+		s := busy()
+		s.Siding = Siding{Counted: noon}
+		mustHave(t, scrape(t, watched(s)), `outbox_parked_events 0`, `outbox_parked_oldest_age_seconds 0`, `outbox_dead_letters 0`, `outbox_dead_letters_oldest_age_seconds 0`, `outbox_backlog 7`)
+	})
 	t.Run("a server clock ahead of ours", func(t *testing.T) {
 		s := busy()
-		s.OldestUnsettled = noon.Add(time.Hour)
+		s.OldestUnsettled, s.Siding.OldestParked = noon.Add(time.Hour), noon.Add(time.Hour)
 		m := watched(s)
 		m.Confirmed(0, []*outbox.Event{{CommitTime: noon.Add(time.Hour)}}, noon)
-		mustHave(t, scrape(t, m), `outbox_oldest_unsettled_seconds 0`, `outbox_slot_lag_seconds{slot="cdc_relay"} 0`, `outbox_publish_latency_seconds_sum 0`)
+		mustHave(t, scrape(t, m), `outbox_oldest_unsettled_seconds 0`, `outbox_parked_oldest_age_seconds 0`, `outbox_slot_lag_seconds{slot="cdc_relay"} 0`, `outbox_publish_latency_seconds_sum 0`)
 	})
 }
 
@@ -183,6 +214,13 @@ func TestLabelsAreClosed(t *testing.T) {
 			}
 		}
 	}
+}
+
+// An attempt is counted once, by what became of it; a rejection says only why.
+func TestARejectionIsNoOutcome(t *testing.T) {
+	m := NewMetrics("", "", "")
+	m.Rejected(nil, &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable}, 1)
+	mustHave(t, scrape(t, m), `outbox_events_total{outcome="failed"} 0`, `outbox_events_total{outcome="retry"} 0`, `outbox_events_total{outcome="dlq"} 0`)
 }
 
 func TestCountingDoesNotAllocate(t *testing.T) {

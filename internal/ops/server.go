@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -23,10 +25,11 @@ type Config struct {
 	Metrics    *Metrics
 	Snapshot   func() Snapshot // may be called by several goroutines at once
 	Heartbeats []*Heartbeat
+	API        API
 	Log        *zap.Logger
 }
 
-// Server answers /healthz, /readyz, /metrics and /api/v1/status.
+// Server answers /healthz, /readyz, /metrics and /api/v1.
 type Server struct {
 	cfg      Config
 	listener net.Listener
@@ -83,25 +86,68 @@ func (s *Server) Run(ctx context.Context) error {
 	return fmt.Errorf("serve admin.listen: %w", err)
 }
 
+// methods is what answers a path, by method.
+type methods map[string]http.HandlerFunc
+
+// paths are all that is answered. Those under /api need a token: see guard.
+func (s *Server) paths() map[string]methods {
+	all := map[string]methods{
+		"/healthz":       {http.MethodGet: s.healthz},
+		"/readyz":        {http.MethodGet: s.readyz},
+		"/metrics":       {http.MethodGet: s.cfg.Metrics.Handler().ServeHTTP},
+		"/api/v1/status": {http.MethodGet: s.status},
+	}
+	maps.Copy(all, newAPI(s).routes())
+	return all
+}
+
+// routes is the whole of the server. A browser's request of another site changes nothing.
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
-	get := func(path string, handler http.HandlerFunc) {
-		mux.HandleFunc("GET "+path, handler)
-		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Allow", "GET, HEAD")
-			writeProblem(w, http.StatusMethodNotAllowed, path+" is only read")
-		})
+	for path, by := range s.paths() {
+		mux.HandleFunc(path, s.guard(path, by))
 	}
-	get("/healthz", s.healthz)
-	get("/readyz", s.readyz)
-	get("/metrics", s.cfg.Metrics.Handler().ServeHTTP)
-	get("/api/v1/status", authorize(s.status, s.cfg.Token, s.cfg.ReadToken))
 	notFound := func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusNotFound, "there is no "+r.URL.Path)
 	}
 	mux.HandleFunc("/api/", authorize(notFound, s.cfg.Token, s.cfg.ReadToken))
 	mux.HandleFunc("/", notFound)
-	return mux
+	sites := http.NewCrossOriginProtection()
+	sites.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		writeProblem(w, http.StatusForbidden, "another site's page asks for this")
+	}))
+	return sites.Handler(mux)
+}
+
+// guard lets a request through to its method: one that reads with either token, one that changes something with admin.token.
+func (s *Server) guard(path string, by methods) http.HandlerFunc {
+	next := func(w http.ResponseWriter, r *http.Request) {
+		h := by[r.Method]
+		if r.Method == http.MethodHead {
+			h = by[http.MethodGet]
+		}
+		if h == nil {
+			w.Header().Set("Allow", strings.Join(by.allowed(), ", "))
+			what := " takes " + strings.Join(by.allowed(), ", ")
+			if by[http.MethodGet] != nil && len(by) == 1 {
+				what = " is only read"
+			}
+			writeProblem(w, http.StatusMethodNotAllowed, path+what)
+			return
+		}
+		h(w, r)
+	}
+	if !strings.HasPrefix(path, "/api/") {
+		return next
+	}
+	read, change := authorize(next, s.cfg.Token, s.cfg.ReadToken), s.operate(next)
+	return func(w http.ResponseWriter, r *http.Request) {
+		if by[r.Method] == nil || r.Method == http.MethodGet {
+			read(w, r)
+			return
+		}
+		change(w, r)
+	}
 }
 
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {

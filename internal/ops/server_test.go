@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -263,7 +264,9 @@ func TestReadyz(t *testing.T) {
 	}{
 		{"leader", busy(), 200, 200, "leader", ""},
 		{"leader, broker down", with(brokerDown), 503, 503, "leader", "broker down: connection refused"},
-		{"leader with a held event", with(func(s *Snapshot) { s.HeldTotal, s.Held = 1, []Held{{ID: "e1", Destination: `exchange "x"`}} }), 200, 200, "leader", ""},
+		{"leader that parks", with(func(s *Snapshot) {
+			s.Paused, s.Siding.Refused = []Paused{{Destination: `exchange "x"`}}, []RefusedRow{{ID: "e1"}}
+		}), 200, 200, "leader", ""},
 		{"standby", with(func(s *Snapshot) { s.Phase, s.Why = Standby, "slot is held by cdc-relay/a" }), 200, 503, "standby", ""},
 		{"standby, broker down", with(func(s *Snapshot) { brokerDown(s); s.Phase = Standby }), 200, 503, "standby", ""},
 		{"waiting", with(func(s *Snapshot) { s.Phase, s.Why = Waiting, "connection refused" }), 503, 503, "none", "waiting for postgres: connection refused"},
@@ -280,8 +283,10 @@ func TestReadyz(t *testing.T) {
 			if code != c.code || body.Ready != (c.code == 200) || body.Role != c.role || strings.Join(body.Reasons, "|") != c.reasons {
 				t.Errorf("got %d %+v", code, body)
 			}
-			if body.HeldTotal != c.snapshot.HeldTotal || len(body.Held) != c.snapshot.HeldTotal {
-				t.Errorf("held events are not named: %+v", body)
+			was := c.snapshot
+			if body.PausedTotal != was.PausedTotal || body.ParkedEvents != was.Siding.Parked || body.RefusedTotal != was.Siding.RefusedTotal ||
+				!slices.Equal(body.Paused, listed(was.Paused)) || !slices.Equal(body.Refused, listed(was.Siding.Refused)) {
+				t.Errorf("what is paused, parked or refused is not named: %+v", body)
 			}
 			if code, _ := ask(t, http.MethodGet, base+"/readyz?role=leader", "", &body); code != c.leaderCode {
 				t.Errorf("role=leader answers %d %+v, want %d", code, body, c.leaderCode)

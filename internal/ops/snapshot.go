@@ -1,5 +1,5 @@
-// Package ops is how the relay is watched: metrics, health, and the admin HTTP server. It changes nothing, and it alone
-// knows Prometheus.
+// Package ops is how the relay is watched: metrics, health, and the admin HTTP server. It changes nothing but what operators
+// ask for in its API, and it alone knows Prometheus.
 package ops
 
 import (
@@ -35,25 +35,39 @@ type Snapshot struct {
 	// UnreportedConfirmed is the events that were confirmed above the watermark: a crash now would send them again.
 	UnreportedConfirmed uint64
 
-	Held      []Held // the oldest of the rejected events that hold their lanes
-	HeldTotal int
+	Paused      []Paused // destinations that are paused, the longest first
+	PausedTotal int      // Paused may name fewer
+	HeldKeys    int      // keys, each for one exchange or topic, whose later events wait behind a parked one or a dead letter that holds them
 
-	Sink Sink
-	Slot Slot
+	Siding Siding
+	Sink   Sink
+	Slot   Slot
 }
 
-// Held is a rejected event that holds its lane until the cause is mended.
-type Held struct {
-	ID          string     `json:"id"`
-	Position    string     `json:"position"`    // as in the message header cdc_position
-	Lane        int        `json:"lane"`        // from 0
-	Destination string     `json:"destination"` // as an operator would name it
-	Class       string     `json:"class"`       // destination, transient, permanent
-	Reason      string     `json:"reason"`      // of the closed list of outbox_rejections_total
-	Words       string     `json:"words"`       // the broker's own
-	Attempts    int        `json:"attempts"`
-	Since       time.Time  `json:"since"`
-	NextAttempt *time.Time `json:"next_attempt"` // null: none, it can never be sent
+// Siding is what could not go when its turn came.
+type Siding struct {
+	Counted time.Time // when the tables were; zero: not yet, and then the next four are not known
+
+	Parked       int       // events in the retry table
+	OldestParked time.Time // commit time of the oldest of them; zero: there is none
+	Dead         int       // dead letters that are open
+	OldestDead   time.Time // when the oldest of them died; zero: there is none
+
+	Queued  int // events whose rows are not committed yet; they are in the window too
+	Feeding int // parked events that are being sent again
+
+	Refused      []RefusedRow // the longest first
+	RefusedTotal int          // Refused may name fewer
+}
+
+// RefusedRow is an event that is to be parked and whose row the database refuses. It is tried again for ever, and keeps the
+// WAL from there on.
+type RefusedRow struct {
+	ID       string    `json:"id"`
+	Position string    `json:"position"` // as in the message header cdc_position
+	Error    string    `json:"error"`    // the database's
+	Since    time.Time `json:"since"`
+	Behind   int       `json:"behind"` // later events of its key that wait for it
 }
 
 // The kinds of sink, in the words of the configuration.
@@ -71,11 +85,9 @@ type Sink struct {
 	Connections     int
 	Channels        int // of RabbitMQ
 	PendingConfirms int // published and not answered
-	Paused          []Paused
-	PausedTotal     int // Paused may name fewer
 }
 
-// Paused is a destination that refused an event and has taken none since.
+// Paused is a destination that refuses: its events are parked unsent.
 type Paused struct {
 	Destination string    `json:"destination"` // as an operator would name it
 	Reason      string    `json:"reason"`      // of the closed list of outbox_rejections_total

@@ -1,13 +1,16 @@
 package ops
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Status is the body of GET /api/v1/status. Names are stable: they are added to, not changed.
 type Status struct {
 	// State is one of the States, the first that holds in this order: stopped, stopping, starting, waiting for postgres,
-	// standby, broker down, held, catching up, idle, streaming.
+	// standby, broker down, parking, catching up, idle, streaming.
 	State string `json:"state"`
-	Why   string `json:"why"`  // what is waited for, who holds the slot, why it stopped or the broker is down; else ""
+	Why   string `json:"why"`  // what is waited for, who holds the slot, why it stopped or the broker is down, what is paused; else ""
 	Role  string `json:"role"` // leader, standby, none
 
 	Version   string    `json:"version"`
@@ -18,8 +21,8 @@ type Status struct {
 	Broker   BrokerStatus   `json:"broker"`
 	InFlight InFlightStatus `json:"in_flight"`
 
-	Held      []Held `json:"held"` // the oldest events that hold their lanes
-	HeldTotal int    `json:"held_total"`
+	Parked      ParkedStatus      `json:"parked"`
+	DeadLetters DeadLettersStatus `json:"dead_letters"`
 
 	Rates  RatesStatus  `json:"rates"`
 	Totals TotalsStatus `json:"totals"`
@@ -37,7 +40,7 @@ const (
 	StateWaiting    = "waiting for postgres"
 	StateStandby    = "standby"
 	StateBrokerDown = "broker down"
-	StateHeld       = "held"        // a rejected event holds its lane
+	StateParking    = "parking"     // a destination is paused, or events are parked
 	StateCatchingUp = "catching up" // the oldest unsettled commit is older than 10 s
 	StateIdle       = "idle"        // nothing is in flight, and nothing was published in the last 10 s
 	StateStreaming  = "streaming"
@@ -71,7 +74,7 @@ type BrokerStatus struct {
 	Channels        int    `json:"channels"` // of RabbitMQ
 	PendingConfirms int    `json:"pending_confirms"`
 
-	Paused      []Paused `json:"paused"` // destinations that refuse, the first by name
+	Paused      []Paused `json:"paused"` // destinations that refuse, the longest first
 	PausedTotal int      `json:"paused_total"`
 }
 
@@ -82,15 +85,40 @@ type InFlightStatus struct {
 	OldestUnsettled *time.Time `json:"oldest_unsettled"` // commit time; null: nothing is in flight
 }
 
+// ParkedStatus is what could not go when its turn came, and goes later.
+type ParkedStatus struct {
+	CountedAt time.Time  `json:"counted_at"` // when the tables were; zero time: not yet, and then events and oldest are not known
+	Events    int        `json:"events"`     // in the retry table
+	Oldest    *time.Time `json:"oldest"`     // commit time; null: there is none
+	HeldKeys  int        `json:"held_keys"`  // keys whose later events wait behind a parked one
+	Queued    int        `json:"queued"`     // events whose rows are not committed yet; they are in flight too
+	Feeding   int        `json:"feeding"`    // parked events that are being sent again
+
+	Refused      []RefusedRow `json:"refused"` // rows that the database refuses, the longest first
+	RefusedTotal int          `json:"refused_total"`
+}
+
+// DeadLettersStatus is what was given up, and waits for an operator.
+type DeadLettersStatus struct {
+	CountedAt time.Time  `json:"counted_at"` // as in parked
+	Open      int        `json:"open"`
+	Oldest    *time.Time `json:"oldest"` // when it died; null: there is none
+}
+
 // RatesStatus is the mean of the last ten whole seconds.
 type RatesStatus struct {
 	PublishedPerSecond float64 `json:"published_per_second"`
+	ParkedPerSecond    float64 `json:"parked_per_second"`
+	RetriesPerSecond   float64 `json:"retries_per_second"`
 }
 
 // TotalsStatus counts since the process started.
 type TotalsStatus struct {
 	Published   uint64     `json:"published"`    // confirmed by the broker
-	Failed      uint64     `json:"failed"`       // attempts that were rejected, or are in doubt because the connection broke
+	Parked      uint64     `json:"parked"`       // rows committed in the retry table, also anew for a new refusal
+	Dead        uint64     `json:"dead"`         // rows committed in the dead letters
+	Failed      uint64     `json:"failed"`       // attempts of which no row was written: they are made again
+	Retries     uint64     `json:"retries"`      // attempts to publish an event of the retry table
 	LastConfirm *time.Time `json:"last_confirm"` // null: none yet
 }
 
@@ -101,17 +129,21 @@ func (m *Metrics) status(s *Snapshot, now time.Time) Status {
 		Slot: SlotStatus{Name: s.Slot.Name, LagSeconds: s.lag(now).Seconds()},
 		Broker: BrokerStatus{
 			Kind: s.Sink.Kind, Up: s.Sink.Up, Why: s.Sink.Why, Connections: s.Sink.Connections, Channels: s.Sink.Channels, PendingConfirms: s.Sink.PendingConfirms,
-			Paused: append([]Paused{}, s.Sink.Paused...), PausedTotal: s.Sink.PausedTotal, // never null in JSON
+			Paused: listed(s.Paused), PausedTotal: s.PausedTotal,
 		},
-		InFlight:            InFlightStatus{Events: s.InFlightEvents, Bytes: s.InFlightBytes},
-		Held:                held(s),
-		HeldTotal:           s.HeldTotal,
-		Rates:               RatesStatus{PublishedPerSecond: m.rate.perSecond(now)},
-		Totals:              TotalsStatus{Published: m.published.Load(), Failed: m.failed.Load()},
+		InFlight: InFlightStatus{Events: s.InFlightEvents, Bytes: s.InFlightBytes, OldestUnsettled: known(s.OldestUnsettled)},
+		Parked: ParkedStatus{
+			CountedAt: s.Siding.Counted, Events: s.Siding.Parked, Oldest: known(s.Siding.OldestParked), HeldKeys: s.HeldKeys,
+			Queued: s.Siding.Queued, Feeding: s.Siding.Feeding, Refused: listed(s.Siding.Refused), RefusedTotal: s.Siding.RefusedTotal,
+		},
+		DeadLetters: DeadLettersStatus{CountedAt: s.Siding.Counted, Open: s.Siding.Dead, Oldest: known(s.Siding.OldestDead)},
+		Rates: RatesStatus{
+			PublishedPerSecond: m.rate.perSecond(now), ParkedPerSecond: m.parkRate.perSecond(now), RetriesPerSecond: m.retryRate.perSecond(now),
+		},
+		Totals: TotalsStatus{
+			Published: m.published.Load(), Parked: m.parked.Load(), Dead: m.dead.Load(), Failed: m.failed.Load(), Retries: m.retried.Load(),
+		},
 		UnreportedConfirmed: s.UnreportedConfirmed,
-	}
-	if !s.OldestUnsettled.IsZero() {
-		out.InFlight.OldestUnsettled = &s.OldestUnsettled
 	}
 	if last := m.lastConfirmed.Load(); last != 0 {
 		at := time.Unix(0, last).UTC()
@@ -122,6 +154,14 @@ func (m *Metrics) status(s *Snapshot, now time.Time) Status {
 	}
 	out.State, out.Why = state(s, out.Rates.PublishedPerSecond, now)
 	return out
+}
+
+// known is nil for the zero time.
+func known(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	return &at
 }
 
 func (out *SlotStatus) describe(s Slot) {
@@ -149,12 +189,27 @@ func state(s *Snapshot, rate float64, now time.Time) (state, why string) {
 	switch {
 	case !s.Sink.Up:
 		return StateBrokerDown, s.Sink.Why
-	case s.HeldTotal > 0:
-		return StateHeld, ""
+	case s.PausedTotal > 0 || s.Siding.Parked+s.Siding.Queued > 0:
+		return StateParking, parking(s)
 	case s.lag(now) > catchingUp:
 		return StateCatchingUp, ""
 	case s.InFlightEvents+s.WaitingEvents == 0 && rate == 0:
 		return StateIdle, ""
 	}
 	return StateStreaming, ""
+}
+
+// parking says what somebody has to mend; "" when nobody has to: what is parked goes by itself.
+func parking(s *Snapshot) string {
+	switch {
+	case s.Siding.RefusedTotal == 1 && len(s.Siding.Refused) == 1:
+		return "the database refuses the row of an event that is to be parked: " + s.Siding.Refused[0].Error
+	case s.Siding.RefusedTotal > 0:
+		return fmt.Sprintf("the database refuses the rows of %d events that are to be parked", s.Siding.RefusedTotal)
+	case s.PausedTotal == 1 && len(s.Paused) == 1:
+		return s.Paused[0].Destination + " is paused: " + s.Paused[0].Words
+	case s.PausedTotal > 0:
+		return fmt.Sprintf("%d destinations are paused", s.PausedTotal)
+	}
+	return ""
 }

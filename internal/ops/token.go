@@ -3,6 +3,7 @@ package ops
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"net"
 	"net/http"
 	"strings"
 )
@@ -37,6 +38,62 @@ func authorize(next http.HandlerFunc, tokens ...TokenReader) http.HandlerFunc {
 		}
 		next(w, r)
 	}
+}
+
+// operate lets a request through that may change something: one with admin.token, or any when there is no token at all. Then
+// the server is on loopback, and the name it is called by must be loopback's too: a page of a site whose name was made to
+// lead here is refused.
+func (s *Server) operate(next http.HandlerFunc) http.HandlerFunc {
+	with := authorize(next, s.cfg.Token)
+	return func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case s.cfg.Token != nil:
+			if given, err := matches(r, s.cfg.ReadToken); err == nil && given {
+				if full, err := matches(r, s.cfg.Token); err == nil && !full {
+					writeProblem(w, http.StatusForbidden, "admin.read_token only reads; send admin.token")
+					return
+				}
+			}
+			with(w, r)
+		case s.cfg.ReadToken != nil:
+			writeProblem(w, http.StatusForbidden, "admin.token is not set, and admin.read_token only reads")
+		case !loopback(r.Host):
+			writeProblem(w, http.StatusForbidden, "without admin.token the API changes nothing for a host by that name; use 127.0.0.1 or localhost")
+		default:
+			with(w, r)
+		}
+	}
+}
+
+// matches reports whether a request carries the token.
+func matches(r *http.Request, read TokenReader) (bool, error) {
+	if read == nil {
+		return false, nil
+	}
+	token, err := read()
+	given, _ := bearer(r)
+	return token != "" && equal(given, token) == 1, err
+}
+
+// loopback reports whether a Host header names this machine by an address or as localhost.
+func loopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return host == "localhost" || net.ParseIP(strings.Trim(host, "[]")) != nil
+}
+
+// who names the one that asks for a change, for the audit.
+func (s *Server) who(r *http.Request) string {
+	name := "API without token"
+	if s.cfg.Token != nil {
+		name = "admin.token"
+	}
+	from := r.RemoteAddr
+	if host, _, err := net.SplitHostPort(from); err == nil {
+		from = host
+	}
+	return name + " from " + from
 }
 
 func bearer(r *http.Request) (token string, ok bool) {

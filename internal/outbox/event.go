@@ -28,7 +28,7 @@ func (k PayloadKind) ContentType() string {
 	}
 }
 
-// Event is one outbox row of a committed transaction.
+// Event is one outbox row of a committed transaction, or one logical message of it that stands for a row.
 //
 // A nil byte slice is SQL NULL (or a column that is not mapped), an empty one is the empty string. The bytes belong to
 // whoever handed the event out: decode's are valid until its next call, a sink's until its Publish call returns.
@@ -50,6 +50,12 @@ type Event struct {
 	Headers     []byte   // the headers column: the text of a jsonb value
 	Columns     [][]byte // the extra columns of decode.Config.Columns, in that order
 
+	// Route is where the event goes when that was decided before, nil when the sink's templates decide it. Rows of the
+	// siding have one: a parked event goes where it was going when it was parked, whatever the configuration says now.
+	Route *Route
+	// Replay is set on a dead letter that is published again: its message then carries the header cdc_replay.
+	Replay bool
+
 	// Ordered is true when the event has an ordering key, one that is neither NULL nor empty, and no Fault.
 	Ordered bool
 	// Hash is a 64-bit digest of (aggregate, key) when Ordered, else of Position. Equal keys have equal hashes; two keys
@@ -57,13 +63,24 @@ type Event struct {
 	Hash uint64
 
 	// Fault says why the row cannot be relayed as configured (its id is NULL, say). Such an event is never sent and
-	// never dropped: it counts as rejected for good.
+	// never dropped: it becomes a dead letter at once, with Raw. What could be decoded of it is there.
 	Fault error
+	// Raw is the whole row, in UTF-8, only with Fault. Of a table's row it is a JSON object: each column's name and its text,
+	// null for NULL; a value that is not UTF-8 stands in hexadecimal under "name:hex". Of a logical message it is the
+	// message's text, or {"message:hex": ...} when that is not UTF-8.
+	Raw []byte
+}
+
+// Route is a destination by its names. RabbitMQ: exchange and routing key. Kafka: topic, and no routing key. nil is a
+// template that had no value.
+type Route struct {
+	Name       []byte // exchange or topic
+	RoutingKey []byte
 }
 
 // Size is the number of bytes of the row that the event holds.
 func (e *Event) Size() int {
-	n := len(e.ID) + len(e.Aggregate) + len(e.Key) + len(e.Type) + len(e.Payload) + len(e.Traceparent) + len(e.Headers)
+	n := len(e.ID) + len(e.Aggregate) + len(e.Key) + len(e.Type) + len(e.Payload) + len(e.Traceparent) + len(e.Headers) + len(e.Raw)
 	for _, c := range e.Columns {
 		n += len(c)
 	}

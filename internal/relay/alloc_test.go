@@ -15,7 +15,7 @@ func TestNoAllocationPerEvent(t *testing.T) {
 	const rows = 5000
 	for _, ordering := range []Ordering{Key, Pipelined} {
 		confirmed := 0
-		l := New(Config{Ordering: ordering, Window: 1000, Sink: nullSink{lanes: 4}, Hooks: Hooks{
+		l := New(Config{Ordering: ordering, Window: 1000, Sink: nullSink{lanes: 4}, Siding: noSiding{}, Hooks: Hooks{
 			Confirmed: func(lane int, events []*outbox.Event, _ time.Time) {
 				if lane == 0 {
 					confirmed += len(events)

@@ -16,9 +16,12 @@ import (
 // nullSink confirms all at once.
 type nullSink struct{ lanes uint64 }
 
-func (s nullSink) Lane(ev *outbox.Event) (int, bool) { return int(ev.Hash >> 32 % s.lanes), true }
-func (nullSink) Changed() <-chan struct{}            { return nil }
-func (nullSink) Run(ctx context.Context) error       { <-ctx.Done(); return nil }
+func (s nullSink) Place(ev *outbox.Event) (sink.Place, bool) {
+	return sink.Place{Lane: int(ev.Hash >> 32 % s.lanes), Unit: 1, Dest: 2}, true
+}
+func (nullSink) Route(*outbox.Event) outbox.Route { return outbox.Route{} }
+func (nullSink) Changed() <-chan struct{}         { return nil }
+func (nullSink) Run(ctx context.Context) error    { <-ctx.Done(); return nil }
 func (nullSink) Publish(_ context.Context, _ int, events []*outbox.Event, outcomes []sink.Outcome) error {
 	for i := range events {
 		outcomes[i].State = sink.Confirmed
@@ -37,7 +40,7 @@ func BenchmarkLine(b *testing.B) {
 
 func benchmarkLine(b *testing.B, ordering Ordering, rows int) {
 	const keys = 1000
-	l := New(Config{Ordering: ordering, Sink: nullSink{lanes: 32}})
+	l := New(Config{Ordering: ordering, Sink: nullSink{lanes: 32}, Siding: noSiding{}})
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan error, 1)
 	go func() { done <- l.Run(ctx) }()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,6 +28,7 @@ type plan struct {
 	seed     uint64 // of the broker
 	broken   int    // calls of a hundred that fail
 	refused  int    // events of a hundred that are rejected in a call
+	held     int    // max_held_keys
 	patience time.Duration
 }
 
@@ -47,7 +49,7 @@ type planCut struct{ after, lag int }
 
 func (p *plan) event(tx, row int) *outbox.Event {
 	r, pos := p.txs[tx].rows[row], p.position(tx, row)
-	ev := &outbox.Event{Position: pos, CommitTime: time.Now(), ID: []byte(pos.String()), Payload: fillBytes(pos, r.size), Columns: [][]byte{nil, {}, []byte("x")}}
+	ev := &outbox.Event{Position: pos, CommitTime: time.Now(), ID: []byte(pos.String()), Type: []byte{"xy"[row%3%2]}, Payload: fillBytes(pos, r.size), Columns: [][]byte{nil, {}, []byte("x")}}
 	if r.key > 0 {
 		ev.Ordered, ev.Key, ev.Hash = true, []byte{byte(r.key)}, uint64(r.key)*7919
 	} else {
@@ -74,14 +76,29 @@ type broker struct {
 	delivered map[outbox.Position]int
 	confirmed map[outbox.Position]bool
 	unknown   map[outbox.Position]int
-	last      map[uint64]outbox.Position // of each key, the newest delivered for the first time
+	last      map[uint64]outbox.Position // of each chain, the newest delivered for the first time
+	table     *table
 	failure   string
+
+	historyMu sync.Mutex
+	history   map[uint64][]string // of each chain
+}
+
+// note adds to the history of an event's chain, which a failure prints.
+func (b *broker) note(ev *outbox.Event, format string, args ...any) {
+	if ev.Ordered {
+		b.historyMu.Lock()
+		defer b.historyMu.Unlock()
+		chain := ev.Hash ^ uint64(ev.Type[0])<<32
+		b.history[chain] = append(b.history[chain], time.Now().Format("05.000 ")+ev.Position.String()+" "+fmt.Sprintf(format, args...))
+	}
 }
 
 func newBroker(p *plan) *broker {
 	b := &broker{
 		plan:      p,
 		delivered: make(map[outbox.Position]int), confirmed: make(map[outbox.Position]bool),
+		history: make(map[uint64][]string),
 		unknown: make(map[outbox.Position]int), last: make(map[uint64]outbox.Position),
 	}
 	for lane := range p.lanes {
@@ -96,9 +113,20 @@ func (b *broker) fail(format string, args ...any) {
 	}
 }
 
-func (b *broker) Lane(ev *outbox.Event) (int, bool) { return int(ev.Hash % uint64(b.plan.lanes)), true }
-func (b *broker) Changed() <-chan struct{}          { return nil }
-func (b *broker) Run(ctx context.Context) error     { <-ctx.Done(); return nil }
+func (b *broker) Place(ev *outbox.Event) (sink.Place, bool) {
+	unit := uint64(ev.Type[0]) << 32
+	return sink.Place{Lane: int(ev.Hash % uint64(b.plan.lanes)), Unit: unit, Dest: unit + uint64(len(ev.Payload)%2)}, true
+}
+func (b *broker) Route(ev *outbox.Event) outbox.Route { return outbox.Route{Name: ev.Type} }
+func (b *broker) Changed() <-chan struct{}            { return nil }
+func (b *broker) Run(ctx context.Context) error       { <-ctx.Done(); return nil }
+
+// refusal is a rejection of one sort or another.
+func refusal(rnd *rand.Rand) sink.Outcome {
+	f := &sink.Fault{Class: sink.Class(rnd.IntN(3)), Reason: sink.Nacked}
+	f.Whole = f.Class == sink.Destination && rnd.IntN(2) == 0
+	return sink.Outcome{State: sink.Rejected, Fault: f}
+}
 
 func (b *broker) Publish(ctx context.Context, lane int, events []*outbox.Event, outcomes []sink.Outcome) error {
 	b.mu.Lock()
@@ -117,7 +145,7 @@ func (b *broker) Publish(ctx context.Context, lane int, events []*outbox.Event, 
 			outcomes[i].State = sink.Unsent
 		case ev.Ordered && slices.Contains(spared, ev.Hash):
 			if outcomes[i].State = sink.Unsent; rnd.IntN(4) == 0 { // rejected in flight with the earlier one
-				outcomes[i] = sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Reason: sink.Nacked}}
+				outcomes[i] = refusal(rnd)
 			}
 		case ev.Ordered && rnd.IntN(200) < b.plan.refused: // spared, though nothing of its key is rejected
 			outcomes[i].State = sink.Unsent
@@ -125,7 +153,7 @@ func (b *broker) Publish(ctx context.Context, lane int, events []*outbox.Event, 
 		case i >= cut:
 			outcomes[i].State = sink.Unknown
 		case rnd.IntN(100) < b.plan.refused:
-			outcomes[i] = sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Reason: sink.Nacked}}
+			outcomes[i] = refusal(rnd)
 			spared = append(spared, ev.Hash)
 		default:
 			b.deliver(ev)
@@ -133,6 +161,7 @@ func (b *broker) Publish(ctx context.Context, lane int, events []*outbox.Event, 
 				outcomes[i].State = sink.Unknown // its confirm was lost
 			}
 		}
+		b.note(ev, "%s in a call of lane %d, %d of %d", outcomes[i].State, lane, cut, len(events))
 		switch outcomes[i].State {
 		case sink.Confirmed:
 			b.confirmed[ev.Position] = true
@@ -163,10 +192,11 @@ func (b *broker) deliver(ev *outbox.Event) {
 		b.fail("%s delivered %d times, %d outcomes of it were unknown", pos, n, b.unknown[pos])
 	}
 	if ev.Ordered && b.delivered[pos] == 1 {
-		if last, ok := b.last[ev.Hash]; ok && !last.Less(pos) {
-			b.fail("%s of key %d came after %s", pos, ev.Key[0], last)
+		chain := ev.Hash ^ uint64(ev.Type[0])<<32
+		if last, ok := b.last[chain]; ok && !last.Less(pos) {
+			b.fail("%s of key %d came after %s:\n%s", pos, ev.Key[0], last, strings.Join(b.history[chain], "\n"))
 		}
-		b.last[ev.Hash] = pos
+		b.last[chain] = pos
 	}
 }
 
@@ -178,13 +208,14 @@ func (b *broker) inspect(lane int, events []*outbox.Event) {
 	size, keys := 0, make(map[uint64]bool)
 	for _, ev := range events {
 		size += ev.Size()
-		if n, _ := b.Lane(ev); n != lane {
-			b.fail("%s in lane %d, belongs to %d", ev.Position, lane, n)
+		if p, _ := b.Place(ev); p.Lane != lane {
+			b.fail("%s in lane %d, belongs to %d", ev.Position, lane, p.Lane)
 		}
-		if ev.Ordered && keys[ev.Hash] && b.plan.ordering == Key {
+		chain := ev.Hash ^ uint64(ev.Type[0])<<32
+		if ev.Ordered && keys[chain] && b.plan.ordering == Key {
 			b.fail("a call with two events of key %d", ev.Key[0])
 		}
-		keys[ev.Hash] = true
+		keys[chain] = true
 		if string(ev.ID) != ev.Position.String() || !bytes.Equal(ev.Payload, fillBytes(ev.Position, len(ev.Payload))) {
 			b.fail("%s carries the bytes of another event", ev.Position)
 		}
@@ -219,8 +250,8 @@ func (b *broker) check(l *Line) {
 			own = tx.end
 		}
 		for row := range tx.rows {
-			if pos := b.plan.position(i, row); !b.confirmed[pos] {
-				b.fail("watermark %s passed %s, which is not confirmed", w.LSN, pos)
+			if pos := b.plan.position(i, row); !b.confirmed[pos] && !b.table.has(pos) {
+				b.fail("watermark %s passed %s, which is neither confirmed nor in a table", w.LSN, pos)
 			}
 		}
 	}

@@ -7,21 +7,24 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// item is an event inside the line, from its admission to its settlement. Items are pooled by the window.
+// item is an event inside the line: a new one from its admission to its settlement, then pooled by the window, or a row of the
+// siding while it is in a lane.
 type item struct {
 	ev      outbox.Event
 	columns [][]byte // backing of ev.Columns, kept by the pool
-	commit  *commit
-	chunk   *chunk // where the event's bytes are; nil when it has none
+	commit  *commit  // nil: a row
+	chunk   *chunk   // where the event's bytes are; nil when it has none
 	size    int
+	place   sink.Place
+	chain   uint64 // 0: it is in no order
+	fed     *Fed   // nil: a new event
 
-	next   *item // in an inbox, a ready list or the window's free list
-	behind *item // the next event of the same key in the same lane
+	next *item // in one of the lists of a lane, or the window's free list
 
-	state    sink.State // what the last call that sent it left: Unsent when none did, Unknown, Rejected
-	fault    *sink.Fault
-	attempts int // rejections so far
-	since    time.Time
+	state    sink.State // what the last call that sent it left: Unsent when none did
+	attempts int        // rejections so far
+	since    time.Time  // of the first
+	parked   Parked     // what the siding gets
 }
 
 // fill makes it a copy of ev, with the bytes in buf (len(buf) == ev.Size()). NULL stays nil, and empty stays not nil.
@@ -29,7 +32,9 @@ func (it *item) fill(ev *outbox.Event, buf []byte, c *commit) {
 	it.ev = *ev
 	it.commit = c
 	it.state = sink.Unsent
-	for _, f := range [...]*[]byte{&it.ev.ID, &it.ev.Aggregate, &it.ev.Key, &it.ev.Type, &it.ev.Payload, &it.ev.Traceparent, &it.ev.Headers} {
+	for _, f := range [...]*[]byte{
+		&it.ev.ID, &it.ev.Aggregate, &it.ev.Key, &it.ev.Type, &it.ev.Payload, &it.ev.Traceparent, &it.ev.Headers, &it.ev.Raw,
+	} {
 		*f, buf = carve(buf, *f)
 	}
 	it.ev.Columns = nil
@@ -77,6 +82,20 @@ func (f *fifo) pop() *item {
 	f.first = it.next
 	it.next = nil
 	return it
+}
+
+func (f *fifo) pushFront(it *item) {
+	it.next = f.first
+	if f.first == nil {
+		f.last = it
+	}
+	f.first = it
+}
+
+// pushAllFront moves all of g before the first of f.
+func (f *fifo) pushAllFront(g *fifo) {
+	g.join(f)
+	*f, *g = *g, fifo{}
 }
 
 // join moves all of g to the end of f.

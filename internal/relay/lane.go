@@ -6,46 +6,54 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // lane is an ordered queue with a goroutine that publishes it. It sends what has arrived, waits for the outcomes, settles,
 // and repeats: under load its calls grow by themselves, an idle lane sends a single event at once.
 //
-// An event is in exactly one of these places: inbox; the list of its key, behind an earlier event of that key (Key only);
-// ready; open. Out of open leads one way: it was confirmed.
+// A new event is in exactly one of these places: inbox; ready; open; waiting of its chain; with the siding. Two ways lead
+// out: it was confirmed, or its row is committed. A row of the siding is in offered, rows or replays, open, or back with it.
 type lane struct {
-	n     int
-	line  *Line
-	arena arena // guarded by the window
+	n        int
+	line     *Line
+	oneByOne bool  // ordering Key: one event of a chain is in ready or open at a time
+	arena    arena // guarded by the window
 
-	mu     sync.Mutex // guards inbox and asleep
-	inbox  fifo
-	asleep bool          // the goroutine waits for the inbox; whoever fills it must signal
-	awake  chan struct{} // cap 1
+	mu      sync.Mutex // guards inbox, offered, notes and asleep
+	inbox   fifo
+	offered []*Fed
+	notes   []note
+	asleep  bool          // the goroutine waits; whoever brings something must signal it
+	awake   chan struct{} // cap 1
 
 	// From here on the goroutine's own.
-	ready fifo
-	keys  map[uint64]*item // Key only: the last event of each key that is in ready, in open or in a key's list
-	open  open
-	call  call
+	ready    fifo // new events in the order in which they go
+	replays  fifo
+	rows     fifo
+	chains   map[uint64]*chain
+	spare    *chain // free ones
+	special  int    // chains that are dying, late, or have a row in open
+	holds    holds
+	flush    []uint64 // units that are counted as a whole now, and whose waiting events are to be parked
+	late     []late
+	parked   []*Parked // to be given to the siding
+	returned []*Fed    // likewise
 
-	limit     int             // events in a call: 1 after a failed one, doubling with each that confirms something
-	fails     int             // calls in a row that moved nothing
-	failing   string          // the words of such calls, as logged last; "" when none are
-	retries   int             // of the rejected events in a row without a confirm
-	notBefore time.Time       // no call at all before: the guard against spinning
-	heldUntil time.Time       // no retry of the rejected events before
-	told      outbox.Position // of the event that the log names as holding the lane, or nobody
+	open open
+	call call
+
+	limit     int       // events in a call: 1 after a failed one, doubling with each that confirms something
+	fails     int       // calls in a row that moved nothing
+	failing   string    // the words of such calls, as logged last; "" when none are
+	notBefore time.Time // no call at all before: the guard against spinning
 }
 
 func newLane(n int, line *Line) *lane {
-	ln := &lane{n: n, line: line, awake: make(chan struct{}, 1), limit: sink.MaxCallEvents}
-	if line.cfg.Ordering == Key {
-		ln.keys = make(map[uint64]*item)
+	return &lane{
+		n: n, line: line, oneByOne: line.cfg.Ordering == Key, awake: make(chan struct{}, 1), limit: sink.MaxCallEvents,
+		chains: map[uint64]*chain{}, holds: newHolds(&line.room),
 	}
-	return ln
 }
 
 // push adds an event. It reports whether the lane sleeps: then the caller has to signal it, once.
@@ -69,94 +77,68 @@ func (ln *lane) signal() {
 func (ln *lane) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		ln.receive()
-		ln.open.fill(&ln.ready)
-		switch {
-		case len(ln.open.items) == 0:
+		ln.fill()
+		ln.handOver()
+		if len(ln.open.items) == 0 {
 			ln.sleep(ctx)
-		case ln.open.items[0].ev.Fault != nil:
-			ln.standStill(ctx, ln.open.items[0])
-		default:
-			ln.open.choose(&ln.call, ln.limit)
-			if ln.pause(ctx) {
-				ln.publish(ctx)
-			}
+			continue
+		}
+		ln.choose()
+		if ln.pause(ctx) {
+			ln.publish(ctx)
 		}
 	}
 }
 
-// receive moves the inbox to ready or, when an event of the same key is before it in the lane, to the key's list.
+// receive takes in what has come: notes first, since they are about what came before.
 func (ln *lane) receive() {
 	ln.mu.Lock()
-	arrived := ln.inbox
-	ln.inbox = fifo{}
+	arrived, offered, notes := ln.inbox, ln.offered, ln.notes
+	ln.inbox, ln.offered, ln.notes = fifo{}, nil, nil
 	ln.mu.Unlock()
-	if ln.keys == nil {
+	for _, n := range notes {
+		ln.note(n)
+	}
+	for _, f := range offered {
+		ln.takeRow(f)
+	}
+	if !ln.oneByOne {
 		ln.ready.join(&arrived)
 		return
 	}
 	for arrived.first != nil {
-		it := arrived.pop()
-		if !it.ev.Ordered {
-			ln.ready.push(it)
-			continue
-		}
-		if last := ln.keys[it.ev.Hash]; last != nil {
-			last.behind = it
-		} else {
-			ln.ready.push(it)
-		}
-		ln.keys[it.ev.Hash] = it
+		ln.arrive(arrived.pop())
 	}
 }
 
-// follow readies the next event of the key of a confirmed one. It goes to the end of ready: a key with many events takes one
-// place in a call like any other, and delays nobody.
-func (ln *lane) follow(it *item) {
-	switch {
-	case ln.keys == nil || !it.ev.Ordered:
-	case it.behind != nil:
-		ln.ready.push(it.behind)
-	default:
-		delete(ln.keys, it.ev.Hash)
-	}
-}
-
-// sleep waits for the inbox.
+// sleep waits until something comes, or an event is to be offered again.
 func (ln *lane) sleep(ctx context.Context) {
 	ln.mu.Lock()
-	asleep := ln.inbox.first == nil
+	asleep := ln.inbox.first == nil && len(ln.offered) == 0 && len(ln.notes) == 0
 	ln.asleep = asleep
 	ln.mu.Unlock()
 	if !asleep {
 		return
 	}
+	var due <-chan time.Time
+	if len(ln.late) > 0 {
+		timer := time.NewTimer(time.Until(ln.late[0].due))
+		defer timer.Stop()
+		due = timer.C
+	}
 	select {
 	case <-ln.awake:
+	case <-due:
 	case <-ctx.Done():
 	}
 }
 
-// standStill rejects an event that cannot be decoded, without asking the sink: it has nothing to say about it. Nothing that
-// the relay could wait for mends the event, so the lane ends here, with all that is behind it in the window.
-func (ln *lane) standStill(ctx context.Context, it *item) {
-	if it.fault == nil {
-		ln.reject(it, &sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Words: it.ev.Fault.Error()})
-		ln.open.compact()
-		ln.tell()
-	}
-	<-ctx.Done()
-}
-
-// pause waits until the call is due; false when ctx is done before.
+// pause waits until a call may be made; false when ctx is done before.
 func (ln *lane) pause(ctx context.Context) bool {
-	due := ln.notBefore
-	if ln.call.retry && ln.heldUntil.After(due) {
-		due = ln.heldUntil
-	}
-	if due.IsZero() {
+	if ln.notBefore.IsZero() {
 		return true
 	}
-	timer := time.NewTimer(time.Until(due))
+	timer := time.NewTimer(time.Until(ln.notBefore))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -166,12 +148,68 @@ func (ln *lane) pause(ctx context.Context) bool {
 	}
 }
 
+// fill adds to open what may be sent, up to a full call. While what was sent before is in doubt there is nothing new: so
+// what may arrive twice does not grow while calls fail.
+func (ln *lane) fill() {
+	if ln.open.unknown > 0 {
+		return
+	}
+	ln.sift()
+	ln.offerAgain() // after that: what is left in open of their chains comes behind them
+	ln.fillRows()
+	for ln.ready.first != nil && ln.open.room(ln.ready.first) {
+		it := ln.ready.first
+		what := ln.decide(it)
+		if what != goes && ln.open.has(it) { // a gate was shut just now, or its unit held: nothing may pass those in open
+			break
+		}
+		ln.ready.pop()
+		if what == goes {
+			ln.open.add(it)
+		} else {
+			ln.putAside(it, what)
+		}
+	}
+	for len(ln.flush) > 0 {
+		unit := ln.flush[0]
+		ln.flush = ln.flush[1:]
+		ln.advanceUnit(unit)
+	}
+	ln.fillRows() // again: some wait until the new events of their chain are out of ready
+}
+
+// sift decides again about what was offered and not sent. Behind one of its chain that stays an event stays too.
+func (ln *lane) sift() {
+	items := ln.open.items
+	ln.open.reset()
+	for _, it := range items {
+		what := goes
+		if it.fed == nil {
+			what = ln.decide(it)
+		}
+		if what == goes || ln.open.has(it) {
+			ln.open.add(it)
+		} else {
+			ln.putAside(it, what)
+		}
+	}
+	clear(items[len(ln.open.items):])
+}
+
+// choose makes the call. With something in doubt, what was not sent before is left out when it may not go any more: it is
+// parked as soon as nothing of its chain is in doubt.
+func (ln *lane) choose() {
+	ln.open.choose(&ln.call, ln.limit, func(it *item) bool {
+		return it.state == sink.Unknown || it.fed != nil || ln.decide(it) == goes
+	})
+}
+
 // publish makes the call and does what its outcomes ask for.
 func (ln *lane) publish(ctx context.Context) {
 	c := &ln.call
 	err := ln.line.cfg.Sink.Publish(ctx, ln.n, c.events, c.outcomes)
 	now := time.Now()
-	refused, unknown := ln.judge()
+	refused, unknown := ln.judge(now)
 	ln.open.compact()
 	if ctx.Err() == nil {
 		if hook := ln.line.cfg.Hooks.Unavailable; hook != nil && err != nil {
@@ -180,30 +218,51 @@ func (ln *lane) publish(ctx context.Context) {
 		ln.schedule(now, refused, err)
 		ln.tellFailing(err)
 	}
-	ln.tell() // before the events are settled: who waited for that finds the board true
 	if len(c.confirmed) > 0 {
 		ln.settle(now)
 	}
+	ln.handOver()
 }
 
-// judge writes the outcomes of the call to its events.
-func (ln *lane) judge() (refused, unknown int) {
+// judge does what the outcomes of the call say, but for the confirmed new events: settle does.
+func (ln *lane) judge(now time.Time) (refused, unknown int) {
 	c := &ln.call
-	c.confirmed = c.confirmed[:0]
+	c.confirmed, c.rows, c.refused = c.confirmed[:0], c.rows[:0], c.refused[:0]
 	for i, it := range c.items {
 		switch out := c.outcomes[i]; out.State {
 		case sink.Confirmed:
 			it.state = sink.Confirmed
-			c.confirmed = append(c.confirmed, it)
+			if it.fed != nil {
+				c.rows = append(c.rows, it)
+			} else {
+				c.confirmed = append(c.confirmed, it)
+			}
 		case sink.Rejected:
 			refused++
-			ln.reject(it, cmp.Or(out.Fault, &unexplained))
+			if !ln.oneByOne && ln.open.undecided(it) {
+				it.state = sink.Unsent // what comes before it in its chain has to be parked first
+				continue
+			}
+			it.state = sink.Rejected
+			c.refused = append(c.refused, it)
+			ln.refuse(it, cmp.Or(out.Fault, &unexplained), now)
 		case sink.Unsent:
-			// This call did nothing to it, so what earlier calls left behind stands: a rejected one goes on holding the
-			// lane, an unknown one may still be at the broker.
+			// This call did nothing to it: what is in doubt since an earlier one stays so.
 		default:
 			unknown++
 			it.state = sink.Unknown
+		}
+	}
+	for _, it := range c.refused {
+		if !ln.oneByOne {
+			ln.open.doubtNoMore(it)
+		}
+	}
+	if len(c.rows) > 0 {
+		ln.line.gates.confirmed(c.rows, now)
+		ln.tellConfirmed(c.rows, now)
+		for _, it := range c.rows {
+			ln.rowConfirmed(it)
 		}
 	}
 	return refused, unknown
@@ -212,46 +271,38 @@ func (ln *lane) judge() (refused, unknown int) {
 // unexplained stands in for the reason of a sink that gives none.
 var unexplained = sink.Fault{Class: sink.Transient, Reason: sink.Invalid, Words: "rejected without a reason"}
 
-// settle gives the confirmed events of the call back: to the tracker first, then their successors to ready, at last their
+// settle gives the confirmed new events of the call back: to the tracker first, then their successors may go, at last their
 // memory to the window.
 func (ln *lane) settle(now time.Time) {
 	c := &ln.call
+	ln.line.gates.confirmed(c.confirmed, now)
 	ln.line.tracker.settle(c.confirmed)
-	if hook := ln.line.cfg.Hooks.Confirmed; hook != nil {
-		c.events = c.events[:0]
-		for _, it := range c.confirmed {
-			c.events = append(c.events, &it.ev)
-		}
-		hook(ln.n, c.events, now)
-	}
+	ln.tellConfirmed(c.confirmed, now)
 	for _, it := range c.confirmed {
-		ln.follow(it)
+		if c := ln.chains[it.chain]; c != nil && c.front == it {
+			c.front = nil
+			ln.advance(c)
+		}
 	}
 	ln.line.window.release(c.confirmed)
 }
 
-// reject writes a rejection to its event and tells of it.
-func (ln *lane) reject(it *item, f *sink.Fault) {
-	if it.attempts == 0 {
-		it.since = time.Now()
+func (ln *lane) tellConfirmed(items []*item, now time.Time) {
+	hook := ln.line.cfg.Hooks.Confirmed
+	if hook == nil {
+		return
 	}
-	it.state, it.fault = sink.Rejected, f
-	it.attempts++
-	if hook := ln.line.cfg.Hooks.Rejected; hook != nil {
-		hook(&it.ev, f, it.attempts)
+	c := &ln.call
+	c.events = c.events[:0]
+	for _, it := range items {
+		c.events = append(c.events, &it.ev)
 	}
+	hook(ln.n, c.events, now)
 }
 
 // schedule says when the next call may be made, and how large it may be, after one that confirmed, refused, or did neither.
 func (ln *lane) schedule(now time.Time, refused int, err error) {
-	confirmed := len(ln.call.confirmed)
-	if confirmed > 0 || !ln.call.retry {
-		ln.retries = 0
-	}
-	if refused > 0 {
-		ln.heldUntil = now.Add(ln.line.cfg.Retry.after(ln.retries))
-		ln.retries++
-	}
+	confirmed := len(ln.call.confirmed) + len(ln.call.rows)
 	ln.notBefore = time.Time{}
 	if confirmed+refused > 0 {
 		ln.fails = 0
@@ -263,5 +314,17 @@ func (ln *lane) schedule(now time.Time, refused int, err error) {
 		ln.limit = 1
 	case confirmed > 0:
 		ln.limit = min(2*ln.limit, sink.MaxCallEvents)
+	}
+}
+
+// handOver gives the siding what is its own: outside of everything else, since it takes its locks.
+func (ln *lane) handOver() {
+	if len(ln.parked) > 0 {
+		ln.line.cfg.Siding.Park(ln.parked)
+		ln.parked = nil
+	}
+	if len(ln.returned) > 0 {
+		ln.line.cfg.Siding.Fed(ln.returned)
+		ln.returned = nil
 	}
 }

@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pglogrepl"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -31,6 +28,9 @@ type bench struct {
 func start(t *testing.T, lanes int, cfg Config) *bench {
 	b := &bench{sink: newScriptSink(lanes), lsn: 1000, ended: make(chan error, 1)}
 	cfg.Sink = b.sink
+	if cfg.Siding == nil {
+		cfg.Siding = noSiding{}
+	}
 	b.Line = New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	b.cancel = cancel
@@ -121,8 +121,6 @@ func TestWholeTransactionDoesNotWaitForTheNext(t *testing.T) {
 	})
 }
 
-var noRoute = sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Reason: sink.Unroutable, Words: "NO_ROUTE"}}
-
 // TestHotKeyDelaysNobody: a thousand events of one key wait in their lane; an event of another key goes with the very next
 // call, each time, and the hot key has one event in every call.
 func TestHotKeyDelaysNobody(t *testing.T) {
@@ -143,88 +141,6 @@ func TestHotKeyDelaysNobody(t *testing.T) {
 			synctest.Wait()
 		}
 		b.sink.reply(0, nil, nil) // the last cold one
-		if err := b.WaitSettled(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	})
-}
-
-// TestHeldLaneBacksOff: a rejected event is tried again alone after 1, 2, 4, 8, 10, 10 s, a fifth more or less.
-func TestHeldLaneBacksOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := start(t, 1, Config{})
-		b.commitEvents(t, "a", "b")
-		synctest.Wait()
-		b.commitEvents(t, "c")
-		b.sink.arrived()
-		b.sink.reply(0, nil, map[string]sink.Outcome{"a-0": noRoute})
-		for i, seconds := range []int{1, 2, 4, 8, 10, 10} {
-			want := time.Duration(seconds) * time.Second
-			at := time.Now()
-			b.sink.wait(t, 0)
-			if got := time.Since(at); got < want*8/10 || got > want*12/10 {
-				t.Fatalf("attempt %d came after %s, want about %s", i+2, got, want)
-			}
-			if calls := b.sink.arrived(); len(calls) != 1 || !slices.Equal(calls[0].ids, []string{"a-0"}) {
-				t.Fatalf("attempt %d carries %v", i+2, calls)
-			}
-			h := b.Snapshot().Held
-			if len(h) != 1 || h[0].Attempts != i+1 || h[0].NextAttempt.After(time.Now()) || h[0].Since.After(at) {
-				t.Fatalf("held before attempt %d: %+v", i+2, h)
-			}
-			b.sink.reply(0, nil, map[string]sink.Outcome{"a-0": noRoute})
-		}
-		b.sink.wait(t, 0)
-		b.sink.reply(0, nil, nil)
-		b.sink.wait(t, 0)
-		b.sink.reply(0, nil, nil) // c
-		if err := b.WaitSettled(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	})
-}
-
-// TestLogNamesWhatHoldsTheLane: each event that comes to be the oldest held one of its lane is named in a line of the log,
-// once, with its destination and the broker's words: also one that was rejected while the lane was held already.
-func TestLogNamesWhatHoldsTheLane(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		core, logs := observer.New(zap.InfoLevel)
-		b := start(t, 1, Config{Log: zap.New(core)})
-		b.commitEvents(t, "a", "b", "c")
-		synctest.Wait()
-		// Only a line in the log is new after an answer; "" is none.
-		answer := func(rejected []string, said string) {
-			t.Helper()
-			b.sink.wait(t, 0)
-			outcomes := map[string]sink.Outcome{}
-			for _, id := range rejected {
-				outcomes[id] = sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{
-					Reason: sink.Unroutable, Destination: "exchange of " + id, Words: "no route for " + id,
-				}}
-			}
-			b.sink.reply(0, nil, outcomes)
-			synctest.Wait()
-			var got []string
-			for _, line := range logs.TakeAll() {
-				fields := line.ContextMap()
-				if line.Level == zap.WarnLevel {
-					got = append(got, fmt.Sprint(fields["event_id"], ": ", fields["destination"], ", ", fields["fault"]))
-				} else {
-					got = append(got, line.Message)
-				}
-			}
-			if strings.Join(got, "\n") != said {
-				t.Fatalf("after %v: the log says %q, want %q", rejected, got, said)
-			}
-		}
-		answer([]string{"b-1", "c-2"}, "b-1: exchange of b-1, no route for b-1")
-		answer([]string{"b-1", "c-2"}, "")
-		answer([]string{"c-2"}, "c-2: exchange of c-2, no route for c-2") // b-1 was mended
-		answer([]string{"c-2"}, "")
-		answer(nil, "rejected events were confirmed, lane goes on")
-		b.commitEvents(t, "d")
-		answer([]string{"d-0"}, "d-0: exchange of d-0, no route for d-0")
-		answer(nil, "rejected events were confirmed, lane goes on")
 		if err := b.WaitSettled(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -260,7 +176,7 @@ func (s *brokenSink) Publish(context.Context, int, []*outbox.Event, []sink.Outco
 func TestNoBusyLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &brokenSink{nullSink: nullSink{lanes: 1}}
-		l := New(Config{Sink: s})
+		l := New(Config{Sink: s, Siding: noSiding{}})
 		if err := l.Begin(100, 1); err != nil {
 			t.Fatal(err)
 		}
@@ -340,30 +256,6 @@ func TestReaderGoneWithoutGoodbye(t *testing.T) {
 		}
 		if got, want := b.Watermark().LSN, pglogrepl.LSN(1110); got != want {
 			t.Fatalf("watermark %s, want %s: the transaction did not end", got, want)
-		}
-	})
-}
-
-// TestSnapshotNamesTheHeld: at most twenty by name, in commit order, all by number; ids cut to a bounded length.
-func TestSnapshotNamesTheHeld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := start(t, 1, Config{Ordering: Pipelined})
-		b.commitEvents(t, slices.Repeat([]string{"a" + string(make([]byte, 300))}, 30)...)
-		synctest.Wait()
-		all := make(map[string]sink.Outcome)
-		for _, id := range b.sink.waiting(0).ids {
-			all[id] = noRoute
-		}
-		b.sink.reply(0, nil, all)
-		synctest.Wait()
-		s := b.Snapshot()
-		if s.HeldTotal != 30 || len(s.Held) != maxHeld {
-			t.Fatalf("held %d, %d by name", s.HeldTotal, len(s.Held))
-		}
-		for i, h := range s.Held {
-			if h.Position.Index != uint32(i) || len(h.ID) != maxHeldID {
-				t.Fatalf("held %d: %s, an id of %d bytes", i, h.Position, len(h.ID))
-			}
 		}
 	})
 }

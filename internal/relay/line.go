@@ -3,6 +3,7 @@ package relay
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,25 +22,28 @@ type Ordering uint8
 const (
 	// Key: an event is sent after the earlier one of its key was confirmed.
 	Key Ordering = iota
-	// Pipelined: commit order through each lane, without that wait; only a rejected event can be overtaken, by the others
-	// of its call: those of other keys, and those of its own that were on their way when it was rejected.
+	// Pipelined: commit order through each lane, without that wait; only a rejected event can be overtaken by others of its
+	// key: those that were on their way when it was rejected.
 	Pipelined
-	// Commit is Pipelined over all keys: the sink is configured with one lane. The line itself treats both alike.
+	// Commit is Pipelined over all keys: the sink is configured with one lane, and an exchange or topic is one chain.
 	Commit
-	// None promises nothing. The line does what it does for Pipelined.
+	// None promises nothing. It is Pipelined without chains: nothing waits for a rejected event.
 	None
 )
 
-// Config is what a Line is made of. Zero values of Window, WindowBytes, Retry and Log take the defaults.
+// Config is what a Line is made of. Zero values of Window, WindowBytes, MaxHeldKeys, Retry and Log take the defaults.
 type Config struct {
 	Ordering    Ordering
 	Window      int           // events in the line at most; 10,000
 	WindowBytes int64         // bytes held for them at most, one larger event on top; 16 MiB
 	Start       pglogrepl.LSN // the slot's confirmed_flush_lsn: the first watermark
 	Sink        sink.Sink
+	Siding      Siding
+	MaxHeldKeys int  // chains counted one by one; 100,000
+	Hold        bool // a dead letter holds the later events of its chain
 	Hooks       Hooks
 	Log         *zap.Logger
-	Retry       Backoff // of a held lane; 1 s to 10 s
+	Retry       Backoff // of an event that can be neither sent nor held; 1 s to 10 s
 }
 
 // Hooks tell what happens; nil ones are left out. They run on the lanes' goroutines, several at a time, and must be quick.
@@ -48,8 +52,10 @@ type Hooks struct {
 	// Confirmed: the broker took responsibility for these events, all of one call; at is when that was learned. The
 	// watermark may already cover them.
 	Confirmed func(lane int, events []*outbox.Event, at time.Time)
-	// Rejected: an event was refused for the attempt-th time (from 1), or cannot be sent at all (once).
+	// Rejected: an event was refused for the attempt-th time (from 1) since it is in the line.
 	Rejected func(ev *outbox.Event, f *sink.Fault, attempt int)
+	// Failed: a refused event is neither parked nor dead, it is offered again from memory.
+	Failed func(events int)
 	// Unavailable: a call failed, with so many of its events in doubt; err is what Publish returned.
 	Unavailable func(lane, unknown int, err error)
 }
@@ -61,11 +67,14 @@ type Line struct {
 	log     *zap.Logger
 	window  *window
 	tracker *tracker
-	board   *board
+	gates   *gates
+	room    room
+
+	stopping atomic.Bool // no chain is cut over any more
 
 	mu     sync.Mutex
-	lanes  []*lane     // written by the reader under mu, read by it without
-	launch func(*lane) // starts a lane that is created while Run runs; nil outside Run
+	lanes  atomic.Pointer[[]*lane] // written under mu
+	launch func(*lane)             // starts a lane that is created while Run runs; nil outside Run
 
 	waiting atomic.Int64 // commit time, Unix nanoseconds, of the event that the reader waits with; 0: it waits with none. Written by the reader
 
@@ -76,6 +85,7 @@ type Line struct {
 func New(cfg Config) *Line {
 	cfg.Window = cmp.Or(cfg.Window, 10_000)
 	cfg.WindowBytes = cmp.Or(cfg.WindowBytes, 16<<20)
+	cfg.MaxHeldKeys = cmp.Or(cfg.MaxHeldKeys, 100_000)
 	cfg.Retry.Min = cmp.Or(cfg.Retry.Min, time.Second)
 	cfg.Retry.Max = max(cmp.Or(cfg.Retry.Max, 10*time.Second), cfg.Retry.Min)
 	cfg.Log = cmp.Or(cfg.Log, zap.NewNop())
@@ -84,18 +94,19 @@ func New(cfg Config) *Line {
 		log:     cfg.Log,
 		window:  newWindow(cfg.Window, cfg.WindowBytes),
 		tracker: newTracker(cfg.Start),
-		board:   newBoard(),
+		gates:   newGates(cfg.Log),
+		room:    room{limit: int64(cfg.MaxHeldKeys)},
 	}
 }
 
 // Run runs the lanes until ctx is done, and returns nil when each of them has returned from its Publish. Lanes are created as
-// Sink.Lane names them, before or while Run runs. What is unsettled then stays so.
+// Sink.Place names them, before or while Run runs. What is unsettled then stays so.
 func (l *Line) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	launch := func(ln *lane) { running.Go(func() { ln.run(ctx) }) }
 	l.mu.Lock()
 	l.launch = launch
-	for _, ln := range l.lanes {
+	for _, ln := range l.all() {
 		launch(ln)
 	}
 	l.mu.Unlock()
@@ -109,21 +120,31 @@ func (l *Line) Run(ctx context.Context) error {
 	return nil
 }
 
-// lane is the reader's look at lane n; it is created at first sight, with those before it.
+// all are the lanes there are.
+func (l *Line) all() []*lane {
+	if lanes := l.lanes.Load(); lanes != nil {
+		return *lanes
+	}
+	return nil
+}
+
+// lane is lane n; it is created at first sight, with those before it.
 func (l *Line) lane(n int) *lane {
-	if n < len(l.lanes) {
-		return l.lanes[n]
+	if lanes := l.all(); n < len(lanes) {
+		return lanes[n]
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for len(l.lanes) <= n {
-		ln := newLane(len(l.lanes), l)
-		l.lanes = append(l.lanes, ln)
+	lanes := l.all()
+	for len(lanes) <= n {
+		ln := newLane(len(lanes), l)
+		lanes = append(slices.Clip(lanes), ln)
 		if l.launch != nil {
 			l.launch(ln)
 		}
 	}
-	return l.lanes[n]
+	l.lanes.Store(&lanes)
+	return lanes[n]
 }
 
 // Watermark is the position that may be reported as flushed now.
@@ -141,11 +162,9 @@ func (l *Line) Unsettled() int {
 // WaitSettled returns nil once no event is in the line, with the watermark where that puts it, else ctx's error. A reader that
 // still runs may admit the next one right after.
 func (l *Line) WaitSettled(ctx context.Context) error {
-	l.mu.Lock()
-	for _, ln := range l.lanes {
+	for _, ln := range l.all() {
 		ln.signal() // should the reader have returned without waking a lane that it had filled
 	}
-	l.mu.Unlock()
 	select {
 	case <-l.window.whenEmpty():
 		return nil

@@ -20,6 +20,7 @@ func drawPlan(t *rapid.T) *plan {
 		seed:     rapid.Uint64().Draw(t, "seed"),
 		broken:   rapid.SampledFrom([]int{0, 5, 40}).Draw(t, "broken"),
 		refused:  rapid.SampledFrom([]int{0, 2, 30}).Draw(t, "refused"),
+		held:     rapid.SampledFrom([]int{1, 3, 100}).Draw(t, "held"),
 		patience: rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, time.Hour}).Draw(t, "patience"),
 	}
 	row := rapid.Custom(func(t *rapid.T) planRow {
@@ -61,10 +62,17 @@ func TestLineAgainstDumb(t *testing.T) {
 
 func (p *plan) run() string {
 	b := newBroker(p)
-	l := New(Config{Ordering: p.ordering, Window: p.window, WindowBytes: p.bytes, Sink: b})
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Hour)
-	ended := make(chan error, 2)
+	b.table = newTable(p.seed)
+	b.table.note = b.note
+	l := New(Config{Ordering: p.ordering, Window: p.window, WindowBytes: p.bytes, Sink: b, Siding: b.table, MaxHeldKeys: p.held})
+	b.table.line = l
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	ended := make(chan error, 3)
 	go func() { ended <- l.Run(ctx) }()
+	go func() {
+		b.table.run(ctx)
+		ended <- nil
+	}()
 	go func() {
 		for {
 			select {
@@ -85,25 +93,45 @@ func (p *plan) run() string {
 		}
 	}
 	if err := l.WaitSettled(ctx); err != nil {
-		b.fail("%d events are not settled after ten hours", l.Unsettled())
+		b.fail("%d events are not settled after ten minutes", l.Unsettled())
 	}
+	for deadline := time.Now().Add(10 * time.Minute); b.table.left() > 0; time.Sleep(time.Second) { //nolint:forbidigo // the bubble's time, not ours
+		if time.Now().After(deadline) {
+			b.fail("%d rows are left after ten minutes", b.table.left())
+			break
+		}
+	}
+	synctest.Wait()
 	b.check(l)
+	b.complete()
 	last := p.txs[len(p.txs)-1]
 	if got, want := l.Watermark().LSN, max(last.end, last.keepalive); got != want {
 		b.fail("watermark %s at the end, want %s", got, want)
 	}
-	if s := l.Snapshot(); s.Events != 0 || s.Bytes != 0 || charged(l) != 0 || s.ConfirmedAbove != 0 || s.HeldTotal != 0 || !s.OldestCommit.IsZero() {
+	if s := l.Snapshot(); s.Events != 0 || s.Bytes != 0 || charged(l) != 0 || s.ConfirmedAbove != 0 || s.HeldChains != 0 || !s.OldestCommit.IsZero() {
 		b.fail("left behind: %+v", s)
 	}
-	for _, ln := range l.lanes {
-		if len(ln.keys) > 0 {
-			b.fail("lane %d remembers %d keys", ln.n, len(ln.keys))
+	for _, ln := range l.all() {
+		if len(ln.chains) > 0 || !ln.holds.none() || ln.special != 0 {
+			b.fail("lane %d remembers %d chains, %d of them in a state, and %v", ln.n, len(ln.chains), ln.special, ln.holds)
 		}
 	}
 	cancel()
 	<-ended
 	<-ended
+	<-ended
 	return b.failure
+}
+
+// complete checks that each event was delivered, or is a dead letter.
+func (b *broker) complete() {
+	for i, tx := range b.plan.txs {
+		for row := range tx.rows {
+			if pos := b.plan.position(i, row); b.delivered[pos] == 0 && !b.table.dead[pos] {
+				b.fail("%s is lost", pos)
+			}
+		}
+	}
 }
 
 var errCut = errors.New("cut")

@@ -7,102 +7,71 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// open is what a lane has offered to the sink, or is about to, and what is not confirmed: in the order of the lane, and never
-// more than one full call. What may be offered next depends on what earlier calls left behind:
-//
-//   - Nothing was rejected: the events of earlier calls, in order, and behind them new ones; but no new ones while any is
-//     unknown, so that what is in doubt, and may arrive twice, does not grow while calls fail. After an error they are
-//     offered one by one until one is confirmed.
-//   - Some were rejected, so the lane is held: first the others alone, unknown ones (which may be at the broker already)
-//     and unsent ones, without those behind a rejected one of their key. Then the rejected ones alone, without those
-//     behind another one of their key that is not rejected.
-//
-// So within a key no event is offered before an earlier one that was offered and is not confirmed, unless both are in the
-// same call, where the sink sees to it. (With ordering Key no two events of a key are in open at once.)
+// open is what a lane has offered to the sink, or is about to, and what has no outcome: in the order of the lane, and never
+// more than one full call. What is in doubt is offered again before anything new; after an error one by one until one is
+// confirmed. So within a chain no event is offered before an earlier one that was offered, unless both are in the same call,
+// where the sink sees to it. (With ordering Key no two events of a chain are in open at once.)
 type open struct {
-	items    []*item
-	bytes    int
-	unknown  int // items in state Unknown
-	rejected int // items in state Rejected
-	held     int // items that were rejected at least once: the rejected ones, and those whose new attempt is unknown
+	items   []*item
+	bytes   int
+	unknown int // items in state Unknown
 }
 
-// fill adds new events up to a full call, when new ones may be offered at all. An undecodable event is never sent: it is
-// added when it is the first, and what follows stays behind it.
-func (o *open) fill(ready *fifo) {
-	if o.unknown > 0 || o.rejected > 0 {
-		return
-	}
-	for ready.first != nil && len(o.items) < sink.MaxCallEvents {
-		it := ready.first
-		if len(o.items) > 0 && (it.ev.Fault != nil || o.items[0].ev.Fault != nil || o.bytes+it.size > sink.MaxCallBytes) {
-			return
-		}
-		ready.pop()
-		o.items = append(o.items, it)
-		o.bytes += it.size
-	}
+// room reports whether the item may be added to the call. One larger than a call goes alone.
+func (o *open) room(it *item) bool {
+	return len(o.items) == 0 || len(o.items) < sink.MaxCallEvents && o.bytes+it.size <= sink.MaxCallBytes
 }
 
-// choose puts into c the events that may be offered now, at most limit of them.
-func (o *open) choose(c *call, limit int) {
-	c.items, c.events, c.retry = c.items[:0], c.events[:0], false
-	if o.rejected == 0 {
-		for _, it := range o.items[:min(limit, len(o.items))] {
-			c.add(it)
-		}
-	} else {
-		o.pick(c, limit, false)
-		if len(c.items) == 0 {
-			c.retry = true
-			o.pick(c, limit, true)
-		}
-	}
-	c.outcomes = slices.Grow(c.outcomes[:0], len(c.items))[:len(c.items)]
-	clear(c.outcomes)
+func (o *open) add(it *item) {
+	it.state = sink.Unsent
+	o.items = append(o.items, it)
+	o.bytes += it.size
 }
 
-// pick adds the events to c that are rejected, or those that are not, without those behind one of the other sort of their
-// key.
-func (o *open) pick(c *call, limit int, rejected bool) {
-	for i, it := range o.items {
-		if len(c.items) == limit {
-			return
-		}
-		if (it.state == sink.Rejected) == rejected && !o.behind(i, !rejected) {
-			c.add(it)
-		}
-	}
+// has reports whether something of the item's chain is in open.
+func (o *open) has(it *item) bool {
+	return it.chain != 0 && slices.ContainsFunc(o.items, func(other *item) bool { return other.chain == it.chain })
 }
 
-// behind reports whether an event before the i-th has its key and is rejected, or is not. Looking through all of them is
-// quadratic in a full call, and done only while a lane is held.
-func (o *open) behind(i int, rejected bool) bool {
-	it := o.items[i]
-	for _, earlier := range o.items[:i] {
-		if (earlier.state == sink.Rejected) == rejected && earlier.ev.Hash == it.ev.Hash {
+// reset empties it, for the items to be added again.
+func (o *open) reset() { o.items, o.bytes, o.unknown = o.items[:0], 0, 0 }
+
+// undecided reports whether something before the item in its chain has no outcome. Looking for that is quadratic, and done only
+// for what is rejected.
+func (o *open) undecided(it *item) bool {
+	for _, earlier := range o.items {
+		switch {
+		case earlier == it:
+			return false
+		case earlier.chain == it.chain && it.chain != 0 && (earlier.state == sink.Unsent || earlier.state == sink.Unknown):
 			return true
 		}
 	}
 	return false
 }
 
-// compact drops the confirmed ones and counts the rest.
+// doubtNoMore says of what is in doubt behind a rejected item of its chain that it counts as not sent. It may be at the broker
+// and have overtaken the rejected one, as what is in flight may; if it is not, it is not sent again before that one.
+func (o *open) doubtNoMore(rejected *item) {
+	behind := false
+	for _, it := range o.items {
+		if behind = behind || it == rejected; behind && it.chain == rejected.chain && it.chain != 0 && it.state == sink.Unknown {
+			it.state = sink.Unsent
+		}
+	}
+}
+
+// compact drops what has an outcome, and counts the rest.
 func (o *open) compact() {
 	rest := o.items[:0]
-	o.bytes, o.unknown, o.rejected, o.held = 0, 0, 0, 0
+	o.bytes, o.unknown = 0, 0
 	for _, it := range o.items {
 		switch it.state {
-		case sink.Confirmed:
+		case sink.Confirmed, sink.Rejected:
 			continue
 		case sink.Unknown:
 			o.unknown++
-		case sink.Rejected:
-			o.rejected++
 		case sink.Unsent:
-		}
-		if it.fault != nil {
-			o.held++
 		}
 		o.bytes += it.size
 		rest = append(rest, it)
@@ -111,16 +80,34 @@ func (o *open) compact() {
 	o.items = rest
 }
 
+// choose puts into c what is offered now, in order, at most limit of it. Behind one that is left out nothing of its chain goes.
+func (o *open) choose(c *call, limit int, may func(*item) bool) {
+	c.items, c.events, c.left = c.items[:0], c.events[:0], c.left[:0]
+	for _, it := range o.items {
+		switch {
+		case len(c.items) == limit:
+		case o.unknown == 0 || !c.leftOut(it) && may(it):
+			c.items = append(c.items, it)
+			c.events = append(c.events, &it.ev)
+		default:
+			c.left = append(c.left, it)
+		}
+	}
+	c.outcomes = slices.Grow(c.outcomes[:0], len(c.items))[:len(c.items)]
+	clear(c.outcomes)
+}
+
 // call is one Publish: what it carries, what came of it.
 type call struct {
 	items     []*item
 	events    []*outbox.Event
 	outcomes  []sink.Outcome
-	confirmed []*item
-	retry     bool // it carries rejected events
+	confirmed []*item // new events
+	rows      []*item // confirmed rows of the siding
+	refused   []*item
+	left      []*item // in open, and may not go now
 }
 
-func (c *call) add(it *item) {
-	c.items = append(c.items, it)
-	c.events = append(c.events, &it.ev)
+func (c *call) leftOut(it *item) bool {
+	return it.chain != 0 && slices.ContainsFunc(c.left, func(other *item) bool { return other.chain == it.chain })
 }

@@ -33,10 +33,19 @@ func newScriptSink(lanes int) *scriptSink {
 	return &scriptSink{lanes: lanes, changed: make(chan struct{}, 1), calls: make(map[int]*scriptCall)}
 }
 
-func (s *scriptSink) Lane(ev *outbox.Event) (int, bool) {
+// Place has one unit; an event's type is its destination in it.
+func (s *scriptSink) Place(ev *outbox.Event) (sink.Place, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return int(ev.Hash % uint64(s.lanes)), !s.unknown
+	dest := uint64(1)
+	for _, b := range ev.Type {
+		dest = dest<<8 | uint64(b)
+	}
+	return sink.Place{Lane: int(ev.Hash % uint64(s.lanes)), Unit: 1 << 32, Dest: dest}, !s.unknown
+}
+
+func (s *scriptSink) Route(ev *outbox.Event) outbox.Route {
+	return outbox.Route{Name: []byte("x"), RoutingKey: ev.Type}
 }
 
 func (s *scriptSink) Changed() <-chan struct{} { return s.changed }

@@ -12,15 +12,16 @@ type Snapshot struct {
 
 	ConfirmedAbove uint64 // events confirmed above the watermark: what a crash now would repeat, beside what is not reported yet
 
-	Held      []Held // rejected events that hold their lanes, the oldest 20
-	HeldTotal int
+	Paused     []Gate // destinations that are paused, the longest first
+	HeldChains int    // chains that rows of the siding hold, those counted with their unit not among them
 }
 
 // Snapshot is cheap enough to be asked for at each scrape; its parts are not of exactly one moment.
 func (l *Line) Snapshot() Snapshot {
 	var s Snapshot
 	s.Events, s.Bytes, _ = l.window.size()
-	s.Held, s.HeldTotal = l.board.show()
+	s.Paused = l.gates.list()
+	s.HeldChains = int(l.room.taken.Load())
 	l.tracker.snapshot(&s)
 	if s.Events == 0 {
 		s.OldestCommit = time.Time{}

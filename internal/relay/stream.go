@@ -55,6 +55,9 @@ func (l *Line) Begin(commit pglogrepl.LSN, xid uint32) error {
 	switch {
 	case l.where != outside:
 		return moved("transaction %s (xid %d) begins inside transaction %s", commit, xid, l.cur.lsn)
+	case commit < l.cfg.Start: // a former line settled it, and the server forgot in a crash that it was told so
+		l.where = skipping
+		return nil
 	case half && commit == l.cur.lsn && xid == l.cur.xid:
 		l.where = inside
 		return nil
@@ -97,6 +100,15 @@ func (l *Line) Event(ctx context.Context, ev *outbox.Event) error {
 	}
 	l.refused = true
 	size := ev.Size()
+	known, err := l.cfg.Siding.Known(ctx, ev.Position)
+	if err != nil {
+		return err
+	}
+	if known { // its row is committed: it is settled, unsent
+		l.cur.next = ev.Position.Index + 1
+		l.refused = false
+		return nil
+	}
 	ln, it, buf, err := l.place(ctx, ev, size)
 	if l.waiting.Load() != 0 {
 		l.waiting.Store(0)
@@ -142,16 +154,17 @@ func (l *Line) Wake(all bool) {
 
 // place finds the event's lane and room in the window, and waits for either as long as it must.
 func (l *Line) place(ctx context.Context, ev *outbox.Event, size int) (*lane, *item, []byte, error) {
-	n, ok := l.cfg.Sink.Lane(ev)
+	place, ok := l.cfg.Sink.Place(ev)
 	for !ok {
 		if err := l.await(ctx, ev, l.cfg.Sink.Changed()); err != nil {
 			return nil, nil, nil, err
 		}
-		n, ok = l.cfg.Sink.Lane(ev)
+		place, ok = l.cfg.Sink.Place(ev)
 	}
-	ln := l.lane(n)
+	ln := l.lane(place.Lane)
 	for {
 		if it, buf := l.window.admit(&ln.arena, size); it != nil {
+			it.place, it.chain = place, l.Chain(ev, place.Unit)
 			return ln, it, buf, nil
 		}
 		if err := l.await(ctx, ev, l.window.room); err != nil {

@@ -128,12 +128,32 @@ func (k *checker) objects(ctx context.Context) {
 			return
 		}
 	}
+	if rec != nil && version >= sidingVersion {
+		k.siding(ctx, rec.SystemID)
+	}
+	k.messages(ctx)
 	tables, err := findTables(ctx, k.pool, k.c, rec == nil)
-	if !k.add("tables", namedIn(k.c.Tables)+": the mapping fits", err) {
+	if len(k.c.Tables) > 0 && !k.add("tables", namedIn(k.c.Tables)+": the mapping fits", err) {
 		return
 	}
 	k.c.Tables = tables
 	k.slot(ctx, rec)
+}
+
+// messages says what nobody converts: tables' rows come in UTF-8, messages as they were emitted.
+func (k *checker) messages(ctx context.Context) {
+	if k.c.Messages.Prefix == "" {
+		return
+	}
+	var encoding string
+	err := k.pool.QueryRow(ctx, `SELECT current_setting('server_encoding')`).Scan(&encoding)
+	detail := fmt.Sprintf("prefix %q, database encoding %s", k.c.Messages.Prefix, encoding)
+	if err == nil && encoding != "UTF8" {
+		k.warn("messages", detail+": PostgreSQL does not convert messages, and one that is not UTF-8 is not relayed",
+			fmt.Sprintf("SELECT pg_logical_emit_message(true, %s, convert_to(..., 'UTF8'))", quoteText(k.c.Messages.Prefix)))
+		return
+	}
+	k.add("messages", detail, err)
 }
 
 func (k *checker) slot(ctx context.Context, rec *record) {
@@ -223,19 +243,15 @@ func bytesText(n uint64) string {
 
 // View is what the database knows of a relay, for status when the relay itself does not answer.
 type View struct {
-	Slot   *Slot  // nil: no such slot
-	Leader string // as the last leader named itself; "" when no relay ever led
-	State  string // of the slot's row in cdc_relay.slots
+	Slot     *Slot  // nil: no such slot
+	Leader   string // as the last leader named itself; "" when no relay ever led
+	State    string // of the slot's row in cdc_relay.slots; "" when there is none
+	SystemID string // likewise
 }
 
-// Look reads a View.
-func Look(ctx context.Context, c Config) (View, error) {
-	pool, err := connectPool(&c)
-	if err != nil {
-		return View{}, err
-	}
-	defer pool.Close()
-	slot, err := readSlot(ctx, pool, c.Slot)
+// Look reads a View of a slot.
+func Look(ctx context.Context, pool *pgxpool.Pool, name string) (View, error) {
+	slot, err := readSlot(ctx, pool, name)
 	if err != nil {
 		return View{}, err
 	}
@@ -248,9 +264,9 @@ func Look(ctx context.Context, c Config) (View, error) {
 	if err != nil || version == 0 {
 		return v, err
 	}
-	rec, err := readRecord(ctx, pool, c.Slot)
+	rec, err := readRecord(ctx, pool, name)
 	if rec != nil {
-		v.Leader, v.State = rec.Leader, rec.State
+		v.Leader, v.State, v.SystemID = rec.Leader, rec.State, rec.SystemID
 	}
 	return v, err
 }

@@ -123,6 +123,9 @@ func tableMissing(c *Config, t decode.Table, firstStart bool) *outbox.Stop {
 	}
 	if firstStart {
 		stop.Code, stop.Mend = outbox.ExitMapping, "create it (`cdc-relay init --outbox-table` does), or correct source.tables"
+		if c.Messages.Prefix != "" {
+			stop.Mend += " (`tables: []` relays messages alone)"
+		}
 	}
 	return stop
 }

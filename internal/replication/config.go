@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
@@ -24,8 +25,9 @@ type Config struct {
 
 	Slot        string
 	Publication string
-	Tables      []decode.Table // OIDs are filled in from the catalogue
-	Columns     []string       // extra columns, as in decode.Config
+	Tables      []decode.Table // OIDs are filled in from the catalogue; none: messages alone
+	Messages    decode.Messages
+	Columns     []string // extra columns, as in decode.Config
 
 	Create   bool  // create what is missing on the first start
 	Backfill *bool // must be stated when the slot is created on a table that has rows
@@ -34,10 +36,20 @@ type Config struct {
 	WALSenderTimeout time.Duration // of our walsender, sent at connect; bounds the detection of a silent cut
 	Grace            time.Duration // for a clean stop: reading gets half of it
 
-	// NewLine makes an empty line whose first watermark is start. Called once per epoch.
-	NewLine func(start pglogrepl.LSN) Line
+	// NewLine makes a line whose first watermark is the term's Start. Called once per epoch, while we hold the slot. It may
+	// ask the database; an error that is no *outbox.Stop has the slot let go and seized again.
+	NewLine func(ctx context.Context, t Term) (Line, error)
 	Hooks   Hooks
 	Log     *zap.Logger
+}
+
+// Term is the time of one leader: of one epoch.
+type Term struct {
+	Start       pglogrepl.LSN // the slot's confirmed_flush_lsn
+	Epoch       int64
+	Incarnation int64 // of the slot
+	SystemID    string
+	Pool        *pgxpool.Pool // the stream's; it outlives the line
 }
 
 // Line is where the reader puts what it reads, and whose watermark the reporter reports; relay.Line stands behind it.
@@ -54,6 +66,7 @@ type Line interface {
 	Watermark() outbox.Watermark
 	Moved() <-chan struct{}
 	Unsettled() int
+	Stopping() // reading has ended for good; WaitSettled comes next
 	WaitSettled(ctx context.Context) error
 }
 
@@ -85,6 +98,12 @@ func (c *Config) validate() error {
 			What: fmt.Sprintf("slot name %q: want 1 to 63 of a-z, 0-9 and _", c.Slot),
 		}
 	}
+	if len(c.Tables) == 0 && c.Messages.Prefix == "" {
+		return &outbox.Stop{
+			Code: outbox.ExitUsage, Reason: "config",
+			What: "source.tables names no table and source.message_prefix is not set: there is nothing to relay",
+		}
+	}
 	return nil
 }
 
@@ -95,6 +114,15 @@ func (c *Config) tableNames() string {
 		names[i] = quoteTable(t)
 	}
 	return strings.Join(names, ", ")
+}
+
+// relayed says in log lines what is relayed.
+func (c *Config) relayed() []zap.Field {
+	fields := []zap.Field{zap.String("tables", namedIn(c.Tables))}
+	if c.Messages.Prefix != "" {
+		fields = append(fields, zap.String("message_prefix", c.Messages.Prefix))
+	}
+	return fields
 }
 
 func quoteTable(t decode.Table) string { return pgx.Identifier{t.Schema, t.Name}.Sanitize() }

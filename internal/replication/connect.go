@@ -41,6 +41,22 @@ func pinned(application string) map[string]string {
 	}
 }
 
+// Connect makes a pool for the commands of operators, with the settings of the relay's own, and sees that the server answers.
+func Connect(ctx context.Context, c Config) (*pgxpool.Pool, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	pool, err := connectPool(&c)
+	if err != nil {
+		return nil, err
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", fatalOr(&c, err))
+	}
+	return pool, nil
+}
+
 // connectPool makes the pool that everything but the stream uses. It does not connect yet.
 func connectPool(c *Config) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(c.URL)
@@ -55,6 +71,7 @@ func connectPool(c *Config) (*pgxpool.Pool, error) {
 		"default_transaction_read_only": "off",
 		"default_transaction_isolation": "read committed", // what the fence's FOR SHARE relies on
 		"row_security":                  "off",            // a policy must not hide rows from the question of the first start
+		"jit":                           "off",            // statements take milliseconds: compiling one takes a hundred
 		"statement_timeout":             "15s",
 		"lock_timeout":                  "5s",
 	} {

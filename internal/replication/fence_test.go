@@ -16,12 +16,12 @@ import (
 // another is a bench for one more relay of the same slot, with a line of its own.
 func (b *bench) another() *bench {
 	o := &bench{t: b.t, url: b.url, conn: b.conn, cfg: b.cfg, logs: b.logs}
-	o.cfg.NewLine = func(start pglogrepl.LSN) Line {
+	o.cfg.NewLine = func(_ context.Context, at Term) (Line, error) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		o.line = newRecorder(start)
+		o.line = newRecorder(at.Start)
 		o.line.held = o.held
-		return o.line
+		return o.line, nil
 	}
 	return o
 }

@@ -176,8 +176,8 @@ func createSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	if err := makeReady(ctx, pool, c, id, sent, at); err != nil {
 		return err
 	}
-	c.Log.Info("slot created", zap.String("slot", c.Slot), zap.String("publication", c.Publication),
-		zap.Stringer("lsn", at), zap.String("tables", namedIn(c.Tables)))
+	c.Log.Info("slot created", append(c.relayed(), zap.String("slot", c.Slot), zap.String("publication", c.Publication),
+		zap.Stringer("lsn", at))...)
 	return nil
 }
 

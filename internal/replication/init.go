@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // InitOptions say what Init creates beside schema, publication and slot.
@@ -18,6 +19,19 @@ type InitOptions struct {
 	OutboxTable bool   // create the configured tables that are missing, in the relay's own layout
 	URL         string // of a role that may create them; "" is the relay's own
 	Role        string // to GRANT the relay's rights to
+}
+
+func (o InitOptions) validate(c *Config) error {
+	if err := c.validate(); err != nil {
+		return err
+	}
+	if o.OutboxTable && len(c.Tables) == 0 {
+		return &outbox.Stop{
+			Code: outbox.ExitUsage, Reason: "config",
+			What: "--outbox-table has no effect: source.tables names no table", Mend: "leave it out, or name the table",
+		}
+	}
+	return nil
 }
 
 // outboxTableSQL is the layout that the default configuration reads.
@@ -40,6 +54,7 @@ func grantSQL(c *Config, role string) []string {
 	list := []string{
 		"GRANT USAGE ON SCHEMA cdc_relay TO " + r,
 		"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA cdc_relay TO " + r,
+		"GRANT USAGE ON ALL SEQUENCES IN SCHEMA cdc_relay TO " + r,
 	}
 	for _, t := range c.Tables {
 		list = append(list, fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s", quoteName(t.Schema), r),
@@ -50,7 +65,7 @@ func grantSQL(c *Config, role string) []string {
 
 // Init creates what is missing: tables when asked, schema, rights, publication and slot. It may be run any number of times.
 func Init(ctx context.Context, c Config, opt InitOptions) error {
-	if err := c.validate(); err != nil {
+	if err := opt.validate(&c); err != nil {
 		return err
 	}
 	owner := c
@@ -87,7 +102,7 @@ func Init(ctx context.Context, c Config, opt InitOptions) error {
 	if err := lookAtPosition(ctx, pool, &c, slot); err != nil {
 		return err
 	}
-	c.Log.Info("ready", zap.String("slot", c.Slot), zap.String("publication", c.Publication), zap.String("tables", namedIn(c.Tables)))
+	c.Log.Info("ready", append(c.relayed(), zap.String("slot", c.Slot), zap.String("publication", c.Publication))...)
 	return nil
 }
 
@@ -130,7 +145,7 @@ func createObjects(ctx context.Context, ddl *pgxpool.Pool, c *Config, opt InitOp
 
 // PrintInit writes the SQL of Init, for those who run it by other means. It does not connect.
 func PrintInit(w io.Writer, c Config, opt InitOptions) error {
-	if err := c.validate(); err != nil {
+	if err := opt.validate(&c); err != nil {
 		return err
 	}
 	var b strings.Builder

@@ -61,6 +61,36 @@ func TestSmallestRole(t *testing.T) {
 	second.endClean()
 }
 
+// Each right that a statement of the siding needs is asked for at the start: without it the first refused event would find
+// that it can not be parked.
+func TestRoleThatMayNotPark(t *testing.T) {
+	b, role, owner := asRole(t, "REPLICATION")
+	b.init(InitOptions{URL: owner, Role: role})
+	for _, on := range []string{"DELETE ON cdc_relay.retry", "INSERT ON cdc_relay.dead_letter", "INSERT ON cdc_relay.audit", "USAGE ON SEQUENCE cdc_relay.row_number"} {
+		b.exec(`REVOKE ` + on + ` FROM ` + role)
+		wantStop(t, b.run().wait(), outbox.ExitFailure, "schema")
+		b.exec(`GRANT ` + on + ` TO ` + role)
+	}
+	b.goesOn("a")
+}
+
+// A database of the version before: a role that may not change the schema names init, which brings it up to this version with
+// the rights on what is new.
+func TestUpgrade(t *testing.T) {
+	b, role, owner := asRole(t, "REPLICATION")
+	b.init(InitOptions{URL: owner, Role: role})
+	b.exec(`DO $$ DECLARE r record; BEGIN
+		FOR r IN SELECT oid::regclass AS name FROM pg_class WHERE relnamespace = 'cdc_relay'::regnamespace AND relkind = 'r'
+			AND relname NOT IN ('migration', 'slots', 'progress')
+		LOOP EXECUTE 'DROP TABLE ' || r.name || ' CASCADE'; END LOOP;
+		FOR r IN SELECT oid::regclass AS name FROM pg_class WHERE relnamespace = 'cdc_relay'::regnamespace AND relkind = 'S'
+		LOOP EXECUTE 'DROP SEQUENCE ' || r.name; END LOOP; END $$`)
+	b.exec(`DELETE FROM cdc_relay.migration WHERE version > 1`)
+	wantStop(t, b.run().wait(), outbox.ExitFailure, "schema")
+	b.init(InitOptions{URL: owner, Role: role})
+	b.goesOn("a")
+}
+
 func TestRoleThatMayNotReplicate(t *testing.T) {
 	b, role, owner := asRole(t, "")
 	b.exec(`ALTER ROLE ` + role + ` REPLICATION`)
@@ -198,7 +228,7 @@ func TestPrintedInitIsEnough(t *testing.T) {
 func TestTeardown(t *testing.T) {
 	b := shared(t)
 	r := b.settledRun("a")
-	teardown := func() error { return Teardown(bounded(t, 20*time.Second), b.cfg) }
+	teardown := func() error { return Teardown(bounded(t, 20*time.Second), b.cfg, false) }
 	wantStop(t, teardown(), outbox.ExitFailure, "slot_held")
 	r.endClean()
 	b.waitFree()
@@ -236,7 +266,7 @@ func TestTeardownKeepsAPublicationThatNoRelayMade(t *testing.T) {
 	b.exec(createPublicationSQL(&b.cfg))
 	b.goesOn("a")
 	b.waitNoWalsender()
-	if err := Teardown(bounded(t, 20*time.Second), b.cfg); err != nil {
+	if err := Teardown(bounded(t, 20*time.Second), b.cfg, false); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.count(); got != "0 slots, 1 publications, 0 schemas" {
@@ -256,12 +286,12 @@ func TestTeardownKeepsWhatOthersNeed(t *testing.T) {
 	other.cfg.Backfill = &no
 	other.settledRun("b").endClean()
 	b.waitNoWalsender()
-	if err := Teardown(bounded(t, 20*time.Second), b.cfg); err != nil {
+	if err := Teardown(bounded(t, 20*time.Second), b.cfg, false); err != nil {
 		t.Fatal(err)
 	}
 	other.goesOn("c")
 	other.waitNoWalsender()
-	if err := Teardown(bounded(t, 20*time.Second), other.cfg); err != nil {
+	if err := Teardown(bounded(t, 20*time.Second), other.cfg, false); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.count(); got != "0 slots, 0 publications, 0 schemas" {
@@ -272,7 +302,7 @@ func TestTeardownKeepsWhatOthersNeed(t *testing.T) {
 // Names of slots are the whole cluster's, and one that no relay has used is somebody else's.
 func TestTeardownLeavesForeignSlots(t *testing.T) {
 	t.Parallel()
-	teardown := func(b *bench) error { return Teardown(bounded(b.t, 20*time.Second), b.cfg) }
+	teardown := func(b *bench) error { return Teardown(bounded(b.t, 20*time.Second), b.cfg, false) }
 	for name, make := range map[string]func(b *bench){
 		"another plugin":    func(b *bench) { b.createSlot("test_decoding") },
 		"no record of ours": func(b *bench) { b.createSlot("pgoutput") },
@@ -302,4 +332,37 @@ func TestTeardownLeavesForeignSlots(t *testing.T) {
 			t.Error("it is not said that the slot was kept")
 		}
 	})
+}
+
+// Rows of the siding are the only copy of their events when the outbox was emptied: teardown asks for --force before it drops
+// them, check names those that nobody sends, and another slot's stay.
+func TestTeardownKeepsUndeliveredEvents(t *testing.T) {
+	b := shared(t)
+	b.settledRun("a").endClean()
+	other := b.another()
+	other.cfg.Slot += "_other"
+	no := false
+	other.cfg.Backfill = &no
+	other.settledRun("b").endClean()
+	b.waitNoWalsender()
+	for i, slot := range []string{b.cfg.Slot, other.cfg.Slot} {
+		b.exec(`INSERT INTO cdc_relay.retry (slot, system_id, incarnation, commit_lsn, idx, n, chain, unit, dest, hash, keyed, ordered,
+			attempts, bytes, class, reason, destination, commit_time, event_time, payload_kind)
+			VALUES ($1, '4711', 1, '0/1', 0, $2, 1, 1, 1, 1, true, true, 0, 0, '', '', '', now(), now(), 0)`, slot, i)
+	}
+	found, err := Check(bounded(t, 20*time.Second), b.cfg)
+	if err != nil || !slices.ContainsFunc(found, func(f Finding) bool {
+		return f.Name == "parked events" && f.Level == LevelWarn && strings.Contains(f.Detail, "system 4711 (1 parked, 0 dead letters)")
+	}) {
+		t.Errorf("check does not name the rows of another system: %+v, %v", found, err)
+	}
+	teardown := func(force bool) error { return Teardown(bounded(t, 20*time.Second), b.cfg, force) }
+	wantStop(t, teardown(false), outbox.ExitFailure, "undelivered")
+	if err := teardown(true); err != nil {
+		t.Fatal(err)
+	}
+	var left string
+	if err := b.conn.QueryRow(bounded(t, 20*time.Second), `SELECT string_agg(slot, ' ') FROM cdc_relay.retry`).Scan(&left); err != nil || left != other.cfg.Slot {
+		t.Errorf("rows of %q are left, %v", left, err)
+	}
 }

@@ -14,10 +14,13 @@ import (
 )
 
 // createPublicationSQL publishes inserts only, so that housekeeping of the outbox table costs a decode and no traffic,
-// and a partitioned table under its own name.
+// and a partitioned table under its own name. Messages are sent whatever is in it; without tables it is empty.
 func createPublicationSQL(c *Config) string {
-	return fmt.Sprintf("CREATE PUBLICATION %s FOR TABLE %s WITH (publish = 'insert', publish_via_partition_root = true)",
-		quoteName(c.Publication), c.tableNames())
+	tables := ""
+	if len(c.Tables) > 0 {
+		tables = "FOR TABLE " + c.tableNames() + " "
+	}
+	return fmt.Sprintf("CREATE PUBLICATION %s %sWITH (publish = 'insert', publish_via_partition_root = true)", quoteName(c.Publication), tables)
 }
 
 // madeByRelay is the comment on a publication that is ours to drop. It stands with the publication itself: one that somebody
@@ -118,7 +121,7 @@ func checkPublication(ctx context.Context, q querier, c *Config, was sends) (sen
 		return now, publicationStop(c, fmt.Sprintf("was dropped and created anew (OID %d, it was %d)", now.Publication, was.Publication),
 			renewSlot(c))
 	}
-	if !inserts {
+	if !inserts && len(c.Tables) > 0 {
 		return now, publicationStop(c, "does not publish inserts",
 			fmt.Sprintf("ALTER PUBLICATION %s SET (publish = 'insert')", quoteName(c.Publication))+was.accept(c))
 	}
@@ -132,7 +135,8 @@ func checkPublication(ctx context.Context, q querier, c *Config, was sends) (sen
 		}
 		now.Tables[quoteTable(t)] = p.sentTable
 	}
-	if was.Version != "" && was.Version != now.Version {
+	// No alteration hides a message.
+	if len(c.Tables)+len(was.Tables) > 0 && was.Version != "" && was.Version != now.Version {
 		return now, publicationStop(c, "was altered: in between it may have sent no inserts, or partitions under their own names",
 			"find and re-send what is missing, if anything is"+adoptHint(c))
 	}

@@ -140,14 +140,25 @@ func (r *reading) frame() error {
 			return errReadStopped
 		}
 	case decode.Skipped:
-		if r.cfg.Hooks.Skipped != nil {
-			r.cfg.Hooks.Skipped(r.msg.Reason)
-		}
+		r.skipped(r.msg.Reason)
 	case decode.Found:
 		return r.found(r.msg.Table, r.msg.OID)
 	case decode.Other:
 	}
 	return nil
+}
+
+// skipped counts what is not an event. Somebody who emits a message with our prefix means it to be one: that is said once.
+func (r *reading) skipped(reason string) {
+	if r.cfg.Hooks.Skipped != nil {
+		r.cfg.Hooks.Skipped(reason)
+	}
+	if reason == decode.NonTransactional && !r.warned {
+		r.warned = true
+		r.cfg.Log.Warn("a message that is not transactional is not relayed: it is sent even when its transaction is rolled back",
+			zap.String("prefix", r.cfg.Messages.Prefix),
+			zap.String("mend", fmt.Sprintf("SELECT pg_logical_emit_message(true, %s, ...)", quoteText(r.cfg.Messages.Prefix))))
+	}
 }
 
 // found makes a table that took a configured name durably ours before any row of it passes. Were it known to this session

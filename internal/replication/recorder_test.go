@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/jackc/pglogrepl"
@@ -31,8 +32,10 @@ type recorder struct {
 }
 
 type recorded struct {
-	id, payload string
-	columns     []string
+	id, key, payload string
+	columns          []string
+	position         outbox.Position
+	fault, raw       string
 }
 
 type transaction struct {
@@ -66,7 +69,10 @@ func (r *recorder) Event(ctx context.Context, ev *outbox.Event) error {
 	if r.open == nil { // of a transaction that came whole before
 		return nil
 	}
-	rec := recorded{id: string(ev.ID), payload: string(ev.Payload)}
+	rec := recorded{id: string(ev.ID), key: string(ev.Key), payload: string(ev.Payload), position: ev.Position, raw: string(ev.Raw)}
+	if ev.Fault != nil {
+		rec.fault = ev.Fault.Error()
+	}
 	for _, c := range ev.Columns {
 		rec.columns = append(rec.columns, string(c))
 	}
@@ -154,6 +160,8 @@ func (r *recorder) Unsettled() int {
 	return n
 }
 
+func (r *recorder) Stopping() {}
+
 func (r *recorder) WaitSettled(ctx context.Context) error {
 	for r.Unsettled() > 0 {
 		select {
@@ -207,6 +215,13 @@ func (r *recorder) seen() []string {
 		ids[i] = ev.id
 	}
 	return ids
+}
+
+// all are the events so far, copied.
+func (r *recorder) all() []recorded {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.events)
 }
 
 // transactions are those with events that came whole.

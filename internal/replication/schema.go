@@ -122,13 +122,20 @@ func schemaVersion(ctx context.Context, pool *pgxpool.Pool) (int, error) {
 	return version, nil
 }
 
-// checkSchemaRights asks for what every statement of the relay needs, so that a missing GRANT is named at the start.
+// relayTables and relaySequences are what the relay's role may write; each migration adds its own.
+var (
+	relayTables    = []string{"slots", "progress", "retry", "dead_letter", "error_text", "request", "audit", "bulk"}
+	relaySequences = []string{"row_number", "job"}
+)
+
+// checkSchemaRights asks for what every statement of the relay and its commands needs, so that a missing GRANT is named
+// at the start.
 func checkSchemaRights(ctx context.Context, pool *pgxpool.Pool) error {
 	var ok bool
-	err := pool.QueryRow(ctx, `SELECT has_table_privilege('cdc_relay.slots', 'SELECT')
-		AND has_table_privilege('cdc_relay.slots', 'INSERT') AND has_table_privilege('cdc_relay.slots', 'UPDATE')
-		AND has_table_privilege('cdc_relay.progress', 'SELECT') AND has_table_privilege('cdc_relay.progress', 'INSERT')
-		AND has_table_privilege('cdc_relay.progress', 'UPDATE')`).Scan(&ok)
+	err := pool.QueryRow(ctx, `SELECT (SELECT bool_and(has_table_privilege('cdc_relay.' || t, r))
+			FROM unnest($1::text[]) t, unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) r)
+		AND (SELECT bool_and(has_sequence_privilege('cdc_relay.' || s, 'USAGE')) FROM unnest($2::text[]) s)`,
+		relayTables, relaySequences).Scan(&ok)
 	if err != nil {
 		return fmt.Errorf("read rights on schema cdc_relay: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -26,6 +27,7 @@ func (s *Stream) seize(ctx context.Context, t **term) (*session, error) {
 	if err := s.standBy(ctx, t); err != nil {
 		return nil, err
 	}
+	patient := ctx
 	ctx, cancel := context.WithTimeout(ctx, seizeTimeout)
 	defer cancel()
 	conn, err := connectStream(ctx, &s.cfg)
@@ -38,7 +40,7 @@ func (s *Stream) seize(ctx context.Context, t **term) (*session, error) {
 		sent, err = s.start(ctx, conn, id)
 	}
 	if err == nil {
-		err = s.lead(ctx, conn, t)
+		err = s.lead(ctx, patient, conn, t)
 	}
 	if err != nil {
 		closeStream(conn)
@@ -163,7 +165,9 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn, id identity) (s
 
 // lead runs while our walsender holds the slot. The epoch is read, or raised, after START_REPLICATION: whoever held the
 // slot before has raised it by then, or never will without holding the slot again.
-func (s *Stream) lead(ctx context.Context, conn *pgconn.PgConn, t **term) error {
+//
+// What a new line counts may take longer than all the rest: patient is done when the relay is to stop.
+func (s *Stream) lead(ctx, patient context.Context, conn *pgconn.PgConn, t **term) error {
 	c := &s.cfg
 	rec, err := readRecord(ctx, s.pool, c.Slot)
 	if err != nil {
@@ -203,9 +207,33 @@ func (s *Stream) lead(ctx context.Context, conn *pgconn.PgConn, t **term) error 
 	if err := checkPosition(c, rec, slot, 0); err != nil {
 		return err
 	}
-	*t = newTerm(c, rec, slot.ConfirmedFlush)
+	done := reassure(patient, conn, c.WALSenderTimeout/3, slot.ConfirmedFlush)
+	*t, err = newTerm(patient, s.pool, c, rec, slot.ConfirmedFlush)
+	done()
+	if err != nil {
+		return err
+	}
 	c.Log.Info("leading", zap.String("slot", c.Slot), zap.Int64("epoch", epoch), zap.Stringer("lsn", slot.ConfirmedFlush))
 	return nil
+}
+
+// reassure reports the slot's own position every so often, until it is called off: a line may take longer to make than
+// wal_sender_timeout, with a million chains to count. There is no reporter yet, and no reader.
+func reassure(ctx context.Context, conn *pgconn.PgConn, every time.Duration, at pglogrepl.LSN) (callOff func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		for slept(ctx, every) {
+			update := pglogrepl.StandbyStatusUpdate{WALWritePosition: at}
+			if err := pglogrepl.SendStandbyStatusUpdate(ctx, conn, update); err != nil {
+				return // the session's next step finds out
+			}
+		}
+	})
+	return func() {
+		cancel()
+		writing.Wait()
+	}
 }
 
 // held is the slot's row when our walsender pid holds it.

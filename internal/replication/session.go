@@ -53,7 +53,7 @@ func newSession(s *Stream, t *term, h *pgconn.HijackedConn, tables []decode.Tabl
 	pace, _ := h.CustomData[gulpKey].(*gulp)
 	return &session{
 		Stream: s, t: t, conn: h.Conn, front: h.Frontend, pid: h.PID, gulp: pace,
-		decoder:  decode.New(decode.Config{Tables: tables, Columns: s.cfg.Columns}),
+		decoder:  decode.New(decode.Config{Tables: tables, Messages: s.cfg.Messages, Columns: s.cfg.Columns}),
 		known:    knowing(tables),
 		replyNow: make(chan struct{}, 1), kick: make(chan struct{}, 1), raise: make(chan struct{}, 1),
 		suspect: make(chan struct{}, 1), shutdown: make(chan struct{}),
@@ -212,6 +212,7 @@ func (se *session) interruptIdle() {
 // finish drains the lanes, reports the last watermark and has the server acknowledge it. Only then may the ceiling go
 // down, and only then is the stop a clean one. readErr is why the reader returned; a Stop among these is not forgotten.
 func (se *session) finish(draining context.Context, readErr error) error {
+	se.t.line.Stopping()
 	settled := se.t.line.WaitSettled(draining)
 	if err := se.reportFinally(draining); err != nil {
 		se.cfg.Log.Warn("the last report was not acknowledged: what it covered is sent again", zap.Error(err))

@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -105,5 +106,23 @@ func TestWalsenderTerminated(t *testing.T) {
 	b.goesOn("c")
 	if seen := b.current().seen(); !slices.Equal(seen, []string{"c"}) {
 		t.Errorf("after the clean stop: %v", seen)
+	}
+}
+
+// A line that counts a million parked chains takes longer to make than wal_sender_timeout: the session lives on meanwhile.
+func TestLineThatTakesItsTime(t *testing.T) {
+	b := shared(t)
+	b.cfg.WALSenderTimeout = time.Second
+	quick, made := b.cfg.NewLine, 0
+	b.cfg.NewLine = func(ctx context.Context, at Term) (Line, error) {
+		made++
+		if !slept(ctx, 3*b.cfg.WALSenderTimeout) { // the time itself is what is tested
+			return nil, ctx.Err()
+		}
+		return quick(ctx, at)
+	}
+	b.settledRun("a").endClean()
+	if made != 1 {
+		t.Errorf("%d lines were made, want 1", made)
 	}
 }

@@ -30,6 +30,7 @@ type Stream struct {
 	everConnected bool
 	sessions      int
 	said          string        // the last reason for waiting that was logged
+	warned        bool          // of a message with our prefix that is not transactional; the reader's
 	lastGood      atomic.Uint64 // position of the server at the last check that found publication and tables in order; 0: none
 }
 
@@ -44,6 +45,9 @@ func New(cfg Config) (*Stream, error) {
 	}
 	return &Stream{cfg: cfg, pool: pool}, nil
 }
+
+// Pool is what everything but the stream uses of the database. It is closed when Run returns.
+func (s *Stream) Pool() *pgxpool.Pool { return s.pool }
 
 // Run relays until reading is done, then finishes what was read (until draining is done or the grace is over) and
 // returns nil after a clean stop. Any other error is an *outbox.Stop: the relay can not go on by itself.

@@ -61,12 +61,12 @@ func setup(t *testing.T, url string) *bench {
 			ID: decode.Names{Any: []string{"id"}}, Payload: decode.Names{Any: []string{"payload"}},
 		}}},
 		MaxConnections: 3, WALSenderTimeout: 20 * time.Second, Grace: 4 * time.Second, Log: zap.New(core),
-		NewLine: func(start pglogrepl.LSN) Line {
+		NewLine: func(_ context.Context, at Term) (Line, error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.line = newRecorder(start)
+			b.line = newRecorder(at.Start)
 			b.line.held = b.held
-			return b.line
+			return b.line, nil
 		},
 	}
 	b.exec(`CREATE TABLE IF NOT EXISTS outbox (id text PRIMARY KEY, payload jsonb)`)

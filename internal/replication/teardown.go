@@ -12,10 +12,10 @@ import (
 )
 
 // Teardown drops the slot, the publication (when we made it and no other slot of ours is read with it) and our rows about
-// them; the schema cdc_relay too when they were the last. It refuses while anybody holds the slot, and leaves one that is
-// not ours. What was committed and not
-// delivered is then only in the outbox table.
-func Teardown(ctx context.Context, c Config) error {
+// them; the schema cdc_relay too when they were the last. It refuses while anybody holds the slot and, unless forced, while events
+// are parked or dead letters open, and leaves a slot that is not ours. What was committed and not delivered is then only in
+// the outbox table.
+func Teardown(ctx context.Context, c Config, force bool) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
@@ -28,10 +28,10 @@ func Teardown(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	if err := dropOurSlot(ctx, pool, &c, have > 0); err != nil {
+	if err := dropOurSlot(ctx, pool, &c, have, force); err != nil {
 		return err
 	}
-	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return dropObjects(ctx, tx, &c, have > 0) })
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return dropObjects(ctx, tx, &c, have) })
 	if pgCode(err) == "42501" {
 		return &outbox.Stop{
 			Code: outbox.ExitFailure, Reason: "rights", Err: err,
@@ -44,13 +44,22 @@ func Teardown(ctx context.Context, c Config) error {
 
 // dropOurSlot drops the slot when it is of this database and a relay has used it, by our own record. Any other slot of that
 // name is somebody's who still needs it: without a record there is nothing of ours to tear down, with one the rest is.
-func dropOurSlot(ctx context.Context, pool *pgxpool.Pool, c *Config, schema bool) error {
+func dropOurSlot(ctx context.Context, pool *pgxpool.Pool, c *Config, have int, force bool) error {
 	slot, err := readSlot(ctx, pool, c.Slot)
-	if err != nil || slot == nil {
+	if err != nil {
 		return err
 	}
+	undelivered := func() error {
+		if have < sidingVersion || force {
+			return nil
+		}
+		return refuseUndelivered(ctx, pool, c.Slot)
+	}
+	if slot == nil {
+		return undelivered()
+	}
 	var rec *record
-	if schema {
+	if have > 0 {
 		if rec, err = readRecord(ctx, pool, c.Slot); err != nil {
 			return err
 		}
@@ -69,12 +78,15 @@ func dropOurSlot(ctx context.Context, pool *pgxpool.Pool, c *Config, schema bool
 		return foreignSlot(c, why+": it is not ours to drop")
 	case why != "":
 		c.Log.Warn("slot kept: it is not ours", zap.String("slot", c.Slot), zap.String("why", why))
-		return nil
+		return undelivered()
 	case slot.ActivePID != 0:
 		return &outbox.Stop{
 			Code: outbox.ExitFailure, Reason: "slot_held",
 			What: fmt.Sprintf("slot %q is held by %q (pid %d)", c.Slot, slot.Holder, slot.ActivePID), Mend: "stop it first",
 		}
+	}
+	if err := undelivered(); err != nil {
+		return err
 	}
 	if _, err := pool.Exec(ctx, `SELECT pg_drop_replication_slot($1)`, c.Slot); err != nil {
 		return fmt.Errorf("drop slot %q: %w", c.Slot, err)
@@ -107,11 +119,16 @@ func dropOurPublication(ctx context.Context, tx pgx.Tx, c *Config, readers int) 
 	return nil
 }
 
-// dropObjects drops all that is ours but the slot, except what another relay's slot needs. schema says whether cdc_relay
-// is there.
-func dropObjects(ctx context.Context, tx pgx.Tx, c *Config, schema bool) error {
+// dropObjects drops all that is ours but the slot, except what another relay's slot needs. have is the version of the schema
+// cdc_relay, 0 when it is not there.
+func dropObjects(ctx context.Context, tx pgx.Tx, c *Config, have int) error {
 	var slots, readers int // that are left, and of them those read with the same publication
-	if schema {
+	if have >= sidingVersion {
+		if err := forgetSiding(ctx, tx, c.Slot); err != nil {
+			return err
+		}
+	}
+	if have > 0 {
 		if err := forget(ctx, tx, c.Slot); err != nil {
 			return err
 		}
@@ -124,7 +141,7 @@ func dropObjects(ctx context.Context, tx pgx.Tx, c *Config, schema bool) error {
 	if err := dropOurPublication(ctx, tx, c, readers); err != nil {
 		return err
 	}
-	if !schema || slots > 0 {
+	if have == 0 || slots > 0 {
 		return nil
 	}
 	if _, err := tx.Exec(ctx, `DROP SCHEMA cdc_relay CASCADE`); err != nil {

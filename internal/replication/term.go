@@ -36,16 +36,20 @@ func (t *term) continues(rec *record) bool {
 }
 
 // newTerm starts the lanes of a new line at the slot's position, under the epoch of rec.
-func newTerm(c *Config, rec *record, start pglogrepl.LSN) *term {
+func newTerm(ctx context.Context, pool *pgxpool.Pool, c *Config, rec *record, start pglogrepl.LSN) (*term, error) {
+	line, err := c.NewLine(ctx, Term{Start: start, Epoch: rec.Epoch, Incarnation: rec.Incarnation, SystemID: rec.SystemID, Pool: pool})
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	t := &term{epoch: rec.Epoch, incarnation: rec.Incarnation, line: c.NewLine(start), cancel: cancel, done: make(chan struct{})}
+	t := &term{epoch: rec.Epoch, incarnation: rec.Incarnation, line: line, cancel: cancel, done: make(chan struct{})}
 	t.ceiling.Store(uint64(rec.Ceiling))
 	t.reported.Store(uint64(start))
 	go func() {
 		defer close(t.done)
 		t.err = t.line.Run(ctx)
 	}()
-	return t
+	return t, nil
 }
 
 // end stops the lanes and waits for them. What is unsettled stays in the slot. A nil term has ended already.

@@ -68,6 +68,9 @@ const (
 type Fault struct {
 	Class  Class
 	Reason Reason
+	// Whole is true when Class is Destination and the answer accuses the exchange or topic as a whole (Place.Unit), not
+	// only the pair of exchange and routing key or the partition (Place.Dest).
+	Whole bool
 	// Destination is what the broker's answer accuses, when Class is Destination, as an operator would name it:
 	// `exchange "outbox.events"`, `exchange "outbox.events", routing key "order.created"`. Else it is where the event
 	// was going, or "".

@@ -7,17 +7,28 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// Sink publishes events to one broker. Lane is called by the reader's goroutine, Publish by one goroutine per lane, Run by
-// one goroutine of its own.
-type Sink interface {
-	// Lane says which lane an event belongs to, from 0. It does no I/O and does not block. All events of an ordering key
-	// have the same lane as long as any of them is unsettled. ok is false while nothing is known of a topic, and for a
-	// bounded time while one that may be new is asked for again. Until Changed delivers the reader stands then, with the
-	// event outside the window, and no event of any topic is read. A topic that was answered with an error has a lane of
-	// its own, events without a topic share one: Publish there returns the fault.
-	Lane(ev *outbox.Event) (lane int, ok bool)
+// Place is where an event belongs inside the relay. Digests are of 64 bits; two names that share one are merely held and
+// paused together.
+type Place struct {
+	Lane int    // from 0
+	Unit uint64 // digest of the exchange or topic; order is kept per key within it
+	Dest uint64 // digest of the pair of exchange and routing key, or of topic and partition
+}
 
-	// Changed delivers after metadata changed, so that Lane is worth asking again. A sink whose Lane always answers
+// Sink publishes events to one broker. Publish is called by one goroutine per lane, Run by one goroutine of its own.
+type Sink interface {
+	// Place says where an event belongs. It does no I/O and does not block; it may be called from several goroutines. All
+	// events of an ordering key and unit have the same lane for the life of the sink. ok is false while nothing is known of a topic, and
+	// for a bounded time while one that may be new is asked for again. Until Changed delivers the reader stands then, with
+	// the event outside the window, and no event of any topic is read. A topic that was answered with an error has a lane
+	// of its own, events without a topic share one: Publish there returns the fault. An event with a Route goes there.
+	Place(ev *outbox.Event) (p Place, ok bool)
+
+	// Route names where the event goes, for a row of the siding: what Publish would use now. A template without a value
+	// leaves its part nil.
+	Route(ev *outbox.Event) outbox.Route
+
+	// Changed delivers after metadata changed, so that Place is worth asking again. A sink whose Place always answers
 	// returns nil.
 	Changed() <-chan struct{}
 

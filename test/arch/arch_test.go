@@ -1,6 +1,6 @@
 // Package arch proves the arrows of the house: which package may import which.
 //
-//	cmd -> {replication, relay, ops, config} -> {decode, sink, sink/*} -> outbox
+//	cmd -> {replication, relay, retry, ops, config} -> {decode, sink, sink/*, dlq} -> outbox
 package arch
 
 import (
@@ -27,8 +27,10 @@ var allowed = map[string][]string{
 	"sink/sinktest": {"outbox", "sink", "devenv/..."},
 	"replication":   {"outbox", "decode"},
 	"relay":         {"outbox", "decode", "sink"},
+	"dlq":           {"outbox", "sink"},
+	"retry":         {"outbox", "sink", "relay"},
 	"config":        {"outbox", "decode", "sink", "sink/..."},
-	"ops":           {"outbox", "decode", "sink", "sink/..."},
+	"ops":           {"outbox", "decode", "sink", "sink/...", "dlq"},
 	"devenv/...":    {"outbox", "devenv/..."}, // it judges the relay from outside
 }
 

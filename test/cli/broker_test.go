@@ -78,63 +78,68 @@ func TestWaitsForTheBroker(t *testing.T) {
 	}
 }
 
-// An exchange that does not exist holds the event: status, readiness and one log line name it with the broker's words, the
-// relay does not end, and goes on without a restart when the exchange is there.
+// An exchange that does not exist is paused: status and readiness name it with the broker's words, and one log line; its events
+// are parked, the relay does not end, and goes on without a restart when the exchange is there.
 func TestUnknownExchange(t *testing.T) {
 	t.Parallel()
 	b := withBroker(t)
 	b.sink = "  rabbitmq: {url: '" + b.vhost + "', exchange: later}"
 	relay := b.start()
 	b.insert(1)
-	id := ask[string](b.rig, `SELECT id::text FROM outbox`)
-	s := state(t, relay, "held")
-	if s.HeldTotal != 1 || len(s.Held) != 1 {
-		t.Fatalf("held is %+v", s)
+	s := parked(t, relay, 1)
+	if p := s.Broker.Paused[0]; p.Destination != `exchange "later"` || p.Reason != "no_exchange" || !strings.Contains(p.Words, "404 NOT_FOUND - no exchange 'later'") {
+		t.Errorf("paused is %+v", p)
 	}
-	h := s.Held[0]
-	if h.ID != id || h.Destination != `exchange "later"` || h.Class != "destination" || h.Reason != "no_exchange" || !strings.Contains(h.Words, "404 NOT_FOUND - no exchange 'later'") {
-		t.Errorf("held is %+v", h)
+	if !strings.Contains(s.Why, `exchange "later" is paused: 404`) {
+		t.Errorf("why is %q", s.Why)
 	}
-	if why := answers(t, relay, "/readyz", 200, `"ready":true`, `"held_total":1`, id, "no exchange 'later'"); why != "" {
+	if why := answers(t, relay, "/readyz", 200, `"ready":true`, `"paused_total":1,"parked_events":1`, "no exchange 'later'"); why != "" {
 		t.Error(why)
 	}
-	if why := answers(t, relay, "/api/v1/status", 200, `"paused":[{"destination":"exchange \"later\"","reason":"no_exchange","words":"404`, `"paused_total":1`); why != "" {
-		t.Error(why)
+	m := scrape(t, relay)
+	for name, want := range map[string]float64{
+		"outbox_destinations_paused": 1, "outbox_parked_events": 1, "outbox_held_keys": 1, "outbox_backlog": 1, "outbox_in_flight_events": 0,
+		`outbox_events_total{outcome="retry"}`: 1, `outbox_events_total{outcome="dlq"}`: 0, "outbox_dead_letters": 0,
+	} {
+		if got := m.values[name]; got != want {
+			t.Errorf("%s is %g, want %g", name, got, want)
+		}
 	}
-	if n := scrape(t, relay).values["outbox_destinations_paused"]; n != 1 {
-		t.Errorf("outbox_destinations_paused is %g", n)
-	}
-	for _, words := range []string{"paused ", "1 destination; ", "held ", id, "404 NOT_FOUND", "1 event"} {
+	for _, words := range []string{"state      parking: exchange", "paused     1 destination; ", "404 NOT_FOUND", "parked     1 event, oldest from ", "1 key held"} {
 		if out := b.ok("status", "--admin", relay.Admin()); !strings.Contains(out, words) {
 			t.Errorf("status does not say %q: %s", words, out)
 		}
+	}
+	if out := b.ok("status", "--admin", "127.0.0.1:1"); !strings.Contains(out, "\n  1 event parked, oldest from ") {
+		t.Errorf("without the relay, status says %s", out)
 	}
 	second, err := devenv.StartConsumer(within(t, bound), devenv.ConsumerOptions{URL: b.vhost, Exchange: "later", Queue: "later"})
 	must(t, err)
 	t.Cleanup(second.Close)
 	must(t, second.WaitCount(within(t, bound), 1))
-	eventually(t, func() string { return answers(t, relay, "/readyz", 200, `"held_total":0`) })
-	if why := answers(t, relay, "/api/v1/status", 200, `"paused":[],"paused_total":0`); why != "" {
-		t.Error(why)
+	eventually(t, func() string { return drained(t, relay) })
+	state(t, relay, "idle")
+	if n := scrape(t, relay).values["outbox_retries_total"]; n < 1 {
+		t.Errorf("%g attempts to send it again were counted", n)
 	}
-	if n := strings.Count(relay.Log(), "event rejected"); n != 1 || !strings.Contains(relay.Log(), id) {
-		t.Errorf("%d lines about the event, want 1 with its id: %s", n, relay.Log())
+	if n := strings.Count(relay.Log(), `"destination paused`); n != 1 {
+		t.Errorf("%d lines about the exchange, want 1: %s", n, relay.Log())
 	}
 	if code := relay.Stop(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}
 }
 
-// declare: true makes the exchange; what no queue takes is still held, by name.
+// declare: true makes the exchange; what no queue takes is still parked, and the routing key named.
 func TestDeclaredExchange(t *testing.T) {
 	t.Parallel()
 	b := withBroker(t)
 	b.sink = "  rabbitmq: {url: '" + b.vhost + "', exchange: made, declare: true}"
 	relay := b.start()
 	b.insert(1)
-	s := state(t, relay, "held")
-	if h := s.Held[0]; h.Reason != "unroutable" || h.Destination != `exchange "made", routing key "order.created"` {
-		t.Errorf("held is %+v", h)
+	s := parked(t, relay, 1)
+	if p := s.Broker.Paused[0]; p.Reason != "unroutable" || p.Destination != `exchange "made", routing key "order.created"` {
+		t.Errorf("paused is %+v", p)
 	}
 	consumer, err := devenv.StartConsumer(within(t, bound), devenv.ConsumerOptions{URL: b.vhost, Exchange: "made", Queue: "made"})
 	must(t, err)

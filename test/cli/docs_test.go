@@ -36,7 +36,7 @@ func TestConfigurationIsDocumented(t *testing.T) {
 		flatten("", printed, defaults)
 	}
 	delete(defaults, "source.url") // has none
-	if len(defaults) < 51 {
+	if len(defaults) < 60 {
 		t.Fatalf("config print has only %d keys", len(defaults))
 	}
 	rows := map[string]string{}
@@ -164,6 +164,97 @@ func testsIn(t *testing.T, dirs ...string) map[string]bool {
 	return names
 }
 
+// Every answer of a broker has a row with its class and reason, and tests that exist; and every reason has a row.
+func TestBrokerAnswersAreDocumented(t *testing.T) {
+	t.Parallel()
+	text := document(t, "docs/failure-modes.md")
+	reasons := constants(t, "internal/sink/outcome.go", "Reason")
+	if len(reasons) < 13 {
+		t.Fatalf("only %d reasons were found", len(reasons))
+	}
+	documented := map[string]bool{}
+	for heading, dir := range map[string]string{"What RabbitMQ answers": "internal/sink/rabbit", "What Kafka answers": "internal/sink/kafka"} {
+		_, section, ok := strings.Cut(text, "\n### "+heading+"\n")
+		if !ok {
+			t.Fatalf("there is no section %q", heading)
+		}
+		section, _, _ = strings.Cut(section, "\n#")
+		rows := regexp.MustCompile(`(?m)^\|(.*)\|$`).FindAllStringSubmatch(section, -1)
+		if len(rows) < 18 {
+			t.Fatalf("%s: %d rows", heading, len(rows))
+		}
+		for _, row := range rows[1:] { // but for the head
+			cells := strings.Split(row[1], "|")
+			for i := range cells {
+				cells[i] = strings.TrimSpace(cells[i])
+			}
+			if strings.HasPrefix(cells[0], "---") {
+				continue
+			}
+			if len(cells) != 6 {
+				t.Errorf("%s: %d cells in %s", heading, len(cells), row[1])
+				continue
+			}
+			checkAnswer(t, dir, cells, reasons, documented)
+		}
+	}
+	for _, reason := range reasons {
+		if !documented[reason] {
+			t.Errorf("the reason %s has no row", reason)
+		}
+	}
+}
+
+// checkAnswer checks the class, the reasons and the tests of one row.
+func checkAnswer(t *testing.T, dir string, cells, reasons []string, documented map[string]bool) {
+	t.Helper()
+	class := strings.Trim(cells[1], "`")
+	refusal := slices.Contains([]string{sink.Destination.String(), sink.Transient.String(), sink.Permanent.String()}, class)
+	if !refusal && class != "confirmed" && class != "unavailable" {
+		t.Errorf("%s: class %s", cells[0], cells[1])
+	}
+	named := regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(cells[2], -1)
+	if refusal != (len(named) > 0) {
+		t.Errorf("%s: %s, and the reasons %q", cells[0], class, cells[2])
+	}
+	for _, reason := range named {
+		if documented[reason[1]] = true; !slices.Contains(reasons, reason[1]) {
+			t.Errorf("%s: there is no reason %s", cells[0], reason[1])
+		}
+	}
+	exists, sources := testsIn(t, dir), source(t, dir)
+	tests := strings.Split(cells[5], ", ")
+	for _, test := range tests {
+		name, part, _ := strings.Cut(test, "/")
+		if !exists[name] || part != "" && !strings.Contains(sources, strconv.Quote(part)) {
+			t.Errorf("%s: there is no test %q in %s", cells[0], test, dir)
+		}
+	}
+}
+
+// constants are the values of a file's string constants of one type.
+func constants(t *testing.T, file, typ string) (values []string) {
+	t.Helper()
+	for _, found := range regexp.MustCompile(`(?m)^\t\w+ +`+typ+` += "(.+?)"`).FindAllStringSubmatch(document(t, file), -1) {
+		values = append(values, found[1])
+	}
+	return values
+}
+
+// source is the text of a package's tests.
+func source(t *testing.T, dir string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("../..", dir, "*_test.go"))
+	must(t, err)
+	var all strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		must(t, err)
+		all.Write(text)
+	}
+	return all.String()
+}
+
 // docs/operations.md names every metric, state and reason, and no metric that does not exist.
 func TestOperationsAreDocumented(t *testing.T) {
 	t.Parallel()
@@ -174,7 +265,7 @@ func TestOperationsAreDocumented(t *testing.T) {
 		}
 	}
 	for _, state := range []string{
-		ops.StateStarting, ops.StateWaiting, ops.StateStandby, ops.StateBrokerDown, ops.StateHeld,
+		ops.StateStarting, ops.StateWaiting, ops.StateStandby, ops.StateBrokerDown, ops.StateParking,
 		ops.StateCatchingUp, ops.StateStreaming, ops.StateIdle, ops.StateStopping, ops.StateStopped,
 	} {
 		if !strings.Contains(text, "\n| `"+state+"` | ") {

@@ -9,10 +9,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 )
 
-type held struct {
-	ID, Destination, Class, Reason, Words string
-	Attempts                              int
-}
+type paused struct{ Destination, Reason, Words string }
 
 type status struct {
 	State, Why, Role string
@@ -25,13 +22,20 @@ type status struct {
 		Up          bool
 		Why         string
 		Connections int
+		Paused      []paused
+		PausedTotal int `json:"paused_total"`
 	}
 	InFlight struct {
 		Events int
 	} `json:"in_flight"`
-	Held      []held
-	HeldTotal int `json:"held_total"`
-	Totals    struct {
+	Parked struct {
+		Events   int
+		HeldKeys int `json:"held_keys"`
+	}
+	DeadLetters struct {
+		Open int
+	} `json:"dead_letters"`
+	Totals struct {
 		Published, Failed uint64
 	}
 }
@@ -61,6 +65,24 @@ func state(t *testing.T, relay *devenv.Relay, want string, words ...string) stat
 		return ""
 	})
 	return s
+}
+
+// parked waits until one destination is paused and so many events are parked.
+func parked(t *testing.T, relay *devenv.Relay, events int) (s status) {
+	t.Helper()
+	eventually(t, func() string {
+		if s = state(t, relay, "parking"); s.Parked.Events != events || s.Broker.PausedTotal != 1 || len(s.Broker.Paused) != 1 {
+			return fmt.Sprintf("want 1 destination paused, %d events parked: %+v", events, s)
+		}
+		return ""
+	})
+	return s
+}
+
+// drained says "" when nothing is paused or parked.
+func drained(t *testing.T, relay *devenv.Relay) string {
+	t.Helper()
+	return answers(t, relay, "/readyz", 200, `"paused":[],"paused_total":0,"parked_events":0,"refused":[],"refused_total":0`)
 }
 
 // answers says "" when the admin port answers with the code and a body that has the words.

@@ -11,36 +11,46 @@ import (
 
 // The names that dashboards and alerts are written against, and what the type of each is.
 var metricTypes = map[string]string{
-	"outbox_events_total":                   "counter",
-	"outbox_messages_skipped_total":         "counter",
-	"outbox_publish_latency_seconds":        "histogram",
-	"outbox_published_bytes_total":          "counter",
-	"outbox_backlog":                        "gauge",
-	"outbox_oldest_unsettled_seconds":       "gauge",
-	"outbox_last_confirm_timestamp_seconds": "gauge",
-	"outbox_in_flight_events":               "gauge",
-	"outbox_in_flight_bytes":                "gauge",
-	"outbox_held_events":                    "gauge",
-	"outbox_destinations_paused":            "gauge",
-	"outbox_headers_dropped_total":          "counter",
-	"outbox_rejections_total":               "counter",
-	"outbox_sink_up":                        "gauge",
-	"outbox_sink_pending_confirms":          "gauge",
-	"outbox_confirms_total":                 "counter",
-	"outbox_sink_connections":               "gauge",
-	"outbox_sink_channels":                  "gauge",
-	"outbox_sink_channel_opens_total":       "counter",
-	"outbox_sink_reconnects_total":          "counter",
-	"outbox_stream_up":                      "gauge",
-	"outbox_stream_reconnects_total":        "counter",
-	"outbox_leader":                         "gauge",
-	"outbox_build_info":                     "gauge",
-	"outbox_slot_lag_bytes":                 "gauge",
-	"outbox_slot_retained_bytes":            "gauge",
-	"outbox_slot_lag_seconds":               "gauge",
-	"outbox_slot_active":                    "gauge",
-	"outbox_slot_wal_status":                "gauge",
-	"outbox_slot_spilled_bytes_total":       "counter",
+	"outbox_events_total":                    "counter",
+	"outbox_messages_skipped_total":          "counter",
+	"outbox_publish_latency_seconds":         "histogram",
+	"outbox_published_bytes_total":           "counter",
+	"outbox_backlog":                         "gauge",
+	"outbox_oldest_unsettled_seconds":        "gauge",
+	"outbox_last_confirm_timestamp_seconds":  "gauge",
+	"outbox_in_flight_events":                "gauge",
+	"outbox_in_flight_bytes":                 "gauge",
+	"outbox_destinations_paused":             "gauge",
+	"outbox_held_keys":                       "gauge",
+	"outbox_parked_events":                   "gauge",
+	"outbox_parked_oldest_age_seconds":       "gauge",
+	"outbox_refused_rows":                    "gauge",
+	"outbox_retries_total":                   "counter",
+	"outbox_retry_exhaustions_total":         "counter",
+	"outbox_dlq_published_total":             "counter",
+	"outbox_dlq_mirrored_total":              "counter",
+	"outbox_dlq_publish_failed_total":        "counter",
+	"outbox_dead_letters":                    "gauge",
+	"outbox_dead_letters_oldest_age_seconds": "gauge",
+	"outbox_headers_dropped_total":           "counter",
+	"outbox_rejections_total":                "counter",
+	"outbox_sink_up":                         "gauge",
+	"outbox_sink_pending_confirms":           "gauge",
+	"outbox_confirms_total":                  "counter",
+	"outbox_sink_connections":                "gauge",
+	"outbox_sink_channels":                   "gauge",
+	"outbox_sink_channel_opens_total":        "counter",
+	"outbox_sink_reconnects_total":           "counter",
+	"outbox_stream_up":                       "gauge",
+	"outbox_stream_reconnects_total":         "counter",
+	"outbox_leader":                          "gauge",
+	"outbox_build_info":                      "gauge",
+	"outbox_slot_lag_bytes":                  "gauge",
+	"outbox_slot_retained_bytes":             "gauge",
+	"outbox_slot_lag_seconds":                "gauge",
+	"outbox_slot_active":                     "gauge",
+	"outbox_slot_wal_status":                 "gauge",
+	"outbox_slot_spilled_bytes_total":        "counter",
 }
 
 // Every metric is there under its name, and what is counted is what was written.
@@ -71,8 +81,9 @@ func TestMetrics(t *testing.T) {
 			`outbox_backlog`:             0,
 			`outbox_in_flight_events`:    0,
 			`outbox_in_flight_bytes`:     0,
-			`outbox_held_events`:         0,
 			`outbox_destinations_paused`: 0,
+			`outbox_parked_events`:       0,
+			`outbox_dead_letters`:        0,
 			`outbox_sink_up`:             1,
 			`outbox_sink_connections`:    2,
 			`outbox_stream_up`:           1,
@@ -87,21 +98,25 @@ func TestMetrics(t *testing.T) {
 		return ""
 	})
 
-	// A rejection is counted as an attempt that failed, by class and reason, and the event as held.
+	// A rejection is counted by class and reason, and the event as a dead letter; it is no state, nothing waits for it.
 	b.exec(`INSERT INTO outbox VALUES (gen_random_uuid(), 'order', 'too large', repeat('x', 300), '{}')`)
 	eventually(t, func() string {
 		m := scrape(t, relay)
-		switch {
-		case m.values["outbox_held_events"] != 1 || m.values["outbox_backlog"] != 1:
-			return "the event is not held"
-		case m.values[`outbox_events_total{outcome="failed"}`] < 1,
-			m.values[`outbox_rejections_total{class="permanent",reason="invalid"}`] != m.values[`outbox_events_total{outcome="failed"}`]:
-			return "the rejection is not counted"
+		for name, want := range map[string]float64{
+			`outbox_rejections_total{class="permanent",reason="invalid"}`: 1, `outbox_events_total{outcome="dlq"}`: 1, `outbox_events_total{outcome="failed"}`: 0,
+			`outbox_events_total{outcome="retry"}`: 0, `outbox_dlq_published_total`: 1, `outbox_dead_letters`: 1, `outbox_backlog`: 0, `outbox_parked_events`: 0,
+		} {
+			if got := m.values[name]; got != want {
+				return name + " is " + strconv.FormatFloat(got, 'g', -1, 64) + ", want " + strconv.FormatFloat(want, 'g', -1, 64)
+			}
 		}
 		return ""
 	})
-	if s := state(t, relay, "held"); s.Held[0].Reason != "invalid" || !strings.Contains(s.Held[0].Words, "255") {
-		t.Errorf("held is %+v", s.Held)
+	if out := b.ok("status", "--admin", relay.Admin()); !strings.Contains(out, "\ndead       1 letter open, the first for ") || strings.Contains(out, "parking") {
+		t.Errorf("status says %s", out)
+	}
+	if out := b.ok("status", "--admin", "127.0.0.1:1"); !strings.Contains(out, "\n  1 dead letter open, the first for ") {
+		t.Errorf("without the relay, status says %s", out)
 	}
 
 	m := scrape(t, relay)
@@ -122,19 +137,22 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// A held event keeps WAL at the primary. How much is told by the metrics and by the status: nobody has to find it out from a
+// A broker that is away keeps WAL at the primary. How much is told by the metrics and by the status: nobody has to find it out from a
 // full disk.
 func TestRetainedWALIsShown(t *testing.T) {
 	t.Parallel()
 	b := withBroker(t)
 	b.exec(`CREATE TABLE filler (t text)`)
+	p := proxy(t, b.broker.Addr())
+	b.sink = "  rabbitmq: {url: '" + through(b.vhost, p.Addr()) + "'}"
 	relay := b.start()
-	b.exec(`INSERT INTO outbox VALUES (gen_random_uuid(), 'order', 'too large', repeat('x', 300), '{}')`)
-	state(t, relay, "held")
+	p.Cut()
+	state(t, relay, "broker down")
+	b.insert(1)
 	b.exec(`INSERT INTO filler SELECT repeat('x', 500) FROM generate_series(1, 10000)`)
 	kept := ask[float64](b.rig, `SELECT (pg_current_wal_lsn() - confirmed_flush_lsn)::float8 FROM pg_replication_slots WHERE slot_name = $1`, b.slot)
 	if kept < 5e6 {
-		t.Fatalf("the slot keeps %.0f bytes: the event does not hold it", kept)
+		t.Fatalf("the slot keeps %.0f bytes: the event does not keep it", kept)
 	}
 	slot := `{slot="` + b.slot + `"}`
 	eventually(t, func() string {
@@ -149,7 +167,7 @@ func TestRetainedWALIsShown(t *testing.T) {
 		return ""
 	})
 	status := b.ok("status", "--admin", relay.Admin())
-	if !regexp.MustCompile(`retains \d+\.\d MiB`).MatchString(status) || !strings.Contains(status, "1 event;") {
+	if !regexp.MustCompile(`retains \d+\.\d MiB`).MatchString(status) || !strings.Contains(status, "in flight  1 event, ") {
 		t.Errorf("the status does not tell of it: %s", status)
 	}
 }

@@ -11,12 +11,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// Events of extreme shape are delivered byte for byte, or held by name; the relay lives and the events of other partitions
-// go on: of 43 partitions the keys below share none with the two that are held. What is too large for one topic is not for
-// another one.
+// Events of extreme shape are delivered byte for byte, or are dead letters; the relay lives and the others go on. What is too
+// large for one topic is not for another one.
 func TestKafkaExtremeEvents(t *testing.T) {
 	stand.Parallel(t)
-	s := stand.Bare(t, devenv.SharedPostgres(t), stand.SharedKafkaWith(t, stand.Topics{Partitions: 43, More: []string{"large"}}))
+	s := stand.Bare(t, devenv.SharedPostgres(t), stand.SharedKafkaWith(t, stand.Topics{More: []string{"large"}}))
 	limit := map[string]string{"max.message.bytes": fmt.Sprint(32 << 20)}
 	s.Must(s.Kafka.Cluster.CreateTopic(s.Within(time.Minute), s.Kafka.Topic("large"), 3, 1, limit))
 	s.Delivery = "window_bytes: 4MiB"
@@ -43,8 +42,8 @@ func TestKafkaExtremeEvents(t *testing.T) {
 	s.SQL(insert, "20 MB where it is allowed", "large", "big", big, nil)
 	s.SQL(insert, "20 MB", "order", "big", big, nil)
 	s.SQL(insert, "a key of 1 MB", "order", strings.Repeat("k", 1<<20), []byte("x"), nil)
-	s.Until(time.Minute, "two events to be held", func() bool { return status(s, r).HeldTotal == 2 })
-	for i := range 20 { // after the two that are held
+	s.AwaitSided(devenv.Open, 2)
+	for i := range 20 { // after the two that are dead
 		name := fmt.Sprintf("after %d", i)
 		delivered[name] = []byte(name)
 		s.SQL(insert, name, "order", name, delivered[name], nil)
@@ -67,30 +66,23 @@ func TestKafkaExtremeEvents(t *testing.T) {
 	if large := s.Kafka.Records("large"); len(large) != 1 || !bytes.Equal(large[0].Value, big) {
 		t.Errorf("the large topic has %d records, want one of 20 MB", len(large))
 	}
-	for _, held := range status(s, r).Held {
-		if held.ID != "20 MB" && held.ID != "a key of 1 MB" || held.Reason != "too_large" || !strings.Contains(held.Destination, s.Kafka.Topic("order")) || held.Words == "" {
-			t.Errorf("held is %+v", held)
-		}
-		if !strings.Contains(r.Log(), held.ID) {
-			t.Errorf("the log does not name the held event %q", held.ID)
-		}
-	}
+	deadOf(s, r, "too_large", "20 MB", "a key of 1 MB")
 	if !r.Running() {
 		t.Error("the relay has ended")
 	}
 
-	// The topic's limit is raised: what was held goes, without a restart.
+	// The topic's limit is raised: what was dead is replayed, without a restart.
 	s.Must(s.Kafka.Cluster.SetTopicConfig(s.Within(time.Minute), s.Kafka.Topic("order"), "max.message.bytes", limit["max.message.bytes"]))
-	s.Until(time.Minute, "nothing to be held", func() bool { return status(s, r).HeldTotal == 0 })
+	operated(s, "deadletters", "replay", "--all", "--wait", "30s")
 	s.Must(s.Consumer.WaitIDs(s.Within(time.Minute), []string{"20 MB", "a key of 1 MB"}))
 }
 
-// A compacted topic takes no event without a key. It alone is held, with the broker's words, until the topic is one that takes
-// it; the events of other partitions go on.
+// A compacted topic takes no event without a key. It alone is a dead letter, with the broker's words; when the topic is one that
+// takes it, it is replayed.
 func TestKafkaCompactedTopicWantsKeys(t *testing.T) {
 	stand.Parallel(t)
 	compacted := map[string]string{"cleanup.policy": "compact"}
-	s := stand.New(t, stand.SharedKafkaWith(t, stand.Topics{Partitions: 12, Configs: compacted}))
+	s := stand.New(t, stand.SharedKafkaWith(t, stand.Topics{Configs: compacted}))
 	s.SQL(`ALTER TABLE outbox ADD COLUMN partition_key text`)
 	s.Outbox = "key: partition_key"
 	s.WatchFlush()
@@ -98,17 +90,15 @@ func TestKafkaCompactedTopicWantsKeys(t *testing.T) {
 	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'none', 'placed', '{"seq": 1}')`)
 	var id string
 	s.Query([]any{&id}, `SELECT id FROM outbox`)
-	held := heldFor(s, r, "invalid")
-	if held.ID != id || !strings.Contains(held.Words, "without key") {
-		t.Errorf("held is %+v, want event %s and the broker's words", held, id)
-	}
+	s.AwaitSided(devenv.Open, 1)
+	deadOf(s, r, "invalid", id)
 	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, partition_key)
 		SELECT gen_random_uuid(), 'order', 'k' || i, 'placed', jsonb_build_object('key', 'k' || i, 'seq', 1), 'k' || i FROM generate_series(1, 120) i`)
-	s.Must(s.Consumer.WaitCount(s.Within(30*time.Second), 60)) // one partition of twelve waits
+	s.Must(s.Consumer.WaitCount(s.Within(30*time.Second), 120))
 	if n := metric(s, r, `outbox_rejections_total{class="permanent",reason="invalid"}`); n == 0 {
 		t.Error("the rejection is not counted")
 	}
 	s.Must(s.Kafka.Cluster.SetTopicConfig(s.Within(time.Minute), s.Kafka.Topic("order"), "cleanup.policy", "delete"))
+	operated(s, "deadletters", "replay", number(s, id), "--wait", "30s")
 	s.Check(0)
-	s.Until(30*time.Second, "nothing to be held", func() bool { return status(s, r).HeldTotal == 0 })
 }

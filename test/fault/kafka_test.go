@@ -37,7 +37,7 @@ func TestKafkaAnswersAfterTheTimeout(t *testing.T) {
 }
 
 // What is nearest to RabbitMQ's memory alarm: the relay is over its quota, and the broker does not read from it for longer than
-// confirm_timeout, again and again. It waits: ready, late, and with nothing held or given up.
+// confirm_timeout, again and again. It waits: ready, late, and with nothing parked or given up.
 func TestKafkaQuota(t *testing.T) {
 	stand.Parallel(t)
 	s := stand.New(t, stand.SharedKafka(t))
@@ -53,8 +53,8 @@ func TestKafkaQuota(t *testing.T) {
 		code, body, err := r.Get(s.Within(10*time.Second), "/readyz")
 		s.Must(err)
 		st := status(s, r)
-		if code != 200 || st.HeldTotal > 0 || !slices.Contains([]string{"idle", "streaming", "catching up"}, st.State) {
-			t.Fatalf("the relay is %s with %d held, /readyz is %d: %s", st.State, st.HeldTotal, code, body)
+		if code != 200 || st.Parked.Events > 0 || !slices.Contains([]string{"idle", "streaming", "catching up"}, st.State) {
+			t.Fatalf("the relay is %s with %d parked, /readyz is %d: %s", st.State, st.Parked.Events, code, body)
 		}
 		return st.State == "catching up"
 	}
@@ -112,11 +112,12 @@ func TestKafkaOnePartitionOfARequestRefuses(t *testing.T) {
 	s.Broker.Release(devenv.Up)
 
 	s.Must(s.Consumer.WaitCount(s.Within(30*time.Second), s.Committed()+2*partitions-1))
-	held := heldFor(s, r, "too_large")
-	if n := strings.Count(r.Log(), "event rejected"); n != 1 || !strings.Contains(r.Log(), held.ID) {
-		t.Errorf("%d events were rejected, want %s alone", n, held.ID)
-	}
+	s.AwaitSided(devenv.Open, 1)
+	var id string
+	s.Query([]any{&id}, `SELECT id::text FROM outbox WHERE aggregateid = $1 AND (payload->>'seq')::int = 2`, keys[refused])
+	deadOf(s, r, "too_large", id)
 	s.Must(s.Kafka.Cluster.SetTopicConfig(s.Within(time.Minute), s.Kafka.Topic("order"), "max.message.bytes", fmt.Sprint(4<<20)))
+	operated(s, "deadletters", "replay", number(s, id), "--wait", "30s")
 	s.Check(0)
 }
 
@@ -139,15 +140,16 @@ func TestKafkaTopicMadeAnew(t *testing.T) {
 			s.Must(s.Broker.WaitHeld(s.Within(30*time.Second), devenv.Up, 200))
 			s.Must(cluster.DeleteTopic(s.Within(time.Minute), topic))
 			s.Broker.Release(devenv.Up)
-			held := heldFor(s, r, "no_topic")
-			if !strings.Contains(held.Destination, topic) {
-				t.Errorf("held is %+v, want topic %s", held, topic)
+			paused := pausedFor(s, r, "no_topic")
+			if !strings.Contains(paused.Destination, topic) {
+				t.Errorf("paused is %+v, want topic %s", paused, topic)
 			}
+			s.AwaitSided(devenv.Parked, 100)
 			s.Must(cluster.CreateTopic(s.Within(time.Minute), topic, partitions, 1, nil))
 			s.More(300)
 			stop()
 			s.Check(0)
-			s.Until(30*time.Second, "nothing to be held", func() bool { return status(s, r).HeldTotal == 0 })
+			mended(s, r)
 			s.Ready(r)
 		})
 	}
@@ -181,8 +183,8 @@ func TestKafkaPartitionsAdded(t *testing.T) {
 	s.WentBy(counts...)
 }
 
-// A topic that does not exist holds what goes there, and names it; another one's events flow. Creating it is all the
-// mending there is.
+// A topic that does not exist is paused, by name, and what goes there is parked; another one's events flow. Creating it is all
+// the mending there is.
 func TestKafkaTopicUnknownThenCreated(t *testing.T) {
 	stand.Parallel(t)
 	s := stand.New(t, stand.SharedKafkaWith(t, stand.Topics{None: true, More: []string{"ledger"}}))
@@ -191,10 +193,11 @@ func TestKafkaTopicUnknownThenCreated(t *testing.T) {
 	s.WatchFlush()
 	r := s.Start()
 	stop := s.Load(200)
-	held := heldFor(s, r, "no_topic")
-	if held.Destination != `topic "`+topic+`"` || held.Words == "" {
-		t.Errorf("held is %+v, want the topic and the broker's words", held)
+	paused := pausedFor(s, r, "no_topic")
+	if paused.Destination != `topic "`+topic+`"` || paused.Words == "" {
+		t.Errorf("paused is %+v, want the topic and the broker's words", paused)
 	}
+	s.AwaitSided(devenv.Parked, 50)
 	ledgerFlows(s)
 	code, body, err := r.Get(s.Within(10*time.Second), "/readyz")
 	s.Must(err)
@@ -208,9 +211,7 @@ func TestKafkaTopicUnknownThenCreated(t *testing.T) {
 	s.More(100)
 	stop()
 	s.Check(0)
-	s.Until(30*time.Second, "nothing to be held", func() bool {
-		return status(s, r).HeldTotal == 0 && metric(s, r, "outbox_held_events") == 0 && metric(s, r, "outbox_destinations_paused") == 0
-	})
+	mended(s, r)
 }
 
 // ledgerFlows writes events of another aggregate and waits for them.

@@ -3,6 +3,7 @@ package fault
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,13 +16,13 @@ import (
 
 const binaryOutbox = `CREATE TABLE outbox (id text PRIMARY KEY, aggregatetype text, aggregateid text, type text, payload bytea, headers jsonb)`
 
-// Events of extreme shape are delivered byte for byte, or held by name; the relay lives and the others go on.
+// Events of extreme shape are delivered byte for byte, or are dead letters; the relay lives and the others go on.
 func TestExtremeEvents(t *testing.T) {
 	stand.Parallel(t)
 	s := stand.Bare(t, devenv.SharedPostgres(t), stand.SharedRabbitMQ(t))
 	s.Delivery = "window_bytes: 1MiB, lanes: 256"
 	s.SQL(binaryOutbox)
-	bodies := bodiesOf(s)
+	bodies := bodiesOf(s, "outbox.events")
 	r := s.Start()
 
 	big := bytes.Repeat([]byte{0, 0xff, 0x80, '\n', '"'}, 4<<20)
@@ -42,8 +43,8 @@ func TestExtremeEvents(t *testing.T) {
 	}
 	s.SQL(insert, "10,000 headers", "many", []byte("x"), "{"+headers.String()[2:]+"}")
 	s.SQL(insert, "a key of 1 MB", strings.Repeat("k", 1<<20), []byte("x"), nil)
-	s.Until(time.Minute, "two events to be held", func() bool { return status(s, r).HeldTotal == 2 })
-	for i := range 20 { // after the two that are held
+	s.AwaitSided(devenv.Open, 2)
+	for i := range 20 { // after the two that are dead
 		name := fmt.Sprintf("after %d", i)
 		delivered[name] = []byte(name)
 		s.SQL(insert, name, name, delivered[name], nil)
@@ -56,14 +57,7 @@ func TestExtremeEvents(t *testing.T) {
 			t.Errorf("%s: the body has %d bytes, want the payload's %d", name, len(got[name]), len(want))
 		}
 	}
-	for _, held := range status(s, r).Held {
-		if held.ID != "10,000 headers" && held.ID != "a key of 1 MB" || held.Reason != "too_large" || held.Words == "" {
-			t.Errorf("held is %+v", held)
-		}
-		if !strings.Contains(r.Log(), held.ID) {
-			t.Errorf("the log does not name the held event %q", held.ID)
-		}
-	}
+	deadOf(s, r, "too_large", "10,000 headers", "a key of 1 MB")
 	if !r.Running() {
 		t.Error("the relay has ended")
 	}
@@ -82,7 +76,7 @@ func TestRoleWithByteaOutputEscape(t *testing.T) {
 		s.SQL(fmt.Sprintf(`ALTER ROLE %s SET %s`, role, setting))
 	}
 	s.User = role
-	bodies := bodiesOf(s)
+	bodies := bodiesOf(s, "outbox.events")
 	s.Start()
 	want := []byte{0, 0x27, 0x5c, 0x80, 0xff, 'a', 0xc3, 0xa9}
 	s.SQL(`INSERT INTO outbox VALUES ('ä', 'a', 'k', 't', $1, NULL)`, want)
@@ -92,31 +86,52 @@ func TestRoleWithByteaOutputEscape(t *testing.T) {
 	}
 }
 
-// bodiesOf binds one more queue; take returns the bodies of n messages of it, by id.
-func bodiesOf(s *stand.Stand) (take func(n int) map[string][]byte) {
+// bodiesOf binds one more queue to an exchange, which it makes if need be; take waits for n messages in it and returns their
+// bodies, by id.
+func bodiesOf(s *stand.Stand, exchange string) (take func(n int) map[string][]byte) {
 	s.T.Helper()
 	s.AMQP(func(ch *amqp.Channel) error {
-		if _, err := ch.QueueDeclare("bodies", true, false, false, false, nil); err != nil {
-			return err
-		}
-		return ch.QueueBind("bodies", "#", "outbox.events", false, nil)
+		return ch.ExchangeDeclare(exchange, "topic", true, false, false, false, nil)
 	})
+	s.MakeQueue("bodies", exchange, "#", nil)
 	return func(n int) map[string][]byte {
 		s.T.Helper()
 		got := map[string][]byte{}
-		s.AMQP(func(ch *amqp.Channel) error {
-			for len(got) < n {
-				msg, ok, err := ch.Get("bodies", true)
-				if err != nil {
-					return err
+		s.Until(time.Minute, fmt.Sprintf("%d messages in the queue", n), func() bool {
+			s.AMQP(func(ch *amqp.Channel) error {
+				for {
+					msg, ok, err := ch.Get("bodies", true)
+					if err != nil || !ok {
+						return err
+					}
+					got[msg.MessageId] = msg.Body
 				}
-				if !ok {
-					return fmt.Errorf("the queue has %d messages, want %d", len(got), n)
-				}
-				got[msg.MessageId] = msg.Body
-			}
-			return nil
+			})
+			return len(got) >= n
 		})
 		return got
+	}
+}
+
+// deadOf checks that these are the dead letters, whatever their order, that each died of the reason, in the broker's words, and
+// that the log names it.
+func deadOf(s *stand.Stand, r *devenv.Relay, reason string, ids ...string) {
+	s.T.Helper()
+	dead := s.SidedIDs(devenv.Open)
+	slices.Sort(dead)
+	slices.Sort(ids)
+	if !slices.Equal(dead, ids) {
+		s.T.Errorf("dead letters are %q, want %q", dead, ids)
+	}
+	for _, id := range ids {
+		var class, died, words string
+		s.Query([]any{&class, &died, &words}, `SELECT class, reason, coalesce((SELECT text FROM cdc_relay.error_text e WHERE e.id = d.error_id), '')
+			FROM cdc_relay.dead_letter d WHERE slot = $1 AND convert_from(d.id, 'UTF8') = $2`, s.Slot, id)
+		if class != "permanent" || died != reason || words == "" {
+			s.T.Errorf("event %q died of %s, %s: %q; want %s", id, class, died, words, reason)
+		}
+		if !strings.Contains(r.Log(), id) {
+			s.T.Errorf("the log does not name the dead letter %q", id)
+		}
 	}
 }

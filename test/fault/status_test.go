@@ -17,27 +17,26 @@ type apiStatus struct {
 		Events int `json:"events"`
 	} `json:"in_flight"`
 	Broker struct {
-		Connections     int `json:"connections"`
-		PendingConfirms int `json:"pending_confirms"`
-		Paused          []struct {
-			Destination string `json:"destination"`
-			Reason      string `json:"reason"`
-			Words       string `json:"words"`
-		} `json:"paused"`
+		Connections     int                 `json:"connections"`
+		PendingConfirms int                 `json:"pending_confirms"`
+		Paused          []pausedDestination `json:"paused"`
 	} `json:"broker"`
 	Totals struct {
 		Published uint64 `json:"published"`
 	} `json:"totals"`
-	Held      []heldEvent `json:"held"`
-	HeldTotal int         `json:"held_total"`
+	Parked struct {
+		Events   int `json:"events"`
+		HeldKeys int `json:"held_keys"`
+	} `json:"parked"`
+	DeadLetters struct {
+		Open int `json:"open"`
+	} `json:"dead_letters"`
 }
 
-type heldEvent struct {
-	ID          string `json:"id"`
+type pausedDestination struct {
 	Destination string `json:"destination"`
 	Reason      string `json:"reason"`
 	Words       string `json:"words"`
-	Attempts    int    `json:"attempts"`
 }
 
 func status(s *stand.Stand, r *devenv.Relay) (st apiStatus) {

@@ -30,7 +30,7 @@ var unreachable = []struct {
 }
 
 // The cluster is healthy, and the relay alone does not reach the broker that leads a partition: no other leader will come. What
-// goes there is held and named, the other partitions flow, and when the way is mended all goes on. Both ways at once, each met by
+// goes there is parked, the partition is named, the other partitions flow, and when the way is mended all goes on. Both ways at once, each met by
 // a relay of its own: it takes a while until a broker that says nothing is given up.
 func oneOutOfReach(t *testing.T, cluster *devenv.Kafka) {
 	const partition = 0
@@ -53,7 +53,7 @@ func oneOutOfReach(t *testing.T, cluster *devenv.Kafka) {
 	}
 	for i, s := range stands {
 		t.Log(unreachable[i].name)
-		outOfReachHeld(s, relays[i], partition)
+		outOfReachPaused(s, relays[i], partition)
 		s.Must(broken[i].Mend())
 		s.Ready(relays[i])
 		s.Fresh(100)
@@ -63,16 +63,19 @@ func oneOutOfReach(t *testing.T, cluster *devenv.Kafka) {
 	}
 }
 
-// outOfReachHeld waits until a partition is held and named because its leader cannot be reached, and sees the others flow.
-func outOfReachHeld(s *stand.Stand, r *devenv.Relay, partition int) {
+// outOfReachPaused waits until a partition is paused and named because its leader cannot be reached, and its events are parked,
+// and sees the others flow.
+func outOfReachPaused(s *stand.Stand, r *devenv.Relay, partition int) {
 	s.T.Helper()
 	topic := s.Kafka.Topic("order")
 	destination := fmt.Sprintf("topic %q, partition %d", topic, partition)
 	s.Unready(r, "broker down")
-	s.Until(time.Minute, "the status to say what is held", func() bool {
+	s.Until(time.Minute, "the status to say what is paused", func() bool {
 		var status struct {
-			State string
-			Held  []struct{ Destination, Reason, Words string }
+			State  string
+			Broker struct {
+				Paused []struct{ Destination, Reason, Words string }
+			}
 		}
 		_, body, err := r.Get(s.Within(10*time.Second), "/api/v1/status")
 		s.Must(err)
@@ -80,13 +83,14 @@ func outOfReachHeld(s *stand.Stand, r *devenv.Relay, partition int) {
 		if status.State != "broker down" { // until the way is mended
 			s.T.Fatalf("the state is %q while the broker is away", status.State)
 		}
-		for _, held := range status.Held {
-			if held.Destination != destination || held.Reason != "no_leader" || held.Words == "" {
-				s.T.Fatalf("held is %+v, want %s, no_leader, and why", held, destination)
+		for _, paused := range status.Broker.Paused {
+			if paused.Destination != destination || paused.Reason != "no_leader" || paused.Words == "" {
+				s.T.Fatalf("paused is %+v, want %s, no_leader, and why", paused, destination)
 			}
 		}
-		return len(status.Held) > 0
+		return len(status.Broker.Paused) > 0
 	})
+	s.AwaitSided(devenv.Parked, 20)
 	code, body, err := r.Get(s.Within(10*time.Second), "/readyz")
 	s.Must(err)
 	if code != 503 || !strings.Contains(body, "broker down") || !strings.Contains(body, topic) || !strings.Contains(body, "no_leader") {

@@ -24,6 +24,7 @@ type soak struct {
 	*stand.Stand
 	relays [2]*devenv.Relay
 	random *rand.Rand
+	later  bool // the destination "later" is there
 }
 
 // faults are what a bad day brings; each mends itself before it returns.
@@ -75,6 +76,37 @@ var faults = []struct {
 	{"end every walsender", func(s *soak) {
 		s.SQL(`SELECT pg_terminate_backend(pid) FROM pg_stat_replication`)
 	}},
+	{"end every session of the relays", func(s *soak) {
+		s.SQL(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE datname = current_database() AND application_name LIKE 'cdc-relay/%' AND backend_type = 'client backend'`)
+	}},
+	{"make a destination, or take it away", func(s *soak) {
+		switch {
+		case !s.later:
+			s.MakeLater()
+			s.later = true
+		case s.RabbitMQ != nil: // a topic of Kafka would go with what is in it
+			s.DeleteExchange(s.Later())
+			s.later = false
+		}
+	}},
+	{"take the queue away from its exchange", func(s *soak) {
+		if s.RabbitMQ != nil {
+			s.Unbind(s.Usual(), "#")
+			s.pass(2 * time.Second)
+			s.Bind(s.Usual(), "#")
+		}
+	}},
+	{"replay the letters", func(s *soak) { s.replay("0s") }},
+}
+
+// replay asks for all letters; those of poison that is still poison die again.
+func (s *soak) replay(wait string) {
+	args := []string{"deadletters", "replay", "--all", "--wait", wait}
+	if s.RabbitMQ != nil {
+		args = append(args, s.Antidote()...)
+	}
+	s.Command(args...) // it fails when the relays are away, and when a letter is refused
 }
 
 // pass lets the fault last while the load goes on: until so much time has passed or the load stands still.
@@ -91,8 +123,10 @@ func TestSoak(t *testing.T) {
 }
 
 func soakFor(t *testing.T, kind stand.Kind, d time.Duration) {
-	s := &soak{Stand: stand.New(t, kind.Shared(t)), random: rand.New(rand.NewPCG(*seed, 1))}
+	s := &soak{Stand: stand.Routed(t, kind), random: rand.New(rand.NewPCG(*seed, 1))}
 	t.Logf("seed %d, for %s", *seed, d)
+	s.Retry = "backoff: 100ms, max_backoff: 2s"
+	s.Kinds = []devenv.Kind{s.ToLater(0.2, 0), s.Poison(0.01, 0)}
 	s.WatchFlush()
 	s.relays = [2]*devenv.Relay{s.Start(), s.Launch()}
 	stop := s.Load(200)
@@ -105,6 +139,14 @@ func soakFor(t *testing.T, kind stand.Kind, d time.Duration) {
 		s.Until(time.Minute, "events to flow again after: "+fault.name, s.flows())
 	}
 	stop()
+	if !s.later {
+		s.MakeLater()
+	}
+	s.Antidote()
+	s.Until(2*time.Minute, "all letters to be replayed, and nothing to be parked", func() bool {
+		s.replay("5s")
+		return s.Sided(devenv.Open) == 0 && s.Sided(devenv.Parked) == 0
+	})
 	s.Check(-1)
 	for name, n := range count {
 		t.Logf("%3d × %s", n, name)

@@ -19,7 +19,7 @@ func (s *stage) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The consumer comes before the relay: an event that no queue or topic takes is refused, as it should be, and held.
+	// The consumer comes before the relay: an event that no queue or topic takes is refused, as it should be, and parked.
 	reads, err := s.cast.broker.openConsumer(ctx)
 	if err != nil {
 		return err
@@ -114,7 +114,7 @@ func (s *stage) catchUp(ctx context.Context) error {
 	s.meter.comeBack(caughtUp)
 	s.say(fmt.Sprintf("Caught up %s after %s took connections again.", short(caughtUp.Sub(back)), name))
 	s.tell("Caught up: events arrive as fast as before.")
-	return wait(ctx, s.length.after)
+	return nil
 }
 
 const (
@@ -151,14 +151,18 @@ func (s *stage) judge(ctx context.Context) (*outcome, error) {
 	if words.once {
 		history.MaxDuplicates = 0
 	}
+	if err := s.readSiding(ctx, &history); err != nil {
+		return nil, err
+	}
 	if err := wait(ctx, 2*probeEvery); err != nil { // the last view shows the same numbers
 		return nil, err
 	}
 	s.enter(over, "Everything has been compared.")
 	result := &outcome{
-		Verdict: devenv.Check(history), words: words, keys: keys, rolledBack: len(history.RolledBack), samples: len(history.Marks), away: s.away,
+		Verdict: devenv.Check(history), words: words, keys: keys + 1, rolledBack: len(history.RolledBack), samples: len(history.Marks),
+		away: s.away, siding: s.siding,
 	}
-	result.up, result.outage = s.meter.total()
+	result.up, result.outages = s.meter.total()
 	return result, nil
 }
 

@@ -16,8 +16,10 @@ type broker interface {
 	sink() string                                            // the relay's configuration of it
 	watch(db string) devenv.FlushWatch                       // of the slot, beside the consumer
 	stop(ctx context.Context) error
-	startAgain(ctx context.Context) error // with what was in it
-	close() error                         // the consumer, too; what was never started is left out
+	startAgain(ctx context.Context) error // with what was in it, and a higher limit of what a message may have
+	mistake(ctx context.Context) error    // by which the relay can not publish any more
+	undo(ctx context.Context) error
+	close() error // the consumer, too; what was never started is left out
 }
 
 // consumer is what the consumers of both can say.
@@ -38,6 +40,10 @@ type words struct {
 	id    string // what a consumer deduplicates by: "message id"
 
 	once bool // nothing may lie there twice as long as the relay lives
+
+	limit         int    // bytes that a message may have, until the broker is started again
+	limited       string // what says so: "max_message_size"
+	mistake, undo string // what an operator does, and takes back
 }
 
 // brokers are the values of -sink.

@@ -35,7 +35,7 @@ func (c *cast) startServers(ctx context.Context, done func(who, what string)) er
 			return err
 		}
 		c.db = c.postgres.URL(database)
-		if err := errors.Join(c.postgres.CreateDatabase(ctx, database), devenv.CreateOutbox(ctx, c.db)); err != nil {
+		if err := errors.Join(c.postgres.CreateDatabase(ctx, database), devenv.CreateOutbox(ctx, c.db), devenv.LogSiding(ctx, c.db)); err != nil {
 			return err
 		}
 		done(postgresName, "PostgreSQL answers on "+c.postgres.Addr()+"; the outbox table is created")
@@ -90,6 +90,16 @@ func (c *cast) startRelay(ctx context.Context) (err error) {
 // relayConfig is all that the relay is told; everything else is as it comes.
 func relayConfig(db, sink string) string {
 	return fmt.Sprintf("source:\n  url: %s\n  slot: %s\nsink:\n%s", db, slot, sink)
+}
+
+// operator runs a command of the relay, and returns how it is typed and what it has printed.
+func (c *cast) operator(ctx context.Context, args ...string) (typed, said string, err error) {
+	typed = "cdc-relay " + strings.Join(args, " ")
+	result, err := devenv.RunCommand(ctx, c.binary, relayConfig(c.db, c.broker.sink()), append(args, "--wait", "20s")...)
+	if err == nil && result.Code != 0 {
+		err = fmt.Errorf("%s: exit code %d: %s%s", typed, result.Code, result.Stdout, result.Stderr)
+	}
+	return typed, result.Stdout, err
 }
 
 // close ends everyone. The relay is asked to stop in order and killed after a second, the servers are killed: their data

@@ -14,13 +14,15 @@ type phase int
 const (
 	starting phase = iota
 	flowing
+	poisoned
 	outage
 	catchingUp
+	mistaken
 	judging
 	over
 )
 
-var phases = []string{"start", "steady flow", "broker outage", "catch up", "verdict"}
+var phases = []string{"start", "flow", "poison", "outage", "catch up", "mistake", "verdict"}
 
 // The actors, from left to right.
 const (
@@ -50,13 +52,14 @@ type view struct {
 	commits    trail   // per second
 	deliveries trail   // per second
 	waiting    trail   // events committed and not delivered
+	parked     trail   // of these, the ones that are parked
 	lags       trail   // bytes
 }
 
 // What a full bar stands for at least.
 const (
 	fullRate    = 800  // events per second
-	fullWaiting = 1000 // events
+	fullWaiting = 1000 // events, parked ones too
 	fullLag     = 1 << 20
 )
 
@@ -73,8 +76,9 @@ func frame(v *view, p paint) []string {
 		row("committed", thousands(v.committed), rate(v.commits), p.green(v.commits.bars(fullRate))),
 		row("delivered", thousands(v.delivered), rate(v.deliveries), p.green(v.deliveries.bars(fullRate))),
 		row("waiting", thousands(v.committed-v.delivered), "", p.yellow(v.waiting.bars(fullWaiting))),
+		row("parked", thousands(v.sample.parked), "", p.yellow(v.parked.bars(fullWaiting))),
 		row("slot lag", size(v.lag), "", p.yellow(v.lags.bars(fullLag))),
-		row("duplicates", thousands(v.duplicates), "", fmt.Sprintf("rolled back %s", thousands(v.rolledBack))),
+		row("duplicates", thousands(v.duplicates), "", fmt.Sprintf("rolled back %s   dead letters %s", thousands(v.rolledBack), thousands(v.dead))),
 		"",
 		latencyLine(v.latency, p),
 	)

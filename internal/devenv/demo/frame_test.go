@@ -62,7 +62,7 @@ func outageView() *view {
 		states: map[string]string{
 			ordersName: "writes", postgresName: "up", relayName: "waiting for postgres", brokerName: "down", consumerName: "waits",
 		},
-		sample:     sample{committed: 1_234_567, delivered: 1_229_000, duplicates: 97, lag: 3 << 20},
+		sample:     sample{committed: 1_234_567, delivered: 1_229_000, duplicates: 97, parked: 4_321, dead: 1, lag: 3 << 20},
 		rolledBack: 612,
 		latency:    latency{count: 1, p50: 1234 * time.Microsecond, p99: 12 * time.Second},
 	}
@@ -72,6 +72,7 @@ func outageView() *view {
 		v.deliveries = v.deliveries.add(600 * up)
 		v.waiting = v.waiting.add(float64(300 * max(0, i-40)))
 		v.lags = v.lags.add(float64(200_000 * max(0, i-40)))
+		v.parked = v.parked.add(float64(200 * max(0, i-45)))
 	}
 	return v
 }
@@ -91,11 +92,12 @@ func TestFrame(t *testing.T) {
 
 func goodOutcome() *outcome {
 	return &outcome{
-		Verdict: devenv.Verdict{Committed: 11842, Delivered: 11842, Duplicates: 97, Redelivered: 12, MaxDuplicates: -1},
+		Verdict: devenv.Verdict{Committed: 11842, Delivered: 11842, Duplicates: 97, Redelivered: 12, Replayed: []string{"poison"}, MaxDuplicates: -1},
 		words:   (&rabbitMQ{}).words(),
 		keys:    keys, rolledBack: 612, samples: 1044, away: 9830 * time.Millisecond,
-		up:     latency{count: 8000, p50: 1200 * time.Microsecond, p99: 4 * time.Millisecond, max: time.Second},
-		outage: latency{count: 3842, max: 10100 * time.Millisecond},
+		up:      latency{count: 8000, p50: 1200 * time.Microsecond, p99: 4 * time.Millisecond, max: time.Second},
+		outages: []latency{{count: 3842, max: 10100 * time.Millisecond}, {count: 2790, max: 7300 * time.Millisecond}},
+		siding:  siding{died: 42 * time.Millisecond, most: 2600, waited: 6900 * time.Millisecond},
 	}
 }
 
@@ -104,6 +106,7 @@ func badOutcome() *outcome {
 	o.Delivered -= 2
 	o.Lost, o.OutOfOrder, o.Moved = []string{"id1", "id2"}, []string{"id3"}, []string{"id4"}
 	o.Phantom, o.Altered, o.FlushAheadOfDelivery = []string{"id5"}, []string{"id6"}, []string{"id7"}
+	o.Parked, o.Dead = []string{"id8"}, []string{"id9"}
 	return o
 }
 
@@ -135,6 +138,8 @@ func TestBadVerdictIsAnError(t *testing.T) {
 		"lost":         func(o *outcome) { o.Lost = []string{"id"} },
 		"out of order": func(o *outcome) { o.OutOfOrder = []string{"id"} },
 		"phantom":      func(o *outcome) { o.Phantom = []string{"id"} },
+		"parked":       func(o *outcome) { o.Parked = []string{"id"} },
+		"dead":         func(o *outcome) { o.Dead = []string{"id"} },
 		"twice":        func(o *outcome) { onKafka(o, 1) },
 	} {
 		out.Reset()

@@ -21,18 +21,26 @@ const (
 )
 
 func (k *kafka) words() words {
-	return words{name: "Kafka", place: "topic", id: "the header id", once: true}
+	return words{
+		name: "Kafka", place: "topic", id: "the header id", once: true, limit: smallLimit, limited: topicSizeSetting,
+		mistake: fmt.Sprintf("takes away the right to write to topic %q", topic), undo: "gives the right back",
+	}
 }
 
+const (
+	topicSizeSetting = "max.message.bytes"
+	anonymous        = "User:ANONYMOUS" // the relay, which has no login
+)
+
 func (k *kafka) start(ctx context.Context) (err error) {
-	k.cluster, err = devenv.StartKafka(ctx, devenv.KafkaOptions{})
+	k.cluster, err = devenv.StartKafka(ctx, devenv.KafkaOptions{Authorizer: true})
 	return err
 }
 
 func (k *kafka) addr() string { return strings.Join(k.cluster.Brokers(), ", ") }
 
 func (k *kafka) openConsumer(ctx context.Context) (said string, err error) {
-	if err := k.cluster.CreateTopic(ctx, topic, partitions, 1, nil); err != nil {
+	if err := k.cluster.CreateTopic(ctx, topic, partitions, 1, map[string]string{topicSizeSetting: fmt.Sprint(smallLimit)}); err != nil {
 		return "", err
 	}
 	k.reader, err = devenv.StartKafkaConsumer(ctx, devenv.KafkaConsumerOptions{Brokers: k.cluster.Brokers(), Topics: []string{topic}})
@@ -44,12 +52,21 @@ func (k *kafka) consumer() consumer { return k.reader }
 func (k *kafka) sink() string { return fmt.Sprintf("  kafka:\n    brokers: [%s]\n", k.addr()) }
 
 func (k *kafka) watch(db string) devenv.FlushWatch {
-	return devenv.FlushWatch{DB: db, Slot: slot, Consumer: k.reader}
+	return devenv.FlushWatch{DB: db, Slot: slot, Consumer: k.reader, Siding: true}
 }
 
 func (k *kafka) stop(ctx context.Context) error { return k.cluster.StopNode(ctx, node) }
 
-func (k *kafka) startAgain(ctx context.Context) error { return k.cluster.StartNode(ctx, node) }
+func (k *kafka) startAgain(ctx context.Context) error {
+	if err := k.cluster.StartNode(ctx, node); err != nil {
+		return err
+	}
+	return k.cluster.SetTopicConfig(ctx, topic, topicSizeSetting, fmt.Sprint(largeLimit))
+}
+
+func (k *kafka) mistake(ctx context.Context) error { return k.cluster.Deny(ctx, topic, anonymous) }
+
+func (k *kafka) undo(ctx context.Context) error { return k.cluster.Allow(ctx, topic, anonymous) }
 
 func (k *kafka) close() error {
 	if k.reader != nil {

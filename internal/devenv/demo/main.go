@@ -1,6 +1,6 @@
 // Command demo shows the relay at work: a real PostgreSQL and a real broker (RabbitMQ, or Kafka with -sink kafka), an order
-// service, a consumer, and a broker that goes away for some seconds in the middle. It ends by itself with the checker's
-// verdict.
+// service, a consumer; an order that the broker does not take, a broker that goes away for some seconds, and an
+// exchange deleted by mistake (with Kafka: a right taken away). It ends by itself with the checker's verdict.
 //
 // Exit codes: 0 nothing was lost or out of order, 1 something was, or the demo could not be given, 130 interrupted.
 // KEEP=1 leaves everything running after the verdict, until Ctrl-C.
@@ -52,9 +52,13 @@ func isSet(value string) bool { return value != "" && value != "0" }
 
 // length is how long the parts last that wait for nothing else.
 type length struct {
-	flow  time.Duration // before the outage
-	down  time.Duration // from the broker's end to its start
-	after time.Duration // after everything has been caught up
+	flow    time.Duration // before the poison
+	poison  time.Duration // from the poison to the outage
+	down    time.Duration // from the broker's end to its start
+	mistake time.Duration // until it is undone
+	after   time.Duration // after everything has been caught up, each time
 }
 
-var fullLength = length{flow: 8 * time.Second, down: 4 * time.Second, after: 6 * time.Second}
+var fullLength = length{
+	flow: 8 * time.Second, poison: 4 * time.Second, down: 4 * time.Second, mistake: 6 * time.Second, after: 4 * time.Second,
+}

@@ -10,16 +10,21 @@ import (
 )
 
 // meter measures from just before COMMIT is sent to the event's first arrival at the consumer. It learns of both ends in
-// any order. Events committed during the outage, which lasts until everything is caught up, are counted apart: their
+// any order. Events committed during an outage, which lasts until everything is caught up, are counted apart: their
 // latency is the outage's length, not the relay's work.
 type meter struct {
 	mu     sync.Mutex
 	events map[string]*span
 	recent *hdrhistogram.WindowedHistogram
 	up     *hdrhistogram.Histogram // committed while the broker was up, µs
-	outage *hdrhistogram.Histogram // committed during the outage, µs
 
-	away, caughtUp int64 // the outage, Unix nanoseconds; 0: not yet
+	outages []*absence
+}
+
+// absence is a time in which nothing, or not all, could be delivered.
+type absence struct {
+	away, caughtUp int64                   // Unix nanoseconds; 0: not yet
+	events         *hdrhistogram.Histogram // committed in it, µs
 }
 
 // span is the two ends of one event's way, Unix nanoseconds; 0: not known yet.
@@ -27,13 +32,13 @@ type span struct{ committed, arrived int64 }
 
 const recentWindows = 4 // of half a second each
 
+const longest, digits = int64(10 * time.Minute / time.Microsecond), 2
+
 func newMeter() *meter {
-	const longest, digits = int64(10 * time.Minute / time.Microsecond), 2
 	return &meter{
 		events: map[string]*span{},
 		recent: hdrhistogram.NewWindowed(recentWindows, 1, longest, digits),
 		up:     hdrhistogram.New(1, longest, digits),
-		outage: hdrhistogram.New(1, longest, digits),
 	}
 }
 
@@ -75,25 +80,27 @@ func (m *meter) measure(s *span) {
 		return
 	}
 	h := m.up
-	if m.away != 0 && s.committed >= m.away && (m.caughtUp == 0 || s.committed <= m.caughtUp) {
-		h = m.outage
+	for _, o := range m.outages {
+		if s.committed >= o.away && (o.caughtUp == 0 || s.committed <= o.caughtUp) {
+			h = o.events
+		}
 	}
 	latency := min(max(1, (s.arrived-s.committed)/int64(time.Microsecond)), h.HighestTrackableValue())
 	h.RecordValue(latency)                //nolint:errcheck // it is within the bounds
 	m.recent.Current.RecordValue(latency) //nolint:errcheck // which are the same
 }
 
-// goAway begins the outage; comeBack ends it.
+// goAway begins an outage; comeBack ends it.
 func (m *meter) goAway(at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.away = at.UnixNano()
+	m.outages = append(m.outages, &absence{away: at.UnixNano(), events: hdrhistogram.New(1, longest, digits)})
 }
 
 func (m *meter) comeBack(at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.caughtUp = at.UnixNano()
+	m.outages[len(m.outages)-1].caughtUp = at.UnixNano()
 }
 
 // waiting is how many events that were committed before the moment have not arrived.
@@ -134,9 +141,12 @@ func (m *meter) rotate() {
 	m.recent.Rotate()
 }
 
-// total is everything so far: committed with the broker up, and committed during the outage.
-func (m *meter) total() (up, outage latency) {
+// total is everything so far: committed with the broker up, and committed during each of the outages.
+func (m *meter) total() (up latency, outages []latency) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return summarize(m.up), summarize(m.outage)
+	for _, o := range m.outages {
+		outages = append(outages, summarize(o.events))
+	}
+	return summarize(m.up), outages
 }

@@ -37,7 +37,7 @@ func (p paint) state(s string) string {
 	switch s {
 	case "up", "streaming", "idle", "reads", "ready", "writes":
 		return p.green(s)
-	case "down", "broker down", "stopped", "no answer", "held":
+	case "down", "broker down", "stopped", "no answer":
 		return p.red(s)
 	case "closed":
 		return p.dim(s)

@@ -41,7 +41,8 @@ func numbers(v *view) string {
 	if v.latency.count > 0 {
 		latency = "p50 " + short(v.latency.p50) + " p99 " + short(v.latency.p99)
 	}
-	return fmt.Sprintf("%s  committed %s, delivered %s, duplicates %s, %s, slot lag %s, broker %s, relay: %s",
-		clock(v.elapsed), thousands(v.committed), thousands(v.delivered), thousands(v.duplicates), latency, size(v.lag),
+	return fmt.Sprintf("%s  committed %s, delivered %s, duplicates %s, parked %s, dead letters %s, %s, slot lag %s, broker %s, relay: %s",
+		clock(v.elapsed), thousands(v.committed), thousands(v.delivered), thousands(v.duplicates), thousands(v.sample.parked), thousands(v.dead),
+		latency, size(v.lag),
 		v.states[brokerName], v.states[relayName])
 }

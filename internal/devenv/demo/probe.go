@@ -29,6 +29,8 @@ type sample struct {
 	committed  int
 	delivered  int // distinct events
 	duplicates int
+	parked     int   // rows of the retry table
+	dead       int   // dead letters that are open
 	lag        int64 // bytes of WAL between the slot's confirmed position and the server's
 	relay      string
 }
@@ -85,17 +87,19 @@ func (p *probe) count(ctx context.Context, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	delivered, duplicates := p.consumer.Count()
-	var committed int
+	var committed, parked, dead int
 	var lag int64
 	err := conn.QueryRow(ctx, `SELECT (SELECT count(*) FROM outbox),
 		(SELECT coalesce(max(pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)), 0)::bigint
-		   FROM pg_replication_slots WHERE slot_name = $1)`, slot).Scan(&committed, &lag)
+		   FROM pg_replication_slots WHERE slot_name = $1),
+		(SELECT count(*) FROM cdc_relay.retry), (SELECT count(*) FROM cdc_relay.dead_letter WHERE state = 'open')`,
+		slot).Scan(&committed, &lag, &parked, &dead)
 	if err != nil {
 		return err
 	}
 	p.note(func(s *sample) {
 		s.at, s.postgres, s.lag = time.Now(), "up", max(0, lag)
-		s.committed, s.delivered, s.duplicates = committed, delivered, duplicates
+		s.committed, s.delivered, s.duplicates, s.parked, s.dead = committed, delivered, duplicates, parked, dead
 	})
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 )
 
@@ -18,10 +20,20 @@ const (
 	queue    = "orders"
 )
 
-func (r *rabbitMQ) words() words { return words{name: "RabbitMQ", place: "queue", id: "message id"} }
+func (r *rabbitMQ) words() words {
+	return words{
+		name: "RabbitMQ", place: "queue", id: "message id", limit: smallLimit, limited: sizeSetting,
+		mistake: fmt.Sprintf("deletes exchange %q", exchange), undo: fmt.Sprintf("makes exchange %q again, and its binding", exchange),
+	}
+}
+
+const (
+	sizeSetting            = "max_message_size"
+	smallLimit, largeLimit = 64 << 10, 16 << 20
+)
 
 func (r *rabbitMQ) start(ctx context.Context) (err error) {
-	r.server, err = devenv.StartRabbitMQ(ctx, devenv.RabbitOptions{})
+	r.server, err = devenv.StartRabbitMQ(ctx, devenv.RabbitOptions{Config: map[string]string{sizeSetting: fmt.Sprint(smallLimit)}})
 	return err
 }
 
@@ -39,12 +51,43 @@ func (r *rabbitMQ) sink() string {
 }
 
 func (r *rabbitMQ) watch(db string) devenv.FlushWatch {
-	return devenv.FlushWatch{DB: db, Slot: slot, Consumer: r.reader}
+	return devenv.FlushWatch{DB: db, Slot: slot, Consumer: r.reader, Siding: true}
 }
 
 func (r *rabbitMQ) stop(ctx context.Context) error { return r.server.Stop(ctx) }
 
-func (r *rabbitMQ) startAgain(ctx context.Context) error { return r.server.Start(ctx) }
+func (r *rabbitMQ) startAgain(ctx context.Context) error {
+	if err := r.server.Reconfigure(sizeSetting, fmt.Sprint(largeLimit)); err != nil {
+		return err
+	}
+	return r.server.Start(ctx)
+}
+
+func (r *rabbitMQ) mistake(context.Context) error {
+	return r.onChannel(func(ch *amqp.Channel) error { return ch.ExchangeDelete(exchange, false, false) })
+}
+
+func (r *rabbitMQ) undo(context.Context) error {
+	return r.onChannel(func(ch *amqp.Channel) error {
+		if err := ch.ExchangeDeclare(exchange, amqp.ExchangeTopic, true, false, false, false, nil); err != nil {
+			return err
+		}
+		return ch.QueueBind(queue, "#", exchange, false, nil)
+	})
+}
+
+func (r *rabbitMQ) onChannel(do func(*amqp.Channel) error) error {
+	conn, err := amqp.Dial(r.server.URL())
+	if err != nil {
+		return fmt.Errorf("connect to RabbitMQ: %w", err)
+	}
+	defer conn.Close()
+	ch, err := conn.Channel()
+	if err != nil {
+		return fmt.Errorf("open channel: %w", err)
+	}
+	return do(ch)
+}
 
 func (r *rabbitMQ) close() error {
 	if r.reader != nil {

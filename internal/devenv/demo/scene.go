@@ -90,8 +90,8 @@ type drawing struct {
 	stage *stage
 	seen  int // deliveries that the meter knows
 
-	before                             sample // that the last values of the trails came from
-	commits, deliveries, waiting, lags trail
+	before                                     sample // that the last values of the trails came from
+	commits, deliveries, waiting, lags, parked trail
 }
 
 func (d *drawing) view() *view {
@@ -105,7 +105,7 @@ func (d *drawing) view() *view {
 	if live {
 		d.look(v, done)
 	}
-	v.commits, v.deliveries, v.waiting, v.lags = d.commits, d.deliveries, d.waiting, d.lags
+	v.commits, v.deliveries, v.waiting, v.lags, v.parked = d.commits, d.deliveries, d.waiting, d.lags, d.parked
 	return v
 }
 
@@ -142,5 +142,6 @@ func (d *drawing) extend(now sample, seconds float64) {
 	d.deliveries = d.deliveries.add(float64(now.delivered-d.before.delivered) / seconds)
 	d.waiting = d.waiting.add(float64(now.committed - now.delivered))
 	d.lags = d.lags.add(float64(now.lag))
+	d.parked = d.parked.add(float64(now.parked))
 	d.before = now
 }

@@ -25,6 +25,7 @@ type stage struct {
 	meter *meter
 	probe *probe
 	away  time.Duration // how long the broker took no connections
+	siding
 
 	endOrders, endSamples func() // return when the order service, the sampling of the slot have ended
 	closing               sync.WaitGroup
@@ -67,7 +68,7 @@ func (s *stage) acts(ctx context.Context, fail context.CancelCauseFunc) (*outcom
 		return nil, err
 	}
 	s.begin(ctx, fail)
-	for _, act := range []func(context.Context) error{s.flow, s.outage, s.catchUp} {
+	for _, act := range []func(context.Context) error{s.flow, s.poison, s.outage, s.catchUp, s.replay, s.mistake} {
 		if err := act(ctx); err != nil {
 			return nil, err
 		}

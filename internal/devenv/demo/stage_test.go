@@ -75,8 +75,11 @@ func TestDemo(t *testing.T) {
 }
 
 func testDemo(t *testing.T, sink, name string) {
-	p := perform(t, sink, length{flow: time.Second, down: 200 * time.Millisecond, after: 500 * time.Millisecond}, true)
-	p.out.await(p.ctx, t, "Stopping "+name+".", name+" is back", "Caught up", "PASSED", "Everything still runs")
+	p := perform(t, sink, length{
+		flow: time.Second, poison: 100 * time.Millisecond, down: 200 * time.Millisecond, mistake: time.Second, after: 300 * time.Millisecond,
+	}, true)
+	p.out.await(p.ctx, t, "It is dead letter ", "its key goes on", "Stopping "+name+".", name+" is back", "Caught up",
+		"$ cdc-relay deadletters replay ", "The poison order has arrived", "An operator", "None has died", "PASSED", "Everything still runs")
 	conn, err := pgx.Connect(p.ctx, p.cast.db)
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +92,7 @@ func testDemo(t *testing.T, sink, name string) {
 	if err := p.interrupt(); err != nil {
 		t.Fatalf("a good demo ends with %v:\n%s", err, p.out)
 	}
-	for _, line := range []string{" 0 lost", "in commit order for each of 200 keys", "broker down, relay: broker down", p.cast.relay.Admin()} {
+	for _, line := range []string{" 0 lost", "in commit order for each of 201 keys", "broker down, relay: broker down", p.cast.relay.Admin()} {
 		if !strings.Contains(p.out.String(), line) {
 			t.Errorf("no %q in the output:\n%s", line, p.out)
 		}

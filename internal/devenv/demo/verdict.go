@@ -16,7 +16,9 @@ type outcome struct {
 	rolledBack int
 	samples    int           // of the slot's position, compared with what the broker had
 	away       time.Duration // from stopping the broker until it took connections again
-	up, outage latency
+	up         latency
+	outages    []latency // without the broker, and through the mistake
+	siding
 }
 
 // line is the outcome in one sentence, on two lines.
@@ -48,8 +50,10 @@ func (o *outcome) lines(p paint) []string {
 	check(len(o.OutOfOrder)+len(o.Moved), fmt.Sprintf("in commit order for each of %s keys", thousands(o.keys)), "events OUT OF ORDER")
 	check(len(o.Phantom), fmt.Sprintf("%s rows rolled back, none of them delivered", thousands(o.rolledBack)), "events delivered that were NEVER COMMITTED")
 	check(len(o.Altered), "every event arrived with its own key and number", "events ALTERED on the way")
-	check(len(o.FlushAheadOfDelivery), fmt.Sprintf("the slot never passed an event the %s did not have (%s samples)", o.words.place, thousands(o.samples)),
+	check(len(o.FlushAheadOfDelivery), fmt.Sprintf("the slot passed no event before %s or siding had it (%s samples)", o.words.place, thousands(o.samples)),
 		"events CONFIRMED to PostgreSQL before the broker had them")
+	check(len(o.Parked)+len(o.Dead)+len(o.InTwo)+len(o.Unasked), fmt.Sprintf("%s events were parked, %d was dead and replayed; nothing is left", thousands(o.most), len(o.Replayed)),
+		"events LEFT in the siding")
 	note := func(format string, args ...any) { lines = append(lines, "    "+fmt.Sprintf(format, args...)) }
 	if o.words.once {
 		check(o.Duplicates, "0 duplicates (after a crash of the relay: deduplicate by "+o.words.id+")", "DUPLICATES though the relay lived")
@@ -60,7 +64,10 @@ func (o *outcome) lines(p paint) []string {
 		note("besides, %s itself sent again and said so (redelivered): %s", o.words.name, thousands(o.Redelivered))
 	}
 	note("%s was away for %.1f s; %s events waited, the longest %s",
-		o.words.name, o.away.Seconds(), thousands(int(o.outage.count)), short(o.outage.max))
+		o.words.name, o.away.Seconds(), thousands(int(o.outages[0].count)), short(o.outages[0].max))
+	note("the mistake was undone after %.1f s; %s events waited, the longest %s",
+		o.waited.Seconds(), thousands(int(o.outages[1].count)), short(o.outages[1].max))
+	note("the poison order was a dead letter after %s", short(o.died))
 	note("commit to consumer with the broker up: p50 %s, p99 %s", short(o.up.p50), short(o.up.p99))
 	lines = append(lines, "")
 	word, rest := p.green("PASSED"), o.line()

@@ -71,8 +71,7 @@ func judge(code int16) verdict {
 
 	case kafkago.MessageSizeTooLarge, kafkago.RecordListTooLarge:
 		return verdict{action: shrink, class: sink.Permanent, reason: sink.TooLarge}
-	case kafkago.InvalidRecord, kafkago.InvalidTimestamp, kafkago.InvalidRequest, kafkago.UnsupportedForMessageFormat,
-		kafkago.PolicyViolation, kafkago.UnsupportedCompressionType, kafkago.UnsupportedVersion:
+	case kafkago.InvalidRecord, kafkago.InvalidTimestamp, kafkago.PolicyViolation:
 		return verdict{action: isolate, class: sink.Permanent, reason: sink.Invalid}
 	case kafkago.InvalidMessage: // CORRUPT_MESSAGE: a checksum that does not fit, mended by sending again if by anything
 		return verdict{action: isolate, tries: 2, class: sink.Transient, reason: sink.BrokerException}
@@ -81,8 +80,11 @@ func judge(code int16) verdict {
 		return verdict{action: refuse, reason: sink.TooFewReplicas}
 	case kafkago.TopicAuthorizationFailed, kafkago.ClusterAuthorizationFailed, kafkago.TransactionalIDAuthorizationFailed:
 		return verdict{action: refuse, reason: sink.NotPermitted}
-	case kafkago.InvalidTopic:
+	case kafkago.InvalidTopic, kafkago.UnsupportedForMessageFormat, kafkago.UnsupportedCompressionType, kafkago.UnsupportedVersion:
+		// The topic takes no records of this kind at all: no event is to become a dead letter over a setting.
 		return verdict{action: refuse, reason: sink.Invalid}
+	case kafkago.InvalidRequest: // said before anything is appended, and not by Apache Kafka of records like ours
+		return verdict{action: isolate, class: sink.Transient, reason: sink.BrokerException}
 
 	default:
 		// UNKNOWN_SERVER_ERROR, and what later versions may invent: it may pass, and it may be of one event.
@@ -92,7 +94,7 @@ func judge(code int16) verdict {
 
 // topicFault is the fault of a topic that metadata answers with an error code.
 func topicFault(topic string, code int16) *sink.Fault {
-	f := &sink.Fault{Class: sink.Destination, Reason: sink.NoLeader, Destination: topicName(topic), Words: words(code, "")}
+	f := &sink.Fault{Class: sink.Destination, Reason: sink.NoLeader, Whole: true, Destination: topicName(topic), Words: words(code, "")}
 	switch kafkago.Error(code) {
 	case kafkago.UnknownTopicOrPartition, kafkago.UnknownTopicID:
 		f.Reason = sink.NoTopic
@@ -107,9 +109,12 @@ func topicFault(topic string, code int16) *sink.Fault {
 
 // fault is what an answer accuses: the topic, its partition, or the event that was on its way there.
 func (v verdict) fault(topic string, partition int32, said string) *sink.Fault {
-	f := &sink.Fault{Class: v.class, Reason: v.reason, Destination: partitionName(topic, partition), Words: said}
-	if v.reason == sink.NotPermitted || v.class != sink.Destination {
-		f.Destination = topicName(topic)
+	f := &sink.Fault{Class: v.class, Reason: v.reason, Destination: topicName(topic), Words: said}
+	if v.class != sink.Destination {
+		return f
+	}
+	if f.Whole = v.reason == sink.NotPermitted || v.reason == sink.Invalid; !f.Whole {
+		f.Destination = partitionName(topic, partition)
 	}
 	return f
 }

@@ -21,6 +21,7 @@ func TestCluster(t *testing.T) {
 		{"leader killed", testLeaderKilled},
 		{"leader frozen", testLeaderFrozen},
 		{"too few replicas", testTooFewReplicas},
+		{"replica frozen", testReplicaFrozen},
 		{"no leader", testNoLeader},
 		{"two killed", testTwoKilled},
 	} {

@@ -71,9 +71,10 @@ const (
 	headerAggregate   = "aggregateType"
 	headerPosition    = "cdc_position"
 	headerTraceparent = "traceparent"
+	headerReplay      = "cdc_replay" // on a dead letter that is published again
 )
 
-var reserved = []string{headerID, headerType, headerAggregate, headerPosition, headerTraceparent, "tracestate", "cdc_replay", "x-retry-count"}
+var reserved = []string{headerID, headerType, headerAggregate, headerPosition, headerTraceparent, headerReplay, "tracestate", "x-retry-count"}
 
 // Reserved reports whether name is a header of the relay's own: not to be configured, dropped from the headers column.
 func Reserved(name string) bool { return slices.Contains(reserved, name) }

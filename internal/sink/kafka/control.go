@@ -231,7 +231,9 @@ func (c *control) refresh(ctx context.Context, topics []string) error {
 	is := was.merge(res, func(t *topicState) bool { return t.code == 0 || c.remembers(t.name, now) }, now)
 	s.known.Store(is)
 	close(was.stale)
-	tell(s.changed)
+	for range s.topics.takeWaiting() {
+		tell(s.changed)
+	}
 	s.note(nil, "")
 	s.leadersChanged(is)
 	// A broker that lags behind the controllers, or is cut off from them and gives no ids, is not asked again as long as there

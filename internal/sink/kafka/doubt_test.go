@@ -3,6 +3,7 @@ package kafka
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"testing"
 	"time"
 
@@ -92,11 +93,11 @@ func TestResumes(t *testing.T) {
 			ev.Hash = uint64(key)
 			events, todo = append(events, ev), append(todo, int32(i))
 			if len(s.of) < len(c.doubt) && rune(c.doubt[len(s.of)]) == key {
-				s.of = append(s.of, ev.Position)
+				s.of = append(s.of, whichIs(ev))
 			}
 		}
 		for len(s.of) < len(c.doubt) {
-			s.of = append(s.of, few(1)[0].Position)
+			s.of = append(s.of, whichIs(few(1)[0]))
 		}
 		got := ""
 		if s.resumes(events, todo) {
@@ -111,8 +112,32 @@ func TestResumes(t *testing.T) {
 	// a of another time is before the a in doubt
 	events := few(3)
 	events[0].Hash = events[2].Hash
-	s := &stream{of: []outbox.Position{events[1].Position, events[2].Position}}
+	s := &stream{of: []which{whichIs(events[1]), whichIs(events[2])}}
 	if s.resumes(events, []int32{0, 1, 2}) {
 		t.Error("an event passes an earlier one of its key")
 	}
+}
+
+// A letter that is replayed is another record than the one that is in doubt: it says so in a header.
+func TestReplayIsNoRepeat(t *testing.T) {
+	onDesk(t, func(d *desk) {
+		ev := few(1)[0]
+		d.begin(ev)
+		first := d.taken()
+		d.answered(answer{kind: lost, why: io.EOF})
+		d.end()
+		replayed := *ev
+		replayed.Replay = true
+		d.begin(&replayed)
+		again := d.taken()
+		if again.producer == first.producer || bytes.Equal(again.bytes, first.bytes) {
+			t.Fatalf("%v goes as %v", first, again)
+		}
+		d.answered(answer{kind: lost, why: io.EOF})
+		d.end()
+		d.begin(&replayed)
+		if same := d.taken(); !bytes.Equal(same.bytes, again.bytes) {
+			t.Errorf("replayed again as %v, was %v", same, again)
+		}
+	})
 }

@@ -12,7 +12,7 @@ import (
 // counted; a configured header that has a value goes before a key of its name. A key that is there twice (type json keeps
 // it) is written twice, and a consumer that asks for the last one has what JSON means. A JSON null is no headers.
 func (m *message) headersColumn(ev *outbox.Event) *sink.Fault {
-	members, ok := sink.MembersOf(ev.Headers)
+	members, ok := outbox.MembersOf(ev.Headers)
 	if !ok {
 		return invalid("the headers column is not a JSON object")
 	}
@@ -48,7 +48,7 @@ func headerValue(raw []byte) []byte {
 	case 'n':
 		return nil
 	case '"':
-		return sink.Unquote(raw)
+		return outbox.Unquote(raw)
 	}
 	return raw
 }

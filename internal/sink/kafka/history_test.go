@@ -182,11 +182,12 @@ func (h *history) publish(p plan) (events []*outbox.Event) {
 		}
 		ev.Hash = uint64(murmur2(append(ev.Key, ev.Aggregate...)))
 		events = append(events, ev)
-		lane, ok := h.sink.Lane(ev)
+		place, ok := h.sink.Place(ev)
 		for !ok {
 			<-h.sink.Changed()
-			lane, ok = h.sink.Lane(ev)
+			place, ok = h.sink.Place(ev)
 		}
+		lane := place.Lane
 		queue := queues[lane]
 		if queue == nil {
 			queue = make(chan *outbox.Event, 1<<16)

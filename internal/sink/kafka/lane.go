@@ -126,17 +126,15 @@ func (l *lane) answered() bool {
 		if topic != nil {
 			last = topic.name
 		}
-		if l.sink.layout.constant != nil {
-			break // it is the only one
-		}
 	}
 	return all
 }
 
 // topicOf is the name of an event's topic, good until the next topicOf.
 func (l *lane) topicOf(i int32) ([]byte, *sink.Fault) {
-	name, fault := l.sink.layout.topic(l.events[i], l.name)
-	if l.sink.layout.constant == nil {
+	layout, ev := l.sink.layout, l.events[i]
+	name, fault := layout.topic(ev, l.name)
+	if layout.made(ev) {
 		l.name = name[:0]
 	}
 	return name, fault

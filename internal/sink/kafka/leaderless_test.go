@@ -3,7 +3,9 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
@@ -128,4 +130,72 @@ func TestPatience(t *testing.T) {
 			t.Errorf("after %s: %v", c.at, got)
 		}
 	}
+}
+
+// A partition that was given up holds up its lane for a moment only when it is probed, until it stores something.
+func TestProbeIsAnsweredSoon(t *testing.T) {
+	inMemory(t, 1, 2, Config{}, func(m *memory, r *running) {
+		lead := func(node int32) { m.change(func() { m.topics["events"].partitions[1].leader = node }) }
+		at := func(partition int32) *outbox.Event {
+			for {
+				if ev := few(1)[0]; partitionOf(ev, 2) == partition {
+					return ev
+				}
+			}
+		}
+		confirming, stop := context.WithCancel(context.Background())
+		var others sync.WaitGroup
+		others.Go(func() {
+			for confirming.Err() == nil {
+				wantConfirmed(t, r.send(at(0)))
+				goBy(time.Second)
+			}
+		})
+		wantConfirmed(t, r.send(at(1)))
+		held := at(1)
+		probe := func(least, most time.Duration) {
+			t.Helper()
+			began := time.Now()
+			wantRejected(t, r.send(held)[0], sink.Destination, sink.NoLeader)
+			if took := time.Since(began); took < least || took > most {
+				t.Errorf("given up after %s, want %s to %s", took, least, most)
+			}
+		}
+		lead(none)
+		for range 2 {
+			probe(r.cfg.ConfirmTimeout, r.cfg.ConfirmTimeout+time.Second)
+			for range 3 {
+				goBy(10 * time.Second)
+				probe(0, probeTime+2*pauseMax)
+			}
+			lead(1)
+			wantConfirmed(t, r.send(held))
+			lead(none)
+			held = at(1)
+		}
+		stop()
+		others.Wait()
+	})
+}
+
+// A destination that nobody sends to any more is not shown for ever.
+func TestPausedIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p paused
+		p.refused(topicFault("a", 3))
+		goBy(shownFor / 2)
+		p.refused(topicFault("b", 3))
+		if got := p.list(); len(got) != 2 {
+			t.Errorf("%+v", got)
+		}
+		goBy(shownFor/2 + time.Second)
+		if got := p.list(); len(got) != 1 || got[0].Destination != topicName("b") {
+			t.Errorf("%+v", got)
+		}
+		goBy(shownFor)
+		p.refused(topicFault("b", 3))
+		if got := p.list(); len(got) != 1 || got[0].Since != time.Now() {
+			t.Errorf("%+v", got)
+		}
+	})
 }

@@ -20,6 +20,7 @@ const maxRecord = 100<<20 - 64<<10
 type layout struct {
 	topicName sink.Template
 	constant  []byte // the topic of a template without placeholders, else nil
+	unit      uint64 // its digest
 	headers   []boundHeader
 	dropped   func(name string)
 }
@@ -38,6 +39,7 @@ func newLayout(cfg *Config) (*layout, error) {
 	}
 	if name, constant := l.topicName.Constant(); constant {
 		l.constant = []byte(name)
+		l.unit = sink.UnitOf(l.constant)
 	}
 	for _, h := range cfg.Headers {
 		i := slices.Index(cfg.Columns, h.Column)
@@ -49,6 +51,9 @@ func newLayout(cfg *Config) (*layout, error) {
 	return l, nil
 }
 
+// maxTopic is how long the name of a topic may be.
+const maxTopic = 249
+
 // What is wrong with a topic. They are shared by all events concerned.
 var (
 	topicNull = &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Words: "topic has a NULL in its template"}
@@ -58,20 +63,39 @@ var (
 	topicChar = invalid("topic name has a character other than letters, digits, '.', '_' and '-'")
 )
 
-// topic is the name of an event's topic: in buf[:0], grown if need be, or a constant that is not to be written to. An
-// event that has none can never be sent.
+// topic is the name of an event's topic: in buf[:0], grown if need be, when made, else bytes that are not to be written to.
+// An event with a fault can never be sent; without a name it has none.
 func (l *layout) topic(ev *outbox.Event, buf []byte) (name []byte, fault *sink.Fault) {
-	if ev.Fault != nil {
-		return buf, undecodable(ev)
-	}
-	if l.constant != nil {
+	var ok bool
+	switch {
+	case ev.Fault != nil:
+		return nil, undecodable(ev)
+	case ev.Route != nil:
+		name, ok = ev.Route.Name, ev.Route.Name != nil
+	case l.constant != nil:
 		return l.constant, nil
+	default:
+		name, ok = l.topicName.Append(buf[:0], ev)
 	}
-	name, ok := l.topicName.Append(buf[:0], ev)
 	if !ok {
-		return name, topicNull
+		return nil, topicNull
 	}
 	return name, checkTopic(name)
+}
+
+// made reports whether topic puts an event's topic together.
+func (l *layout) made(ev *outbox.Event) bool { return ev.Route == nil && l.constant == nil }
+
+// route names an event's topic; nil when it has none.
+func (l *layout) route(ev *outbox.Event) outbox.Route {
+	if ev.Route != nil {
+		return *ev.Route
+	}
+	name, ok := l.topicName.Append([]byte{}, ev)
+	if !ok {
+		name = nil
+	}
+	return outbox.Route{Name: name}
 }
 
 // checkTopic says what is wrong with a topic's name, as org.apache.kafka.common.internals.Topic.validate does.
@@ -79,7 +103,7 @@ func checkTopic(name []byte) *sink.Fault {
 	switch {
 	case len(name) == 0:
 		return topicNone
-	case len(name) > 249:
+	case len(name) > maxTopic:
 		return topicLong
 	case string(name) == "." || string(name) == "..":
 		return topicDots
@@ -145,6 +169,8 @@ func (m *message) forget() {
 	}
 }
 
+var replayed = []byte("true")
+
 // ownHeaders writes the headers of the relay's own.
 func (m *message) ownHeaders(ev *outbox.Event) {
 	m.header(headerID, ev.ID)
@@ -158,6 +184,9 @@ func (m *message) ownHeaders(ev *outbox.Event) {
 	m.header(headerPosition, ev.Position.Append(position[:0]))
 	if ev.Traceparent != nil {
 		m.header(headerTraceparent, ev.Traceparent)
+	}
+	if ev.Replay {
+		m.header(headerReplay, replayed)
 	}
 }
 

@@ -31,6 +31,11 @@ func TestOutcomes(t *testing.T) {
 		"topic remade":              testTopicRemade,
 		"partitions added":          testPartitionsAdded,
 		"one lane":                  testOneLane,
+		"routed and replayed":       testRouted,
+		"corrupt message":           testCorrupt,
+		"server error":              testServerError,
+		"unknown compression":       testCompression,
+		"internal topic":            testInternalTopic,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, k) })
 	}
@@ -357,4 +362,54 @@ func testOneLane(t *testing.T, k *devenv.Kafka) {
 	wantConfirmed(t, outcomes)
 	wantStored(t, k, one, ones...)
 	wantStored(t, k, two, twos...)
+}
+
+// A parked event goes where it was going, a replayed one says so, and both go among others, in any lane.
+func testRouted(t *testing.T, k *devenv.Kafka) {
+	topic, other := topicWith(t, k, 3, 1, nil), topicWith(t, k, 2, 1, nil)
+	for name, cfg := range map[string]Config{"constant": {Topic: template(t, topic)}, "template": {}} {
+		t.Run(name, func(t *testing.T) {
+			cfg.Brokers = k.Brokers()
+			r := start(t, cfg)
+			plain, routed, replayed, none := events(20, topic), events(20, topic), events(20, topic), event(topic, "k")
+			var call []*outbox.Event
+			for i := range plain {
+				routed[i].Route = &outbox.Route{Name: []byte(other)}
+				replayed[i].Replay, replayed[i].Headers = true, []byte(`{"cdc_replay": "no"}`)
+				call = append(call, plain[i], routed[i], replayed[i])
+			}
+			none.Route = &outbox.Route{}
+			got := amongMany(t, r, call, none)
+			wantRejected(t, got, sink.Permanent, sink.NullInTemplate)
+			wantRoutes(t, k, topic, append(plain, replayed...))
+			wantRoutes(t, k, other, routed)
+			missing := event(topic, "k")
+			missing.Route = &outbox.Route{Name: []byte("nowhere-" + name)}
+			fault := r.send(missing)[0]
+			wantRejected(t, fault, sink.Destination, sink.NoTopic)
+			if !fault.Fault.Whole || fault.Fault.Destination != topicName("nowhere-"+name) {
+				t.Errorf("%+v", fault.Fault)
+			}
+		})
+	}
+}
+
+// wantRoutes wants these events in a topic, each with what it says of a replay.
+func wantRoutes(t *testing.T, k *devenv.Kafka, topic string, events []*outbox.Event) {
+	t.Helper()
+	records, err := k.Records(limited(t), topic)
+	must(t, err)
+	replay := map[string]string{}
+	for _, rec := range records {
+		replay[rec.Header(headerID)] = "-" + rec.Header(headerReplay)
+	}
+	for _, ev := range events {
+		want := "-"
+		if ev.Replay {
+			want = "-true"
+		}
+		if got := replay[string(ev.ID)]; got != want {
+			t.Errorf("event %s in %s: replay %q, want %q", ev.ID, topic, got, want)
+		}
+	}
 }

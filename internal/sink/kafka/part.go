@@ -225,7 +225,7 @@ func (l *lane) identified(s *stream) {
 	}
 	v := judge(a.code)
 	fault := v.fault(s.topic, s.partition, words(a.code, a.message))
-	if v.action == refuse {
+	if v.reason == sink.NotPermitted {
 		l.refuse(s, fault)
 		return
 	}

@@ -171,11 +171,11 @@ func TestAnswers(t *testing.T) {
 				want, doubt = renews, false
 			case 45, 47, 48, 49, 51, 59, 90:
 				want, doubt = renews, false
-			case 10, 18, 32, 35, 42, 43, 44, 76, 87:
+			case 10, 18, 32, 42, 44, 87:
 				want, doubt = halves, false
 			case 2: // tried again twice, then halved
 				want, doubt = sendsAgain, false
-			case 17:
+			case 17, 35, 43, 76:
 				want, doubt, reason = refuses, false, sink.Invalid
 			case 19:
 				want, doubt, reason = refuses, false, sink.TooFewReplicas

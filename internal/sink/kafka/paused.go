@@ -12,8 +12,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// maxPaused bounds the destinations that are shown.
-const maxPaused = 1000
+const (
+	maxPaused = 1000 // bounds the destinations that are shown
+	// shownFor is how long one is shown that nobody sends to any more: its events may have been discarded.
+	shownFor = time.Minute
+)
 
 // Paused is a destination that refused what was sent last, or could not be sent to.
 type Paused struct {
@@ -28,25 +31,31 @@ type Paused struct {
 type paused struct {
 	count atomic.Int32 // zero spares the lanes the lock
 	mu    sync.Mutex
-	by    map[string]Paused
+	by    map[string]refusing
+}
+
+type refusing struct {
+	Paused
+	last time.Time
 }
 
 // refused takes up the destination of a fault.
 func (p *paused) refused(fault *sink.Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now := time.Now()
 	was, known := p.by[fault.Destination]
 	if !known && len(p.by) >= maxPaused {
 		return
 	}
-	if p.by == nil {
-		p.by = map[string]Paused{}
-	}
 	since := was.Since
-	if !known {
-		since = time.Now()
+	if now.Sub(was.last) > shownFor {
+		since = now
 	}
-	p.by[fault.Destination] = Paused{fault.Destination, fault.Reason, fault.Words, since}
+	if p.by == nil {
+		p.by = map[string]refusing{}
+	}
+	p.by[fault.Destination] = refusing{Paused{fault.Destination, fault.Reason, fault.Words, since}, now}
 	p.count.Store(int32(len(p.by)))
 }
 
@@ -67,9 +76,14 @@ func (p *paused) list() []Paused {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := make([]Paused, 0, len(p.by))
-	for _, d := range p.by {
-		out = append(out, d)
+	for name, d := range p.by {
+		if time.Since(d.last) > shownFor {
+			delete(p.by, name)
+			continue
+		}
+		out = append(out, d.Paused)
 	}
+	p.count.Store(int32(len(p.by)))
 	slices.SortFunc(out, func(a, b Paused) int { return strings.Compare(a.Destination, b.Destination) })
 	return out
 }

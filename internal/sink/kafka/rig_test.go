@@ -56,7 +56,6 @@ type running struct {
 	t    testing.TB
 	stop context.CancelFunc
 	done chan error
-	asks sync.Mutex // Lane is for one goroutine at a time
 }
 
 // start runs a sink. A Config without a topic takes it from the events' first extra column.
@@ -96,11 +95,9 @@ func startSink(t testing.TB, s *Sink) *running {
 // laneOf waits for an event's lane.
 func (r *running) laneOf(ev *outbox.Event) int {
 	r.t.Helper()
-	r.asks.Lock()
-	defer r.asks.Unlock()
 	for {
-		if lane, ok := r.Lane(ev); ok {
-			return lane
+		if p, ok := r.Place(ev); ok {
+			return p.Lane
 		}
 		select {
 		case <-r.Changed():

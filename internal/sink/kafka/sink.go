@@ -20,7 +20,7 @@ import (
 
 // Sink publishes to Kafka. Its methods may be called as sink.Sink says; Up and Stats from anywhere.
 //
-//	reader ── Lane ──▶ topics ──┐ asks           lanes ── Publish ──▶ streams ──▶ queue of the leader's broker
+//	reader ─ Place ──▶ topics ──┐ asks           lanes ── Publish ──▶ streams ──▶ queue of the leader's broker
 //	                            ▼                  │ ask                              │ two workers, a connection each
 //	                         control ◀─────────────┘                                  ▼
 //	                            └── metadata: known ──▶ all                        Kafka
@@ -35,7 +35,7 @@ type Sink struct {
 
 	cluster atomic.Pointer[string] // its id; nil: no broker has named it yet
 	known   atomic.Pointer[snapshot]
-	changed chan struct{} // cap 1: there is a new snapshot
+	changed chan struct{} // cap maxWaiting: there is a new snapshot
 
 	lanesMu sync.RWMutex
 	lanes   []*lane
@@ -71,7 +71,7 @@ func New(cfg Config) (*Sink, error) {
 		return nil, fmt.Errorf("configure kafka sink: %w", err)
 	}
 	s := &Sink{
-		cfg: cfg, layout: layout, changed: make(chan struct{}, 1), brokers: map[int32]*broker{},
+		cfg: cfg, layout: layout, changed: make(chan struct{}, maxWaiting), brokers: map[int32]*broker{},
 		down: map[int32]string{none: notConnected}, logged: notConnected,
 	}
 	s.dial = func(ctx context.Context, addr string) (wire, error) { return dial(ctx, &s.cfg, addr) }
@@ -90,10 +90,13 @@ func New(cfg Config) (*Sink, error) {
 
 const notConnected = "not connected yet"
 
-// Lane gives each partition of each topic a lane, as many as there were when the topic was first seen; see topics.
-func (s *Sink) Lane(ev *outbox.Event) (lane int, ok bool) { return s.topics.lane(ev) }
+// Place gives each partition of each topic a lane, as many as there were when the topic was first seen; see topics.
+func (s *Sink) Place(ev *outbox.Event) (p sink.Place, ok bool) { return s.topics.place(ev) }
 
-// Changed delivers when metadata was answered.
+// Route names the event's topic. The bytes are the caller's, or the event's own Route's.
+func (s *Sink) Route(ev *outbox.Event) outbox.Route { return s.layout.route(ev) }
+
+// Changed delivers when metadata was answered, once for each Place that had no answer since.
 func (s *Sink) Changed() <-chan struct{} { return s.changed }
 
 // Publish appends the events to their partitions and waits for the brokers' answers. See lane.publish.

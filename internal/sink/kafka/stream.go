@@ -50,14 +50,18 @@ type stream struct {
 	// of names the events of the batch when a call ended without knowing what became of it, or in doubt. late says that
 	// a worker, or the control connection, still has the stream since such a call; landed that the batch was confirmed
 	// after its call had ended.
-	of           []outbox.Position
+	of           []which
 	late, landed bool
 
 	// slow says that the broker has waited in vain for the partition's replicas, and since then has not stored a batch. It
-	// outlives calls: a partition that is offered again after it was held is not healthy for that. Only an answer to its
+	// outlives calls: a partition that is offered again after it was paused is not healthy for that. Only an answer to its
 	// own batch sets it. Without an answer nobody knows which partition of a request took so long, and a new leader
 	// that was not asked yet is no reason to wait for those that are slow.
 	slow bool
+
+	// accused says that the partition was given up over trouble that did not end, and has stored nothing since. What comes
+	// then is a probe, and it is answered soon: the lane waits for it with the events of other destinations.
+	accused bool
 
 	limit  limit
 	reader bytes.Reader // of bytes, for the request
@@ -95,7 +99,7 @@ func (s *stream) stored(duplicate bool) bool {
 	} else {
 		s.next += int32(s.batch.count())
 	}
-	s.slow = false
+	s.slow, s.accused = false, false
 	s.unload()
 	return true
 }
@@ -130,11 +134,19 @@ func (s *stream) unload() {
 	s.reader.Reset(nil)
 }
 
+// which tells the events of batches apart. A letter that is replayed has a header that its first record has not.
+type which struct {
+	position outbox.Position
+	replay   bool
+}
+
+func whichIs(ev *outbox.Event) which { return which{ev.Position, ev.Replay} }
+
 // remember names the events of the batch, for a later call that carries them again.
 func (s *stream) remember(events []*outbox.Event, batch []int32) {
 	s.of = s.of[:0]
 	for _, i := range batch {
-		s.of = append(s.of, events[i].Position)
+		s.of = append(s.of, whichIs(events[i]))
 	}
 }
 
@@ -148,7 +160,7 @@ func (s *stream) forget() { s.of, s.landed = s.of[:0], false }
 func (s *stream) resumes(events []*outbox.Event, todo []int32) bool {
 	first, rest := make([]int32, 0, len(todo)), make([]int32, 0, len(todo))
 	for _, i := range todo {
-		if len(first) == len(s.of) || events[i].Position != s.of[len(first)] {
+		if len(first) == len(s.of) || whichIs(events[i]) != s.of[len(first)] {
 			rest = append(rest, i)
 			continue
 		}

@@ -1,13 +1,15 @@
-// Which lane an event belongs to.
+// Where an event belongs: its lane, its topic and its partition.
 
 package kafka
 
 import (
+	"sync"
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 const (
@@ -25,45 +27,74 @@ const (
 	graceEvery = 10 * time.Second
 )
 
-// topics gives each event its lane. It is the reader's.
+// topics gives each event its place. The reader asks for every event, others may at the same time.
 //
 // A topic's lanes are as many as it had partitions when it was first seen, and that never changes, whatever becomes of the
 // topic: so all events of a key are in one lane for ever. The partition of a record is computed anew in each call. A topic
 // that was in error when it was first seen has one lane for ever, but one that may be new is asked for again for a while.
 // A lane is made when its first event comes.
 type topics struct {
-	sink   *Sink
-	byName map[string]*lanesOf
-	wrong  int
-	grace  time.Time // the end of the last one
-	name   []byte    // scratch
+	sink *Sink
+
+	mu      sync.Mutex
+	byName  map[string]*lanesOf
+	wrong   int
+	grace   time.Time // the end of the last one
+	waiting int       // places without an answer since metadata was answered
 }
+
+// maxWaiting is more than there are goroutines that ask for places.
+const maxWaiting = 16
 
 // lanesOf are the lanes of one topic, by partition.
 type lanesOf struct{ lanes []int32 }
 
-// lane is Sink.Lane.
-func (t *topics) lane(ev *outbox.Event) (lane int, ok bool) {
-	if t.sink.cfg.OneLane {
-		return laneOfNoTopic, true
-	}
+// place is Sink.Place.
+func (t *topics) place(ev *outbox.Event) (p sink.Place, ok bool) {
 	layout := t.sink.layout
-	name, fault := layout.topic(ev, t.name)
-	if layout.constant == nil {
-		t.name = name[:0]
+	var room [maxTopic]byte
+	name, fault := layout.topic(ev, room[:0])
+	if name == nil {
+		return sink.Place{Lane: laneOfNoTopic}, true
 	}
-	if fault != nil {
-		return laneOfNoTopic, true
+	if p.Unit = layout.unit; p.Unit == 0 || ev.Route != nil {
+		p.Unit = sink.UnitOf(name)
 	}
+	partitions := 0 // as many as the newest metadata knows
+	state := t.sink.known.Load().topics[string(name)]
+	if state != nil {
+		partitions = len(state.partitions)
+	}
+	if fault != nil || t.sink.cfg.OneLane {
+		p.Lane = laneOfNoTopic
+	} else {
+		lane, lanes, known := t.lane(ev, name, state)
+		if !known {
+			return sink.Place{}, false
+		}
+		p.Lane = lane
+		if partitions == 0 { // in error, and it may come back as it was
+			partitions = lanes
+		}
+	}
+	p.Dest = sink.DestOfPartition(p.Unit, partitionOf(ev, int32(max(1, partitions))))
+	return p, true
+}
+
+// lane is the lane of an event, and how many its topic has. ok is false as Place says.
+func (t *topics) lane(ev *outbox.Event, name []byte, state *topicState) (lane, lanes int, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	of := t.byName[string(name)]
 	if of == nil {
 		if t.wrong >= maxWrong {
 			// From now on this is the answer for every topic not met before, without a memory of it: so it is the same
 			// for ever, too.
-			return laneOfMany, true
+			return laneOfMany, 1, true
 		}
-		if of = t.meet(string(name)); of == nil {
-			return 0, false
+		if of = t.meet(string(name), state); of == nil {
+			t.waiting++
+			return 0, 0, false
 		}
 	}
 	partition := int32(0)
@@ -73,13 +104,12 @@ func (t *topics) lane(ev *outbox.Event) (lane int, ok bool) {
 	if of.lanes[partition] == 0 {
 		of.lanes[partition] = t.sink.addLane()
 	}
-	return int(of.lanes[partition]), true
+	return int(of.lanes[partition]), len(of.lanes), true
 }
 
 // meet looks at a topic for the first time. It is nil, and the reader stands, until metadata has answered for the topic: once,
 // or for newAfter again and again when it may be new.
-func (t *topics) meet(name string) *lanesOf {
-	state := t.sink.known.Load().topics[name]
+func (t *topics) meet(name string, state *topicState) *lanesOf {
 	if state == nil {
 		t.sink.control.want(name)
 		t.sink.control.ask(name)
@@ -96,6 +126,15 @@ func (t *topics) meet(name string) *lanesOf {
 	}
 	t.byName[name] = of
 	return of
+}
+
+// takeWaiting is how many wait for an answer; at least one, for who looks at Changed without having asked.
+func (t *topics) takeWaiting() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := max(1, min(t.waiting, maxWaiting))
+	t.waiting = 0
+	return n
 }
 
 // maybeNew reports whether the topic is in an error that one has which was just created.

@@ -1,12 +1,17 @@
 package kafka
 
 import (
+	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/segmentio/kafka-go/protocol/metadata"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // teach has metadata know topics by their number of partitions; 0: it is missing.
@@ -29,8 +34,8 @@ func teach(s *Sink, topics map[string]int) {
 func laneOf(t *testing.T, s *Sink, topic, key string) int {
 	t.Helper()
 	for began := time.Now(); ; goBy(askEvery) {
-		if lane, ok := s.Lane(event(topic, key)); ok {
-			return lane
+		if p, ok := s.Place(event(topic, key)); ok {
+			return p.Lane
 		}
 		if time.Since(began) > newAfter {
 			t.Fatalf("no lane for %s", topic)
@@ -49,7 +54,7 @@ func TestLanesStay(t *testing.T) { synctest.Test(t, testLanesStay) }
 
 func testLanesStay(t *testing.T) {
 	s := byTopic(t)
-	if _, ok := s.Lane(event("a", "k")); ok {
+	if _, ok := s.Place(event("a", "k")); ok {
 		t.Fatal("a lane before metadata")
 	}
 	teach(s, map[string]int{"a": 4, "b": 1, "missing": 0})
@@ -112,18 +117,113 @@ func testManyWrongTopics(t *testing.T) {
 	}
 }
 
-func TestLaneAllocates(t *testing.T) {
-	s := byTopic(t)
-	teach(s, map[string]int{"a": 4})
-	ev := event("a", "k")
-	var sum int
-	allocates := testing.AllocsPerRun(100, func() {
-		lane, _ := s.Lane(ev)
-		sum += lane
-	})
-	if allocates > 0 {
-		t.Errorf("%v allocations", allocates)
+// Of an event the reader asks for the place: it costs no allocation, whoever decides where the event goes.
+func TestPlaceAllocates(t *testing.T) {
+	templated := byTopic(t)
+	constant, err := New(Config{Brokers: []string{"1:9092"}, Topic: template(t, "a")})
+	must(t, err)
+	routed := event("b", "k")
+	routed.Route = &outbox.Route{Name: []byte("a")}
+	for name, c := range map[string]struct {
+		sink *Sink
+		ev   *outbox.Event
+	}{
+		"template": {templated, event("a", "k")},
+		"constant": {constant, event("", "k")},
+		"route":    {templated, routed},
+	} {
+		teach(c.sink, map[string]int{"a": 4})
+		var sum uint64
+		allocates := testing.AllocsPerRun(100, func() {
+			p, _ := c.sink.Place(c.ev)
+			sum += p.Dest
+		})
+		if allocates > 0 || sum == 0 {
+			t.Errorf("%s: %v allocations, digests %d", name, allocates, sum)
+		}
 	}
+}
+
+// Unit and Dest are of the topic and of the partition that the newest metadata makes of the key, wherever the topic comes from.
+func TestPlace(t *testing.T) { synctest.Test(t, testPlace) }
+
+func testPlace(t *testing.T) {
+	s := byTopic(t)
+	teach(s, map[string]int{"a": 4, "b": 1})
+	place := func(ev *outbox.Event) sink.Place {
+		t.Helper()
+		p, ok := s.Place(ev)
+		if !ok {
+			t.Fatal("no place")
+		}
+		return p
+	}
+	want := func(ev *outbox.Event, topic string, partition int32) {
+		t.Helper()
+		unit := sink.UnitOf([]byte(topic))
+		if p := place(ev); p.Unit != unit || p.Dest != sink.DestOfPartition(unit, partition) {
+			t.Errorf("%s: %+v", topic, p)
+		}
+	}
+	ev := event("a", "k")
+	lane := place(ev).Lane
+	want(ev, "a", partitionOf(ev, 4))
+	routed := event("b", "k")
+	routed.Route = &outbox.Route{Name: []byte("a")}
+	want(routed, "a", partitionOf(ev, 4))
+	if p := place(routed); p != place(ev) {
+		t.Errorf("%+v and %+v", p, place(ev))
+	}
+	if r := s.Route(ev); string(r.Name) != "a" || r.RoutingKey != nil {
+		t.Errorf("%q", r)
+	}
+	if r := s.Route(routed); string(r.Name) != "a" {
+		t.Errorf("%q", r)
+	}
+	// Partitions are added: Dest follows, the lane stays. Deleted: it is what it was at first.
+	teach(s, map[string]int{"a": 9})
+	want(ev, "a", partitionOf(ev, 9))
+	teach(s, map[string]int{"a": 0})
+	want(ev, "a", partitionOf(ev, 4))
+	if p := place(ev); p.Lane != lane {
+		t.Errorf("lane %d, then %d", lane, p.Lane)
+	}
+
+	none, odd, undecodable := event("", "k"), event("not a name", "k"), event("a", "k")
+	none.Columns, undecodable.Fault = [][]byte{nil}, errors.New("the id is NULL")
+	for _, ev := range []*outbox.Event{none, undecodable} {
+		if p := place(ev); p != (sink.Place{}) {
+			t.Errorf("without a topic: %+v", p)
+		}
+	}
+	if p := place(odd); p.Lane != laneOfNoTopic || p.Unit != sink.UnitOf([]byte("not a name")) {
+		t.Errorf("with no topic's name: %+v", p)
+	}
+	if r := s.Route(none); r.Name != nil {
+		t.Errorf("%q", r)
+	}
+}
+
+// One lane is for all topics, known or not, and their digests differ all the same.
+func TestPlaceOfOneLane(t *testing.T) {
+	s := byTopic(t)
+	s.cfg.OneLane = true
+	a, ok := s.Place(event("a", "k"))
+	b, alsoOK := s.Place(event("b", "k"))
+	if !ok || !alsoOK || a.Lane != 0 || b.Lane != 0 || a.Unit == b.Unit || a.Dest == b.Dest {
+		t.Errorf("%+v %v, %+v %v", a, ok, b, alsoOK)
+	}
+}
+
+// Each one that got no place is told of the metadata that it waits for.
+func TestAllWhoWaitAreTold(t *testing.T) {
+	inMemory(t, 1, 3, Config{}, func(_ *memory, r *running) {
+		var waiting sync.WaitGroup
+		for range 4 {
+			waiting.Go(func() { r.laneOf(few(1)[0]) })
+		}
+		waiting.Wait()
+	})
 }
 
 // What one request carries.

@@ -14,6 +14,8 @@ import (
 const (
 	pauseMin = 10 * time.Millisecond
 	pauseMax = 250 * time.Millisecond
+	// A partition that was given up is given so long the next time, until it stores something.
+	probeTime = time.Second
 )
 
 // trouble puts the part to wait. fault is what is to blame when that does not end. The same leader gets the same bytes again
@@ -48,13 +50,18 @@ func (p *part) pause(now time.Time) time.Duration {
 // for so long has learnt nothing about anybody.
 func (l *lane) accuse(s *stream, now time.Time) bool {
 	p, limit := &s.part, l.sink.cfg.ConfirmTimeout
-	if p.tries < 2 || now.Sub(p.since) < limit {
+	patience := limit
+	if s.accused {
+		patience = min(limit, probeTime)
+	}
+	if p.tries < 2 || now.Sub(p.since) < patience {
 		return false
 	}
 	others, recent := time.Unix(0, l.sink.lastConfirm.Load()), now.Add(-limit/2)
 	if others.Before(recent) && (others.Before(p.since) || l.known.at.Before(recent) || !l.known.leaderless(s.topic, s.partition)) {
 		return false
 	}
+	s.accused = true
 	l.giveUp(s, p.fault)
 	return true
 }

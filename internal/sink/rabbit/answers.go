@@ -169,8 +169,7 @@ func (l *lane) conclude(ctx context.Context, ch *channel, e end) error {
 		l.dropChannel()
 		return fmt.Errorf("no confirm for %s: connection given up", l.sink.cfg.ConfirmTimeout)
 	case late:
-		l.dropChannel()
-		return l.tellLate()
+		return l.tellLate(ch)
 	case answered: // or never to be
 	}
 	if l.answeredAll() {
@@ -182,7 +181,7 @@ func (l *lane) conclude(ctx context.Context, ch *channel, e end) error {
 	l.dropChannel()
 	switch accuses(ex) {
 	case channelOne:
-		l.channelException(ex)
+		l.channelException(ch, ex)
 		return nil
 	case connectionOne:
 		return l.connectionException(ctx, ex)
@@ -199,50 +198,6 @@ func (l *lane) answeredAll() bool {
 		}
 	}
 	return true
-}
-
-// tellLate accuses the destinations that were late twice in a row. The others stay Unknown, which is an error.
-func (l *lane) tellLate() error {
-	if l.late == nil {
-		l.late = map[string]struct{}{}
-	}
-	doubt := false
-	for _, s := range l.sent {
-		if l.outcomes[s.index].State != sink.Unknown {
-			continue
-		}
-		l.tally.timeouts++
-		dest := l.destination(s.index)
-		if _, again := l.late[dest]; again {
-			l.reject(s.index, &sink.Fault{
-				Class: sink.Destination, Reason: sink.Unconfirmed, Destination: dest,
-				Words: fmt.Sprintf("no answer for %s, twice, while others are confirmed", l.sink.cfg.ConfirmTimeout),
-			})
-			continue
-		}
-		if len(l.late) > 2*sink.MaxCallEvents {
-			clear(l.late)
-		}
-		l.late[dest] = struct{}{}
-		doubt = true
-	}
-	if doubt {
-		return fmt.Errorf("no confirm for %s while others are confirmed", l.sink.cfg.ConfirmTimeout)
-	}
-	l.plan()
-	return nil
-}
-
-// forgetLate takes the destinations of what was just confirmed out of the memory of the late ones.
-func (l *lane) forgetLate() {
-	for _, s := range l.sent {
-		if l.outcomes[s.index].State == sink.Confirmed {
-			delete(l.late, l.destination(s.index))
-		}
-	}
-	if len(l.late) == 0 {
-		l.late = nil
-	}
 }
 
 // destination names where an event goes, as the owner of the string.

@@ -20,8 +20,9 @@ var errFrozen = errors.New("the process stood still for seconds: answers of the 
 // channel is a lane's channel in confirm mode, used by the lane's goroutine only. It serves one call at a time, and is
 // abandoned when a call leaves anything unanswered on it, so what it answers is always the present call's.
 type channel struct {
-	sess *session
-	ch   *amqp.Channel
+	sess   *session
+	ch     *amqp.Channel
+	opened time.Time
 	// returns holds the most a call can have returned: amqp091 drops a return that finds it full for 5 s. The broker sends
 	// a message's return before its confirm, and amqp091's reader hands both on in order, so once a confirm is seen the
 	// return is in here.
@@ -31,7 +32,7 @@ type channel struct {
 
 // openChannel opens a channel in confirm mode.
 func (s *session) openChannel(ctx context.Context) (*channel, error) {
-	c := &channel{sess: s, returns: make(chan amqp.Return, sink.MaxCallEvents), closes: make(chan *amqp.Error, 1)}
+	c := &channel{sess: s, opened: time.Now(), returns: make(chan amqp.Return, sink.MaxCallEvents), closes: make(chan *amqp.Error, 1)}
 	err := s.rpc(ctx, func() (err error) {
 		if c.ch, err = s.conn.Channel(); err != nil {
 			return fmt.Errorf("open channel: %w", err)

@@ -64,19 +64,22 @@ func topicRight(ex *amqp.Error) bool {
 
 // refusal is the fault of an event over which a channel or connection was closed.
 func refusal(ex *amqp.Error, exchangeName, routingKey string, size int) *sink.Fault {
-	f := &sink.Fault{Class: sink.Destination, Destination: exchange(exchangeName), Words: brokerWords(ex)}
+	f := &sink.Fault{Class: sink.Destination, Whole: true, Destination: exchange(exchangeName), Words: brokerWords(ex)}
 	switch {
 	case ex.Code == amqp.NotFound:
 		f.Reason = sink.NoExchange
 	case topicRight(ex):
-		f.Reason, f.Destination = sink.NotPermitted, pair(exchangeName, routingKey)
+		f.Reason, f.Whole, f.Destination = sink.NotPermitted, false, pair(exchangeName, routingKey)
 	case ex.Code == amqp.AccessRefused:
 		f.Reason = sink.NotPermitted
 	case ex.Code == amqp.PreconditionFailed && sizeLimit(ex) > 0:
 		return tooLarge(pair(exchangeName, routingKey), size, sizeLimit(ex))
+	case ex.Code == amqp.PreconditionFailed && names(ex, exchangeName): // its type is a plugin's, which is not there any more
+		f.Reason = sink.BrokerException
 	default:
 		// Whatever could be known before sending has been checked, so this is new: it may be the broker's passing trouble.
-		f.Class, f.Reason, f.Destination = sink.Transient, sink.BrokerException, pair(exchangeName, routingKey)
+		f.Class, f.Reason, f.Whole = sink.Transient, sink.BrokerException, false
+		f.Destination = pair(exchangeName, routingKey)
 	}
 	return f
 }

@@ -71,8 +71,8 @@ func TestCallLeavesNothingInItsLane(t *testing.T) {
 	s := start(t, b.config())
 	ev := events(1, "created")
 	wantConfirmed(t, s.send(ev...))
-	lane, _ := s.Lane(ev[0])
-	m := &s.lanes[lane].message
+	place, _ := s.Place(ev[0])
+	m := &s.lanes[place.Lane].message
 	if m.pub.Body != nil || m.pub.MessageId != "" || len(m.pub.Headers) != 0 || m.exchange != "" || m.routingKey != "" {
 		t.Errorf("left: %+v", *m)
 	}

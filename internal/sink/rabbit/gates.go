@@ -3,28 +3,29 @@ package rabbit
 import (
 	"bytes"
 	"context"
-	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
-	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 const (
-	probeEvery = time.Second
+	// probeEvery is shorter than the relay takes between two events of a paused destination, so each of those is answered
+	// by the broker. What the gates spare then is what the lanes had on its way when it was paused.
+	probeEvery = 500 * time.Millisecond
 	maxGates   = 1000 // beyond it a faulty destination is found by sending, again and again
+	// forgetAfter is when a gate is opened that no event has come to: nobody would find it mended.
+	forgetAfter = time.Minute
 )
 
 // gates are the destinations whose events are rejected unsent, because sending one would close the channel under all the
 // others: an exchange that is missing (404) or not permitted (403), and messages over a size the broker has named (406).
 // A gate opens only when a probe finds its fault mended; a probe is made by a lane that has an event for it, at most one
-// a second and gate.
+// in probeEvery and gate, but for a letter that is replayed: an operator has just mended what was at fault.
 //
 // The probe is a message that the broker examines and can never route: RabbitMQ checks the size, the right to write, the
 // exchange and the right to the topic before it refuses an expiration that is not a number, or a user_id that is not the
@@ -34,6 +35,9 @@ type gates struct {
 	count atomic.Int32 // of closed: zero spares the lanes the lock
 	mu    sync.Mutex
 	gates map[gateKey]*gate
+	// raised is when the gate for sizes was opened last, Unix nanoseconds: a channel that was opened before may still refuse
+	// what is over the limit that held then.
+	raised atomic.Int64
 }
 
 // gateKey is an exchange, an exchange and routing key (topic), or a size (oversize, for every destination).
@@ -59,7 +63,7 @@ type Paused struct {
 
 // shut closes the gate for what ex accuses, which is fault, and says which; ok is false when ex names no destination to
 // close.
-func (g *gates) shut(ex *amqp.Error, fault *sink.Fault, exchange, routingKey string, log *zap.Logger) (at gateKey, ok bool) {
+func (g *gates) shut(ex *amqp.Error, fault *sink.Fault, exchange, routingKey string) (at gateKey, ok bool) {
 	key := gateKey{exchange: exchange}
 	limit := sizeLimit(ex)
 	switch {
@@ -79,9 +83,6 @@ func (g *gates) shut(ex *amqp.Error, fault *sink.Fault, exchange, routingKey str
 	if g.gates == nil {
 		g.gates = map[gateKey]*gate{}
 	}
-	if g.gates[key] == nil {
-		log.Warn("destination refuses", zap.String("destination", fault.Destination), zap.String("words", fault.Words))
-	}
 	now := time.Now()
 	shut := &gate{fault: fault, limit: limit, since: now, next: now.Add(probeEvery)}
 	if before := g.gates[key]; before != nil {
@@ -94,6 +95,9 @@ func (g *gates) shut(ex *amqp.Error, fault *sink.Fault, exchange, routingKey str
 
 // check says why a message may not be sent now, nil when it may. It may probe, which takes a round trip.
 func (s *Sink) checkGates(ctx context.Context, sess *session, m *message) *sink.Fault {
+	if fault := s.stuck.check(m.exchange, m.routingKey); fault != nil {
+		return fault
+	}
 	if s.gates.count.Load() == 0 {
 		return nil
 	}
@@ -103,7 +107,7 @@ func (s *Sink) checkGates(ctx context.Context, sess *session, m *message) *sink.
 		{oversize: true},
 	} {
 		fault, probe := s.gates.look(key, len(m.pub.Body))
-		if probe {
+		if probe || fault != nil && m.replay {
 			fault = s.reprobe(ctx, sess, key, m, fault)
 		}
 		if fault != nil {
@@ -157,7 +161,7 @@ func (s *Sink) reprobe(ctx context.Context, sess *session, key gateKey, m *messa
 	var again *sink.Fault // the broker refuses the message for another cause now
 	if ex != nil {
 		refused := refusal(ex, m.exchange, m.routingKey, len(m.pub.Body))
-		at, shut := s.gates.shut(ex, refused, m.exchange, m.routingKey, s.cfg.Log)
+		at, shut := s.gates.shut(ex, refused, m.exchange, m.routingKey)
 		if shut && at == key {
 			return refused
 		}
@@ -166,7 +170,6 @@ func (s *Sink) reprobe(ctx context.Context, sess *session, key gateKey, m *messa
 		}
 	}
 	s.gates.open(key)
-	s.cfg.Log.Info("destination accepts again", zap.String("destination", fault.Destination))
 	return again
 }
 
@@ -174,23 +177,29 @@ func (s *Sink) reprobe(ctx context.Context, sess *session, key gateKey, m *messa
 func (g *gates) open(key gateKey) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.gates, key)
-	g.count.Store(int32(len(g.gates)))
+	g.drop(key)
 }
 
-// list is what is closed, in order of the names.
-func (g *gates) list() []Paused {
+// drop is open with the lock held.
+func (g *gates) drop(key gateKey) {
+	delete(g.gates, key)
+	g.count.Store(int32(len(g.gates)))
+	if key.oversize {
+		g.raised.Store(time.Now().UnixNano())
+	}
+}
+
+// list is the destinations that are closed.
+func (g *gates) list() (out []Paused) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var out []Paused
 	for key, gate := range g.gates {
-		name := gate.fault.Destination
-		if key.oversize {
-			name = fmt.Sprintf("messages over %d bytes", gate.limit)
+		if time.Since(gate.next) > forgetAfter {
+			g.drop(key)
+		} else if !key.oversize {
+			out = append(out, Paused{gate.fault.Destination, gate.fault.Reason, gate.fault.Words, gate.since})
 		}
-		out = append(out, Paused{name, gate.fault.Reason, gate.fault.Words, gate.since})
 	}
-	slices.SortFunc(out, func(a, b Paused) int { return strings.Compare(a.Destination, b.Destination) })
 	return out
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -15,7 +16,7 @@ import (
 // A JSON null is no headers.
 // Strings alias doc where they can.
 func (m *message) headersColumn(doc []byte) *sink.Fault {
-	members, ok := sink.MembersOf(doc)
+	members, ok := outbox.MembersOf(doc)
 	if !ok {
 		return invalid("the headers column is not a JSON object")
 	}
@@ -43,7 +44,7 @@ func headerValue(raw []byte) (value any, size int) {
 	case 't', 'f':
 		return raw[0] == 't', 1
 	case '"':
-		s := text(sink.Unquote(raw))
+		s := text(outbox.Unquote(raw))
 		return s, 4 + len(s)
 	case '{', '[':
 		return text(raw), 4 + len(raw)

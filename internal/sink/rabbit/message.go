@@ -15,6 +15,7 @@ import (
 // layout says how an event becomes a message, with every column name resolved to its place. It is immutable.
 type layout struct {
 	exchange, routingKey                template
+	unit, dest                          uint64 // the digests of constants, else 0
 	headers                             []boundHeader
 	correlationID, priority, expiration int // places in Event.Columns, -1 for none
 	dropped                             func(name string)
@@ -41,6 +42,12 @@ func newLayout(cfg *Config) (layout, error) {
 	}
 	if l.routingKey, err = bind(cfg.RoutingKey, cfg.Columns); err != nil {
 		return l, fmt.Errorf("routing key: %w", err)
+	}
+	if l.exchange.constant {
+		l.unit = sink.UnitOf([]byte(l.exchange.value))
+		if l.routingKey.constant {
+			l.dest = sink.DestOfPair(l.unit, []byte(l.routingKey.value))
+		}
 	}
 	for _, h := range cfg.Headers {
 		i := slices.Index(cfg.Columns, h.Column)
@@ -84,6 +91,7 @@ type message struct {
 	exchange   string
 	routingKey string
 	pub        amqp.Publishing
+	replay     bool
 	tableSize  int // encoded size of pub.Headers, at most
 	buf        []byte
 }
@@ -97,11 +105,26 @@ func (m *message) forget() {
 
 // destination fills in exchange and routing key; false when one of them has no value.
 func (m *message) destination(ev *outbox.Event) (field string, ok bool) {
+	if ev.Route != nil {
+		return m.routed(ev.Route)
+	}
 	m.buf = m.buf[:0]
 	if m.exchange, ok = m.resolve(&m.layout.exchange, ev); !ok {
 		return "exchange", false
 	}
 	if m.routingKey, ok = m.resolve(&m.layout.routingKey, ev); !ok {
+		return "routing key", false
+	}
+	return "", true
+}
+
+// routed takes the destination that was decided before.
+func (m *message) routed(r *outbox.Route) (field string, ok bool) {
+	m.exchange, m.routingKey = text(r.Name), text(r.RoutingKey)
+	switch {
+	case r.Name == nil:
+		return "exchange", false
+	case r.RoutingKey == nil:
 		return "routing key", false
 	}
 	return "", true
@@ -125,6 +148,7 @@ func (m *message) build(ev *outbox.Event) *sink.Fault {
 	if field, ok := m.destination(ev); !ok {
 		return &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Words: field + " has a NULL in its template"}
 	}
+	m.replay = ev.Replay
 	p := &m.pub
 	p.ContentType = ev.PayloadKind.ContentType()
 	p.DeliveryMode = amqp.Persistent
@@ -186,6 +210,9 @@ func (m *message) ownHeaders(ev *outbox.Event) {
 	m.setText(headerPosition, m.buf[start:])
 	if ev.Traceparent != nil {
 		m.setText(headerTraceparent, ev.Traceparent)
+	}
+	if ev.Replay {
+		m.set(headerReplay, "true", 4+len("true"))
 	}
 }
 

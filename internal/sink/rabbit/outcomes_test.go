@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -88,6 +89,18 @@ func TestMissingExchange(t *testing.T) {
 		t.Errorf("words %q", got[0].Fault.Words)
 	}
 	b.mended(s, "nowhere", func() { b.exchange("nowhere", nil) })
+
+	// A gate that no event comes to any more opens by itself, and costs a channel when one comes after all.
+	wantRejected(t, s.send(event("elsewhere", "created"))[0], sink.Destination, sink.NoExchange)
+	s.gates.mu.Lock()
+	for _, g := range s.gates.gates {
+		g.next = time.Now().Add(-2 * forgetAfter)
+	}
+	s.gates.mu.Unlock()
+	if got := s.Stats().Paused; len(got) != 0 || s.gates.count.Load() != 0 {
+		t.Errorf("paused: %+v", got)
+	}
+	wantRejected(t, s.send(event("elsewhere", "created"))[0], sink.Destination, sink.NoExchange)
 }
 
 // mended mends exchange and wants its events to flow after some tries, as a lane that holds one makes them.
@@ -171,7 +184,22 @@ func TestTooLargeForTheBroker(t *testing.T) {
 		t.Errorf("words %q", w)
 	}
 	b.must(b.real.SetMaxMessageSize(b.ctx, 134217728))
+	// An operator replays it as soon as the limit is raised: that is not refused for what the broker has said before.
+	b.lately(s)
+	wantRejected(t, s.send(large())[0], sink.Permanent, sink.TooLarge)
+	replayed := large()
+	replayed.Replay = true
+	wantConfirmed(t, s.send(replayed))
 	until(t, "raised limit", func() bool { return s.send(large())[0].State == sink.Confirmed })
+}
+
+// lately has every gate be one that was probed a moment ago.
+func (b *broker) lately(s *running) {
+	s.gates.mu.Lock()
+	defer s.gates.mu.Unlock()
+	for _, g := range s.gates.gates {
+		g.next = time.Now().Add(time.Minute)
+	}
 }
 
 // A header named CC that is not an array closes the channel with a 406 that names no event: it has to be searched for.

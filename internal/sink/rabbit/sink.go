@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -22,6 +23,7 @@ type Sink struct {
 	links   []*link
 	lanes   []*lane
 	gates   gates
+	stuck   stuck
 	killers killers
 	private chan struct{} // held by the one lane that may have a connection of its own
 
@@ -51,6 +53,7 @@ func New(cfg Config) (*Sink, error) {
 		cfg: cfg, message: layout, private: make(chan struct{}, 1),
 		logged: "not connected yet",
 	}
+	s.stuck.closed = func() { s.channels.Add(-1) }
 	s.limits.negotiated(frameSize)
 	for i := range min(cfg.Connections, cfg.Lanes) { // one more would carry nothing
 		s.links = append(s.links, &link{sink: s, index: i, up: make(chan struct{}), why: s.logged})
@@ -61,12 +64,17 @@ func New(cfg Config) (*Sink, error) {
 	return s, nil
 }
 
-// Lane spreads the ordering keys over the lanes.
-func (s *Sink) Lane(ev *outbox.Event) (lane int, ok bool) {
-	return int(ev.Hash % uint64(len(s.lanes))), true
+// Place spreads the ordering keys over the lanes.
+func (s *Sink) Place(ev *outbox.Event) (p sink.Place, ok bool) {
+	p.Lane = int(ev.Hash % uint64(len(s.lanes)))
+	p.Unit, p.Dest = s.message.place(ev)
+	return p, true
 }
 
-// Changed is nil: Lane always answers.
+// Route names the event's exchange and routing key. The bytes are the caller's, or the event's own Route's.
+func (s *Sink) Route(ev *outbox.Event) outbox.Route { return s.message.route(ev) }
+
+// Changed is nil: Place always answers.
 func (s *Sink) Changed() <-chan struct{} { return nil }
 
 // Publish sends the events on the lane's channel, in order, and waits for the broker's answers. See lane.publish.
@@ -123,7 +131,10 @@ type Stats struct {
 
 // Stats looks at the sink.
 func (s *Sink) Stats() Stats {
-	st := Stats{Channels: int(s.channels.Load()), PendingConfirms: int(s.pending.Load()), Paused: s.gates.list()}
+	st := Stats{
+		Channels: int(s.channels.Load()), PendingConfirms: int(s.pending.Load()), Paused: append(s.gates.list(), s.stuck.list()...),
+	}
+	slices.SortFunc(st.Paused, func(a, b Paused) int { return strings.Compare(a.Destination, b.Destination) })
 	for _, l := range s.links {
 		l.mu.Lock()
 		if l.sess != nil && l.sess.alive() {

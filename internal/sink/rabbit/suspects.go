@@ -13,8 +13,10 @@ import (
 )
 
 // channelException finds the culprit of a closed channel. An exception that names its exchange, or the size it refuses,
-// settles it: those events are rejected and the others go together. Any other has what was in flight sent one by one.
-func (l *lane) channelException(ex *amqp.Error) {
+// settles it: those events are rejected and the others go together. Any other has what was in flight sent one by one, and so
+// has a size of a channel that knows an earlier limit than a probe has found.
+func (l *lane) channelException(ch *channel, ex *amqp.Error) {
+	outdated := sizeLimit(ex) > 0 && ch.opened.UnixNano() < l.sink.gates.raised.Load()
 	alone, rejected := l.alone(), 0
 	for _, s := range l.sent {
 		if l.outcomes[s.index].State != sink.Unknown {
@@ -25,13 +27,13 @@ func (l *lane) channelException(ex *amqp.Error) {
 			continue // cannot be: it was sent
 		}
 		m := &l.message
-		if !alone && !concerns(ex, m.exchange, len(ev.Payload)) {
+		if outdated || !alone && !concerns(ex, m.exchange, len(ev.Payload)) {
 			continue
 		}
 		fault := refusal(ex, m.exchange, m.routingKey, len(ev.Payload))
-		l.sink.gates.shut(ex, fault, m.exchange, m.routingKey, l.sink.cfg.Log)
+		l.sink.gates.shut(ex, fault, m.exchange, m.routingKey)
 		l.reject(s.index, fault)
-		if fault.Reason == sink.BrokerException {
+		if fault.Class == sink.Transient {
 			l.sink.killers.add(ev.Position, false)
 		}
 		rejected++
@@ -49,8 +51,10 @@ func concerns(ex *amqp.Error, exchange string, size int) bool {
 	case amqp.NotFound, amqp.AccessRefused:
 		return !topicRight(ex) && names(ex, exchange)
 	case amqp.PreconditionFailed:
-		limit := sizeLimit(ex)
-		return limit > 0 && size > limit
+		if limit := sizeLimit(ex); limit > 0 {
+			return size > limit
+		}
+		return names(ex, exchange)
 	}
 	return false
 }

@@ -2,7 +2,6 @@ package sinktest
 
 import (
 	"fmt"
-	"hash/fnv"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -12,12 +11,10 @@ import (
 
 // NewEvent makes the n-th event in commit order, a good one.
 func NewEvent(n uint64, key string) *outbox.Event {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(key)) // never fails
-	now := time.Now()
+	now, aggregate := time.Now(), []byte("order")
 	return &outbox.Event{
 		Position: outbox.Position{Commit: pglogrepl.LSN(n << 8)}, CommitTime: now, Time: now,
-		ID: fmt.Appendf(nil, "event-%d", n), Aggregate: []byte("order"), Key: []byte(key), Type: []byte("created"),
-		Payload: fmt.Appendf(nil, `{"n": %d}`, n), Ordered: true, Hash: h.Sum64(),
+		ID: fmt.Appendf(nil, "event-%d", n), Aggregate: aggregate, Key: []byte(key), Type: []byte("created"),
+		Payload: fmt.Appendf(nil, `{"n": %d}`, n), Ordered: true, Hash: outbox.HashKey(aggregate, []byte(key)),
 	}
 }

@@ -1,6 +1,7 @@
 package sinktest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -85,19 +86,43 @@ func (f *Fake) Delivered() []Delivery {
 // Idempotent is false: each event that arrives is stored.
 func (f *Fake) Idempotent() bool { return false }
 
-// Event makes the next event.
+// Event makes the next event. A destination's kind is the name of its exchange, or its routing key when not all of the
+// exchange is at fault.
 func (f *Fake) Event(kind Kind, key string) *outbox.Event {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.events++
 	ev := NewEvent(f.events, key)
+	switch kind {
+	case DestinationMissing, DestinationForbidden:
+		ev.Aggregate = []byte(kind)
+	case DestinationRefusing, DestinationFull:
+		ev.Type = []byte(kind)
+	default:
+	}
 	f.kinds[string(ev.ID)] = kind
 	return ev
 }
 
-// Lane is by hash.
-func (f *Fake) Lane(ev *outbox.Event) (lane int, ok bool) {
-	return int(ev.Hash % uint64(f.lanes)), true
+// Place has lanes by hash. Events go to an exchange that their aggregate names, with their type as routing key.
+func (f *Fake) Place(ev *outbox.Event) (p sink.Place, ok bool) {
+	p.Lane = int(ev.Hash % uint64(f.lanes))
+	r := f.Route(ev)
+	if ev.Fault != nil || r.Name == nil {
+		return p, true
+	}
+	if p.Unit = sink.UnitOf(r.Name); r.RoutingKey != nil {
+		p.Dest = sink.DestOfPair(p.Unit, r.RoutingKey)
+	}
+	return p, true
+}
+
+// Route is the aggregate and the type.
+func (f *Fake) Route(ev *outbox.Event) outbox.Route {
+	if ev.Route != nil {
+		return *ev.Route
+	}
+	return outbox.Route{Name: bytes.Clone(ev.Aggregate), RoutingKey: bytes.Clone(ev.Type)}
 }
 
 // Changed is nil.
@@ -177,12 +202,35 @@ func (f *Fake) store(ev *outbox.Event) *sink.Fault {
 	switch kind := f.kinds[string(ev.ID)]; kind {
 	case EventTooLarge, EventInvalid, EventUndecodable:
 		return &sink.Fault{Class: sink.Permanent, Reason: sink.Invalid, Words: string(kind)}
-	case DestinationMissing, DestinationForbidden, DestinationRefusing, DestinationFull:
-		if f.broken[kind] {
-			return &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable, Destination: string(kind), Words: string(kind)}
-		}
 	default:
+	}
+	if fault := f.destination(f.Route(ev)); fault != nil {
+		return fault
 	}
 	f.delivered = append(f.delivered, Delivery{Position: ev.Position, ID: string(ev.ID), Key: string(ev.Key)})
 	return nil
+}
+
+// destination is the fault of where an event goes.
+func (f *Fake) destination(r outbox.Route) *sink.Fault {
+	if r.Name == nil || r.RoutingKey == nil {
+		return &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Words: "a name has no value"}
+	}
+	fault := &sink.Fault{Class: sink.Destination, Whole: true, Destination: fmt.Sprintf("exchange %q", r.Name)}
+	switch exchange, routingKey := Kind(r.Name), Kind(r.RoutingKey); {
+	case exchange == DestinationMissing && f.broken[exchange]:
+		fault.Reason, fault.Words = sink.NoExchange, string(exchange)
+	case exchange == DestinationForbidden && f.broken[exchange]:
+		fault.Reason, fault.Words = sink.NotPermitted, string(exchange)
+	case routingKey == DestinationRefusing && f.broken[routingKey]:
+		fault.Reason, fault.Words, fault.Whole = sink.Unroutable, string(routingKey), false
+	case routingKey == DestinationFull && f.broken[routingKey]:
+		fault.Reason, fault.Words, fault.Whole = sink.Nacked, string(routingKey), false
+	default:
+		return nil
+	}
+	if !fault.Whole {
+		fault.Destination += fmt.Sprintf(", routing key %q", r.RoutingKey)
+	}
+	return fault
 }

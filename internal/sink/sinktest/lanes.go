@@ -26,16 +26,16 @@ type lanes struct {
 func (l *lanes) publish(ctx context.Context, events []*outbox.Event) error {
 	byLane := map[int][]*outbox.Event{}
 	for _, ev := range events {
-		n, ok := l.sink.Lane(ev)
+		p, ok := l.sink.Place(ev)
 		for !ok {
 			select {
 			case <-l.sink.Changed():
 			case <-ctx.Done():
 				return ctx.Err()
 			}
-			n, ok = l.sink.Lane(ev)
+			p, ok = l.sink.Place(ev)
 		}
-		byLane[n] = append(byLane[n], ev)
+		byLane[p.Lane] = append(byLane[p.Lane], ev)
 	}
 	var lanes sync.WaitGroup
 	for n, queue := range byLane {

@@ -32,6 +32,8 @@ func Run(t *testing.T, has func(kind Kind) bool, open func(t *testing.T) Broker)
 		})
 	}
 	t.Run("order", func(t *testing.T) { testOrder(t, open(t)) })
+	t.Run("places", func(t *testing.T) { testPlaces(t, open(t)) })
+	each("routes", destinations, testRoute)
 	each("destinations", destinations, testDestination)
 	each("events", faulty, testFaulty)
 	each("waits", states, testWaits)
@@ -61,14 +63,8 @@ func testDestination(t *testing.T, b Broker, kind Kind) {
 	good, poison := amongMany(t, b, kind, sink.Destination)
 	wantDelivered(t, b, good)
 	b.Mend(kind)
-	lane := laneOf(t, b.Sink(), poison[0])
 	for _, ev := range poison {
-		poll(t, "the mended destination to take the event", func() bool {
-			ctx, cancel := context.WithTimeout(t.Context(), within)
-			defer cancel()
-			outcomes, err := publish(ctx, t, b.Sink(), lane, []*outbox.Event{ev})
-			return err == nil && outcomes[0].State == sink.Confirmed
-		})
+		wantConfirmed(t, b, ev)
 	}
 	wantOnce(t, b, wantDelivered(t, b, append(good, poison...)))
 }
@@ -112,6 +108,9 @@ func amongMany(t *testing.T, b Broker, kind Kind, classes ...sink.Class) (good, 
 			}
 			if o.Fault.Class == sink.Destination && o.Fault.Destination == "" {
 				t.Errorf("a destination's fault does not name it: %v", o.Fault)
+			}
+			if o.Fault.Whole != (kind == DestinationMissing || kind == DestinationForbidden) {
+				t.Errorf("event with %s: the whole is accused: %v", kind, o.Fault.Whole)
 			}
 			poison = append(poison, call[i])
 		}

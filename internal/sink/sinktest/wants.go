@@ -62,6 +62,18 @@ func wantOnce(t *testing.T, b Broker, duplicates int) {
 	}
 }
 
+// wantConfirmed publishes an event to a destination that was mended until that is noticed.
+func wantConfirmed(t *testing.T, b Broker, ev *outbox.Event) {
+	t.Helper()
+	lane := laneOf(t, b.Sink(), ev)
+	poll(t, "the mended destination to take the event", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		defer cancel()
+		outcomes, err := publish(ctx, t, b.Sink(), lane, []*outbox.Event{ev})
+		return err == nil && outcomes[0].State == sink.Confirmed
+	})
+}
+
 // some makes n events of as many keys.
 func some(b Broker, n int) (events []*outbox.Event) {
 	for i := range n {
@@ -86,11 +98,17 @@ func sameLane(t *testing.T, b Broker, n int) (lane int, keys []string) {
 
 func laneOf(t *testing.T, s sink.Sink, ev *outbox.Event) int {
 	t.Helper()
-	lane, ok := s.Lane(ev)
+	return placeOf(t, s, ev).Lane
+}
+
+// placeOf waits for an event's place.
+func placeOf(t *testing.T, s sink.Sink, ev *outbox.Event) sink.Place {
+	t.Helper()
+	p, ok := s.Place(ev)
 	if !ok {
-		poll(t, "the lane of an event", func() bool { lane, ok = s.Lane(ev); return ok })
+		poll(t, "the place of an event", func() bool { p, ok = s.Place(ev); return ok })
 	}
-	return lane
+	return p
 }
 
 func oneOf(class sink.Class, classes []sink.Class) bool { return slices.Contains(classes, class) }

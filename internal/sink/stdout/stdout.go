@@ -33,6 +33,14 @@ type write struct {
 
 var _ sink.Sink = (*Sink)(nil)
 
+// name is how the one destination is called where a row of the siding names it.
+const name = "stdout"
+
+var (
+	unit = sink.UnitOf([]byte(name))
+	dest = sink.DestOfPair(unit, nil)
+)
+
 // New returns a sink that writes to out. A Write must not keep its argument.
 func New(out io.Writer) *Sink { return &Sink{out: out, writes: make(chan write)} }
 
@@ -46,13 +54,29 @@ type line struct {
 	Base64    bool            `json:"payload_base64,omitempty"` // the string is base64: bytea, or no valid UTF-8
 	Headers   json.RawMessage `json:"headers,omitempty"`
 	Position  string          `json:"position"`
+	Replay    bool            `json:"cdc_replay,omitempty"`
 	Time      time.Time       `json:"commit_time"`
 }
 
-// Lane is 0.
-func (s *Sink) Lane(*outbox.Event) (lane int, ok bool) { return 0, true }
+// Place has one lane and one destination, unless the event was parked under another sink.
+func (s *Sink) Place(ev *outbox.Event) (p sink.Place, ok bool) {
+	if ev.Route == nil {
+		return sink.Place{Unit: unit, Dest: dest}, true
+	}
+	p.Unit = sink.UnitOf(ev.Route.Name)
+	p.Dest = sink.DestOfPair(p.Unit, ev.Route.RoutingKey)
+	return p, true
+}
 
-// Changed is nil: Lane always answers.
+// Route names stdout.
+func (s *Sink) Route(ev *outbox.Event) outbox.Route {
+	if ev.Route != nil {
+		return *ev.Route
+	}
+	return outbox.Route{Name: []byte(name)}
+}
+
+// Changed is nil: Place always answers.
 func (s *Sink) Changed() <-chan struct{} { return nil }
 
 // Run writes until ctx is done. A Write that blocks then, as on a full pipe that nobody reads, is left behind: it can not be
@@ -172,7 +196,7 @@ func rejected(reason sink.Reason, words string) sink.Outcome {
 func encode(ev *outbox.Event) ([]byte, error) {
 	l := line{
 		ID: text(ev.ID), Type: text(ev.Type), Aggregate: text(ev.Aggregate), Key: text(ev.Key),
-		Headers: ev.Headers, Position: ev.Position.String(), Time: ev.CommitTime.UTC(),
+		Headers: ev.Headers, Position: ev.Position.String(), Replay: ev.Replay, Time: ev.CommitTime.UTC(),
 	}
 	switch {
 	case ev.Payload == nil:

@@ -6,47 +6,100 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // This file looks: at the database, the slot and the broker, never at the relay.
 
-// Check waits until the broker has what the database has, and asks the checker. maxDuplicates -1 is any number.
+// Check waits until everything is where it belongs, and asks the checker: with every fault mended, so that nothing is left
+// in the retry table and nothing is dead. maxDuplicates -1 is any number.
 func (s *Stand) Check(maxDuplicates int) devenv.Verdict {
 	s.T.Helper()
-	rows, err := devenv.ReadCommitted(s.Within(time.Minute), s.DB)
+	return s.CheckHistory(devenv.History{MaxDuplicates: maxDuplicates})
+}
+
+// CheckHistory is Check by other rules: the fields of h under MaxDuplicates are the test's, the others are filled in.
+func (s *Stand) CheckHistory(h devenv.History) devenv.Verdict {
+	s.T.Helper()
+	var err error
+	h.Committed, err = devenv.ReadCommitted(s.Within(time.Minute), s.DB)
 	s.Must(err)
-	if len(rows) == 0 {
+	if len(h.Committed) == 0 {
 		s.T.Fatal("nothing was committed: this test shows nothing")
 	}
-	ids := make([]string, len(rows))
-	for i, r := range rows {
-		ids[i] = r.ID
-	}
-	waited := s.Consumer.WaitIDs(s.Within(time.Minute), ids)
+	h.Committed = append(h.Committed, s.Messages...)
+	waited := s.settled(h)
 	s.Must(s.Consumer.Drain(s.Within(time.Minute)))
-	v := devenv.Check(devenv.History{
-		Committed: rows, RolledBack: s.rolledBack(), Deliveries: s.Consumer.Deliveries(), Marks: s.Consumer.Marks(),
-		MaxDuplicates: maxDuplicates, NoKeyOrder: s.Ordering == "none", CommitOrder: s.Ordering == "commit",
-	})
+	h.Siding, err = devenv.ReadSiding(s.Within(time.Minute), s.DB, s.Slot)
+	s.Must(err)
+	h.Stays, err = devenv.ReadStays(s.Within(time.Minute), s.DB, s.Slot)
+	s.Must(err)
+	h.RolledBack, h.Deliveries, h.Marks = s.rolledBack(), s.Consumer.Deliveries(), s.Consumer.Marks()
+	h.NoKeyOrder, h.CommitOrder = s.Ordering == "none", s.Ordering == "commit"
+	v := devenv.Check(h)
 	if err := v.Err(); err != nil {
 		s.T.Error(err, waited)
 	}
-	s.T.Log(v)
+	s.T.Logf("%s; %d times in the siding", v, len(h.Stays))
 	return v
 }
 
-// WatchFlush sees every report that goes through the stand's proxy, and samples the slot, while the test runs: so the checker
-// sees a report that came before its delivery. It is called before the first relay is started.
+// settled waits until each committed row has arrived or is a dead letter, and no more are parked than may be. That they are
+// not within the time is for the checker to say.
+func (s *Stand) settled(h devenv.History) error {
+	s.T.Helper()
+	ctx := s.Within(time.Minute)
+	for {
+		sided, err := devenv.ReadSiding(ctx, s.DB, s.Slot)
+		if err != nil {
+			return err
+		}
+		put := map[string]bool{}
+		parked := 0
+		for _, row := range sided {
+			if row.State == devenv.Parked {
+				parked++
+			}
+			put[row.ID] = (row.State != devenv.Parked || h.MaxParked != 0) && row.State != devenv.Replayed
+		}
+		var ids []string
+		for _, r := range h.Committed {
+			if !put[r.ID] {
+				ids = append(ids, r.ID)
+			}
+		}
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		err = s.Consumer.WaitIDs(short, ids)
+		cancel()
+		enough := h.MaxParked < 0 || parked <= h.MaxParked
+		if err == nil && enough || ctx.Err() != nil {
+			return err
+		}
+		if err == nil { // it has arrived, and its row is about to go
+			pause, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			<-pause.Done()
+			cancel()
+		}
+	}
+}
+
+// WatchFlush sees every report that goes through the stand's proxy, samples the slot, and keeps a log of the siding's tables
+// while the test runs: so the checker sees a report that came before its delivery or its row. It is called before the first
+// relay is started.
 func (s *Stand) WatchFlush() {
 	s.T.Helper()
+	s.Must(devenv.LogSiding(s.Within(time.Minute), s.DB))
 	ctx, cancel := context.WithCancel(context.Background())
-	s.reports = devenv.NewReportWatch(s.Postgres, s.Consumer)
+	s.reports = devenv.NewReportWatch(s.Postgres, s.Consumer, s.DB)
 	done := make(chan error, 2)
 	go func() { done <- s.reports.Run(ctx) }()
-	go func() { done <- devenv.FlushWatch{DB: s.DB, Slot: s.Slot, Consumer: s.Consumer}.Run(ctx) }()
+	go func() {
+		done <- devenv.FlushWatch{DB: s.DB, Slot: s.Slot, Consumer: s.Consumer, Siding: true}.Run(ctx)
+	}()
 	s.T.Cleanup(func() {
 		cancel()
 		if err := errors.Join(<-done, <-done); err != nil {
@@ -56,20 +109,37 @@ func (s *Stand) WatchFlush() {
 	})
 }
 
-// Unreported is how many deliveries have arrived whose transaction the slot will send again: exactly what a relay that
-// starts now may deliver a second time. It waits until nobody holds the slot.
+// Unreported is how many deliveries have arrived that will be sent again: exactly what a relay that starts now may deliver a
+// second time. It waits until nobody holds the slot, and nothing arrives any more: what a dead relay had sent may be on its way.
 func (s *Stand) Unreported() int {
 	s.T.Helper()
 	s.Free()
+	const long = 300 * time.Millisecond
+	last, since := -1, time.Now()
+	s.Until(time.Minute, "nothing more to arrive", func() bool {
+		s.Must(s.Consumer.Drain(s.Within(time.Minute)))
+		if n := len(s.Consumer.Deliveries()); n != last {
+			last, since = n, time.Now()
+		}
+		return time.Since(since) > long
+	})
 	return s.Since(s.Flush())
 }
 
-// Since is how many deliveries have arrived that a slot at position at will send again.
+// Since is how many deliveries have arrived that are sent again when a relay begins at position at of the slot: those beyond
+// it that the siding does not know, and those whose rows wait there still, or whose letters are open.
 func (s *Stand) Since(at pglogrepl.LSN) (n int) {
 	s.T.Helper()
 	s.Must(s.Consumer.Drain(s.Within(time.Minute)))
+	rows, err := devenv.ReadSiding(s.Within(time.Minute), s.DB, s.Slot)
+	s.Must(err)
+	known := map[outbox.Position]devenv.SidedState{}
+	for _, row := range rows {
+		known[row.Position] = row.State
+	}
 	for _, d := range s.Consumer.Deliveries() {
-		if d.Position.Commit >= at {
+		state, ok := known[d.Position]
+		if ok && (state == devenv.Parked || state == devenv.Open) || !ok && d.Position.Commit >= at {
 			n++
 		}
 	}

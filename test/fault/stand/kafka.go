@@ -17,6 +17,8 @@ type Kafka struct {
 	Prefix  string
 	// Brokers are the addresses that the relay is given. Set before Start.
 	Brokers []string
+	// Template is that of the topics; "" for the prefix and the aggregate. Set before Start.
+	Template string
 
 	t testing.TB
 }
@@ -89,7 +91,8 @@ func (k kafka) open(s *Stand) {
 }
 
 func (k kafka) sink(s *Stand) string {
-	return fmt.Sprintf("kafka: {brokers: ['%s'], topic: '%s.{aggregate}'%s}", strings.Join(s.Kafka.Brokers, "','"), s.Kafka.Prefix, more(s.Sink))
+	topic := cmp.Or(s.Kafka.Template, s.Kafka.Prefix+".{aggregate}")
+	return fmt.Sprintf("kafka: {brokers: ['%s'], topic: '%s'%s}", strings.Join(s.Kafka.Brokers, "','"), topic, more(s.Sink))
 }
 
 func (k kafka) Stop(ctx context.Context) error  { return k.cluster.StopNode(ctx, 1) }

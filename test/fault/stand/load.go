@@ -45,7 +45,7 @@ func (s *Stand) workload(events int, rate float64) *devenv.Workload {
 	defer s.mu.Unlock()
 	w := &devenv.Workload{
 		URL: s.DB, Writers: 4, Keys: s.Keys, RowsPerTx: 3, Rollbacks: 0.1, SavepointRollbacks: 0.05,
-		Events: int64(events), Rate: rate, Seed: uint64(len(s.loads) + 1),
+		Events: int64(events), Rate: rate, Seed: uint64(len(s.loads) + 1), Kinds: s.Kinds, Routed: s.usual,
 	}
 	s.loads = append(s.loads, w)
 	return w
@@ -96,4 +96,23 @@ func (s *Stand) More(n int) int {
 func (s *Stand) Fresh(n int) {
 	s.T.Helper()
 	s.Must(s.Consumer.WaitCount(s.Within(time.Minute), s.Committed()+n))
+}
+
+// Of counts what has arrived at an exchange or topic, each event once.
+func (s *Stand) Of(destination string) int {
+	s.T.Helper()
+	ids := map[string]bool{}
+	for _, d := range s.Consumer.Deliveries() {
+		if d.Exchange == destination || s.Kafka != nil && d.From.Topic == destination {
+			ids[d.ID] = true
+		}
+	}
+	return len(ids)
+}
+
+// MoreOf waits until n more events than now have arrived at an exchange or topic.
+func (s *Stand) MoreOf(destination string, n int) {
+	s.T.Helper()
+	now := s.Of(destination)
+	s.Until(time.Minute, fmt.Sprintf("%d more events at %s", n, destination), func() bool { return s.Of(destination) >= now+n })
 }

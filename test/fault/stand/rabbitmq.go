@@ -14,6 +14,7 @@ import (
 
 // RabbitMQ is a stand's virtual host.
 type RabbitMQ struct {
+	Server *devenv.Rabbit
 	VHost  string // URL, not through the proxy
 	NoUser bool   // the relay's address has no user in it: Sink names one. Set before Start
 }
@@ -39,7 +40,7 @@ type rabbitMQ struct {
 
 func (r rabbitMQ) open(s *Stand) {
 	s.T.Helper()
-	s.RabbitMQ = &RabbitMQ{VHost: r.server.VHost(s.T)}
+	s.RabbitMQ = &RabbitMQ{Server: r.server, VHost: r.server.VHost(s.T)}
 	s.Broker = s.Proxy(r.server.Addr())
 	queue := r.queue
 	queue.URL = s.RabbitMQ.VHost
@@ -72,4 +73,54 @@ func (s *Stand) AMQP(do func(*amqp.Channel) error) {
 	ch, err := conn.Channel()
 	s.Must(err)
 	s.Must(do(ch))
+}
+
+// Unbind and Bind take from and give to the queue of the orders what has a routing key, of an exchange.
+func (s *Stand) Unbind(exchange, routingKey string) {
+	s.T.Helper()
+	s.AMQP(func(ch *amqp.Channel) error { return ch.QueueUnbind("orders", routingKey, exchange, nil) })
+}
+
+// Bind is the contrary of Unbind.
+func (s *Stand) Bind(exchange, routingKey string) {
+	s.T.Helper()
+	s.AMQP(func(ch *amqp.Channel) error { return ch.QueueBind("orders", routingKey, exchange, false, nil) })
+}
+
+// MakeExchange makes an exchange all of whose messages the queue of the orders takes.
+func (s *Stand) MakeExchange(name string) {
+	s.T.Helper()
+	s.AMQP(func(ch *amqp.Channel) error {
+		if err := ch.ExchangeDeclare(name, "topic", true, false, false, false, nil); err != nil {
+			return err
+		}
+		return ch.QueueBind("orders", "#", name, false, nil)
+	})
+}
+
+// DeleteExchange deletes an exchange with its bindings.
+func (s *Stand) DeleteExchange(name string) {
+	s.T.Helper()
+	s.AMQP(func(ch *amqp.Channel) error { return ch.ExchangeDelete(name, false, false) })
+}
+
+// MakeQueue makes a queue that takes a routing key of an exchange.
+func (s *Stand) MakeQueue(name, exchange, routingKey string, args amqp.Table) {
+	s.T.Helper()
+	s.AMQP(func(ch *amqp.Channel) error {
+		if _, err := ch.QueueDeclare(name, true, false, false, false, args); err != nil {
+			return err
+		}
+		return ch.QueueBind(name, routingKey, exchange, false, nil)
+	})
+}
+
+// Also has the consumer take the messages of one queue more.
+func (s *Stand) Also(queue string) {
+	s.T.Helper()
+	consumer, ok := s.Consumer.(*devenv.Consumer)
+	if !ok {
+		s.T.Fatal("there are no queues")
+	}
+	s.Must(consumer.Also(queue))
 }

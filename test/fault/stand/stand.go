@@ -33,15 +33,22 @@ type Stand struct {
 	Outbox   string // section outbox, likewise
 	Sink     string // more of the sink's section, likewise
 	Delivery string // more of section delivery, likewise
+	Retry    string // section retry, likewise
+	Letters  string // section dead_letters, likewise
 	Timeout  string // source.wal_sender_timeout; "4s"
 
-	Keys int // of the workload; 20
+	Keys  int           // of the workload; 20
+	Kinds []devenv.Kind // of rows beside the usual ones of the workload
+
+	// Messages are events that were committed and are no rows of the table (source.message_prefix).
+	Messages []devenv.Row
 
 	RabbitMQ *RabbitMQ // nil: it is Kafka
 	Kafka    *Kafka    // nil: it is RabbitMQ
 
 	binary  string
 	place   Place
+	usual   string              // destination of usual rows when they are routed; see Route
 	reports *devenv.ReportWatch // nil: not watched
 	mu      sync.Mutex
 	loads   []*devenv.Workload
@@ -97,8 +104,17 @@ func (s *Stand) ConfigVia(postgres *devenv.Proxy) string {
 		u.User = url.User(s.User)
 	}
 	return fmt.Sprintf("source: {url: '%s', slot: %s, publication: %s, wal_sender_timeout: %s%s}\noutbox: {%s}\n"+
-		"sink: {%s}\ndelivery: {ordering: %s%s}\n",
-		u, s.Slot, s.Slot, s.Timeout, more(s.Source), s.Outbox, s.place.sink(s), s.Ordering, more(s.Delivery))
+		"sink: {%s}\ndelivery: {ordering: %s%s}\n%s%s",
+		u, s.Slot, s.Slot, s.Timeout, more(s.Source), s.Outbox, s.place.sink(s), s.Ordering, more(s.Delivery),
+		section("retry", s.Retry), section("dead_letters", s.Letters))
+}
+
+// section is one that stands in the configuration only when a test sets something in it.
+func section(name, flow string) string {
+	if flow == "" {
+		return ""
+	}
+	return name + ": {" + flow + "}\n"
 }
 
 func more(flow string) string {
@@ -126,6 +142,14 @@ func (s *Stand) Start() *devenv.Relay {
 	return s.Ready(s.Launch())
 }
 
+// Command runs a command of the relay with the stand's configuration, beside the proxies.
+func (s *Stand) Command(args ...string) devenv.Result {
+	s.T.Helper()
+	result, err := devenv.RunCommand(s.Within(time.Minute), s.binary, s.Config(), args...)
+	s.Must(err)
+	return result
+}
+
 // Ready waits until a relay is ready.
 func (s *Stand) Ready(r *devenv.Relay) *devenv.Relay {
 	s.T.Helper()
@@ -140,6 +164,24 @@ func (s *Stand) Leads(r *devenv.Relay) {
 		code, _, err := r.Get(s.Within(10*time.Second), "/readyz?role=leader")
 		return err == nil && code == 200
 	})
+}
+
+// Deposed waits until a former leader stands by, or ends fenced; it says which.
+func (s *Stand) Deposed(r *devenv.Relay) (ended bool) {
+	s.T.Helper()
+	s.Until(time.Minute, "the former leader to stand by, or to end fenced", func() bool {
+		if !r.Running() {
+			return true
+		}
+		code, _, err := r.Get(s.Within(10*time.Second), "/readyz")
+		leads, _, err2 := r.Get(s.Within(10*time.Second), "/readyz?role=leader")
+		return err == nil && err2 == nil && code == 200 && leads == 503
+	})
+	if !r.Running() {
+		s.Exits(r, 1, "fenced")
+		return true
+	}
+	return false
 }
 
 // Unready waits until a relay says that it is not ready, for a reason that contains why.

@@ -1,0 +1,163 @@
+// The siding under a live load: a destination that comes back, and poison.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// resume has a destination come back while events go on coming to it at half of what the relay can do, of the same keys: what
+// was parked must come to an end.
+func (s *rabbitStand) resume(ctx context.Context) (_ result, err error) {
+	l := load{keys: keyset{count: 1000}, events: s.size.events, rowsPerTx: 100, ordering: "key"}
+	whole, err := s.goodRun(ctx, l, badness{}, 0)
+	if err != nil {
+		return result{}, err
+	}
+	rate := int(whole.rate / 2)
+	// The events are there from the beginning, and are let go in time: nothing has to keep up but the relay.
+	writing := s.size.live
+	l.events = rate * int(3*writing/time.Second)
+	if err := execSQL(ctx, s.db, "TRUNCATE outbox"); err != nil {
+		return result{}, err
+	}
+	q, err := s.sidingQueue()
+	if err != nil {
+		return result{}, err
+	}
+	defer func() { err = errors.Join(err, q.deleteMissing(), q.close()) }()
+	relay, err := s.startLive(ctx, s.sidingConfig(l))
+	if err != nil {
+		return result{}, err
+	}
+	fail := func(err error) (result, error) {
+		return result{}, errors.Join(fmt.Errorf("%w: %s", err, relay.Log()), relay.Kill())
+	}
+	first := s.nextRun()
+	writer := make(chan error, 1)
+	life, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() { writer <- s.pour(life, first, l, rate) }()
+	if err := waitUntil(ctx, time.Now().Add(writing)); err != nil {
+		return fail(err)
+	}
+	parked, err := s.sided(ctx)
+	if err == nil {
+		err = q.makeMissing()
+	}
+	if err != nil {
+		return fail(err)
+	}
+	mended := time.Now()
+	if err := s.awaitEmpty(ctx, relay); err != nil {
+		return fail(err)
+	}
+	took := time.Since(mended)
+	under := true
+	select {
+	case err = <-writer: // it had ended before
+		under = false
+	default:
+		err = <-writer
+	}
+	if err != nil {
+		return fail(err)
+	}
+	if _, err := watch(ctx, q, l.events, func() error { return alive(relay) }); err != nil {
+		return fail(err)
+	}
+	if err := s.stopRelay(relay); err != nil {
+		return result{}, err
+	}
+	h, err := s.readTable(ctx, first, l)
+	if err != nil {
+		return result{}, err
+	}
+	r := result{
+		name: fmt.Sprintf("a paused destination comes back under %s of live load on the same keys, half of the capacity: parked in the end", perSecond(float64(rate))),
+		ours: fmt.Sprintf("0 after %.1f s", took.Seconds()), unit: "events", none: true, once: true, note: fmt.Sprintf("%d were parked", parked),
+	}
+	if !under {
+		r.void = true
+		r.note += "; the load had ended before"
+	}
+	return r, q.check(ctx, h)
+}
+
+// pour commits the events of l to the exchange that is not there at first, at so many a second.
+func (s *rabbitStand) pour(ctx context.Context, first int64, l load, rate int) error {
+	conn, err := pgx.Connect(ctx, s.db)
+	if err != nil {
+		return fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	start := time.Now()
+	for i := 0; i < l.events; i += l.rowsPerTx {
+		if err := waitUntil(ctx, start.Add(time.Duration(i)*time.Second/time.Duration(rate))); err != nil {
+			return err
+		}
+		_, err := conn.Exec(ctx, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, destination)
+			SELECT lpad(to_hex($1::bigint + i), 32, '0')::uuid, 'order', 'customer-' || i % $4, 'created',
+				('{"n": ' || i || ', "pad": "' || repeat('x', $5 - 18 - length(i::text)) || '"}')::jsonb, $6
+			FROM generate_series($2::bigint, $3::bigint) i`, first, i, min(i+l.rowsPerTx, l.events)-1, l.keys.count, l.bytes(), missing)
+		if err != nil {
+			return fmt.Errorf("insert: %w", err)
+		}
+	}
+	return nil
+}
+
+// poison is the time from the commit of an event that is too large to its dead letter, beside a live load.
+func (s *rabbitStand) poison(ctx context.Context) (_ result, err error) {
+	const poisons = 30
+	q, err := s.sidingQueue()
+	if err != nil {
+		return result{}, err
+	}
+	defer func() { err = errors.Join(err, q.close()) }()
+	relay, err := s.startLive(ctx, s.sidingConfig(load{ordering: "key"}))
+	if err != nil {
+		return result{}, err
+	}
+	fail := func(err error) (result, error) {
+		return result{}, errors.Join(fmt.Errorf("%w: %s", err, relay.Log()), relay.Kill())
+	}
+	p := &phase{db: s.db, first: s.nextRun(), rate: liveRate, length: s.size.live}
+	written, rows := make(chan error, 1), 0
+	go func() {
+		var err error
+		rows, err = p.run(ctx)
+		written <- err
+	}()
+	for i := range poisons {
+		if err := waitUntil(ctx, time.Now().Add(s.size.live/(2*poisons))); err != nil {
+			return fail(err)
+		}
+		err := execSQL(ctx, s.db, fmt.Sprintf(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
+			VALUES (gen_random_uuid(), 'order', 'customer-%d', 'created', jsonb_build_object('pad', repeat('x', %d)))`, i, tooLarge))
+		if err != nil {
+			return fail(err)
+		}
+	}
+	err = s.awaitSided(ctx, relay, poisons)
+	if err = errors.Join(err, <-written); err != nil {
+		return fail(err)
+	}
+	if _, err := watch(ctx, q, rows, func() error { return alive(relay) }); err != nil {
+		return fail(err)
+	}
+	var worst, middle float64
+	err = s.ask(ctx, &worst, "SELECT max(extract(epoch FROM died_at - commit_time))::float8 FROM cdc_relay.dead_letter")
+	err = errors.Join(err, s.ask(ctx, &middle, "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM died_at - commit_time))::float8 FROM cdc_relay.dead_letter"))
+	if err != nil {
+		return fail(err)
+	}
+	return result{
+		name: fmt.Sprintf("commit of a permanent poison to its dead letter, beside %s/s", thousands(liveRate)), ours: fmt.Sprintf("median %s, worst of %d %s", milliseconds(middle), poisons, milliseconds(worst)),
+		value: worst, unit: "s", must: 1, aim: 0.1, once: true,
+	}, s.stopRelay(relay)
+}

@@ -1,0 +1,186 @@
+// The siding with much in it: beside it, into it, and out of it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+// park has the relay park all events of a load, which go to an exchange that is not there, and returns how fast, and its peak
+// of memory. The relay runs on.
+func (s *rabbitStand) park(ctx context.Context, l load) (_ *devenv.Relay, first int64, found ran, err error) {
+	if first, err = s.fillBad(ctx, l, badness{destination: missing}, 1); err != nil {
+		return nil, 0, found, err
+	}
+	relay, err := s.startRelay(s.sidingConfig(l))
+	if err != nil {
+		return nil, 0, found, err
+	}
+	began := time.Now()
+	if err := s.awaitSided(ctx, relay, l.events); err != nil {
+		return nil, 0, found, errors.Join(fmt.Errorf("%w: %s", err, relay.Log()), relay.Kill())
+	}
+	took := time.Since(began)
+	if found, err = s.looked(ctx, relay, l.events); err != nil {
+		return nil, 0, found, errors.Join(err, relay.Kill())
+	}
+	found.rate = float64(l.events) / took.Seconds()
+	return relay, first, found, nil
+}
+
+// besideParked is the throughput beside a full retry table against that beside an empty one.
+func (s *rabbitStand) besideParked(ctx context.Context) (_ result, err error) {
+	full := load{keys: keyset{count: 1000}, events: s.size.memory, rowsPerTx: 100, ordering: "key"}
+	relay, _, parked, err := s.park(ctx, full)
+	if err != nil {
+		return result{}, err
+	}
+	if err := s.stopRelay(relay); err != nil {
+		return result{}, err
+	}
+	// Between the turns the two tables change places.
+	err = execSQL(ctx, s.db, "CREATE TABLE cdc_relay.retry_empty (LIKE cdc_relay.retry INCLUDING ALL)", "ANALYZE cdc_relay.retry",
+		"ALTER TABLE cdc_relay.retry RENAME TO retry_full", "ALTER TABLE cdc_relay.retry_empty RENAME TO retry")
+	if err != nil {
+		return result{}, err
+	}
+	swap := func(ctx context.Context, from, to string) error {
+		return execSQL(ctx, s.db, fmt.Sprintf("ALTER TABLE cdc_relay.retry RENAME TO %s", from), fmt.Sprintf("ALTER TABLE cdc_relay.%s RENAME TO retry", to))
+	}
+	isFull := false
+	defer func() {
+		ctx := context.WithoutCancel(ctx)
+		if !isFull {
+			err = errors.Join(err, swap(ctx, "retry_empty", "retry_full"))
+		}
+		err = errors.Join(err, execSQL(ctx, s.db, "DROP TABLE cdc_relay.retry_empty"))
+	}()
+	l := load{keys: keyset{count: 1000}, events: s.size.events, rowsPerTx: 100, ordering: "key"}
+	var base, ours sum
+	p, err := s.turns(ctx, s.size.pairs, func(ctx context.Context) (float64, error) {
+		r, err := s.goodRun(ctx, l, badness{}, 0)
+		base.add(r)
+		return r.rate, err
+	}, func(ctx context.Context) (float64, error) {
+		if err := swap(ctx, "retry_empty", "retry_full"); err != nil {
+			return 0, err
+		}
+		isFull = true
+		r, err := s.goodRun(ctx, l, badness{}, 0)
+		ours.add(r)
+		if err == nil {
+			err = swap(ctx, "retry_full", "retry_empty")
+			isFull = err != nil
+		}
+		return r.rate, err
+	}, perSecond)
+	if err != nil {
+		return result{}, err
+	}
+	r := p.result(fmt.Sprintf("throughput with %s rows parked ÷ without", thousands(full.events)), "×", perSecond)
+	r.must, r.aim, r.higher = 0.9, 1, true
+	r.note = fmt.Sprintf("%d events; %s; without %s; they were parked at %s", l.events, ours.mean().note(), base.mean().cost.relay(), perSecond(parked.rate))
+	return r, nil
+}
+
+// keysParked is the relay's memory while it parks as many keys as there are events, against its memory while it delivers them.
+func (s *rabbitStand) keysParked(ctx context.Context) (_ result, err error) {
+	l := load{keys: keyset{count: s.size.memory}, events: s.size.memory, rowsPerTx: 100, ordering: "key"}
+	first, err := s.fillBad(ctx, l, badness{}, 0)
+	if err != nil {
+		return result{}, err
+	}
+	h, err := s.readTable(ctx, first, l)
+	if err != nil {
+		return result{}, err
+	}
+	q, err := s.sidingQueue()
+	if err != nil {
+		return result{}, err
+	}
+	defer func() { err = errors.Join(err, q.close()) }()
+	relay, err := s.startRelay(s.sidingConfig(l))
+	if err != nil {
+		return result{}, err
+	}
+	if err := q.consume(ctx, func(d *amqp.Delivery) bool { return q.take(h, d) }); err != nil {
+		return result{}, errors.Join(fmt.Errorf("%w: %s", err, relay.Log()), relay.Kill())
+	}
+	delivering, err := relay.PeakRSS()
+	if err := errors.Join(err, s.stopRelay(relay)); err != nil {
+		return result{}, err
+	}
+	relay, _, parking, err := s.park(ctx, l)
+	if err != nil {
+		return result{}, err
+	}
+	if err := s.stopRelay(relay); err != nil {
+		return result{}, err
+	}
+	return result{
+		name: fmt.Sprintf("peak RSS: %s different keys to one missing exchange, more than to one that is there", thousands(l.events)),
+		ours: mebibytes(float64(parking.peak)), base: mebibytes(float64(delivering)), value: float64(parking.peak-delivering) / (1 << 20), unit: "MiB",
+		must: 16, once: true, note: "parked at " + perSecond(parking.rate),
+	}, nil
+}
+
+// drainParked is how fast parked events come out, once their exchange is there.
+func (s *rabbitStand) drainParked(ctx context.Context, keys int, must float64) (_ result, err error) {
+	l := load{keys: keyset{count: keys}, events: s.size.parked, rowsPerTx: 100, ordering: "key"}
+	var rates []float64
+	for range s.size.windows {
+		rate, err := s.drainOnce(ctx, l)
+		if err != nil {
+			return result{}, err
+		}
+		s.say("    %s", perSecond(rate))
+		rates = append(rates, rate)
+	}
+	return result{
+		name: fmt.Sprintf("drain of %s parked events, %s", thousands(l.events), l.keys), ours: spread(rates, perSecond),
+		value: median(rates), unit: "/s", must: must, aim: 2 * must, higher: true, pairs: len(rates), once: len(rates) == 1,
+	}, nil
+}
+
+func (s *rabbitStand) drainOnce(ctx context.Context, l load) (rate float64, err error) {
+	relay, first, _, err := s.park(ctx, l)
+	if err != nil {
+		return 0, err
+	}
+	q, err := s.sidingQueue()
+	if err != nil {
+		return 0, errors.Join(err, relay.Kill())
+	}
+	defer func() { err = errors.Join(err, q.deleteMissing(), q.close()) }()
+	h, err := s.readTable(ctx, first, l)
+	if err == nil {
+		err = q.makeMissing()
+	}
+	if err == nil {
+		rate, err = watch(ctx, q, l.events, func() error { return alive(relay) })
+	}
+	if err == nil {
+		err = s.awaitEmpty(ctx, relay)
+	}
+	if err != nil {
+		return 0, errors.Join(fmt.Errorf("%w: %s", err, relay.Log()), relay.Kill())
+	}
+	if err := s.stopRelay(relay); err != nil {
+		return 0, err
+	}
+	return rate, q.check(ctx, h)
+}
+
+// awaitEmpty waits until nothing is parked.
+func (s *stand) awaitEmpty(ctx context.Context, relay *devenv.Relay) error {
+	return await(ctx, relay, "an empty retry table", func() (left int, done bool, err error) {
+		err = s.ask(ctx, &left, "SELECT count(*) FROM cdc_relay.retry")
+		return left, left == 0, err
+	})
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
+)
+
+// filterFlags are the flags that choose rows.
+type filterFlags struct {
+	rows                           dlq.Of
+	id, key, aggregate, typ        string
+	keyOf                          int64
+	destination, class, err, state string
+	from, to                       string
+	given                          func(flag string) bool
+}
+
+// filterNames are all of them, for what is refused beside a number.
+var filterNames = []string{"id", "key", "key-of", "aggregate", "type", "destination", "class", "error", "state", "from", "to"}
+
+func (f *filterFlags) add(cmd *cobra.Command, of dlq.Of) {
+	f.rows = of
+	flags := cmd.Flags()
+	at := "became a dead letter"
+	if of == dlq.Parked {
+		at = "was parked"
+	}
+	flags.StringVar(&f.id, "id", "", "id of the event")
+	flags.StringVar(&f.key, "key", "", "key of the event")
+	flags.Int64Var(&f.keyOf, "key-of", 0, "number of a row: all with the same aggregate and key, for keys that are too long or odd to be typed")
+	flags.StringVar(&f.aggregate, "aggregate", "", "aggregate of the event")
+	flags.StringVar(&f.typ, "type", "", "type of the event")
+	flags.StringVar(&f.destination, "destination", "", "exchange or topic, or EXCHANGE/ROUTING-KEY, as the list shows it")
+	flags.StringVar(&f.class, "class", "", "class of the last refusal: "+strings.Join(dlq.Classes, ", "))
+	flags.StringVar(&f.err, "error", "", "reason of the last refusal, or a part of the broker's words")
+	if of != dlq.Parked {
+		flags.StringVar(&f.state, "state", "", "state: "+strings.Join(dlq.States, ", "))
+		complete(cmd, "state", dlq.States)
+	}
+	flags.StringVar(&f.from, "from", "", "not before this time it "+at+": 2026-11-20, 2026-11-20T15:04:05Z, or 90m for 90 minutes ago")
+	flags.StringVar(&f.to, "to", "", "before this time")
+	complete(cmd, "class", dlq.Classes)
+	f.given = flags.Changed
+}
+
+// complete makes the shell offer the values of a flag.
+func complete(cmd *cobra.Command, flag string, values []string) {
+	err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	if err != nil {
+		panic(err) // a flag that is not there
+	}
+}
+
+// first is the first flag of the filter that was given.
+func (f *filterFlags) first() (string, bool) {
+	for _, name := range filterNames {
+		if f.given(name) {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// filter reads the flags; d is asked only for --key-of.
+func (f *filterFlags) filter(ctx context.Context, d *desk) (dlq.Filter, error) {
+	out := dlq.Filter{Destination: f.destination, Class: f.class, Error: f.err, State: f.state}
+	for _, text := range []struct {
+		flag  string
+		value *string
+		into  **string
+	}{{"id", &f.id, &out.ID}, {"key", &f.key, &out.Key}, {"aggregate", &f.aggregate, &out.Aggregate}, {"type", &f.typ, &out.Type}} {
+		if f.given(text.flag) {
+			*text.into = text.value
+		}
+	}
+	for _, text := range []struct{ flag, value string }{{"destination", f.destination}, {"class", f.class}, {"error", f.err}, {"state", f.state}} {
+		if f.given(text.flag) && text.value == "" {
+			return out, usageError("--" + text.flag + " is empty; leave it out to choose any")
+		}
+	}
+	now := time.Now()
+	for _, when := range []struct {
+		flag, value string
+		into        *time.Time
+	}{{"from", f.from, &out.From}, {"to", f.to, &out.To}} {
+		if !f.given(when.flag) {
+			continue
+		}
+		t, err := parseWhen(when.value, now)
+		if err != nil {
+			return out, usageError(fmt.Sprintf("--%s is %q: %v", when.flag, when.value, err))
+		}
+		*when.into = t
+	}
+	if err := out.Check(f.rows); err != nil {
+		return out, explained(err)
+	}
+	if f.given("key-of") {
+		if f.given("key") || f.given("aggregate") {
+			return out, usageError("--key-of is given beside --key or --aggregate; one of the two")
+		}
+		if d == nil {
+			return out, nil
+		}
+		return out, d.SameKey(ctx, f.keyOf, &out)
+	}
+	return out, nil
+}

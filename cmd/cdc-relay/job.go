@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
+)
+
+// newJob is about bulk requests, those of parked rows too.
+func newJob(g *global) *cobra.Command {
+	var cancel, asJSON bool
+	var wait time.Duration
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "job [NUMBER]",
+		Short: "Tell how far a bulk request is, or cancel it; without a number list the newest",
+		Example: `  cdc-relay deadletters job
+  cdc-relay deadletters job 12 --wait 5m
+  cdc-relay deadletters job 12 --cancel`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ns, err := numbers(args)
+			if err != nil {
+				return err
+			}
+			if len(ns) == 0 && (cancel || wait != 0) {
+				return usageError("which job? `cdc-relay deadletters job` lists them")
+			}
+			if wait < 0 {
+				return usageError(fmt.Sprintf("--wait is %s, want a time such as 30s, or 0", wait))
+			}
+			return g.atDesk(cmd.Context(), wait, func(ctx context.Context, d *desk) error {
+				if len(ns) == 0 {
+					jobs, err := d.Jobs(ctx, 20)
+					if err != nil {
+						return err
+					}
+					if asJSON {
+						return printJSON(cmd.OutOrStdout(), map[string]any{"items": append([]dlq.Job{}, jobs...)})
+					}
+					return printJobs(cmd.OutOrStdout(), jobs)
+				}
+				out := &answer{out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr(), json: asJSON}
+				if cancel {
+					by, err := d.by(ctx, reason)
+					if err != nil {
+						return err
+					}
+					if _, err := d.Cancel(ctx, ns[0], by); err != nil {
+						return err
+					}
+				}
+				j, err := d.Job(ctx, ns[0])
+				if err != nil {
+					return err
+				}
+				runs := true
+				if j.State == dlq.JobRuns {
+					if j, runs, err = d.awaitJob(ctx, j, wait, wait > 0, out.progress()); err != nil {
+						return err
+					}
+				}
+				out.kind = j.Kind
+				return out.job(j, runs)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&cancel, "cancel", false, "carry out no more of it")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "wait so long for its end")
+	cmd.Flags().StringVar(&reason, "reason", "", "why it is cancelled")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/retry"
+)
+
+// line is the way of one term's events: the line, and the siding beside it.
+type line struct {
+	*relay.Line
+	siding    *retry.Siding
+	operators *operators
+	stopping  atomic.Bool
+}
+
+var _ replication.Line = (*line)(nil)
+
+// newLine makes the line of a term, with what the siding's tables hold counted in it.
+func newLine(ctx context.Context, c *config.Config, v *view, columns []string, t replication.Term, log *zap.Logger) (*line, error) {
+	cfg := sidingConfig(c, v, columns, t, log)
+	beside, work := retry.New(cfg), newOperators(c, v, columns, t, cfg.Store, log)
+	l := &line{siding: beside, operators: work, Line: relay.New(relay.Config{
+		Ordering: ordering(c), Window: c.Delivery.Window, WindowBytes: c.Delivery.WindowBytes,
+		Start: t.Start, Sink: v.sink, Siding: siding{beside, &work.feeds}, MaxHeldKeys: c.Retry.MaxHeldKeys, Hold: holds(c), Log: log,
+		Hooks: work.hooks(v.metrics),
+	})}
+	work.feeds.line = l.Line
+	ctx, cancel := context.WithTimeout(ctx, loadPatience)
+	defer cancel()
+	if err := beside.Load(ctx, l.Line); errors.Is(err, context.DeadlineExceeded) {
+		return nil, fmt.Errorf("parked rows are not counted yet: PostgreSQL or the broker does not answer: %w", err)
+	} else if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// loadPatience bounds the counting of what is parked; it waits for a broker that does not say yet where events belong.
+const loadPatience = 5 * time.Minute
+
+// sidingConfig is the siding of one term.
+func sidingConfig(c *config.Config, v *view, columns []string, t replication.Term, log *zap.Logger) retry.Config {
+	scope := scopes[c.Delivery.Ordering]
+	return retry.Config{
+		Slot: c.Source.Slot, Epoch: t.Epoch, Incarnation: t.Incarnation, Scope: scope,
+		Store: retry.NewPostgres(t.Pool, retry.StoreConfig{
+			Slot: c.Source.Slot, SystemID: t.SystemID, Incarnation: t.Incarnation, Epoch: t.Epoch,
+			Columns: columns, Scope: scope, Hold: holds(c),
+		}),
+		Sink: v.sink, Hold: holds(c), MaxAttempts: c.Retry.MaxAttempts, Backoff: c.Retry.Backoff, MaxBackoff: c.Retry.MaxBackoff,
+		DestinationMaxAge: c.Retry.DestinationMaxAge, Log: log,
+		Tally: func(ctx context.Context, limit int) (retry.Tally, error) {
+			return retry.ReadTally(ctx, t.Pool, c.Source.Slot, t.SystemID, limit)
+		},
+		Hooks: retry.Hooks{
+			Parked: v.metrics.Parked, Dead: v.metrics.Dead, Exhausted: v.metrics.Exhausted, Retried: v.metrics.Retried, Failed: v.metrics.Failed,
+		},
+	}
+}
+
+// scopes are what is kept in order, by delivery.ordering.
+var scopes = map[string]retry.Scope{
+	config.OrderingKey:       retry.PerKey,
+	config.OrderingPipelined: retry.PerKey,
+	config.OrderingCommit:    retry.PerUnit,
+	config.OrderingNone:      retry.Free,
+}
+
+func holds(c *config.Config) bool { return c.DeadLetters.Followers == config.FollowersHold }
+
+// Run runs both until ctx is done. An error of one, a newer leader, ends the other.
+func (l *line) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return l.Line.Run(ctx) })
+	group.Go(func() error { return l.siding.Run(ctx) })
+	group.Go(func() error { return l.operators.leader.Run(ctx) })
+	group.Go(func() error { return l.operators.runMirror(ctx) })
+	return group.Wait()
+}
+
+// Stopping ends what could go on for ever: rows that are fed, and events that wait in memory for their rows to be gone.
+func (l *line) Stopping() {
+	l.stopping.Store(true)
+	l.operators.stop()
+	l.siding.StopFeeding()
+	l.Line.Stopping()
+}
+
+// WaitSettled waits, once the line is stopping, for the end of the rows too that are in the lanes: a clean stop repeats nothing.
+func (l *line) WaitSettled(ctx context.Context) error {
+	if err := l.Line.WaitSettled(ctx); err != nil || !l.stopping.Load() {
+		return err
+	}
+	l.operators.wait(ctx)
+	return l.siding.WaitIdle(ctx)
+}

@@ -1,0 +1,221 @@
+// Logical messages (pg_logical_emit_message): those with a configured prefix are the rows of an outbox that has no table.
+
+package decode
+
+import (
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// Messages says which logical messages are events, and what of them. A message is a JSON object that stands for a row: its
+// members are the columns.
+type Messages struct {
+	Prefix string // "": none are
+	// Mapping names the members. Those of id, aggregate, key, type and payload must be there when they are named, and may be
+	// null: a key that is misspelt would not be missed otherwise, and its events would have no order.
+	Mapping Mapping
+}
+
+// member is what a part of an event is called, and what it is in the current message.
+type member struct {
+	names    []string
+	optional bool // a message may lack it; so it may what has no names
+
+	value []byte // JSON, as it stands in the message; nil: it has no member of these names
+	name  int    // the one of names that it was found by
+}
+
+// The parts, by their place in Decoder.members. The extra columns come after them.
+const (
+	partID = iota
+	partAggregate
+	partKey
+	partType
+	partPayload
+	partTimestamp
+	partTraceparent
+	partHeaders
+	partExtra
+)
+
+func (c Messages) members(extra []string) []member {
+	if c.Prefix == "" {
+		return nil
+	}
+	var list []member
+	m := c.Mapping
+	for part, n := range [...]Names{m.ID, m.Aggregate, m.Key, m.Type, m.Payload, m.Timestamp, m.Traceparent, m.Headers} {
+		list = append(list, member{names: n.Any, optional: part > partPayload})
+	}
+	for _, name := range extra {
+		list = append(list, member{names: []string{name}, optional: true})
+	}
+	return list
+}
+
+// message reads a logical message. Only a transactional one is of the open transaction, and counts; the server sends another
+// kind at once, outside transactions.
+func (d *Decoder) message(f *frame, msg *Message) error {
+	flags := f.byte()
+	f.uint64() // its LSN
+	prefix := f.string()
+	content := f.bytes()
+	if err := f.end(); err != nil {
+		return err
+	}
+	ours := d.prefix != "" && string(prefix) == d.prefix
+	msg.Kind, msg.Reason = Skipped, "message"
+	if flags&1 == 0 {
+		if ours {
+			msg.Reason = NonTransactional
+		}
+		return nil
+	}
+	index, err := d.count()
+	if err != nil || !ours {
+		return err
+	}
+	d.emitted(content, outbox.Position{Commit: d.commit, Index: index})
+	msg.Kind, msg.Reason, msg.Event = Row, "", &d.event
+	return nil
+}
+
+// emitted fills the event from a message. As with a row, whatever is wrong with it becomes the event's Fault.
+func (d *Decoder) emitted(content []byte, pos outbox.Position) {
+	ev := d.blank(pos)
+	d.texts = reuse(d.texts)
+	ev.Fault = d.find(content)
+
+	ev.ID = d.word(partID)
+	if len(ev.ID) == 0 {
+		d.refuse("the id (member %s of the message) is null or empty", partID)
+	}
+	ev.Aggregate = d.word(partAggregate)
+	ev.Key = d.word(partKey)
+	ev.Type = d.word(partType)
+	ev.Traceparent = d.word(partTraceparent)
+	ev.Payload = d.members[partPayload].json() // PayloadKind is JSON, the zero value
+	ev.Headers = d.members[partHeaders].json()
+	d.messageTime()
+	for i := range d.columns {
+		d.columns[i] = d.textOf(partExtra + i)
+	}
+	ev.Columns = d.columns
+
+	if ev.Fault != nil {
+		d.raw = appendMessage(reuse(d.raw), content)
+		ev.Raw = d.raw
+		if ev.Raw == nil {
+			ev.Raw = []byte{} // an empty message is a message
+		}
+	}
+	order(ev)
+}
+
+var (
+	errNotUTF8   = errors.New("the message is not UTF-8; PostgreSQL does not convert messages, so in a database of another encoding emit convert_to(..., 'UTF8')")
+	errNotObject = errors.New("the message is not a JSON object")
+)
+
+// find looks up the parts of the event among the members. Of a name that is there twice the last one counts, as in jsonb.
+// The error is what is wrong with the message as a whole, or the first member that it lacks.
+func (d *Decoder) find(content []byte) error {
+	for i := range d.members {
+		d.members[i].value = nil
+	}
+	if !utf8.Valid(content) {
+		return errNotUTF8
+	}
+	list, ok := outbox.MembersOf(content)
+	if !ok {
+		return errNotObject
+	}
+	for name, value, more := list.Next(); more; name, value, more = list.Next() {
+		for i := range d.members {
+			d.members[i].offer(name, value)
+		}
+	}
+	for i := range d.members {
+		if m := &d.members[i]; m.value == nil && !m.optional && len(m.names) > 0 {
+			return fmt.Errorf("the message has no member %s (null is a value)", listNames(m.names))
+		}
+	}
+	return nil
+}
+
+// offer takes a value that goes by one of the names, unless an earlier one of them has been found.
+func (m *member) offer(name, value []byte) {
+	for i, n := range m.names {
+		if m.value != nil && i > m.name {
+			return
+		}
+		if string(name) == n {
+			m.name, m.value = i, value
+			return
+		}
+	}
+}
+
+// json is the value as it stands in the message; nil when it is null or not there.
+func (m *member) json() []byte {
+	if string(m.value) == "null" {
+		return nil
+	}
+	return m.value
+}
+
+// word is the text of a part that must be a string or a number.
+func (d *Decoder) word(part int) []byte {
+	v := d.members[part].json()
+	if len(v) > 0 && v[0] != '"' && v[0] != '-' && (v[0] < '0' || v[0] > '9') {
+		d.refuse("member %s of the message is neither a string nor a number", part)
+		return nil
+	}
+	return d.textOf(part)
+}
+
+// textOf is the text of a string, and any other value as it stands.
+func (d *Decoder) textOf(part int) []byte {
+	v := d.members[part].json()
+	if len(v) == 0 || v[0] != '"' {
+		return v
+	}
+	var text []byte
+	var ok bool
+	if text, d.texts, ok = unquote(v, d.texts); !ok {
+		d.refuse("member %s of the message has half a surrogate pair, which is no character", part)
+		return nil
+	}
+	return text
+}
+
+// messageTime takes the time in PostgreSQL's form and in that of RFC 3339, which is how to_json writes it.
+func (d *Decoder) messageTime() {
+	text := d.word(partTimestamp)
+	if text == nil {
+		return
+	}
+	at, ok := parseTimestamp(text)
+	if !ok {
+		var err error
+		at, err = time.Parse(time.RFC3339, string(text))
+		at = at.UTC().Truncate(time.Microsecond)
+		ok = err == nil && at.Year() >= 1 && at.Year() <= 9999
+	}
+	if !ok {
+		d.refuse("the timestamp (member %s of the message) is not a date of the years 1 to 9999", partTimestamp)
+		return
+	}
+	d.event.Time = at
+}
+
+// refuse keeps the first thing that is wrong with the message. It names the member, never the value.
+func (d *Decoder) refuse(format string, part int) {
+	if m := &d.members[part]; d.event.Fault == nil {
+		d.event.Fault = fmt.Errorf(format, listNames(m.names))
+	}
+}

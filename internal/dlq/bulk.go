@@ -1,0 +1,253 @@
+package dlq
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// Bulk is what an operator asks for about all rows that a filter chooses.
+type Bulk struct {
+	Kind   Kind
+	Filter Filter
+	Route  outbox.Route // of Replay, as in Ask
+	Rate   int          // requests per second; 0: as fast as they are carried out
+	By     By
+}
+
+// Job is a Bulk on its way.
+type Job struct {
+	ID      int64      `json:"id"`
+	Kind    Kind       `json:"kind"`
+	Who     string     `json:"who"`
+	Why     string     `json:"why"`
+	At      time.Time  `json:"at"`
+	Rate    int        `json:"rate,omitempty"`
+	State   string     `json:"state"`
+	EndedAt *time.Time `json:"ended_at"`
+
+	Matched   int64 `json:"matched"` // when it was asked for
+	Asked     int64 `json:"asked"`   // requests that were made of it so far
+	Skipped   int64 `json:"skipped"` // rows about which somebody else's request waited
+	Done      int64 `json:"done"`
+	Failed    int64 `json:"failed"`
+	Cancelled int64 `json:"cancelled"`
+}
+
+// The states of a job.
+const (
+	JobRuns      = "running"
+	JobDone      = "done"
+	JobCancelled = "cancelled"
+)
+
+// MaxRate is the highest rate a Bulk can have; above it none is needed.
+const MaxRate = 1_000_000
+
+// chosen are the rows that a bulk request is about: those of its filter whose state allows it. A purge without a key
+// empties closed letters only, unless it names a state.
+func (b *Bulk) chosen(w *where, t *table) {
+	b.Filter.choose(w, t)
+	w.and("(" + b.Kind.allowed(t) + ")")
+	if b.Kind == Purge && t == letters && b.Filter.Key == nil && b.Filter.State == "" {
+		w.and("t.state IN ('replayed', 'discarded')")
+	}
+	if b.Kind == Retry {
+		w.and("t.next_attempt IS NOT NULL") // any other goes as soon as it may
+	}
+}
+
+// tables are those that hold what the request may be about, in the order in which they are gone through: a parked row
+// becomes a letter, and never the other way.
+func (b *Bulk) tables() []*table {
+	switch of := b.Kind.of(); {
+	case of == Parked:
+		return []*table{parked}
+	case of == Both && b.Filter.Key != nil && b.Filter.State == "":
+		return []*table{parked, letters}
+	}
+	return []*table{letters}
+}
+
+func (b *Bulk) check() error {
+	for _, t := range b.tables() {
+		if err := b.Filter.Check(t.of); err != nil {
+			return err
+		}
+	}
+	if s := b.Filter.State; (b.Kind == Replay || b.Kind == Discard) && s != "" && s != Open && s != Replaying {
+		return &BadInput{"state", fmt.Sprintf("is %q, and only open letters can be asked for a %s", s, b.Kind)}
+	}
+	if b.Rate < 0 || b.Rate > MaxRate {
+		return &BadInput{"rate", fmt.Sprintf("is %d, want 1 to %d requests per second", b.Rate, MaxRate)}
+	}
+	return nil
+}
+
+// Match counts the rows that a Bulk would be about now, and changes nothing.
+func (d *Desk) Match(ctx context.Context, b Bulk) (int64, error) {
+	if err := b.check(); err != nil {
+		return 0, err
+	}
+	var sum int64
+	for _, t := range b.tables() {
+		n, err := d.count(ctx, &b.Filter, t, func(w *where) { b.chosen(w, t) })
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+// Count counts the rows that the filter chooses.
+func (d *Desk) Count(ctx context.Context, of Of, f Filter) (int64, error) {
+	if err := f.Check(of); err != nil {
+		return 0, err
+	}
+	t := tableOf(of)
+	return d.count(ctx, &f, t, func(w *where) { f.choose(w, t) })
+}
+
+func (d *Desk) count(ctx context.Context, f *Filter, t *table, choose func(*where)) (n int64, err error) {
+	w := where{args: []any{d.slot}}
+	w.and(mine)
+	choose(&w)
+	ids, err := d.errorTexts(ctx, f)
+	if err != nil {
+		return 0, err
+	}
+	if ids != nil {
+		w.and("t.error_id = ANY (?)", ids)
+	}
+	err = d.db.QueryRow(ctx, "SELECT count(*) FROM "+t.name+" t WHERE "+w.sql.String(), append([]any{anew}, w.args...)...).Scan(&n)
+	return n, explain("count the rows", err)
+}
+
+// Start writes down a Bulk. The job's ID is 0, and nothing was written, when no row is chosen.
+func (d *Desk) Start(ctx context.Context, b Bulk) (Job, error) {
+	matched, err := d.Match(ctx, b)
+	if err != nil {
+		return Job{}, err
+	}
+	j := Job{Kind: b.Kind, Who: b.By.Who, Why: b.By.Why, Rate: b.Rate, State: JobDone}
+	if matched == 0 {
+		return j, nil
+	}
+	var rate *int
+	if b.Rate > 0 {
+		rate = &b.Rate
+	}
+	filter, err := b.Filter.store()
+	if err != nil {
+		return Job{}, err
+	}
+	err = d.db.QueryRow(ctx, `INSERT INTO cdc_relay.bulk (slot, system_id, kind, filter, route_name, routing_key, rate, who, reason, matched, in_letters)
+		SELECT slot, system_id, $2, $3, $4, $5, $6, $7, $8, $9, $10 FROM cdc_relay.slots WHERE slot = $1::text RETURNING job`,
+		d.slot, b.Kind, filter, b.Route.Name, b.Route.RoutingKey, rate, b.By.Who, b.By.Why, matched, b.tables()[0] == letters).Scan(&j.ID)
+	if err != nil {
+		return Job{}, explain("write cdc_relay.bulk", err)
+	}
+	return d.Job(ctx, j.ID)
+}
+
+const jobColumns = `b.job, b.kind, b.who, b.reason, b.created_at, coalesce(b.rate, 0), b.state, b.closed_at, b.matched, b.asked, b.skipped,
+	(SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'done'),
+	(SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'failed'),
+	(SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'cancelled')`
+
+// Job says how far a job is.
+func (d *Desk) Job(ctx context.Context, id int64) (Job, error) {
+	j, err := scanJob(d.db.QueryRow(ctx, `SELECT `+jobColumns+` FROM cdc_relay.bulk b WHERE b.job = $1 AND b.slot = $2`, id, d.slot))
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Job{}, &NotFound{What: "job", N: id, Slot: d.slot}
+	}
+	return j, explain("read cdc_relay.bulk", err)
+}
+
+// Jobs lists the newest jobs.
+func (d *Desk) Jobs(ctx context.Context, limit int) ([]Job, error) {
+	rows, err := d.db.Query(ctx, `SELECT `+jobColumns+` FROM cdc_relay.bulk b WHERE b.slot = $1 ORDER BY b.job DESC LIMIT $2`, d.slot, limit)
+	if err != nil {
+		return nil, explain("read cdc_relay.bulk", err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Job, error) { return scanJob(row) })
+	return list, explain("read cdc_relay.bulk", err)
+}
+
+func scanJob(row pgx.Row) (Job, error) {
+	var j Job
+	var ended *time.Time
+	err := row.Scan(&j.ID, &j.Kind, &j.Who, &j.Why, &j.At, &j.Rate, &j.State, &ended, &j.Matched, &j.Asked, &j.Skipped, &j.Done, &j.Failed, &j.Cancelled)
+	j.At, j.EndedAt = j.At.UTC(), utc(ended)
+	if ended == nil {
+		j.State = JobRuns
+	}
+	return j, err
+}
+
+// Cancel ends a job: no request of it is made any more, and those that wait are cancelled. What is being carried out at this
+// moment is not called back. A job that has ended is left as it is.
+func (d *Desk) Cancel(ctx context.Context, id int64, by By) (Job, error) {
+	// Two statements: the second one must see the requests that the leader made before the first one took the job from it.
+	_, err := d.db.Exec(ctx, `WITH job AS (UPDATE cdc_relay.bulk SET state = 'cancelled', closed_at = now(), filter = NULL
+			WHERE job = $1 AND slot = $2 AND closed_at IS NULL RETURNING system_id)
+		INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result) SELECT $2, system_id, $3, 'cancel', 0, $4, 'job ' || $1::bigint FROM job`,
+		id, d.slot, by.Who, by.Why)
+	if err != nil {
+		return Job{}, explain("cancel the job", err)
+	}
+	_, err = d.db.Exec(ctx, `UPDATE cdc_relay.request SET state = 'cancelled', done_at = now()
+		WHERE job = $1 AND slot = $2 AND state = 'waiting' AND EXISTS (SELECT FROM cdc_relay.bulk b WHERE b.job = $1 AND b.state = 'cancelled')`, id, d.slot)
+	if err != nil {
+		return Job{}, explain("cancel the job's requests", err)
+	}
+	return d.Job(ctx, id)
+}
+
+// stored is a Filter in a row of the database: texts as bytes, which JSON keeps as they are.
+type stored struct {
+	ID, Key, Aggregate, Type []byte
+	NoAggregate              bool
+	Destination              []byte
+	Class, Error, State      string
+	From, To                 time.Time
+}
+
+func (f *Filter) store() ([]byte, error) {
+	s := stored{
+		ID: octets(f.ID), Key: octets(f.Key), Aggregate: octets(f.Aggregate), Type: octets(f.Type), NoAggregate: f.NoAggregate,
+		Destination: []byte(f.Destination), Class: f.Class, Error: f.Error, State: f.State, From: f.From, To: f.To,
+	}
+	out, err := json.Marshal(&s)
+	if err != nil {
+		return nil, fmt.Errorf("write the filter: %w", err)
+	}
+	return out, nil
+}
+
+func (f *Filter) load(in []byte) error {
+	var s stored
+	if err := json.Unmarshal(in, &s); err != nil {
+		return fmt.Errorf("read the filter: %w", err)
+	}
+	*f = Filter{
+		ID: text(s.ID), Key: text(s.Key), Aggregate: text(s.Aggregate), Type: text(s.Type), NoAggregate: s.NoAggregate,
+		Destination: string(s.Destination), Class: s.Class, Error: s.Error, State: s.State, From: s.From, To: s.To,
+	}
+	return nil
+}
+
+// octets keeps nil apart from the empty text, as JSON does for bytes: null and "".
+func octets(s *string) []byte {
+	if s == nil {
+		return nil
+	}
+	return append([]byte{}, *s...)
+}

@@ -1,0 +1,286 @@
+package dlq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+func (r *rig) start(b Bulk) Job {
+	r.t.Helper()
+	b.By = by
+	j, err := r.desk.Start(r.ctx, b)
+	r.must(err)
+	return j
+}
+
+// asked is the rows that a job has made requests about, in the order of the requests.
+func (r *rig) asked(job int64) string {
+	r.t.Helper()
+	return value[string](r, `SELECT coalesce(string_agg(kind || ' ' || n, ', ' ORDER BY id), '') FROM cdc_relay.request WHERE job = $1`, job)
+}
+
+func TestBulk(t *testing.T) {
+	r := setup(t)
+	a, b := r.put(sample{key: "1"}), r.put(sample{key: "2", state: Replayed})
+	c, d := r.put(sample{key: "1", sealed: true}), r.put(sample{key: "1", class: "transient"})
+	p, q := r.put(sample{of: Parked, key: "1", backoff: true}), r.put(sample{of: Parked, key: "1"})
+	other := r.put(sample{of: Parked, key: "2"})
+	for _, x := range []struct {
+		name string
+		b    Bulk
+		want string
+	}{
+		{"replay what is open and has its contents", Bulk{Kind: Replay, Route: outbox.Route{Name: []byte("x")}}, fmt.Sprintf("replay %d, replay %d", a, d)},
+		{"discard what is open", Bulk{Kind: Discard, Filter: Filter{State: Open}}, fmt.Sprintf("discard %d, discard %d, discard %d", a, c, d)},
+		{"by a filter", Bulk{Kind: Discard, Filter: Filter{Class: "transient", Error: "body of 5 bytes"}}, fmt.Sprintf("discard %d", d)},
+		{"redact", Bulk{Kind: Redact}, fmt.Sprintf("redact %d, redact %d, redact %d", a, b, d)},
+		{"retry what waits for its time", Bulk{Kind: Retry}, fmt.Sprintf("retry %d", p)},
+		{"bury", Bulk{Kind: Bury, Filter: Filter{Key: ptr("2")}}, fmt.Sprintf("deadletter %d", other)},
+		{"purge what is closed", Bulk{Kind: Purge}, fmt.Sprintf("purge %d", b)},
+		{"purge what is open, when it is said", Bulk{Kind: Purge, Filter: Filter{State: Open}}, fmt.Sprintf("purge %d, purge %d, purge %d", a, c, d)},
+		{"purge a key everywhere", Bulk{Kind: Purge, Filter: Filter{Key: ptr("1")}}, fmt.Sprintf("purge %d, purge %d, purge %d, purge %d, purge %d", p, q, a, c, d)},
+		{"purge letters of a key and state", Bulk{Kind: Purge, Filter: Filter{Key: ptr("1"), State: Open}}, fmt.Sprintf("purge %d, purge %d, purge %d", a, c, d)},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			inner := *r
+			inner.t = t
+			before := inner.contents()
+			n, err := inner.desk.Match(inner.ctx, x.b)
+			inner.must(err)
+			if inner.contents() != before {
+				t.Error("counting what matches has changed something")
+			}
+			j := inner.start(x.b)
+			if j.Matched != n || j.State != JobRuns || j.Asked != 0 {
+				t.Errorf("the job is %+v, want %d matched", j, n)
+			}
+			inner.expand()
+			if got := inner.asked(j.ID); got != x.want {
+				t.Errorf("it asks for %s, want %s", got, x.want)
+			}
+			inner.exec(`UPDATE cdc_relay.request SET state = CASE WHEN id % 2 = 0 THEN 'done' ELSE 'failed' END, done_at = now() WHERE job = $1`, j.ID)
+			_, err = inner.leader().once(inner.ctx, time.Now())
+			inner.must(err)
+			j, err = inner.desk.Job(inner.ctx, j.ID)
+			inner.must(err)
+			if j.State != JobDone || j.EndedAt == nil || j.Asked != n || j.Done+j.Failed != n || j.Who != "ann" {
+				t.Errorf("the job has ended as %+v, want %d of them", j, n)
+			}
+			if value[bool](&inner, `SELECT filter IS NOT NULL FROM cdc_relay.bulk WHERE job = $1`, j.ID) {
+				t.Error("the filter of a job that has ended is kept: it may hold a key")
+			}
+			inner.exec(`DELETE FROM cdc_relay.request`)
+		})
+	}
+	jobs, err := r.desk.Jobs(r.ctx, 3)
+	r.must(err)
+	if len(jobs) != 3 || jobs[0].ID < jobs[2].ID {
+		t.Errorf("the jobs are %+v", jobs)
+	}
+}
+
+func TestBulkThatMatchesNothing(t *testing.T) {
+	r := setup(t)
+	r.put(sample{})
+	before := r.contents()
+	for _, f := range []Filter{{Key: ptr("nobody's")}, {Error: "never said"}, {State: Replaying}} {
+		if j := r.start(Bulk{Kind: Replay, Filter: f}); j.ID != 0 || j.Matched != 0 || j.State != JobDone {
+			t.Errorf("%+v makes a job: %+v", f, j)
+		}
+	}
+	if r.contents() != before {
+		t.Error("something was written")
+	}
+}
+
+func TestBulkThatIsRefused(t *testing.T) {
+	desk := New(nil, "s")
+	for _, b := range []Bulk{
+		{Kind: Replay, Filter: Filter{State: Discarded}},
+		{Kind: Retry, Filter: Filter{State: Open}},
+		{Kind: Replay, Rate: -1},
+		{Kind: Replay, Rate: MaxRate + 1},
+		{Kind: Purge, Filter: Filter{Class: "x"}},
+	} {
+		var bad *BadInput
+		if _, err := desk.Start(t.Context(), b); !errors.As(err, &bad) {
+			t.Errorf("%+v: %v", b, err)
+		}
+	}
+}
+
+// What comes after a bulk request was written is not meant by it, also when the leader comes to it only later.
+func TestBulkMeansWhatWasThere(t *testing.T) {
+	r := setup(t)
+	n := r.put(sample{})
+	j := r.start(Bulk{Kind: Discard})
+	r.put(sample{at: time.Now().Add(time.Minute)})
+	r.expand()
+	if got := r.asked(j.ID); got != fmt.Sprint("discard ", n) {
+		t.Errorf("it asks for %s", got)
+	}
+}
+
+// A row about which somebody asked already is left to that request.
+func TestBulkBesideARequest(t *testing.T) {
+	r := setup(t)
+	a, b := r.put(sample{}), r.put(sample{})
+	r.request(Redact, a)
+	j := r.start(Bulk{Kind: Discard})
+	r.expand()
+	j, err := r.desk.Job(r.ctx, j.ID)
+	r.must(err)
+	if got := r.asked(j.ID); got != fmt.Sprint("discard ", b) || j.Asked != 1 || j.Skipped != 1 {
+		t.Errorf("it asks for %s: %+v", got, j)
+	}
+}
+
+func TestPagesOfABulk(t *testing.T) {
+	r := setup(t)
+	for range 7 {
+		r.put(sample{of: Parked, key: "1"})
+		r.put(sample{key: "1"})
+	}
+	j := r.start(Bulk{Kind: Purge, Filter: Filter{Key: ptr("1")}})
+	l := r.leader()
+	for range 100 {
+		jobs, err := l.jobs(r.ctx)
+		r.must(err)
+		if jobs[0].state != "asking" {
+			break
+		}
+		r.must(l.advance(r.ctx, &jobs[0], 3))
+	}
+	if got := r.asked(j.ID); got != "purge 1, purge 3, purge 5, purge 7, purge 9, purge 11, purge 13, purge 2, purge 4, purge 6, purge 8, purge 10, purge 12, purge 14" {
+		t.Errorf("it asks for %s", got)
+	}
+}
+
+func TestCancel(t *testing.T) {
+	r := setup(t)
+	for range 5 {
+		r.put(sample{})
+	}
+	j := r.start(Bulk{Kind: Discard, Rate: 1})
+	l := r.leader()
+	jobs, err := l.jobs(r.ctx)
+	r.must(err)
+	r.must(l.advance(r.ctx, &jobs[0], 3))
+	r.carryOut(value[int64](r, `SELECT min(id) FROM cdc_relay.request`), RequestDone, "")
+	for range 2 { // again: it stays as it is
+		j, err = r.desk.Cancel(r.ctx, j.ID, By{Who: "eve", Why: "enough"})
+		r.must(err)
+		if j.State != JobCancelled || j.Asked != 3 || j.Done != 1 || j.Cancelled != 2 || j.EndedAt == nil {
+			t.Errorf("the job is %+v", j)
+		}
+	}
+	// A leader that has read the job before does not make more of it.
+	jobs[0].place = place{incarnation: 1, commit: value[string](r, `SELECT commit_lsn::text FROM cdc_relay.bulk`), index: 0}
+	r.must(l.advance(r.ctx, &jobs[0], 3))
+	r.expand()
+	if got := value[int](r, `SELECT count(*) FROM cdc_relay.request`); got != 3 {
+		t.Errorf("there are %d requests", got)
+	}
+	if got := value[string](r, `SELECT who || ' ' || action || ' ' || why || ' ' || result FROM cdc_relay.audit`); got != fmt.Sprint("eve cancel enough job ", j.ID) {
+		t.Errorf("the audit says %s", got)
+	}
+	var missing *NotFound
+	if _, err := r.desk.Cancel(r.ctx, 99, by); !errors.As(err, &missing) || err.Error() != fmt.Sprintf("there is no job 99 of slot %q", r.slot) {
+		t.Errorf("a job that is not there: %v", err)
+	}
+}
+
+// The rate is that of requests that are made, whatever time passed before: no leader for an hour is no hour's worth at once.
+func TestRate(t *testing.T) {
+	l := NewLeader(LeaderConfig{})
+	now := time.Now()
+	j := &job{id: 1, rate: 10}
+	if n := l.allowance(j, now); n != 2 {
+		t.Errorf("at first %d, want a tick's worth", n)
+	}
+	sum := 0
+	for range 50 {
+		now = now.Add(100 * time.Millisecond)
+		sum += max(l.allowance(j, now), 0)
+	}
+	if sum != 50 {
+		t.Errorf("%d in five seconds, want 50", sum)
+	}
+	if n := l.allowance(j, now.Add(time.Hour)); n != 10 {
+		t.Errorf("%d after an hour, want a second's worth", n)
+	}
+	j.waiting = 10
+	if n := l.allowance(j, now.Add(2*time.Hour)); n > 0 {
+		t.Errorf("%d while ten wait, want none", n)
+	}
+	slow := &job{id: 2, rate: 1}
+	sum = 0
+	for range 100 {
+		now = now.Add(100 * time.Millisecond)
+		sum += max(l.allowance(slow, now), 0)
+	}
+	if sum < 9 || sum > 11 {
+		t.Errorf("%d in ten seconds at one per second", sum)
+	}
+	if n := l.allowance(&job{id: 3}, now); n != pageSize {
+		t.Errorf("without a rate %d, want a page", n)
+	}
+	if n := l.allowance(&job{id: 3, waiting: maxAhead}, now); n > 0 {
+		t.Errorf("with all waiting that may: %d, want none", n)
+	}
+}
+
+// A former leader makes no requests, closes no job, and is told.
+func TestFencedLeader(t *testing.T) {
+	r := setup(t)
+	r.put(sample{})
+	l := r.leader()
+	asking := r.start(Bulk{Kind: Discard})
+	jobs, err := l.jobs(r.ctx)
+	r.must(err)
+	r.exec(`UPDATE cdc_relay.slots SET epoch = epoch + 1`)
+	before := r.contents()
+	wantFenced := func(err error) {
+		t.Helper()
+		var stop *outbox.Stop
+		if !errors.As(err, &stop) || stop.Reason != "fenced" || stop.Code != outbox.ExitFailure {
+			t.Errorf("got %v, want that it is fenced", err)
+		}
+	}
+	wantFenced(l.advance(r.ctx, &jobs[0], 10))
+	jobs[0].state, jobs[0].waiting = "asked", 0
+	wantFenced(l.advance(r.ctx, &jobs[0], 10))
+	wantFenced(l.forget(r.ctx))
+	wantFenced(l.Run(r.ctx))
+	if r.contents() != before {
+		t.Error("it has changed something")
+	}
+	r.expand() // by the new one
+	if got := r.asked(asking.ID); got != "discard 1" {
+		t.Errorf("the new leader asks for %s", got)
+	}
+}
+
+func TestOldJobsAreForgotten(t *testing.T) {
+	r := setup(t)
+	r.put(sample{})
+	j, young := r.start(Bulk{Kind: Discard}), r.start(Bulk{Kind: Discard})
+	r.exec(`UPDATE cdc_relay.bulk SET state = 'done', closed_at = now() - CASE job WHEN $1 THEN interval '61 minutes' ELSE interval '59 minutes' END`, j.ID)
+	calls := 0
+	l := r.leader()
+	l.cfg.Expire = func(context.Context) (int, error) { calls++; return 2 - calls, nil }
+	for range 3 {
+		_, err := l.once(r.ctx, time.Now())
+		r.must(err)
+	}
+	jobs, err := r.desk.Jobs(r.ctx, 10)
+	r.must(err)
+	if len(jobs) != 1 || jobs[0].ID != young.ID || calls != 2 {
+		t.Errorf("%d calls, left are %+v", calls, jobs)
+	}
+}

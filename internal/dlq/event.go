@@ -1,0 +1,154 @@
+package dlq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Outbox is a table in which an event's row is looked for.
+type Outbox struct {
+	Schema, Table string
+	ID            []string // the id column: the first of these that the table has
+}
+
+// Relay is what the running relay says of itself; the zero value when it was not asked or does not answer.
+type Relay struct {
+	Streaming       bool
+	OldestUnsettled time.Time // commit time of the oldest transaction that is not settled; zero: there is none
+}
+
+// Event is where an event is.
+type Event struct {
+	ID    string `json:"id"`
+	State string `json:"state"`
+	Why   string `json:"why"`  // how that is known
+	Rows  []Row  `json:"rows"` // parked ones and dead letters with this id
+
+	Table       string     `json:"table,omitempty"` // the outbox table that has its row
+	CommittedAt *time.Time `json:"committed_at"`    // of that row; null: no row, or track_commit_timestamp is off
+}
+
+// The states of an Event.
+const (
+	EventParked   = "parked"
+	EventDead     = "dead"
+	EventSettled  = "settled"
+	EventInFlight = "in flight"
+	EventNotHeld  = "not held by the relay"
+)
+
+// maxRows is how many rows of one id are shown: ids need not be unique.
+const maxRows = 20
+
+// lately is how far commit times and the order of commits may differ.
+const lately = 5 * time.Second
+
+// Event says where the event of an id is: in the siding, on its way, or behind the slot.
+func (d *Desk) Event(ctx context.Context, id string, tables []Outbox, relay Relay) (*Event, error) {
+	e := &Event{ID: id, Rows: []Row{}}
+	for _, of := range []Of{Parked, Letters} {
+		page, err := d.List(ctx, of, Filter{ID: &id}, "", maxRows)
+		if err != nil {
+			return nil, err
+		}
+		e.Rows = append(e.Rows, page.Rows...)
+	}
+	if len(e.Rows) > 0 {
+		e.sided()
+		return e, nil
+	}
+	for _, t := range tables {
+		found, err := d.committed(ctx, e, t, relay)
+		if found || err != nil {
+			return e, err
+		}
+	}
+	e.State = EventNotHeld
+	e.Why = "no outbox table, parked row or dead letter has this id: the event was delivered and its row deleted, or it was never committed"
+	return e, nil
+}
+
+// sided tells of an event that is in the siding: the first of its rows is parked, or the newest letter.
+func (e *Event) sided() {
+	r := &e.Rows[0]
+	e.CommittedAt = &r.CommittedAt
+	if r.State == Waiting {
+		e.State = EventParked
+		e.Why = fmt.Sprintf("parked row %d: it waits", r.N)
+		if r.Reason != "" {
+			e.Why = fmt.Sprintf("parked row %d: refused, %s", r.N, r.Reason)
+		}
+		return
+	}
+	e.State = EventDead
+	e.Why = fmt.Sprintf("dead letter %d: %s", r.N, r.State)
+	if r.State == Replayed {
+		e.State = EventSettled
+	}
+}
+
+// committed looks for the row in a table. A slot keeps, in catalog_xmin, the oldest transaction that it may still have to
+// send: an older one it is past.
+func (d *Desk) committed(ctx context.Context, e *Event, t Outbox, relay Relay) (found bool, err error) {
+	name := pgx.Identifier{t.Schema, t.Table}.Sanitize()
+	var column, kind string
+	err = d.db.QueryRow(ctx, `SELECT attname, format_type(atttypid, NULL) FROM pg_attribute
+		WHERE attrelid = to_regclass($1) AND attname = ANY ($2::text[]) AND NOT attisdropped ORDER BY array_position($2::text[], attname::text) LIMIT 1`,
+		name, t.ID).Scan(&column, &kind)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil // no such table, or column, any more
+	}
+	if err != nil {
+		return false, explain("read the columns of "+name, err)
+	}
+	query := func(condition string) error {
+		var past bool
+		err := d.db.QueryRow(ctx, `SELECT CASE WHEN current_setting('track_commit_timestamp')::bool THEN pg_xact_commit_timestamp(t.xmin) END,
+				coalesce((SELECT age(t.xmin) > age(s.catalog_xmin) FROM pg_replication_slots s WHERE s.slot_name = $2), false)
+			FROM `+name+` t WHERE `+condition+` LIMIT 1`, e.ID, d.slot).Scan(&e.CommittedAt, &past)
+		if err == nil {
+			found, e.Table = true, t.Schema+"."+t.Table
+			e.CommittedAt = utc(e.CommittedAt)
+			e.place(past, relay)
+		}
+		return err
+	}
+	quoted := "t." + pgx.Identifier{column}.Sanitize()
+	err = query(quoted + " = $1::text::" + kind)
+	if sqlClass(err, "42") { // the type has no equality, or is not cast from text
+		err = query(quoted + "::text = $1")
+	}
+	if errors.Is(err, pgx.ErrNoRows) || sqlClass(err, "22") { // not a value of that type
+		return false, nil
+	}
+	if err != nil {
+		return false, explain("look for the row in "+name, err)
+	}
+	return found, nil
+}
+
+func sqlClass(err error, class string) bool {
+	var server *pgconn.PgError
+	return errors.As(err, &server) && strings.HasPrefix(server.Code, class)
+}
+
+// place tells of an event whose row is in the outbox, and of which nothing is in the siding.
+func (e *Event) place(past bool, relay Relay) {
+	at := e.CommittedAt
+	if !past && relay.Streaming && at != nil {
+		past = at.Before(relay.OldestUnsettled) || relay.OldestUnsettled.IsZero() && time.Since(*at) > lately
+	}
+	if past {
+		e.State = EventSettled
+		e.Why = "the slot is past its transaction, and nothing of it is in the siding: the broker has confirmed it, unless it was committed before the slot was created"
+		return
+	}
+	e.State = EventInFlight
+	e.Why = "its row is committed, and the slot is not known to be past it"
+}

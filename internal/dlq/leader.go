@@ -1,0 +1,278 @@
+package dlq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// LeaderConfig is what a Leader works with.
+type LeaderConfig struct {
+	DB       Querier // the pool; each statement is one round trip
+	Slot     string
+	SystemID string
+	Epoch    int64 // of this term: every statement changes nothing once it is not the slot's any more
+	// Expire is the store's: it purges by age. It is called now and then, and again while it changes something. nil: never.
+	Expire func(ctx context.Context) (changed int, err error)
+	Keep   time.Duration // jobs that ended longer ago are forgotten; 0: never
+	Log    *zap.Logger
+}
+
+// Leader is what the leader does for operators beside the feeder: it makes requests of bulk jobs, and purges by age. One
+// goroutine, for one term.
+type Leader struct {
+	cfg LeaderConfig
+
+	pace    map[int64]pace // of the jobs with a rate
+	expired time.Time      // when Expire was called last
+	said    string         // the last error that was logged
+}
+
+// pace is how much of its rate a job has used.
+type pace struct {
+	at   time.Time
+	left float64 // requests that may be made
+}
+
+// NewLeader makes a Leader; it starts nothing.
+func NewLeader(cfg LeaderConfig) *Leader { return &Leader{cfg: cfg, pace: map[int64]pace{}} }
+
+const (
+	leaderTick  = time.Second            // between two looks for jobs
+	busyTick    = 200 * time.Millisecond // while there is one
+	expireEvery = time.Minute
+
+	pageSize = 1000 // requests that are made of a job at once
+	maxAhead = 2000 // requests of a job that wait; it bounds the table, and what there is to cancel
+)
+
+// Run works until ctx is done, and returns nil then. The database's errors are waited out, one line in the log for each
+// change; only a newer leader, an *outbox.Stop, ends it.
+func (l *Leader) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		busy, err := l.once(ctx, time.Now())
+		var fenced *outbox.Stop
+		switch {
+		case ctx.Err() != nil:
+			return nil // whatever it was, the term is over
+		case errors.As(err, &fenced):
+			return fenced
+		}
+		l.say(err)
+		next := leaderTick
+		if busy && err == nil {
+			next = busyTick
+		}
+		timer.Reset(next)
+	}
+}
+
+func (l *Leader) say(err error) {
+	why := ""
+	if err != nil {
+		why = err.Error()
+	}
+	if why != l.said && why != "" {
+		l.cfg.Log.Warn("operators' jobs wait", zap.Error(err))
+	}
+	l.said = why
+}
+
+// once does what is due. busy says that there is a job whose requests are still being made.
+func (l *Leader) once(ctx context.Context, now time.Time) (busy bool, err error) {
+	jobs, err := l.jobs(ctx)
+	if err != nil {
+		return false, err
+	}
+	running := map[int64]pace{}
+	var errs []error
+	for i := range jobs {
+		j := &jobs[i]
+		n := l.allowance(j, now)
+		if p, paced := l.pace[j.id]; paced {
+			running[j.id] = p
+		}
+		if err := l.advance(ctx, j, n); err != nil {
+			errs = append(errs, fmt.Errorf("job %d: %w", j.id, err)) // the others go on
+		}
+		busy = busy || j.state == "asking"
+	}
+	l.pace = running
+	return busy, errors.Join(append(errs, l.expire(ctx, now))...)
+}
+
+// allowance is how many requests of a job may be made now: a rate's share of the time since the last ones, a second's worth
+// at most, and no more than may wait.
+func (l *Leader) allowance(j *job, now time.Time) int {
+	n := min(pageSize, maxAhead-j.waiting)
+	if j.rate > 0 {
+		p, known := l.pace[j.id]
+		if !known {
+			p = pace{at: now.Add(-busyTick)}
+		}
+		p.left = min(p.left+j.rate*now.Sub(p.at).Seconds(), max(j.rate, 1))
+		p.at = now
+		n = min(n, int(p.left), max(int(j.rate), 1)-j.waiting)
+		p.left -= float64(max(n, 0))
+		l.pace[j.id] = p
+	}
+	return n
+}
+
+// expire purges by age, once a minute and as long as there is something to purge.
+func (l *Leader) expire(ctx context.Context, now time.Time) error {
+	if l.cfg.Expire == nil || now.Sub(l.expired) < expireEvery {
+		return nil
+	}
+	changed, err := l.cfg.Expire(ctx)
+	if err != nil {
+		return fmt.Errorf("purge by age: %w", err)
+	}
+	if changed == 0 {
+		l.expired = now
+	}
+	return l.forget(ctx)
+}
+
+// fence is how every statement of a leader begins; $1 is the slot, $2 the epoch.
+const fence = `WITH fence AS MATERIALIZED (SELECT FROM cdc_relay.slots WHERE slot = $1::text AND epoch = $2 FOR SHARE)`
+
+// fenced runs one statement whose first value is how many rows the fence has.
+func (l *Leader) fenced(ctx context.Context, what, sql string, args []any, into ...any) error {
+	var ours int
+	row := l.cfg.DB.QueryRow(ctx, fence+sql, append([]any{anew, l.cfg.Slot, l.cfg.Epoch}, args...)...)
+	if err := row.Scan(append([]any{&ours}, into...)...); err != nil {
+		return explain(what, err)
+	}
+	if ours == 0 {
+		return Fenced(l.cfg.Slot, l.cfg.Epoch)
+	}
+	return nil
+}
+
+// Fenced is the end of a leader that another one replaced.
+func Fenced(slot string, epoch int64) error {
+	return &outbox.Stop{
+		Code: outbox.ExitFailure, Reason: "fenced",
+		What: fmt.Sprintf("fenced: a newer leader of slot %q raised the epoch past %d", slot, epoch),
+		Mend: "none: start this relay again, it stands by",
+	}
+}
+
+// forget removes jobs that ended longer ago than rows are kept.
+func (l *Leader) forget(ctx context.Context) error {
+	if l.cfg.Keep <= 0 {
+		return nil
+	}
+	return l.fenced(ctx, "forget old jobs", `, gone AS (DELETE FROM cdc_relay.bulk b USING fence
+			WHERE b.slot = $1 AND b.closed_at < now() - make_interval(secs => $3))
+		SELECT count(*) FROM fence`, []any{l.cfg.Keep.Seconds()})
+}
+
+// job is a row of cdc_relay.bulk that is not closed.
+type job struct {
+	id      int64
+	bulk    Bulk
+	rate    float64
+	state   string // asking, asked
+	letters bool   // the place below is in the letters
+	place   place
+	created time.Time
+	waiting int // of its requests
+}
+
+// place is a position with the incarnation of its slot: the order in which rows are gone through.
+type place struct {
+	incarnation int64
+	commit      string // as text
+	index       int64
+}
+
+func (l *Leader) jobs(ctx context.Context) ([]job, error) {
+	rows, err := l.cfg.DB.Query(ctx, `SELECT b.job, b.kind, b.filter, coalesce(b.rate, 0), b.state, b.in_letters,
+			b.incarnation, b.commit_lsn::text, b.idx, b.created_at, (SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'waiting')
+		FROM cdc_relay.bulk b WHERE b.slot = $1 AND b.system_id = $2 AND b.closed_at IS NULL ORDER BY b.job LIMIT 100`, l.cfg.Slot, l.cfg.SystemID)
+	if err != nil {
+		return nil, explain("read cdc_relay.bulk", err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (job, error) {
+		var j job
+		var filter []byte
+		err := row.Scan(&j.id, &j.bulk.Kind, &filter, &j.rate, &j.state, &j.letters, &j.place.incarnation, &j.place.commit, &j.place.index, &j.created, &j.waiting)
+		if err == nil {
+			err = j.bulk.Filter.load(filter)
+		}
+		return j, err
+	})
+	return list, explain("read cdc_relay.bulk", err)
+}
+
+// advance makes up to n requests of a job, or closes one that has none left to make and none that waits.
+func (l *Leader) advance(ctx context.Context, j *job, n int) error {
+	switch {
+	case j.state == "asked" && j.waiting == 0:
+		return l.fenced(ctx, "close the job", `, closed AS (UPDATE cdc_relay.bulk b SET state = 'done', closed_at = now(), filter = NULL FROM fence
+				WHERE b.job = $3 AND b.state = 'asked' AND NOT EXISTS (SELECT FROM cdc_relay.request r WHERE r.job = $3 AND r.state = 'waiting'))
+			SELECT count(*) FROM fence`, []any{j.id})
+	case j.state == "asked" || n <= 0:
+		return nil
+	}
+	tables := j.bulk.tables()
+	t := tables[len(tables)-1]
+	if !j.letters {
+		t = parked
+	}
+	return l.ask(ctx, j, t, t == tables[len(tables)-1], n)
+}
+
+// ask makes a page of requests, of the rows after the job's place in a table: at most n. A page that is not full ends the
+// table. The statement locks the job first, so that one that is cancelled in between has no requests made.
+func (l *Leader) ask(ctx context.Context, j *job, t *table, last bool, n int) error {
+	w := where{args: []any{l.cfg.Slot, l.cfg.Epoch, j.id, l.cfg.SystemID, n, j.place.incarnation, j.place.commit, j.place.index, j.created, last}}
+	w.and("t.slot = $1 AND t.system_id = $4 AND (t.incarnation, t.commit_lsn, t.idx) > ($6::bigint, $7::pg_lsn, $8::bigint)")
+	w.and("t.parked_at <= $9") // what came after it was asked for is not meant
+	j.bulk.chosen(&w, t)
+	desk := Desk{db: l.cfg.DB, slot: l.cfg.Slot}
+	ids, err := desk.errorTexts(ctx, &j.bulk.Filter)
+	if err != nil {
+		return err
+	}
+	if ids != nil {
+		w.and("t.error_id = ANY (?)", ids)
+	}
+	var found int
+	err = l.fenced(ctx, "make a job's requests", `, job AS MATERIALIZED (SELECT b.* FROM cdc_relay.bulk b, fence
+			WHERE b.job = $3 AND b.state = 'asking' AND (b.in_letters, b.incarnation, b.commit_lsn, b.idx) = (`+fmt.Sprint(j.letters)+`, $6, $7, $8) FOR UPDATE OF b),
+		page AS MATERIALIZED (SELECT t.n, t.incarnation, t.commit_lsn, t.idx FROM `+t.name+` t WHERE EXISTS (SELECT FROM job) AND `+w.sql.String()+`
+			ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT $5),
+		made AS (INSERT INTO cdc_relay.request (slot, system_id, kind, n, route_name, routing_key, who, reason, job)
+			SELECT job.slot, job.system_id, job.kind, page.n, job.route_name, job.routing_key, job.who, job.reason, job.job FROM page, job
+			ORDER BY page.incarnation, page.commit_lsn, page.idx ON CONFLICT (n) WHERE state = 'waiting' DO NOTHING RETURNING n),
+		last AS (SELECT incarnation, commit_lsn, idx FROM page ORDER BY incarnation DESC, commit_lsn DESC, idx DESC LIMIT 1),
+		full_page AS (SELECT count(*) = $5 AS yes, count(*) AS n FROM page),
+		moved AS (UPDATE cdc_relay.bulk b SET asked = b.asked + m.n, skipped = b.skipped + f.n - m.n,
+				state = CASE WHEN f.yes OR NOT $10 THEN 'asking' ELSE 'asked' END,
+				in_letters = b.in_letters OR NOT f.yes,
+				incarnation = CASE WHEN f.yes THEN (SELECT incarnation FROM last) ELSE 0 END,
+				commit_lsn = CASE WHEN f.yes THEN (SELECT commit_lsn FROM last) ELSE '0/0' END,
+				idx = CASE WHEN f.yes THEN (SELECT idx FROM last) ELSE -1 END
+			FROM job, full_page f, (SELECT count(*) AS n FROM made) m WHERE b.job = job.job)
+		SELECT (SELECT count(*) FROM fence), (SELECT n FROM full_page)`, w.args[2:], &found)
+	if err == nil && found < n && last {
+		j.state = "asked"
+	}
+	return err
+}

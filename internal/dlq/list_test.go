@@ -1,0 +1,146 @@
+package dlq
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestFilters(t *testing.T) {
+	r := setup(t)
+	a := r.put(sample{id: "id-a", key: "k1", aggregate: "order", kind: "created", name: "orders", routingKey: "eu.created"})
+	b := r.put(sample{key: "k1", aggregate: "client", class: "transient", reason: "nacked", words: "queue # is FULL"})
+	c := r.put(sample{key: "k2", kind: "removed", name: "orders", routingKey: "us.created", class: "destination", reason: "unroutable", words: "### NO_ROUTE"})
+	d := r.put(sample{name: "a/b", state: Discarded})
+	e := r.put(sample{noKey: true, noAggregate: true, state: Replayed})
+	p := r.put(sample{state: Purged, key: "gone"})
+	w1 := r.put(sample{of: Parked, key: "k1", name: "orders", routingKey: "eu.created", reason: "nacked", words: "queue # is FULL"})
+	w2 := r.put(sample{of: Parked, key: "k3", class: "-", reason: "-"})
+	asked, err := r.desk.Request(r.ctx, Ask{Kind: Replay, N: b, By: by})
+	r.must(err)
+
+	for _, c := range []struct {
+		name string
+		f    Filter
+		want []int64
+	}{
+		{"nothing asked for", Filter{}, []int64{e, d, c, b, a}},
+		{"id", Filter{ID: ptr("id-a")}, []int64{a}},
+		{"key", Filter{Key: ptr("k1")}, []int64{b, a}},
+		{"key and aggregate", Filter{Key: ptr("k1"), Aggregate: ptr("client")}, []int64{b}},
+		{"the empty key is not NULL", Filter{Key: ptr("")}, nil},
+		{"no aggregate", Filter{NoAggregate: true}, []int64{e}},
+		{"type", Filter{Type: ptr("removed")}, []int64{c}},
+		{"exchange", Filter{Destination: "orders"}, []int64{e, c, b, a}},
+		{"exchange and routing key", Filter{Destination: "orders/us.created"}, []int64{c}},
+		{"a name with a slash", Filter{Destination: "a/b"}, []int64{d}},
+		{"class", Filter{Class: "transient"}, []int64{b}},
+		{"reason", Filter{Error: "unroutable"}, []int64{c}},
+		{"words", Filter{Error: "is full"}, []int64{b}},
+		{"words with a number", Filter{Error: "queue 17 is"}, []int64{b}},
+		{"words with a UUID", Filter{Error: "queue 6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10 is"}, []int64{b}},
+		{"words that begin with a number", Filter{Error: "312 no_route"}, []int64{c}},
+		{"words that several texts have", Filter{Error: "o"}, []int64{e, d, c, a}},
+		{"words that nobody said", Filter{Error: "%"}, nil},
+		{"open", Filter{State: Open}, []int64{c, b, a}},
+		{"replaying", Filter{State: Replaying}, []int64{b}},
+		{"replayed", Filter{State: Replayed}, []int64{e}},
+		{"discarded", Filter{State: Discarded}, []int64{d}},
+		{"purged", Filter{State: Purged}, []int64{p}},
+		{"from", Filter{From: r.at.Add(-4 * time.Second)}, []int64{e, d}},
+		{"to", Filter{To: r.at.Add(-6 * time.Second)}, []int64{a}},
+		{"from and to", Filter{From: r.at.Add(-6 * time.Second), To: r.at.Add(-5 * time.Second)}, []int64{b}},
+		{"all of it", Filter{ID: ptr("id-a"), Key: ptr("k1"), Aggregate: ptr("order"), Type: ptr("created"), Destination: "orders/eu.created", Class: "permanent", Error: "body of", State: Open, To: r.at}, []int64{a}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inner := *r
+			inner.t = t
+			inner.wantList(Letters, c.f, c.want...)
+		})
+	}
+	r.wantList(Parked, Filter{}, w2, w1)
+	r.wantList(Parked, Filter{Key: ptr("k1")}, w1)
+	r.wantList(Parked, Filter{Destination: "orders"}, w2, w1)
+	r.wantList(Parked, Filter{Destination: "orders/eu.created", Error: "full"}, w1)
+	r.wantList(Parked, Filter{From: r.at}, w2)
+	if asked.State != RequestWaits {
+		t.Errorf("the request is %+v", asked)
+	}
+}
+
+func TestFiltersThatAreRefused(t *testing.T) {
+	for want, c := range map[string]struct {
+		of Of
+		f  Filter
+	}{
+		"class is \"fatal\", want one of destination, transient, permanent":           {Letters, Filter{Class: "fatal"}},
+		"state is \"dead\", want one of open, replaying, replayed, discarded, purged": {Letters, Filter{State: "dead"}},
+		"state is not asked of parked rows: they wait, all of them":                   {Parked, Filter{State: Open}},
+		"to is 2026-01-01T00:00:00Z, which is not after from, 2026-01-01T00:00:00Z":   {Letters, Filter{From: day(1), To: day(1)}},
+		"aggregate is wanted and not wanted":                                          {Parked, Filter{NoAggregate: true, Aggregate: ptr("a")}},
+	} {
+		var bad *BadInput
+		if err := c.f.Check(c.of); !errors.As(err, &bad) || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	desk := New(nil, "s")
+	for _, cursor := range []string{"x", "-", "1-", "-1", "0", "5-x", "1-2-3"} {
+		if _, err := desk.List(t.Context(), Letters, Filter{}, cursor, 1); err == nil || !strings.HasPrefix(err.Error(), "cursor is ") {
+			t.Errorf("cursor %q: %v", cursor, err)
+		}
+	}
+	for _, limit := range []int{0, -1, MaxLimit + 1} {
+		if _, err := desk.List(t.Context(), Letters, Filter{}, "", limit); err == nil || !strings.HasPrefix(err.Error(), "limit is ") {
+			t.Errorf("limit %d: %v", limit, err)
+		}
+	}
+}
+
+func day(n int) time.Time { return time.Date(2026, 1, n, 0, 0, 0, 0, time.UTC) }
+
+// A page ends among letters of one moment, and new ones come in between: each is seen once, in order.
+func TestPagesOverEqualTimes(t *testing.T) {
+	r := setup(t)
+	var want []int64
+	for range 10 {
+		want = append([]int64{r.put(sample{at: r.at})}, want...)
+	}
+	r.wantList(Letters, Filter{}, want...)
+	r.wantList(Letters, Filter{Error: "body"}, want...)
+	first, err := r.desk.List(r.ctx, Letters, Filter{}, "", 4)
+	r.must(err)
+	r.put(sample{at: r.at})
+	r.put(sample{at: r.at.Add(time.Hour)})
+	second, err := r.desk.List(r.ctx, Letters, Filter{}, first.Next, 4)
+	r.must(err)
+	if second.Rows[0].N != want[4] || second.Rows[3].N != want[7] {
+		t.Errorf("the second page is %+v, want %v", second.Rows, want[4:8])
+	}
+}
+
+// What any event may have as its key: it is found, shown, and does not break the answer.
+func TestKeysOfAnyKind(t *testing.T) {
+	r := setup(t)
+	for _, key := range []string{"a\x00b", strings.Repeat("k", 128<<10), "\\x00ff", "ключ", "\x1b[2J", "\xff\xfe"} {
+		n := r.put(sample{key: key})
+		w := r.put(sample{of: Parked, key: key})
+		r.wantList(Letters, Filter{Key: &key}, n)
+		r.wantList(Parked, Filter{Key: &key}, w)
+		shown, err := r.desk.Show(r.ctx, Letters, n, true)
+		r.must(err)
+		if *shown.Key != key {
+			t.Errorf("key %.20q is shown as %.20q", key, *shown.Key)
+		}
+		job, err := r.desk.Start(r.ctx, Bulk{Kind: Purge, Filter: Filter{Key: &key}, By: by})
+		r.must(err)
+		r.expand()
+		if got := value[string](r, `SELECT string_agg(n::text, ' ' ORDER BY id) FROM cdc_relay.request WHERE job = $1`, job.ID); got != both(w, n) {
+			t.Errorf("the purge of %.20q asks about %s, want %s", key, got, both(w, n))
+		}
+	}
+}
+
+func both(a, b int64) string { return fmt.Sprint(a, " ", b) }

@@ -1,0 +1,229 @@
+package dlq
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// broker is where a mirror publishes in a test: what refuse says, and else confirmed.
+type broker struct {
+	got    []*outbox.Event
+	refuse func(*outbox.Event) sink.Outcome
+}
+
+func (b *broker) publish(_ context.Context, events []*outbox.Event) []sink.Outcome {
+	outcomes := make([]sink.Outcome, len(events))
+	for i, ev := range events {
+		if b.refuse != nil {
+			outcomes[i] = b.refuse(ev)
+		} else {
+			outcomes[i] = sink.Outcome{State: sink.Confirmed}
+		}
+		b.got = append(b.got, ev)
+	}
+	return outcomes
+}
+
+func (b *broker) ids() string {
+	var ids []string
+	for _, ev := range b.got {
+		ids = append(ids, string(ev.ID))
+	}
+	b.got = nil
+	return strings.Join(ids, " ")
+}
+
+func (r *rig) mirror(b *broker) *Mirror {
+	return NewMirror(MirrorConfig{
+		DB: r.pool, Slot: r.slot, SystemID: r.system(), Epoch: r.epoch(), Publish: b.publish, Columns: 2,
+		Route: outbox.Route{Name: []byte("outbox.dlx"), RoutingKey: []byte("outbox.dlq")}, Log: zap.NewNop(),
+	})
+}
+
+func TestMirror(t *testing.T) {
+	r := setup(t)
+	r.put(sample{id: "a", payload: []byte{0, 255}, routingKey: "eu"})
+	r.put(sample{id: "b", state: Replayed})
+	r.put(sample{id: "purged", state: Purged})
+	r.put(sample{id: "redacted", sealed: true})
+	b := &broker{}
+	m := r.mirror(b)
+	_, err := m.once(r.ctx, time.Now())
+	r.must(err)
+	ev := b.got[0]
+	if got := b.ids(); got != "a b" {
+		t.Fatalf("mirrored are %s", got)
+	}
+	if ev.Position.String() != "00000000000003e8-00000000" || string(ev.Payload) != "\x00\xff" || ev.Ordered || ev.Replay || !m.IsMirrored(ev) || m.IsMirrored(&outbox.Event{Route: ptr(*ev.Route)}) || string(ev.Route.Name) != "outbox.dlx" || len(ev.Columns) != 2 {
+		t.Errorf("the message is %+v", ev)
+	}
+	var headers map[string]any
+	r.must(json.Unmarshal(ev.Headers, &headers))
+	want := map[string]any{
+		"event_id": "a", "event_key": "42", "failure_reason": "too_large: body of # bytes", "failure_class": "permanent", "attempts": 1.0,
+		"failed_at": "2026-11-20T12:00:01Z", "first_failed_at": "2026-11-20T12:00:01Z", "original_destination": "orders/eu",
+	}
+	if fmt.Sprint(headers) != fmt.Sprint(want) {
+		t.Errorf("the headers are %v, want %v", headers, want)
+	}
+	if wait, err := m.once(r.ctx, time.Now()); err != nil || len(b.got) != 0 || wait != mirrorTick {
+		t.Errorf("again: %d messages, %v", len(b.got), err)
+	}
+	if value[int](r, `SELECT count(*) FROM cdc_relay.dead_letter WHERE mirrored_at IS NOT NULL`) != 2 {
+		t.Error("they are not noted as mirrored")
+	}
+}
+
+// A letter may be dead because of what it is: its copy carries nothing that was too long, and says so where there is room.
+func TestMirrorOfUnsendableEvents(t *testing.T) {
+	r := setup(t)
+	long := strings.Repeat("ж", 128<<10)
+	r.put(sample{id: long, key: long, aggregate: long, kind: long, name: long, raw: []byte(`{"id": null}`)})
+	b := &broker{}
+	_, err := r.mirror(b).once(r.ctx, time.Now())
+	r.must(err)
+	ev := b.got[0]
+	if string(ev.ID) != ev.Position.String() || ev.Key != nil || ev.Aggregate != nil || ev.Type != nil || len(ev.Headers) > 8<<10 || string(ev.Payload) != `{"id": null}` {
+		t.Errorf("the message is %.300q", fmt.Sprintf("%+v", ev))
+	}
+	var headers map[string]any
+	r.must(json.Unmarshal(ev.Headers, &headers))
+	if key := headers["event_key"].(string); !strings.HasPrefix(long, strings.TrimSuffix(key, "…")) || key == "…" {
+		t.Errorf("the key is %q", key)
+	}
+}
+
+// One letter that the mirror's broker refuses for itself does not hold up the others, and is tried again.
+func TestMirrorThatRefusesOneLetter(t *testing.T) {
+	r := setup(t)
+	for _, id := range []string{"bad", "b", "c"} {
+		r.put(sample{id: id})
+	}
+	failed := 0
+	bk := &broker{refuse: func(ev *outbox.Event) sink.Outcome {
+		if string(ev.ID) == "bad" {
+			return sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge}}
+		}
+		return sink.Outcome{State: sink.Confirmed}
+	}}
+	m := r.mirror(bk)
+	m.cfg.Failed = func(n int) { failed += n }
+	now := time.Now()
+	step := func(after time.Duration, want string) {
+		t.Helper()
+		now = now.Add(after)
+		_, err := m.once(r.ctx, now)
+		r.must(err)
+		if got := bk.ids(); got != want {
+			t.Errorf("offered are %q, want %q", got, want)
+		}
+	}
+	step(0, "bad b c")
+	step(time.Second/2, "")
+	r.put(sample{id: "d"})
+	step(0, "d")
+	step(time.Second, "bad")
+	step(time.Second, "")
+	step(time.Second, "bad")
+	bk.refuse = nil
+	step(time.Hour, "bad")
+	step(time.Hour, "")
+	if failed != 3 {
+		t.Errorf("%d refusals are counted", failed)
+	}
+}
+
+// While the mirror's exchange is missing, or the broker away, it waits longer and longer, and nothing is noted.
+func TestMirrorWithoutItsDestination(t *testing.T) {
+	r := setup(t)
+	r.put(sample{})
+	for _, o := range []sink.Outcome{
+		{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Destination, Reason: sink.NoExchange}}, {State: sink.Unknown}, {State: sink.Unsent},
+	} {
+		b := &broker{refuse: func(*outbox.Event) sink.Outcome { return o }}
+		m := r.mirror(b)
+		var waits []time.Duration
+		for range 8 {
+			wait, err := m.once(r.ctx, time.Now())
+			r.must(err)
+			waits = append(waits, wait)
+		}
+		if len(b.got) != 8 || waits[0] != time.Second || waits[1] != 2*time.Second || waits[7] != time.Minute {
+			t.Errorf("%v: %d tries, waits %v", o.State, len(b.got), waits)
+		}
+		b.refuse = nil
+		if _, err := m.once(r.ctx, time.Now()); err != nil || m.backoff != 0 {
+			t.Errorf("after it is mended: %v, backoff %s", err, m.backoff)
+		}
+		r.exec(`UPDATE cdc_relay.dead_letter SET mirrored_at = NULL`)
+	}
+}
+
+func TestMirrorOfAFormerLeader(t *testing.T) {
+	r := setup(t)
+	r.put(sample{})
+	m := r.mirror(&broker{})
+	r.exec(`UPDATE cdc_relay.slots SET epoch = epoch + 1`)
+	var stop *outbox.Stop
+	if err := m.Run(r.ctx); !errors.As(err, &stop) || stop.Reason != "fenced" {
+		t.Errorf("got %v, want that it is fenced", err)
+	}
+	if value[int](r, `SELECT count(*) FROM cdc_relay.dead_letter WHERE mirrored_at IS NOT NULL`) != 0 {
+		t.Error("it has noted a letter")
+	}
+}
+
+// Large letters are read a few at a time, and one that is larger than that alone.
+func TestMirrorIsBoundedByBytes(t *testing.T) {
+	r := setup(t)
+	for _, id := range []string{"a", "b", "c", "d"} {
+		r.put(sample{id: id})
+	}
+	r.exec(`UPDATE cdc_relay.dead_letter SET bytes = CASE n WHEN 1 THEN 5000000 ELSE 2500000 END`)
+	b := &broker{}
+	m := r.mirror(b)
+	for _, want := range []string{"a", "b c", "d", ""} {
+		_, err := m.once(r.ctx, time.Now())
+		r.must(err)
+		if got := b.ids(); got != want {
+			t.Errorf("mirrored at once are %q, want %q", got, want)
+		}
+	}
+}
+
+func TestRunsUntilItIsStopped(t *testing.T) {
+	r := setup(t)
+	ctx, cancel := context.WithCancel(r.ctx)
+	done := make(chan error, 2)
+	published := make(chan struct{}, 1)
+	b := &broker{refuse: func(*outbox.Event) sink.Outcome {
+		published <- struct{}{}
+		return sink.Outcome{State: sink.Confirmed}
+	}}
+	m := r.mirror(b)
+	go func() { done <- m.Run(context.WithoutCancel(ctx)) }()
+	go func() { done <- r.leader().Run(ctx) }()
+	r.put(sample{})
+	select {
+	case <-published:
+	case <-r.ctx.Done():
+		t.Fatal("nothing is mirrored")
+	}
+	m.Stop()
+	r.must(<-done)
+	if value[int](r, `SELECT count(*) FROM cdc_relay.dead_letter WHERE mirrored_at IS NOT NULL`) != 1 {
+		t.Error("it was stopped before it had noted what it had published")
+	}
+	cancel()
+	r.must(<-done)
+}

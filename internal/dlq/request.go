@@ -1,0 +1,241 @@
+package dlq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// Kind is what is asked for.
+type Kind string
+
+// The kinds of requests. Replay, Discard and Redact are about dead letters, Retry and Bury about parked rows, Purge about
+// either.
+const (
+	Replay  Kind = "replay"     // publish it again
+	Discard Kind = "discard"    // close it unpublished
+	Redact  Kind = "redact"     // remove its contents, keep that it was there
+	Retry   Kind = "retry"      // try it now, whatever its backoff
+	Bury    Kind = "deadletter" // make it a dead letter
+	Purge   Kind = "purge"      // remove all of it; unpublished, if it was not published
+)
+
+// of is the table whose rows the kind is about.
+func (k Kind) of() Of {
+	switch k {
+	case Retry, Bury:
+		return Parked
+	case Purge:
+		return Both
+	default:
+		return Letters
+	}
+}
+
+// Ask is what an operator asks for about one row.
+type Ask struct {
+	Kind  Kind
+	N     int64
+	Route outbox.Route // of Replay: where to, nil parts as it was going
+	By    By
+}
+
+// The states of a request.
+const (
+	RequestWaits     = "waiting"
+	RequestDone      = "done"
+	RequestFailed    = "failed"    // Result says why
+	RequestCancelled = "cancelled" // with its job
+)
+
+// Request is what was asked for about one row, and what became of it.
+type Request struct {
+	ID     int64      `json:"id"`
+	Kind   Kind       `json:"kind"`
+	N      int64      `json:"n"` // of the row
+	Job    *int64     `json:"job"`
+	Who    string     `json:"who"`
+	Why    string     `json:"why"`
+	At     time.Time  `json:"at"`
+	State  string     `json:"state"`
+	Result string     `json:"result"`
+	DoneAt *time.Time `json:"done_at"`
+
+	// Of a replay to another place than the event was going to.
+	RouteName  *string `json:"route_name,omitempty"`
+	RoutingKey *string `json:"routing_key,omitempty"`
+
+	// Again says that the same was asked for before, by Who, and that nothing was added.
+	Again bool `json:"again,omitempty"`
+}
+
+// NotNow is a request that a row does not allow in its state.
+type NotNow struct {
+	Kind Kind
+	N    int64
+	Why  string
+}
+
+func (e *NotNow) Error() string { return fmt.Sprintf("%s %d: %s", e.Kind, e.N, e.Why) }
+
+// Done is a request for what a row is already: nothing is to be done.
+type Done struct {
+	N     int64
+	State string
+	At    time.Time
+}
+
+func (e *Done) Error() string {
+	if e.At.IsZero() {
+		return fmt.Sprintf("dead letter %d was %s already", e.N, e.State)
+	}
+	return fmt.Sprintf("dead letter %d was %s already, at %s", e.N, e.State, e.At.Format(time.RFC3339))
+}
+
+// Request writes down what is asked for. When the same waits already it gives that one; what a row does not allow is a
+// *NotNow, *Done or *NotFound.
+func (d *Desk) Request(ctx context.Context, a Ask) (Request, error) {
+	// A row can change its state, or get a request of somebody else's, between the two questions. Then both are asked again.
+	for range 3 {
+		r, err := d.insert(ctx, a)
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return r, explain("write cdc_relay.request", err)
+		}
+		if r, err = d.whyNot(ctx, a); !errors.Is(err, pgx.ErrNoRows) {
+			return r, err
+		}
+	}
+	return Request{}, &NotNow{a.Kind, a.N, "it changes faster than it can be asked for; try again"}
+}
+
+// allowed is the state in which a row of a table can be asked for something.
+func (k Kind) allowed(t *table) string {
+	switch {
+	case t.of != k.of() && k.of() != Both:
+		return "false"
+	case k == Replay:
+		return "t.state = 'open' AND t.redacted_at IS NULL"
+	case k == Discard:
+		return "t.state = 'open'"
+	case k == Redact:
+		return "t.state <> 'purged' AND t.redacted_at IS NULL"
+	case t == letters:
+		return "t.state <> 'purged'"
+	}
+	return "true"
+}
+
+const requestColumns = `id, kind, n, job, who, reason, created_at, state, result, done_at, route_name, routing_key`
+
+// mine is the condition for rows of the system that the slot is in: rows that came with a copy of the database are not.
+const mine = `t.slot = $1 AND t.system_id = (SELECT system_id FROM cdc_relay.slots WHERE slot = $1::text)`
+
+// insert gives pgx.ErrNoRows when there is no such row in a state that allows it, or one is asked for already.
+func (d *Desk) insert(ctx context.Context, a Ask) (Request, error) {
+	return scanRequest(d.db.QueryRow(ctx, `WITH target AS (
+			SELECT t.system_id FROM cdc_relay.dead_letter t WHERE t.n = $2 AND `+mine+` AND `+a.Kind.allowed(letters)+`
+			UNION ALL SELECT t.system_id FROM cdc_relay.retry t WHERE t.n = $2 AND `+mine+` AND `+a.Kind.allowed(parked)+`)
+		INSERT INTO cdc_relay.request (slot, system_id, kind, n, route_name, routing_key, who, reason)
+		SELECT $1, system_id, $3, $2, $4, $5, $6, $7 FROM target
+		ON CONFLICT (n) WHERE state = 'waiting' DO NOTHING RETURNING `+requestColumns,
+		d.slot, a.N, a.Kind, a.Route.Name, a.Route.RoutingKey, a.By.Who, a.By.Why))
+}
+
+// whyNot says why insert found nothing to write; pgx.ErrNoRows when it would now.
+func (d *Desk) whyNot(ctx context.Context, a Ask) (Request, error) {
+	waiting, err := scanRequest(d.db.QueryRow(ctx, `SELECT `+requestColumns+` FROM cdc_relay.request WHERE n = $1 AND slot = $2 AND state = 'waiting'`, a.N, d.slot))
+	switch {
+	case err == nil && waiting.Kind == a.Kind && waiting.same(a.Route):
+		waiting.Again = true
+		return waiting, nil
+	case err == nil:
+		return Request{}, &NotNow{a.Kind, a.N, fmt.Sprintf("a %s of it waits already (request %d, by %s)", waiting.Kind, waiting.ID, waiting.Who)}
+	case !errors.Is(err, pgx.ErrNoRows):
+		return Request{}, explain("read cdc_relay.request", err)
+	}
+	row, is, err := d.find(ctx, a.N)
+	switch {
+	case err != nil:
+		return Request{}, err
+	case is == "" || a.Kind.of() != Both && a.Kind.of() != is:
+		return Request{}, d.notFound(a.Kind.of(), a.N, is)
+	}
+	return Request{}, a.Kind.refuses(&row)
+}
+
+func (d *Desk) notFound(want Of, n int64, is Of) error {
+	e := &NotFound{What: "dead letter", N: n, Slot: d.slot}
+	if want == Parked {
+		e.What = "parked row"
+	}
+	switch is {
+	case Letters:
+		e.Hint = "it is a dead letter: cdc-relay deadletters show " + fmt.Sprint(n)
+	case Parked, Both:
+		e.Hint = "it is parked: cdc-relay parked show " + fmt.Sprint(n)
+	default: // nowhere
+	}
+	return e
+}
+
+// refuses is why a row of the right table does not allow the request; pgx.ErrNoRows when it does.
+func (k Kind) refuses(r *Row) error {
+	closed := r.ClosedAt != nil && (k == Replay && r.State == Replayed || k == Discard && r.State == Discarded || k == Purge && r.State == Purged)
+	switch {
+	case r.Copied:
+		return &NotNow{k, r.N, "it came with a copy of another system's database and is not this relay's"}
+	case closed:
+		return &Done{r.N, r.State, *r.ClosedAt}
+	case r.State == Purged, (k == Replay || k == Discard) && r.State != Open && r.State != Replaying:
+		return &NotNow{k, r.N, "it is " + r.State}
+	case k == Redact && r.Redacted:
+		return &Done{r.N, "redacted", time.Time{}}
+	case k == Replay && r.Redacted:
+		return &NotNow{k, r.N, "its contents were removed (redact): there is nothing left to publish"}
+	}
+	return pgx.ErrNoRows
+}
+
+// same reports whether a waiting replay goes to that place.
+func (r *Request) same(to outbox.Route) bool {
+	equal := func(a *string, b []byte) bool { return (a == nil) == (b == nil) && (a == nil || *a == string(b)) }
+	return equal(r.RouteName, to.Name) && equal(r.RoutingKey, to.RoutingKey)
+}
+
+// Requests gives requests by their ids, in the order of the ids.
+func (d *Desk) Requests(ctx context.Context, ids []int64) ([]Request, error) {
+	rows, err := d.db.Query(ctx, `SELECT `+requestColumns+` FROM cdc_relay.request WHERE id = ANY ($1) AND slot = $2`, ids, d.slot)
+	if err != nil {
+		return nil, explain("read cdc_relay.request", err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Request, error) { return scanRequest(row) })
+	if err != nil {
+		return nil, explain("read cdc_relay.request", err)
+	}
+	slices.SortFunc(list, func(a, b Request) int { return slices.Index(ids, a.ID) - slices.Index(ids, b.ID) })
+	return list, nil
+}
+
+func scanRequest(row pgx.Row) (Request, error) {
+	var r Request
+	var name, routingKey []byte
+	var done *time.Time
+	err := row.Scan(&r.ID, &r.Kind, &r.N, &r.Job, &r.Who, &r.Why, &r.At, &r.State, &r.Result, &done, &name, &routingKey)
+	r.At, r.DoneAt = r.At.UTC(), utc(done)
+	r.RouteName, r.RoutingKey = text(name), text(routingKey)
+	return r, err
+}
+
+// Would is nil when Request would write something down now, and else its error. It changes nothing.
+func (d *Desk) Would(ctx context.Context, a Ask) error {
+	if _, err := d.whyNot(ctx, a); !errors.Is(err, pgx.ErrNoRows) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package dlq
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// carryOut does what the leader's store does of a request, for tests that begin where it ended.
+func (r *rig) carryOut(id int64, state, result string) {
+	r.t.Helper()
+	r.exec(`UPDATE cdc_relay.request SET state = $2, result = $3, done_at = now() WHERE id = $1`, id, state, result)
+}
+
+func (r *rig) request(k Kind, n int64) Request {
+	r.t.Helper()
+	q, err := r.desk.Request(r.ctx, Ask{Kind: k, N: n, By: by})
+	r.must(err)
+	return q
+}
+
+func TestRequests(t *testing.T) {
+	r := setup(t)
+	letter, waits := r.put(sample{}), r.put(sample{of: Parked})
+	q, err := r.desk.Request(r.ctx, Ask{Kind: Replay, N: letter, Route: outbox.Route{Name: []byte("other"), RoutingKey: []byte{}}, By: by})
+	r.must(err)
+	if q.Kind != Replay || q.N != letter || q.Who != "ann" || q.Why != "a test" || q.State != RequestWaits || q.Again || *q.RouteName != "other" || *q.RoutingKey != "" {
+		t.Errorf("the request is %+v", q)
+	}
+	if got := r.request(Retry, waits); got.State != RequestWaits {
+		t.Errorf("the retry is %+v", got)
+	}
+	if got := value[string](r, `SELECT system_id FROM cdc_relay.request WHERE id = $1`, q.ID); got != r.system() {
+		t.Errorf("it is of system %s", got)
+	}
+	r.carryOut(q.ID, RequestDone, "confirmed")
+	list, err := r.desk.Requests(r.ctx, []int64{q.ID + 1, q.ID, 99})
+	r.must(err)
+	if len(list) != 2 || list[0].ID != q.ID+1 || list[1].State != RequestDone || list[1].Result != "confirmed" || list[1].DoneAt == nil {
+		t.Errorf("the requests are %+v", list)
+	}
+}
+
+// Many operators ask for one letter at once: one request is written, all are told of it.
+func TestTwoOperatorsOnOneLetter(t *testing.T) {
+	r := setup(t)
+	n := r.put(sample{})
+	const operators = 8
+	got := make([]Request, operators)
+	errs := make([]error, operators)
+	var all sync.WaitGroup
+	for i := range operators {
+		all.Go(func() {
+			got[i], errs[i] = r.desk.Request(r.ctx, Ask{Kind: Replay, N: n, By: By{Who: string(rune('a' + i))}})
+		})
+	}
+	all.Wait()
+	first := 0
+	for i, q := range got {
+		r.must(errs[i])
+		if q.ID != got[0].ID || q.Who != got[0].Who {
+			t.Errorf("operator %d is told of %+v, the first one of %+v", i, q, got[0])
+		}
+		if !q.Again {
+			first++
+		}
+	}
+	if first != 1 || value[int](r, `SELECT count(*) FROM cdc_relay.request`) != 1 {
+		t.Errorf("%d requests are new", first)
+	}
+	_, err := r.desk.Request(r.ctx, Ask{Kind: Discard, N: n, By: by})
+	var not *NotNow
+	if !errors.As(err, &not) || !strings.Contains(err.Error(), "a replay of it waits already") {
+		t.Errorf("a discard beside the replay: %v", err)
+	}
+	if _, err = r.desk.Request(r.ctx, Ask{Kind: Replay, N: n, Route: outbox.Route{Name: []byte("x")}, By: by}); !errors.As(err, &not) {
+		t.Errorf("a replay to another place beside it: %v", err)
+	}
+	r.carryOut(got[0].ID, RequestFailed, "unroutable")
+	if again := r.request(Replay, n); again.Again || again.ID == got[0].ID {
+		t.Errorf("after it failed: %+v", again)
+	}
+}
+
+func TestRequestsThatAreRefused(t *testing.T) {
+	r := setup(t)
+	open, waits := r.put(sample{}), r.put(sample{of: Parked})
+	sealed, replayed := r.put(sample{sealed: true}), r.put(sample{state: Replayed})
+	discarded, purged := r.put(sample{state: Discarded}), r.put(sample{state: Purged})
+	copied := r.put(sample{})
+	r.exec(`UPDATE cdc_relay.dead_letter SET system_id = 'of the original' WHERE n = $1`, copied)
+	for _, c := range []struct {
+		kind Kind
+		n    int64
+		want string // "" is allowed
+	}{
+		{Replay, 99, "there is no dead letter 99 of slot"},
+		{Retry, 99, "there is no parked row 99 of slot"},
+		{Replay, waits, "it is parked: cdc-relay parked show 2"},
+		{Bury, open, "it is a dead letter: cdc-relay deadletters show 1"},
+		{Replay, replayed, "dead letter 4 was replayed already, at 2026-11-20T12:00:04Z"},
+		{Discard, discarded, "dead letter 5 was discarded already"},
+		{Purge, purged, "dead letter 6 was purged already"},
+		{Redact, sealed, "dead letter 3 was redacted already"},
+		{Replay, discarded, "replay 5: it is discarded"},
+		{Discard, replayed, "discard 4: it is replayed"},
+		{Redact, purged, "redact 6: it is purged"},
+		{Replay, sealed, "there is nothing left to publish"},
+		{Replay, copied, "it came with a copy of another system's database"},
+		{Purge, copied, "it came with a copy of another system's database"},
+		{Discard, open, ""},
+		{Discard, sealed, ""},
+		{Redact, replayed, ""},
+		{Purge, discarded, ""},
+		{Purge, waits, ""},
+	} {
+		before := r.contents()
+		_, err := r.desk.Request(r.ctx, Ask{Kind: c.kind, N: c.n, By: by})
+		switch {
+		case c.want == "":
+			r.must(err)
+		case err == nil || !strings.Contains(err.Error(), c.want):
+			t.Errorf("%s %d: %v, want %s", c.kind, c.n, err, c.want)
+		case r.contents() != before:
+			t.Errorf("%s %d is refused and changes something", c.kind, c.n)
+		}
+	}
+	page, err := r.desk.List(r.ctx, Letters, Filter{}, "", 100)
+	r.must(err)
+	if !page.Rows[0].Copied || page.Rows[1].Copied {
+		t.Errorf("the copied row is not marked: %+v", page.Rows[:2])
+	}
+}
+
+func TestWithoutSchema(t *testing.T) {
+	r := setup(t)
+	r.exec(`DROP SCHEMA cdc_relay CASCADE`)
+	_, err := r.desk.List(r.ctx, Letters, Filter{}, "", 1)
+	_, err2 := r.desk.Request(r.ctx, Ask{Kind: Replay, N: 1, By: by})
+	_, err3 := r.desk.Jobs(r.ctx, 1)
+	for _, err := range []error{err, err2, err3} {
+		if !errors.Is(err, ErrNoSchema) {
+			t.Errorf("got %v", err)
+		}
+	}
+}

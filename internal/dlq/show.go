@@ -1,0 +1,152 @@
+package dlq
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// Show gives a row with its contents and its history. Without payloads they are read neither, only said to be hidden.
+func (d *Desk) Show(ctx context.Context, of Of, n int64, payloads bool) (*Detail, error) {
+	row, is, err := d.find(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	if is != of {
+		return nil, d.notFound(of, n, is)
+	}
+	out := &Detail{Row: row}
+	if err := d.contents(ctx, out, tableOf(of), payloads); err != nil {
+		return nil, err
+	}
+	if out.Requests, err = d.asked(ctx, n); err != nil {
+		return nil, err
+	}
+	out.Audit, err = d.audit(ctx, n)
+	return out, err
+}
+
+// find reads a row wherever it is, and says in which table; "" when it is nowhere. It looks at the retry table first: a row can leave it for
+// the dead letters in between, and not the other way.
+func (d *Desk) find(ctx context.Context, n int64) (row Row, is Of, err error) {
+	for _, t := range []*table{parked, letters} {
+		rows, err := d.rows(ctx, "SELECT "+columnsOf(t)+" FROM "+t.name+" t LEFT JOIN cdc_relay.error_text e ON e.id = t.error_id WHERE t.slot = $1 AND t.n = $2",
+			[]any{d.slot, n})
+		if err != nil || len(rows) > 0 {
+			return append(rows, Row{})[0], t.of, err
+		}
+	}
+	return Row{}, "", nil
+}
+
+// contents reads what lists do without. The row may be gone meanwhile: then it stays without.
+func (d *Desk) contents(ctx context.Context, out *Detail, t *table, payloads bool) error {
+	var kind outbox.PayloadKind
+	var payload, traceparent, headers, columns, fault, raw []byte
+	hide := func(column string) string {
+		if payloads {
+			return column
+		}
+		return "CASE WHEN " + column + " IS NOT NULL THEN ''::bytea END"
+	}
+	err := d.db.QueryRow(ctx, "SELECT t.event_time, t.payload_kind, "+hide("t.payload")+", t.traceparent, "+hide("t.headers")+", "+hide("t.columns")+", t.fault, "+hide("t.raw")+
+		" FROM "+t.name+" t WHERE t.slot = $1 AND t.n = $2", d.slot, out.N).Scan(&out.EventTime, &kind, &payload, &traceparent, &headers, &columns, &fault, &raw)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return explain("read the row's contents", err)
+	}
+	out.EventTime = out.EventTime.UTC()
+	out.ContentType = kind.ContentType()
+	out.Payload, out.Headers, out.Raw = content(payload, payloads), content(headers, payloads), content(raw, payloads)
+	out.Traceparent, out.Fault = text(traceparent), text(fault)
+	if payloads {
+		out.Columns = splitColumns(columns)
+	}
+	return nil
+}
+
+// content is what people can read of bytes.
+func content(b []byte, shown bool) *Content {
+	switch {
+	case b == nil:
+		return nil
+	case !shown:
+		return &Content{Hidden: true}
+	case utf8.Valid(b) && !strings.ContainsFunc(string(b), unreadable):
+		return &Content{Text: text(b)}
+	}
+	encoded := base64.StdEncoding.EncodeToString(b)
+	return &Content{Base64: &encoded}
+}
+
+// unreadable are characters that text does not have: those that a terminal would obey.
+func unreadable(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r' }
+
+// splitColumns reads the extra columns: per column the length of its name, the name, the length of its value + 1 or 0 for
+// NULL, the value; lengths as unsigned LEB128. It stops where they do not fit.
+func splitColumns(b []byte) []Column {
+	var list []Column
+	for len(b) > 0 {
+		name, rest, ok := cutPart(b, 0)
+		if !ok {
+			break
+		}
+		value, rest, ok := cutPart(rest, 1)
+		if !ok {
+			break
+		}
+		list = append(list, Column{Name: string(name), Value: content(value, true)})
+		b = rest
+	}
+	return list
+}
+
+// cutPart takes a length, more than that of the part by that much, and the part; a length of 0 is nil then.
+func cutPart(b []byte, more uint64) (part, rest []byte, ok bool) {
+	size, n := binary.Uvarint(b)
+	if n <= 0 || size > uint64(len(b)-n)+more {
+		return nil, nil, false
+	}
+	b = b[n:]
+	if size < more {
+		return nil, b, true
+	}
+	size -= more
+	return b[:size:size], b[size:], true
+}
+
+// history is how many requests and entries of the audit are shown of a row.
+const history = 20
+
+func (d *Desk) asked(ctx context.Context, n int64) ([]Request, error) {
+	rows, err := d.db.Query(ctx, `SELECT `+requestColumns+` FROM cdc_relay.request WHERE n = $1 AND slot = $2 ORDER BY id DESC LIMIT $3`, n, d.slot, history)
+	if err != nil {
+		return nil, explain("read cdc_relay.request", err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Request, error) { return scanRequest(row) })
+	return append([]Request{}, list...), explain("read cdc_relay.request", err)
+}
+
+func (d *Desk) audit(ctx context.Context, n int64) ([]Entry, error) {
+	rows, err := d.db.Query(ctx, `SELECT at, who, action, why, result FROM cdc_relay.audit WHERE n = $1 AND slot = $2 ORDER BY seq DESC LIMIT $3`, n, d.slot, history)
+	if err != nil {
+		return nil, explain("read cdc_relay.audit", err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Entry, error) {
+		var e Entry
+		err := row.Scan(&e.At, &e.Who, &e.Action, &e.Why, &e.Result)
+		e.At = e.At.UTC()
+		return e, err
+	})
+	return append([]Entry{}, list...), explain("read cdc_relay.audit", err)
+}

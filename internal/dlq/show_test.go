@@ -1,0 +1,169 @@
+package dlq
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestShow(t *testing.T) {
+	r := setup(t)
+	n := r.put(sample{payload: []byte(`{"a": "б"}`), routingKey: "eu"})
+	q := r.request(Replay, n)
+	r.carryOut(q.ID, RequestFailed, "unroutable: NO_ROUTE")
+	r.exec(`INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result) VALUES ($1, '', 'ann', 'replay', $2, 'a test', 'failed')`, r.slot, n)
+	q = r.request(Replay, n)
+	d, err := r.desk.Show(r.ctx, Letters, n, true)
+	r.must(err)
+	if d.State != Replaying || *d.ID != "e-1" || d.Destination != "orders/eu" || d.Error != "body of # bytes" || d.ContentType != "application/json" {
+		t.Errorf("it is shown as %+v", d)
+	}
+	if *d.Payload.Text != `{"a": "б"}` || *d.Headers.Text != `{"h": 1}` || *d.Traceparent != "00-trace" {
+		t.Errorf("its contents are shown as %+v", d)
+	}
+	if len(d.Columns) != 2 || d.Columns[0].Name != "a" || *d.Columns[0].Value.Text != "bc" || d.Columns[1].Name != "d" || d.Columns[1].Value != nil {
+		t.Errorf("its columns are %+v", d.Columns)
+	}
+	if len(d.Requests) != 2 || d.Requests[0].ID != q.ID || d.Requests[1].Result != "unroutable: NO_ROUTE" || len(d.Audit) != 1 || d.Audit[0].Result != "failed" {
+		t.Errorf("its history is %+v and %+v", d.Requests, d.Audit)
+	}
+
+	hidden, err := r.desk.Show(r.ctx, Letters, n, false)
+	r.must(err)
+	if out, err := json.Marshal(hidden); err != nil || strings.Contains(string(out), "б") || strings.Contains(string(out), `\"h\"`) || !hidden.Payload.Hidden || hidden.Columns != nil {
+		t.Errorf("payloads are not to be shown: %s, %v", out, err)
+	}
+	waits := r.put(sample{of: Parked})
+	for want, look := range map[string]struct {
+		of Of
+		n  int64
+	}{
+		"there is no dead letter 99 of slot":           {Letters, 99},
+		"there is no parked row 99 of slot":            {Parked, 99},
+		"it is parked: cdc-relay parked show 2":        {Letters, waits},
+		"it is a dead letter: cdc-relay deadletters s": {Parked, n},
+	} {
+		if _, err := r.desk.Show(r.ctx, look.of, look.n, true); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s %d: %v, want %s", look.of, look.n, err, want)
+		}
+	}
+}
+
+func TestContents(t *testing.T) {
+	for in, want := range map[string]string{
+		"":              `{"text":""}`,
+		"{\n\t\"a\":1}": `{"text":"{\n\t\"a\":1}"}`,
+		"\x00":          `{"base64":"AA=="}`,
+		"\xff":          `{"base64":"/w=="}`,
+		"\x1b[2J":       `{"base64":"G1sySg=="}`,
+	} {
+		out, err := json.Marshal(content([]byte(in), true))
+		if err != nil || string(out) != want {
+			t.Errorf("%q is %s, want %s", in, out, want)
+		}
+	}
+	if content(nil, true) != nil || content(nil, false) != nil {
+		t.Error("NULL has contents")
+	}
+}
+
+// Columns that end in the middle: whatever is there is shown, and nothing breaks.
+func TestColumnsThatAreCut(t *testing.T) {
+	whole := []byte("\x01a\x03bc\x01d\x00\x00\x01")
+	for i := range whole {
+		splitColumns(whole[:i])
+	}
+	if got := splitColumns(whole); len(got) != 3 || *got[2].Value.Text != "" || got[2].Name != "" {
+		t.Errorf("the columns are %+v", got)
+	}
+	for _, odd := range []string{"\xff", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01a", "\x01a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "\x05abc"} {
+		if got := splitColumns([]byte(odd)); len(got) != 0 {
+			t.Errorf("%q is %+v", odd, got)
+		}
+	}
+}
+
+func (r *rig) event(id string, relay Relay) *Event {
+	r.t.Helper()
+	e, err := r.desk.Event(r.ctx, id, []Outbox{{"public", "no such table", []string{"id"}}, {"public", "outbox", []string{"event_id", "id"}}}, relay)
+	r.must(err)
+	return e
+}
+
+func TestEventShow(t *testing.T) {
+	r := setup(t)
+	want := func(id, state, why string) {
+		t.Helper()
+		if e := r.event(id, Relay{}); e.State != state || !strings.Contains(e.Why, why) {
+			t.Errorf("%s is %+v, want %s: %s", id, e, state, why)
+		}
+	}
+	want("nobody's", EventNotHeld, "never committed")
+	want("00000000-0000-0000-0000-000000000000", EventNotHeld, "never committed")
+	n := r.put(sample{id: "dead"})
+	want("dead", EventDead, fmt.Sprintf("dead letter %d: open", n))
+	w := r.put(sample{id: "dead", of: Parked})
+	want("dead", EventParked, fmt.Sprintf("parked row %d: refused, too_large", w))
+	r.put(sample{id: "sent again", state: Replayed})
+	want("sent again", EventSettled, "replayed")
+
+	id := value[string](r, `INSERT INTO public.outbox VALUES (gen_random_uuid(), 'a', 'k', 't') RETURNING id::text`)
+	want(id, EventInFlight, "not known to be past")
+	if e := r.event(id, Relay{}); e.Table != "public.outbox" || e.CommittedAt != nil {
+		t.Errorf("without track_commit_timestamp it is %+v", e)
+	}
+	// A slot is known to be past a transaction soon after it is: a checkpoint writes what the server notices it by.
+	for give := time.Now().Add(bound); ; {
+		r.exec(`CHECKPOINT`)
+		r.exec(`SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())`, r.slot)
+		if e := r.event(id, Relay{}); e.State == EventSettled {
+			break
+		} else if time.Now().After(give) {
+			t.Fatalf("the slot is past it, and it is %+v", e)
+		}
+	}
+	later := value[string](r, `INSERT INTO public.outbox VALUES (gen_random_uuid(), 'a', 'k', 't') RETURNING id::text`)
+	want(later, EventInFlight, "")
+}
+
+// Ids of any type are looked for as that type, so that its index serves; what is no value of it is nobody's.
+func TestEventsWithIDsOfOtherTypes(t *testing.T) {
+	r := setup(t)
+	for kind, id := range map[string]string{"bigint": "17", "text": "a'b", "bytea": `\x00ff`, "json": `{"a":1}`, "timestamptz": "2026-11-20 12:00:00+00"} {
+		r.exec(`DROP TABLE IF EXISTS public.other`)
+		r.exec(`CREATE TABLE public.other ("The Id" ` + kind + `)`)
+		r.exec(`INSERT INTO public.other VALUES ($1::text::`+kind+`)`, id)
+		for wanted, state := range map[string]string{id: EventInFlight, "x": EventNotHeld} {
+			e, err := r.desk.Event(r.ctx, wanted, []Outbox{{"public", "other", []string{"The Id"}}}, Relay{})
+			if err != nil || e.State != state {
+				t.Errorf("%s %s is %+v, %v; want %s", kind, wanted, e, err, state)
+			}
+		}
+	}
+}
+
+// What the relay says of itself is used when the commit's time is known.
+func TestEventBesideARelay(t *testing.T) {
+	now := time.Now()
+	at := now.Add(-time.Minute)
+	for _, c := range []struct {
+		relay Relay
+		at    *time.Time
+		want  string
+	}{
+		{Relay{}, &at, EventInFlight},
+		{Relay{Streaming: true}, nil, EventInFlight},
+		{Relay{Streaming: true}, &at, EventSettled},
+		{Relay{Streaming: true}, &now, EventInFlight},
+		{Relay{Streaming: true, OldestUnsettled: now}, &at, EventSettled},
+		{Relay{Streaming: true, OldestUnsettled: at}, &at, EventInFlight},
+		{Relay{OldestUnsettled: now}, &at, EventInFlight},
+	} {
+		e := Event{CommittedAt: c.at}
+		if e.place(false, c.relay); e.State != c.want {
+			t.Errorf("%+v with %v is %s, want %s", c.relay, c.at, e.State, c.want)
+		}
+	}
+}

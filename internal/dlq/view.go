@@ -1,0 +1,94 @@
+package dlq
+
+import (
+	"time"
+)
+
+// Of says which rows are meant.
+type Of string
+
+// The tables of rows.
+const (
+	Letters Of = "letters" // dead letters
+	Parked  Of = "parked"  // the retry table
+	Both    Of = "both"    // only of a purge
+)
+
+// Row is a parked row or a dead letter, as lists show it. What is nil is NULL, or not so far.
+type Row struct {
+	N        int64  `json:"n"`
+	State    string `json:"state"`
+	Position string `json:"position"` // as in the message header cdc_position
+
+	ID           *string   `json:"id"` // null: the row could not be decoded, or is purged
+	Aggregate    *string   `json:"aggregate"`
+	Key          *string   `json:"key"`
+	Type         *string   `json:"type"`
+	CommittedAt  time.Time `json:"committed_at"`
+	PayloadBytes *int64    `json:"payload_bytes"` // null: no payload, or no more
+
+	Destination string `json:"destination"` // exchange or topic, and behind a slash the routing key
+
+	// Of the last refusal; "" for a row that waits behind another one and was not refused.
+	Class   string `json:"class"`
+	Reason  string `json:"reason"`
+	Error   string `json:"error"`   // the broker's words, digits as #
+	Accused string `json:"accused"` // what the broker's answer accuses
+
+	Attempts      int        `json:"attempts"` // that count against retry.max_attempts
+	FirstFailedAt *time.Time `json:"first_failed_at"`
+	FailedAt      *time.Time `json:"failed_at"`
+	ParkedAt      time.Time  `json:"parked_at"`
+	NextAttempt   *time.Time `json:"next_attempt,omitempty"` // of a parked row
+
+	DiedAt     *time.Time `json:"died_at,omitempty"` // of a letter, as what follows
+	ClosedAt   *time.Time `json:"closed_at,omitempty"`
+	MirroredAt *time.Time `json:"mirrored_at,omitempty"`
+	Redacted   bool       `json:"redacted,omitempty"`
+
+	Copied bool `json:"copied,omitempty"` // it came with a copy of the database: it is another system's, and nobody acts on it here
+}
+
+// Page is a part of a list, and where the next one begins: "" at the end.
+type Page struct {
+	Rows []Row  `json:"items"`
+	Next string `json:"next"`
+}
+
+// Detail is all that is known of a row.
+type Detail struct {
+	Row
+	EventTime   time.Time `json:"event_time"` // of the timestamp column, else CommittedAt
+	ContentType string    `json:"content_type"`
+	Payload     *Content  `json:"payload"` // null: none, or no more
+	Traceparent *string   `json:"traceparent"`
+	Headers     *Content  `json:"headers"` // the headers column
+	Columns     []Column  `json:"columns,omitempty"`
+	Fault       *string   `json:"fault,omitempty"` // why the row of the outbox could not be relayed as configured
+	Raw         *Content  `json:"raw,omitempty"`   // that row, or the text of the logical message
+
+	Requests []Request `json:"requests"` // what was asked for, the newest first
+	Audit    []Entry   `json:"audit"`    // what was done, likewise
+}
+
+// Content is bytes of an event for people: text as it is, anything else in base64. Hidden says that they are not shown.
+type Content struct {
+	Text   *string `json:"text,omitempty"`
+	Base64 *string `json:"base64,omitempty"`
+	Hidden bool    `json:"hidden,omitempty"`
+}
+
+// Column is an extra column of the outbox table.
+type Column struct {
+	Name  string   `json:"name"`
+	Value *Content `json:"value"` // null: NULL
+}
+
+// Entry is a row of the audit.
+type Entry struct {
+	At     time.Time `json:"at"`
+	Who    string    `json:"who"`
+	Action string    `json:"action"`
+	Why    string    `json:"why"`
+	Result string    `json:"result"`
+}

@@ -1,0 +1,244 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// noSiding is for tests in which nothing is refused.
+type noSiding struct{}
+
+func (noSiding) Park(events []*Parked) { panic("parked: " + string(events[0].Event.ID)) }
+func (noSiding) Fed([]*Fed)            { panic("fed") }
+func (noSiding) Known(context.Context, outbox.Position) (bool, error) {
+	return false, nil
+}
+
+// shelf is a siding whose rows are written and fed when the test says so.
+type shelf struct {
+	mu      sync.Mutex
+	known   map[outbox.Position]bool
+	waiting []*Parked // on the way to the table
+	said    []string  // since the test looked last
+}
+
+func (s *shelf) Known(_ context.Context, pos outbox.Position) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.known[pos], nil
+}
+
+func (s *shelf) Park(events []*Parked) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var names []string
+	for _, p := range events {
+		name := string(p.Event.ID)
+		if p.Dead {
+			name += " (dead)"
+		}
+		if p.Attempts > 0 {
+			name += " (an attempt)"
+		}
+		names = append(names, name)
+	}
+	s.waiting = append(s.waiting, events...)
+	s.said = append(s.said, "parks "+strings.Join(names, ", "))
+}
+
+func (s *shelf) Fed(rows []*Fed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range rows {
+		s.said = append(s.said, string(f.Event.ID)+" comes back "+f.Outcome.State.String())
+	}
+}
+
+// take takes the first n of what is on the way to the table, all when n is 0.
+func (s *shelf) take(n int) []*Parked {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n = cmp.Or(n, len(s.waiting))
+	parked := s.waiting[:n]
+	s.waiting = slices.Clone(s.waiting[n:])
+	return parked
+}
+
+func (s *shelf) news() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	said := s.said
+	s.said = nil
+	return said
+}
+
+// table is a siding for the quickcheck: it writes rows and feeds them by itself, in the simplest way that is right.
+type table struct {
+	line *Line
+	note func(ev *outbox.Event, format string, args ...any)
+
+	mu      sync.Mutex
+	rand    *rand.Rand
+	queue   []*Parked
+	rows    map[uint64][]*tableRow // of each chain, in order
+	dead    map[outbox.Position]bool
+	written map[outbox.Position]bool
+	loose   uint64 // the next chain of an event that is in no order
+}
+
+type tableRow struct {
+	fed *Fed
+	out bool // in a lane
+	due time.Time
+}
+
+func newTable(seed uint64) *table {
+	return &table{
+		rand: rand.New(rand.NewPCG(seed, 99)), rows: map[uint64][]*tableRow{}, loose: 1 << 40,
+		dead: map[outbox.Position]bool{}, written: map[outbox.Position]bool{},
+	}
+}
+
+func (s *table) Known(context.Context, outbox.Position) (bool, error) { return false, nil }
+
+func (s *table) Park(events []*Parked) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue = append(s.queue, events...)
+	for _, p := range events {
+		s.note(p.Event, "is parked, dead %t", p.Dead)
+	}
+}
+
+// run writes and feeds until ctx is done.
+func (s *table) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		time.Sleep(time.Duration(s.rand.IntN(4)) * time.Millisecond) //nolint:forbidigo // the bubble's time, not ours
+		s.write()
+		time.Sleep(time.Millisecond) //nolint:forbidigo // likewise
+		s.feed()
+	}
+}
+
+// write commits some of the queue.
+func (s *table) write() {
+	s.mu.Lock()
+	n := len(s.queue)
+	if n > 0 {
+		n = 1 + s.rand.IntN(n)
+	}
+	batch := s.queue[:n]
+	s.queue = slices.Clone(s.queue[n:])
+	for _, p := range batch {
+		s.written[p.Event.Position] = true
+		s.note(p.Event, "is written")
+		if p.Dead {
+			s.dead[p.Event.Position] = true
+			continue
+		}
+		row := &tableRow{fed: &Fed{Event: copied(p.Event), Place: p.Place, Chain: p.Chain}}
+		chain := p.Chain
+		if chain == 0 {
+			s.loose++
+			chain = s.loose
+		}
+		s.rows[chain] = append(s.rows[chain], row)
+	}
+	s.mu.Unlock()
+	if n > 0 {
+		s.line.Settled(batch)
+	}
+}
+
+// feed offers the first rows of some chains.
+func (s *table) feed() {
+	s.mu.Lock()
+	var offers []*Fed
+	var stuck []*Fed
+	for _, chain := range slices.Sorted(maps.Keys(s.rows)) {
+		rows := s.rows[chain]
+		if rows[0].out || rows[0].due.After(time.Now()) || s.rand.IntN(3) == 0 {
+			continue
+		}
+		limit := 1 + s.rand.IntN(3)
+		for i, row := range rows {
+			if i == limit || s.line.Paused(row.fed.Place) && (i > 0 || s.rand.IntN(20) > 0) {
+				break
+			}
+			row.out = true
+			s.note(&row.fed.Event, "is offered")
+			offers = append(offers, row.fed)
+			if s.line.Paused(row.fed.Place) {
+				break
+			}
+		}
+		if !rows[0].out {
+			stuck = append(stuck, rows[0].fed)
+		}
+	}
+	s.mu.Unlock()
+	s.line.Offer(offers)
+	for _, f := range stuck {
+		if f.Chain != 0 {
+			s.line.NotNow(f.Place.Lane, f.Chain, f.Place.Unit)
+		}
+	}
+}
+
+func (s *table) Fed(fed []*Fed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range fed {
+		s.note(&f.Event, "comes back %s, %d left", f.Outcome.State, f.Left)
+		for chain, rows := range s.rows {
+			i := slices.IndexFunc(rows, func(r *tableRow) bool { return r.fed == f })
+			if i < 0 {
+				continue
+			}
+			switch {
+			case f.Outcome.Fault == nil && f.Outcome.State == 2: // confirmed
+				if rows = slices.Delete(rows, i, i+1); len(rows) == 0 {
+					delete(s.rows, chain)
+				} else {
+					s.rows[chain] = rows
+				}
+			default:
+				rows[i].out = false
+				rows[i].due = time.Now().Add(5 * time.Millisecond)
+			}
+			break
+		}
+	}
+}
+
+func (s *table) has(pos outbox.Position) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.written[pos]
+}
+
+// left is how many events are not delivered yet.
+func (s *table) left() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.queue)
+	for _, rows := range s.rows {
+		n += len(rows)
+	}
+	return n
+}
+
+// copied is an event with bytes of its own.
+func copied(ev *outbox.Event) outbox.Event {
+	var it item
+	it.fill(ev, make([]byte, ev.Size()), nil)
+	return it.ev
+}

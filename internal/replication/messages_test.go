@@ -1,0 +1,263 @@
+// An outbox without a table: logical messages with a prefix, beside a table and alone.
+
+package replication
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// relayMessages configures the prefix, and keys for what is in the table.
+func (b *bench) relayMessages() {
+	one := func(name string) decode.Names { return decode.Names{Any: []string{name}} }
+	b.cfg.Messages = decode.Messages{Prefix: "orders", Mapping: decode.Mapping{ID: one("id"), Key: one("key"), Payload: one("payload")}}
+	for i := range b.cfg.Tables {
+		b.cfg.Tables[i].Mapping.Key = one("payload")
+	}
+}
+
+// message is the SQL that emits an event.
+func message(id, key string) string {
+	return fmt.Sprintf(`SELECT pg_logical_emit_message(true, 'orders', jsonb_build_object('id', '%s', 'key', '%s', 'payload', '{"n": 1}'::jsonb)::text);`, id, key)
+}
+
+// counting counts what is skipped, by reason.
+func (b *bench) counting() (counted func(reason string) int) {
+	var mu sync.Mutex
+	counts := map[string]int{}
+	b.cfg.Hooks.Skipped = func(reason string) {
+		mu.Lock()
+		defer mu.Unlock()
+		counts[reason]++
+	}
+	return func(reason string) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return counts[reason]
+	}
+}
+
+// Messages and rows are events in the order in which they were written, and none of a transaction, or a part of it, that
+// was rolled back. One that is not transactional is counted, warned of once, and not relayed.
+func TestMessages(t *testing.T) {
+	b := shared(t)
+	b.relayMessages()
+	skipped := b.counting()
+	r := b.run()
+	r.waitPhase(Streaming)
+	b.exec(`BEGIN; ` + message("a", "1") + `INSERT INTO outbox VALUES ('b', '1'); SELECT pg_logical_emit_message(true, 'others', 'x');
+		SAVEPOINT s; ` + message("undone", "1") + `ROLLBACK TO s; ` + message("c", "1") + ` INSERT INTO outbox VALUES ('d', '1'); COMMIT`)
+	b.exec(`BEGIN; ` + message("never", "1") + ` SELECT pg_logical_emit_message(false, 'orders', '{"id": "plain", "key": "1", "payload": 1}'); ROLLBACK`)
+	b.exec(`SELECT pg_logical_emit_message(false, 'orders', '{"id": "plain", "key": "1", "payload": 1}')`)
+	b.exec(message("e", "1"))
+	r.waitSeen("e")
+	r.endClean()
+	if got := strings.Join(b.current().seen(), " "); got != "a b c d e" {
+		t.Errorf("events %s, want a b c d e", got)
+	}
+	events := b.current().all()
+	for i, want := range []uint32{0, 1, 3, 4, 0} {
+		if ev := events[i]; ev.position.Index != want || ev.key != "1" || ev.fault != "" {
+			t.Errorf("event %s: %+v, want index %d, key 1", ev.id, ev, want)
+		}
+	}
+	if events[0].payload != `{"n": 1}` {
+		t.Errorf("payload %s", events[0].payload)
+	}
+	if skipped(decode.NonTransactional) != 2 || skipped("message") != 1 {
+		t.Errorf("counted %d that are not transactional, %d of another prefix; want 2 and 1", skipped(decode.NonTransactional), skipped("message"))
+	}
+
+	r = b.run()
+	r.waitPhase(Streaming)
+	b.exec(message("f", "1"))
+	r.waitSeen("f")
+	b.exec(`SELECT pg_logical_emit_message(false, 'orders', '{}')`)
+	until(t, "it to be counted", func() bool { return skipped(decode.NonTransactional) == 3 })
+	r.endClean()
+	if got := strings.Join(b.current().seen(), " "); got != "f" {
+		t.Errorf("after a restart: events %s, want f alone", got)
+	}
+	warned := b.logs.FilterMessageSnippet("not transactional").All()
+	if len(warned) != 2 || !strings.Contains(fmt.Sprint(warned[0].ContextMap()["mend"]), "pg_logical_emit_message(true, 'orders'") {
+		t.Errorf("warned %v, want once in each of two processes", warned)
+	}
+}
+
+// A message that cannot be read is an event with a fault and its whole text, and stops nothing.
+func TestMessageThatCannotBeRead(t *testing.T) {
+	b := shared(t)
+	b.relayMessages()
+	r := b.run()
+	r.waitPhase(Streaming)
+	b.exec(`SELECT pg_logical_emit_message(true, 'orders', 'no JSON')`)
+	b.exec(`SELECT pg_logical_emit_message(true, 'orders', '\xff00'::bytea)`)
+	b.exec(`SELECT pg_logical_emit_message(true, 'orders', '{"id": "half", "payload": {}}')`)
+	b.exec(message("good", "1"))
+	r.waitSeen("half", "good")
+	r.endClean()
+	for i, want := range []recorded{
+		{fault: "not a JSON object", raw: "no JSON"},
+		{fault: "not UTF-8", raw: `{"message:hex":"ff00"}`},
+		{fault: `no member "key"`, raw: `{"id": "half", "payload": {}}`, id: "half"},
+	} {
+		if got := b.current().all()[i]; !strings.Contains(got.fault, want.fault) || got.raw != want.raw || got.id != want.id {
+			t.Errorf("event %d is %+v, want %+v", i, got, want)
+		}
+	}
+}
+
+// A relay of messages alone needs no table and nothing in its publication, and none of the checks about them is in its way.
+func TestMessagesAlone(t *testing.T) {
+	b := shared(t)
+	b.relayMessages()
+	b.cfg.Tables = nil
+	b.exec(`INSERT INTO outbox VALUES ('before', '{}')`) // nobody asks about it
+	b.exec(message("before", "1"))
+	list, err := Check(bounded(t, 20*time.Second), b.cfg)
+	if err != nil || slices.ContainsFunc(list, func(f Finding) bool { return f.Level == LevelFail || f.Name == "tables" }) {
+		t.Errorf("check before the first start: %+v, %v", list, err)
+	}
+	wantStop(t, Init(bounded(t, 30*time.Second), b.cfg, InitOptions{OutboxTable: true}), outbox.ExitUsage, "config")
+	for range 2 {
+		b.init(InitOptions{})
+	}
+	if n := b.text(`SELECT count(*)::text FROM pg_publication_tables WHERE pubname = 'p'`); n != "0" {
+		t.Errorf("the publication has %s tables", n)
+	}
+	r := b.run()
+	r.waitPhase(Streaming)
+	b.exec(`BEGIN; INSERT INTO outbox VALUES ('row', '{}'); ` + message("a", "1") + ` UPDATE outbox SET payload = '[]'; COMMIT`)
+	r.waitSeen("a")
+	// What an alteration hides is no message.
+	b.exec(`ALTER PUBLICATION p SET (publish = '')`)
+	r.waitChecked()
+	b.exec(message("b", "1"))
+	r.waitSeen("b")
+	until(t, "all to be reported", func() bool { return b.confirmedFlush() >= b.current().ownWatermark() })
+	r.endClean()
+	if got := strings.Join(b.current().seen(), " "); got != "a b" {
+		t.Errorf("events %s, want a b", got)
+	}
+	list, err = Check(bounded(t, 20*time.Second), b.cfg)
+	if err != nil || slices.ContainsFunc(list, func(f Finding) bool { return f.Level != LevelOK && f.Name != "max_slot_wal_keep_size" }) ||
+		!slices.ContainsFunc(list, func(f Finding) bool { return f.Name == "messages" && strings.Contains(f.Detail, `"orders"`) }) {
+		t.Errorf("check beside the slot: %+v, %v", list, err)
+	}
+
+	r = b.run()
+	r.waitPhase(Streaming)
+	b.exec(message("c", "1"))
+	r.waitSeen("c")
+	if got := strings.Join(b.current().seen(), " "); got != "c" {
+		t.Errorf("after a restart: events %s, want c alone", got)
+	}
+	b.exec(`DROP PUBLICATION p`) // before PostgreSQL 18 the next row of any table would end the slot
+	wantStop(t, r.wait(), outbox.ExitOperator, "publication")
+	b.waitNoWalsender()
+	if err := Teardown(bounded(t, 20*time.Second), b.cfg, false); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.count(); got != "0 slots, 0 publications, 0 schemas" {
+		t.Error(got)
+	}
+}
+
+// Tables, or the prefix, may be configured later: what is remembered of the one does not stand in the way of the other.
+func TestMessagesThenATable(t *testing.T) {
+	b := shared(t)
+	b.relayMessages()
+	tables := b.cfg.Tables
+	b.cfg.Tables = nil
+	r := b.run()
+	r.waitPhase(Streaming)
+	b.exec(message("a", "1"))
+	r.waitSeen("a")
+	r.endClean()
+	b.exec(`ALTER PUBLICATION p ADD TABLE outbox`)
+	b.cfg.Tables = tables
+	b.goesOn("b")
+	b.cfg.Tables = nil
+	b.exec(message("c", "1"))
+	r = b.run()
+	r.waitSeen("c")
+	r.endClean()
+}
+
+// What a relay reads again after a crash has the positions that it had, also when the prefix was configured in between: the
+// rows of a transaction stay what they were, its messages join them.
+func TestPrefixConfiguredLater(t *testing.T) {
+	b := shared(t)
+	b.held = true
+	r := b.run()
+	r.waitPhase(Streaming)
+	b.exec(`BEGIN; ` + message("a", "1") + `INSERT INTO outbox VALUES ('b', '1'); ` + message("c", "1") + `INSERT INTO outbox VALUES ('d', '1'); COMMIT`)
+	r.waitSeen("b", "d")
+	rows := b.current().all()
+	r.cut() // nothing was confirmed
+	if err := r.end(); err == nil {
+		t.Fatal("a clean stop, with nothing settled")
+	}
+	b.held = false
+	b.relayMessages()
+	r = b.run()
+	r.waitSeen("a", "b", "c", "d")
+	r.endClean()
+	both := b.current().all()
+	if len(both) != 4 || both[1].position != rows[0].position || both[3].position != rows[1].position ||
+		both[0].position.Index != 0 || both[2].position.Index != 2 {
+		t.Errorf("the rows were at %v and %v, then: %+v", rows[0].position, rows[1].position, both)
+	}
+}
+
+// The server converts rows to UTF-8, and does not convert messages: check says so, and what is not UTF-8 is a fault, not
+// another text.
+func TestMessagesOfAnotherEncoding(t *testing.T) {
+	t.Parallel()
+	server := devenv.SharedPostgres(t)
+	ctx := bounded(t, 60*time.Second)
+	name := fmt.Sprintf("latin%d", time.Now().UnixNano())
+	admin, err := pgx.Connect(ctx, server.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close(ctx)
+	if _, err := admin.Exec(ctx, `CREATE DATABASE `+name+` TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'`); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.DropDatabase(bounded(t, 30*time.Second), name); err != nil {
+			t.Error(err)
+		}
+	})
+	b := setup(t, server.URL(name))
+	b.relayMessages()
+	list, err := Check(ctx, b.cfg)
+	if err != nil || !slices.ContainsFunc(list, func(f Finding) bool {
+		return f.Name == "messages" && f.Level == LevelWarn && strings.Contains(f.Detail, "LATIN1") && strings.Contains(f.Mend, "convert_to")
+	}) {
+		t.Errorf("check does not warn: %+v, %v", list, err)
+	}
+	r := b.run()
+	r.waitPhase(Streaming)
+	b.exec(`SET client_encoding = 'UTF8'`) // this connection's, whose text the server converts to the database's
+	const text = `{"id": "café", "key": "1", "payload": {}}`
+	b.exec(`SELECT pg_logical_emit_message(true, 'orders', '` + text + `')`)
+	b.exec(`SELECT pg_logical_emit_message(true, 'orders', convert_to('` + text + `', 'UTF8'))`)
+	r.waitSeen("café")
+	r.endClean()
+	first := b.current().all()[0]
+	if want := fmt.Sprintf(`{"message:hex":"%x"}`, strings.ReplaceAll(text, "é", "\xe9")); first.raw != want || !strings.Contains(first.fault, "convert_to") {
+		t.Errorf("got %+v, want raw %s", first, want)
+	}
+}

@@ -1,0 +1,227 @@
+-- The siding: events that could not be published when their turn came, and what operators ask to be done with them.
+--
+-- What came from outside (ids, keys, payloads, names of exchanges) is bytea, NULL and empty kept apart: a text column
+-- refuses a NUL byte, and a database of another encoding refuses more. It may be longer than an index entry, so that
+-- digests are indexed: FNV-1a of 64 bits (outbox.Digest), NULL for NULL. Compare the value too: digests may collide.
+--
+-- toast_tuple_target: of a row over 2 kB all that is long is stored out of line, so that scans read little.
+
+CREATE SEQUENCE cdc_relay.row_number AS bigint INCREMENT BY 1000;
+COMMENT ON SEQUENCE cdc_relay.row_number IS 'Numbers (n) of rows in retry and dead_letter: each nextval leases it and the 999 after it to a leader.';
+
+CREATE TABLE cdc_relay.retry (
+    slot            text COLLATE "C" NOT NULL,
+    system_id       text COLLATE "C" NOT NULL,
+    incarnation     bigint NOT NULL,
+    commit_lsn      pg_lsn NOT NULL,
+    idx             bigint NOT NULL,
+    n               bigint NOT NULL,
+    chain           bigint NOT NULL,
+    unit            bigint NOT NULL,
+    dest            bigint NOT NULL,
+    hash            bigint NOT NULL,
+    keyed           boolean NOT NULL,
+    ordered         boolean NOT NULL,
+    attempts        integer NOT NULL,
+    bytes           bigint NOT NULL,
+    parked_at       timestamptz NOT NULL DEFAULT now(),
+    next_attempt    timestamptz,
+    first_failed_at timestamptz,
+    failed_at       timestamptz,
+    class           text COLLATE "C" NOT NULL,
+    reason          text COLLATE "C" NOT NULL,
+    error_id        bigint,
+    destination     text NOT NULL,
+    route_name      bytea,
+    routing_key     bytea,
+    commit_time     timestamptz NOT NULL,
+    event_time      timestamptz NOT NULL,
+    id              bytea,
+    aggregate       bytea,
+    key             bytea,
+    type            bytea,
+    payload_kind    smallint NOT NULL,
+    payload         bytea,
+    traceparent     bytea,
+    headers         bytea,
+    columns         bytea,
+    fault           bytea,
+    raw             bytea,
+    PRIMARY KEY (slot, system_id, incarnation, commit_lsn, idx)
+) WITH (toast_tuple_target = 128, autovacuum_vacuum_scale_factor = 0.02, toast.autovacuum_vacuum_scale_factor = 0.02);
+CREATE UNIQUE INDEX retry_n     ON cdc_relay.retry (n);
+CREATE        INDEX retry_chain ON cdc_relay.retry (slot, chain, incarnation, commit_lsn, idx);
+CREATE        INDEX retry_dest  ON cdc_relay.retry (slot, unit, dest, incarnation, commit_lsn, idx);
+CREATE        INDEX retry_due   ON cdc_relay.retry (slot, next_attempt) WHERE next_attempt IS NOT NULL;
+COMMENT ON TABLE  cdc_relay.retry IS 'Events that wait: refused ones, those behind them, and those whose destination is paused. Rows of another slot or system_id (a copy of the database) are not touched.';
+COMMENT ON COLUMN cdc_relay.retry.system_id       IS 'of the cluster the event was committed in: in a copy of the database its rows are another system''s, and are not sent';
+COMMENT ON COLUMN cdc_relay.retry.incarnation     IS 'of the slot the event was read from; with commit_lsn and idx its position';
+COMMENT ON COLUMN cdc_relay.retry.commit_lsn      IS 'commit LSN of the transaction';
+COMMENT ON COLUMN cdc_relay.retry.idx             IS 'index of the event in its transaction';
+COMMENT ON COLUMN cdc_relay.retry.n               IS 'the row''s number: its version for the relay, its name for people; kept when it becomes a dead letter';
+COMMENT ON COLUMN cdc_relay.retry.chain           IS 'rows of a chain are sent in order of position; made of hash and unit (delivery.ordering commit: of unit; none: of position and unit)';
+COMMENT ON COLUMN cdc_relay.retry.unit            IS 'digest of the exchange or topic';
+COMMENT ON COLUMN cdc_relay.retry.dest            IS 'digest of exchange and routing key, or of topic and partition';
+COMMENT ON COLUMN cdc_relay.retry.hash            IS 'digest of aggregate and key; of the position when the event has no key';
+COMMENT ON COLUMN cdc_relay.retry.keyed           IS 'the event has an ordering key';
+COMMENT ON COLUMN cdc_relay.retry.ordered         IS 'later events of its chain wait for it';
+COMMENT ON COLUMN cdc_relay.retry.attempts        IS 'refusals that count against retry.max_attempts';
+COMMENT ON COLUMN cdc_relay.retry.bytes           IS 'size of the event';
+COMMENT ON COLUMN cdc_relay.retry.next_attempt    IS 'of the first row of a chain, when it was refused; NULL: when its destination is open';
+COMMENT ON COLUMN cdc_relay.retry.class           IS 'of the last refusal: destination, transient, permanent; empty: it was never refused';
+COMMENT ON COLUMN cdc_relay.retry.reason          IS 'of the last refusal, as in outbox_rejections_total';
+COMMENT ON COLUMN cdc_relay.retry.error_id        IS 'of the last refusal: cdc_relay.error_text';
+COMMENT ON COLUMN cdc_relay.retry.destination     IS 'what the last refusal accused, or where the event was going';
+COMMENT ON COLUMN cdc_relay.retry.route_name      IS 'exchange or topic it goes to, whatever the configuration says now; NULL: the template had no value';
+COMMENT ON COLUMN cdc_relay.retry.routing_key     IS 'routing key it goes with';
+COMMENT ON COLUMN cdc_relay.retry.event_time      IS 'the timestamp column, else commit_time';
+COMMENT ON COLUMN cdc_relay.retry.payload_kind    IS '0 json, 1 text, 2 bytea';
+COMMENT ON COLUMN cdc_relay.retry.columns         IS 'extra columns: per column the length of its name, the name, the length of its value + 1 (0: NULL), the value; lengths as unsigned LEB128';
+COMMENT ON COLUMN cdc_relay.retry.fault           IS 'why the row of the outbox could not be relayed as configured';
+COMMENT ON COLUMN cdc_relay.retry.raw             IS 'with fault: the whole row';
+
+CREATE TABLE cdc_relay.dead_letter (
+    slot               text COLLATE "C" NOT NULL,
+    system_id          text COLLATE "C" NOT NULL,
+    incarnation        bigint NOT NULL,
+    commit_lsn         pg_lsn NOT NULL,
+    idx                bigint NOT NULL,
+    n                  bigint NOT NULL,
+    chain              bigint NOT NULL,
+    unit               bigint NOT NULL,
+    dest               bigint NOT NULL,
+    hash               bigint NOT NULL,
+    keyed              boolean NOT NULL,
+    ordered            boolean NOT NULL,
+    attempts           integer NOT NULL,
+    bytes              bigint NOT NULL,
+    id_digest          bigint,
+    aggregate_digest   bigint,
+    key_digest         bigint,
+    type_digest        bigint,
+    name_digest        bigint,
+    destination_digest bigint,
+    parked_at          timestamptz NOT NULL,
+    first_failed_at    timestamptz,
+    failed_at          timestamptz,
+    died_at            timestamptz NOT NULL DEFAULT now(),
+    closed_at          timestamptz,
+    mirrored_at        timestamptz,
+    redacted_at        timestamptz,
+    state              text COLLATE "C" NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'replayed', 'discarded', 'purged')),
+    class              text COLLATE "C" NOT NULL,
+    reason             text COLLATE "C" NOT NULL,
+    error_id           bigint,
+    destination        text NOT NULL,
+    route_name         bytea,
+    routing_key        bytea,
+    commit_time        timestamptz NOT NULL,
+    event_time         timestamptz NOT NULL,
+    id                 bytea,
+    aggregate          bytea,
+    key                bytea,
+    type               bytea,
+    payload_kind       smallint NOT NULL,
+    payload            bytea,
+    traceparent        bytea,
+    headers            bytea,
+    columns            bytea,
+    fault              bytea,
+    raw                bytea,
+    PRIMARY KEY (slot, system_id, incarnation, commit_lsn, idx)
+) WITH (toast_tuple_target = 128);
+-- A list is newest first, ORDER BY died_at DESC, n DESC: each filter has an index in that order, so that a page of it
+-- costs as little as it is long, whether many match or none. The place of a page is the (died_at, n) of its last row:
+-- AND (died_at, n) < ($1, $2).
+CREATE UNIQUE INDEX dead_letter_n           ON cdc_relay.dead_letter (n);
+CREATE        INDEX dead_letter_all         ON cdc_relay.dead_letter (slot, died_at DESC, n DESC);
+CREATE        INDEX dead_letter_id          ON cdc_relay.dead_letter (slot, id_digest, died_at DESC, n DESC);
+CREATE        INDEX dead_letter_aggregate   ON cdc_relay.dead_letter (slot, aggregate_digest, died_at DESC, n DESC);
+CREATE        INDEX dead_letter_key         ON cdc_relay.dead_letter (slot, key_digest, died_at DESC, n DESC);
+CREATE        INDEX dead_letter_type        ON cdc_relay.dead_letter (slot, type_digest, died_at DESC, n DESC);
+CREATE        INDEX dead_letter_name        ON cdc_relay.dead_letter (slot, name_digest, died_at DESC, n DESC);
+CREATE        INDEX dead_letter_destination ON cdc_relay.dead_letter (slot, destination_digest, died_at DESC, n DESC);
+CREATE        INDEX dead_letter_class       ON cdc_relay.dead_letter (slot, class, died_at DESC, n DESC);
+CREATE        INDEX dead_letter_error       ON cdc_relay.dead_letter (slot, error_id, died_at DESC, n DESC);
+CREATE        INDEX dead_letter_state       ON cdc_relay.dead_letter (slot, state, died_at DESC, n DESC);
+CREATE        INDEX dead_letter_chain       ON cdc_relay.dead_letter (slot, chain) WHERE state = 'open';
+CREATE        INDEX dead_letter_closed      ON cdc_relay.dead_letter (slot, closed_at) WHERE state IN ('replayed', 'discarded');
+CREATE        INDEX dead_letter_unmirrored  ON cdc_relay.dead_letter (slot, n) WHERE mirrored_at IS NULL AND state <> 'purged';
+COMMENT ON TABLE  cdc_relay.dead_letter IS 'Events that were given up. Columns that retry has too mean the same.';
+COMMENT ON COLUMN cdc_relay.dead_letter.id_digest          IS 'digest of id';
+COMMENT ON COLUMN cdc_relay.dead_letter.aggregate_digest   IS 'digest of aggregate';
+COMMENT ON COLUMN cdc_relay.dead_letter.key_digest         IS 'digest of key alone';
+COMMENT ON COLUMN cdc_relay.dead_letter.type_digest        IS 'digest of type';
+COMMENT ON COLUMN cdc_relay.dead_letter.name_digest        IS 'digest of route_name: the exchange or topic';
+COMMENT ON COLUMN cdc_relay.dead_letter.destination_digest IS 'digest of route_name, a slash and routing_key; of route_name when routing_key is NULL';
+COMMENT ON COLUMN cdc_relay.dead_letter.parked_at          IS 'when the event came to the siding';
+COMMENT ON COLUMN cdc_relay.dead_letter.died_at            IS 'when it became a dead letter';
+COMMENT ON COLUMN cdc_relay.dead_letter.closed_at          IS 'when it was replayed, discarded or purged';
+COMMENT ON COLUMN cdc_relay.dead_letter.mirrored_at        IS 'when the mirror''s broker confirmed it';
+COMMENT ON COLUMN cdc_relay.dead_letter.redacted_at        IS 'when its contents were removed; it can not be replayed any more';
+COMMENT ON COLUMN cdc_relay.dead_letter.state              IS 'open; replayed; discarded; purged: emptied, only the position stays until the slot can not send the event again';
+
+CREATE TABLE cdc_relay.error_text (
+    id      bigint PRIMARY KEY,
+    text    text NOT NULL,
+    seen_at timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE  cdc_relay.error_text IS 'Words of refusals, numbers in them replaced by #, so that there are few.';
+COMMENT ON COLUMN cdc_relay.error_text.id      IS 'digest of text';
+COMMENT ON COLUMN cdc_relay.error_text.seen_at IS 'when it was first met';
+
+CREATE TABLE cdc_relay.request (
+    id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    slot        text COLLATE "C" NOT NULL,
+    system_id   text COLLATE "C" NOT NULL,
+    kind        text COLLATE "C" NOT NULL CHECK (kind IN ('replay', 'discard', 'redact', 'retry', 'deadletter', 'purge')),
+    n           bigint NOT NULL,
+    route_name  bytea,
+    routing_key bytea,
+    who         text NOT NULL,
+    reason      text NOT NULL DEFAULT '',
+    job         bigint,
+    created_at  timestamptz NOT NULL DEFAULT now(),
+    due_at      timestamptz NOT NULL DEFAULT now(),
+    state       text COLLATE "C" NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'done', 'failed', 'cancelled')),
+    result      text NOT NULL DEFAULT '',
+    done_at     timestamptz
+);
+CREATE UNIQUE INDEX request_target  ON cdc_relay.request (n) WHERE state = 'waiting';
+CREATE        INDEX request_waiting ON cdc_relay.request (slot, due_at, id) WHERE state = 'waiting';
+CREATE        INDEX request_job     ON cdc_relay.request (job, state);
+CREATE        INDEX request_done    ON cdc_relay.request (slot, done_at) WHERE state <> 'waiting';
+COMMENT ON TABLE  cdc_relay.request IS 'What operators asked for: the leader carries it out. Of the requests about a row at most one waits.';
+COMMENT ON COLUMN cdc_relay.request.kind        IS 'replay, discard, redact: a dead letter; retry, deadletter: a row of retry; purge: either';
+COMMENT ON COLUMN cdc_relay.request.n           IS 'of the row it is about';
+COMMENT ON COLUMN cdc_relay.request.route_name  IS 'of replay: exchange or topic to send it to; NULL: where it was going';
+COMMENT ON COLUMN cdc_relay.request.routing_key IS 'of replay: routing key to send it with; NULL: the letter''s';
+COMMENT ON COLUMN cdc_relay.request.who         IS 'database role and OS user, or the token''s name';
+COMMENT ON COLUMN cdc_relay.request.reason      IS 'why, in the operator''s words';
+COMMENT ON COLUMN cdc_relay.request.job         IS 'common to the requests of one bulk command; from the sequence job';
+COMMENT ON COLUMN cdc_relay.request.due_at      IS 'not before: a bulk command with a rate spreads its requests';
+COMMENT ON COLUMN cdc_relay.request.state       IS 'waiting; done; failed: result says why; cancelled by an operator while it waited';
+
+CREATE SEQUENCE cdc_relay.job AS bigint;
+COMMENT ON SEQUENCE cdc_relay.job IS 'Numbers of bulk commands: request.job.';
+
+CREATE TABLE cdc_relay.audit (
+    seq         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at          timestamptz NOT NULL DEFAULT now(),
+    slot        text COLLATE "C" NOT NULL,
+    system_id   text COLLATE "C" NOT NULL,
+    who         text NOT NULL,
+    action      text NOT NULL,
+    n           bigint NOT NULL,
+    incarnation bigint,
+    commit_lsn  pg_lsn,
+    idx         bigint,
+    why         text NOT NULL,
+    result      text NOT NULL,
+    request     bigint
+);
+CREATE INDEX audit_n ON cdc_relay.audit (n);
+COMMENT ON TABLE  cdc_relay.audit IS 'What operators did to events: who, when, what, why. Never purged by the relay; it holds no id, key or payload.';
+COMMENT ON COLUMN cdc_relay.audit.n           IS 'of the row it was done to; with incarnation, commit_lsn and idx (NULL: the row was gone) the event''s position';
+COMMENT ON COLUMN cdc_relay.audit.result      IS 'what became of it';
+COMMENT ON COLUMN cdc_relay.audit.request     IS 'id of the request';

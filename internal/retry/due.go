@@ -1,0 +1,133 @@
+package retry
+
+import (
+	"context"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// lookDue readies the chains whose heads have waited long enough.
+func (f *feeder) lookDue(ctx context.Context) (bool, error) {
+	now := time.Now()
+	if now.Before(f.dueAt) || len(f.ready.of)+dueRows > readyLimit {
+		return false, nil
+	}
+	chains, next, err := f.cfg.Store.Due(ctx, dueRows)
+	if err != nil {
+		return false, err
+	}
+	for _, chain := range chains {
+		f.ready1(chain, true)
+	}
+	switch {
+	case len(chains) == dueRows:
+		next = dueAgain
+	case next <= 0:
+		next = dueAtLeast
+	}
+	f.dueAt = now.Add(min(next, dueAtLeast))
+	return true, nil
+}
+
+const (
+	dueRows    = 500
+	dueAgain   = 100 * time.Millisecond // there are more than one look lists
+	dueAtLeast = time.Minute
+)
+
+// age gives rows that have waited too long for their destination to the dead letters: those of paused ones, which are not
+// sent. (Of the others a refusal does it.) One page.
+func (f *feeder) age(ctx context.Context) (bool, error) {
+	now := time.Now()
+	if f.cfg.DestinationMaxAge <= 0 || len(f.gates) == 0 {
+		return false, nil
+	}
+	if len(f.aging) == 0 {
+		if now.Before(f.ageAt) {
+			return false, nil
+		}
+		f.ageAt = now.Add(min(max(f.cfg.DestinationMaxAge/20, time.Second), time.Minute))
+		for g := range f.gates {
+			f.aging = append(f.aging, &walk{of: f.rowsOf(g)})
+		}
+	}
+	rows, bytes := f.room()
+	if rows == 0 {
+		return false, nil
+	}
+	w := f.aging[0]
+	chains, err := f.next(ctx, w)
+	if err != nil {
+		return false, err
+	}
+	old, err := f.bury(ctx, f.restful(chains, rows), bytes)
+	if err != nil {
+		return false, err
+	}
+	// The order of a page is that of commits, so behind one without old rows there are hardly any.
+	if w.ended || len(chains) > 0 && old == 0 {
+		f.aging = f.aging[1:]
+	}
+	return true, nil
+}
+
+// restful are the first of chains that are not in flight.
+func (f *feeder) restful(chains []uint64, most int) []uint64 {
+	var rest []uint64
+	for _, chain := range chains {
+		if f.runs[chain] == nil && len(rest) < most {
+			rest = append(rest, chain)
+		}
+	}
+	return rest
+}
+
+// bury decides that the first rows of chains become dead letters, as many as are too old and paused.
+func (f *feeder) bury(ctx context.Context, chains []uint64, bytes int64) (rows int, err error) {
+	if len(chains) == 0 {
+		return 0, nil
+	}
+	perChain := 1
+	if !f.cfg.Hold { // else the first blocks the rest
+		perChain = max(1, min(maxRun, (budgetRows-f.rows)/len(chains)))
+	}
+	read, err := f.cfg.Store.Runs(ctx, chains, perChain, bytes, f.s.writer.acked.Load())
+	if err != nil {
+		return 0, err
+	}
+	now := time.Now()
+	var out []*run
+	for i := range read {
+		r := &run{chain: read[i].Chain, judged: true}
+		for _, row := range read[i].Rows {
+			at, ok := f.place(row)
+			if !ok || read[i].Blocked || !f.tooOld(row, now) || !f.shut(at, 0) {
+				break
+			}
+			r.ordered, r.lane, r.unit = row.Ordered, at.Lane, at.Unit
+			r.rows = append(r.rows, row)
+			r.bytes += int64(row.Event.Size())
+			r.results = append(r.results, f.buriedUnsent(row, at))
+		}
+		if len(r.rows) > 0 {
+			r.more = true
+			rows += len(r.rows)
+			out = append(out, r)
+		}
+	}
+	for _, r := range out {
+		f.book(r)
+	}
+	f.launch(out)
+	return rows, nil
+}
+
+// buriedUnsent is the end of a row that is too old. What it was refused for itself stays; else it is what paused its place.
+func (f *feeder) buriedUnsent(row *Row, at sink.Place) Result {
+	res := Result{Row: row, Kind: Dead, Attempts: row.Attempts}
+	if p := f.gates[f.gateOf(at)]; row.Reason == "" && p != nil && p.fault != nil {
+		res.Class, res.Reason, res.Words, res.Destination = p.fault.Class, p.fault.Reason, p.fault.Words, p.fault.Destination
+	}
+	return res
+}

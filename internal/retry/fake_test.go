@@ -1,0 +1,642 @@
+package retry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// digest of a name.
+func digest(name string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	return h.Sum64()
+}
+
+// fakeSink knows where events belong: by their Route, or their type "exchange/key".
+type fakeSink struct{}
+
+func (fakeSink) Route(ev *outbox.Event) outbox.Route {
+	name, key, _ := strings.Cut(string(ev.Type), "/")
+	return outbox.Route{Name: []byte(name), RoutingKey: []byte(key)}
+}
+
+func (s fakeSink) Place(ev *outbox.Event) (sink.Place, bool) {
+	to := s.Route(ev)
+	if ev.Route != nil {
+		to = *ev.Route
+	}
+	return sink.Place{Lane: int(ev.Hash % 8), Unit: digest(string(to.Name)), Dest: digest(string(to.Name) + "/" + string(to.RoutingKey))}, true
+}
+
+// placeOf is the place of "exchange/key".
+func placeOf(to string) sink.Place {
+	name, _, _ := strings.Cut(to, "/")
+	return sink.Place{Unit: digest(name), Dest: digest(to)}
+}
+
+// fakeLine answers what it is offered at once, or when the test says so, and remembers everything. Its lanes are as simple as
+// lanes can be that keep the contract: of a chain one row at a time, and behind a refused one the rest comes back unsent.
+type fakeLine struct {
+	s       *Siding
+	changed chan struct{}
+
+	mu        sync.Mutex
+	log       []string
+	answer    func(f *relay.Fed) sink.Outcome // nil: confirmed
+	keep      bool                            // what is offered waits for release
+	delay     time.Duration                   // else it takes this long, and a millisecond
+	kept      []*relay.Fed
+	inLane    map[uint64]int // rows of each chain
+	most      int            // rows that were in the lanes at the same time
+	rows      int
+	laneRows  map[int]int
+	counts    map[uint64]int // of each chain; Left
+	paused    map[gate]bool
+	broken    map[string]*sink.Fault // "exchange" or "exchange/key": refuses everything
+	confirmed map[uint64]time.Time
+	failure   string
+}
+
+func newFakeLine() *fakeLine {
+	return &fakeLine{
+		changed: make(chan struct{}, 1), inLane: map[uint64]int{}, laneRows: map[int]int{}, counts: map[uint64]int{},
+		paused: map[gate]bool{}, confirmed: map[uint64]time.Time{}, broken: map[string]*sink.Fault{},
+	}
+}
+
+func (l *fakeLine) say(format string, args ...any) {
+	l.log = append(l.log, fmt.Sprintf(format, args...))
+}
+
+func (l *fakeLine) Settled(parked []*relay.Parked) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range parked {
+		l.say("settled %s", p.Event.ID)
+		*p.Event = outbox.Event{ID: []byte("reused")} // as the window does
+		*p = relay.Parked{Event: p.Event}
+	}
+}
+
+func (l *fakeLine) Offer(rows []*relay.Fed) {
+	l.mu.Lock()
+	ids := []string{"offer"}
+	for _, f := range rows {
+		ids = append(ids, string(f.Event.ID))
+		l.rows++
+		l.inLane[f.Chain]++
+		l.laneRows[f.Place.Lane]++
+	}
+	l.say("%s", strings.Join(ids, " "))
+	l.most = max(l.most, l.rows)
+	l.kept = append(l.kept, rows...)
+	keep := l.keep
+	l.mu.Unlock()
+	if !keep {
+		go l.release(0)
+	}
+}
+
+// release has the lanes deal with the first n rows offered, all when n is 0.
+func (l *fakeLine) release(n int) {
+	l.mu.Lock()
+	if n == 0 || n > len(l.kept) {
+		n = len(l.kept)
+	}
+	rows := l.kept[:n:n]
+	l.kept = l.kept[n:]
+	delay := l.delay
+	l.mu.Unlock()
+	time.Sleep(time.Millisecond + delay) //nolint:forbidigo // the bubble's time, not ours
+	l.mu.Lock()
+	refused := map[uint64]bool{}
+	for _, f := range rows {
+		if f.Chain != 0 && refused[f.Chain] {
+			f.Outcome.State = sink.Unsent
+		} else {
+			l.deal(f)
+			refused[f.Chain] = f.Outcome.State != sink.Confirmed
+		}
+		l.rows--
+		l.inLane[f.Chain]--
+		l.laneRows[f.Place.Lane]--
+	}
+	l.mu.Unlock()
+	l.s.Fed(rows)
+}
+
+// inLanes is how many rows the lanes have, and had at the most.
+func (l *fakeLine) inLanes() (now, most int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rows, l.most
+}
+
+// releaseBut has all lanes but one deal with what they have.
+func (l *fakeLine) releaseBut(lane int) {
+	l.mu.Lock()
+	var rest []*relay.Fed
+	l.kept = slices.DeleteFunc(l.kept, func(f *relay.Fed) bool {
+		if f.Place.Lane == lane {
+			rest = append(rest, f)
+		}
+		return f.Place.Lane == lane
+	})
+	n := len(l.kept)
+	l.kept = append(l.kept, rest...)
+	l.mu.Unlock()
+	if n > 0 {
+		l.release(n)
+	}
+}
+
+// parkedEvent is what a lane hands over.
+type parkedEvent = relay.Parked
+
+func (l *fakeLine) deal(f *relay.Fed) {
+	f.Outcome.State = sink.Confirmed
+	if l.answer != nil {
+		f.Outcome = l.answer(f)
+	}
+	to := string(f.Event.Route.Name)
+	for _, name := range []string{to + "/" + string(f.Event.Route.RoutingKey), to} {
+		if fault := l.broken[name]; fault != nil {
+			f.Outcome = rejected(fault)
+		}
+	}
+	switch f.Outcome.State {
+	case sink.Confirmed:
+		l.say("sent %s", f.Event.ID)
+		l.open(f.Place)
+		if f.Chain != 0 && !f.Replay {
+			l.counts[f.Chain]--
+			f.Left = l.counts[f.Chain]
+		}
+	case sink.Rejected:
+		l.say("refused %s", f.Event.ID)
+		if f := f.Outcome.Fault; f.Class != sink.Destination || f.Words == "no gate" {
+			return
+		}
+		if f.Outcome.Fault.Whole {
+			l.paused[gate{f.Place.Unit, 0}] = true
+		} else {
+			l.paused[gate{f.Place.Unit, f.Place.Dest}] = true
+		}
+	case sink.Unsent, sink.Unknown:
+	}
+}
+
+func (l *fakeLine) open(p sink.Place) {
+	was := len(l.paused)
+	delete(l.paused, gate{p.Unit, 0})
+	delete(l.paused, gate{p.Unit, p.Dest})
+	if len(l.paused) < was {
+		signal(l.changed)
+	}
+}
+
+func (l *fakeLine) NotNow(lane int, chain, unit uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.say("not now %s", l.nameOf(chain))
+}
+
+func (l *fakeLine) Uncount(lane int, chain, unit uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.counts[chain]--
+	l.say("uncount %s", l.nameOf(chain))
+}
+
+func (l *fakeLine) Load(_ context.Context, ev *outbox.Event, rows int) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p, _ := fakeSink{}.Place(ev)
+	l.counts[l.Chain(ev, p.Unit)] += rows
+	return nil
+}
+
+func (l *fakeLine) Paused(p sink.Place) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.paused[gate{p.Unit, 0}] || l.paused[gate{p.Unit, p.Dest}]
+}
+
+func (l *fakeLine) GatesChanged() <-chan struct{} { return l.changed }
+
+func (l *fakeLine) ConfirmedSince(dest uint64, since time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.confirmed[dest].After(since)
+}
+
+func (l *fakeLine) Chain(ev *outbox.Event, unit uint64) uint64 {
+	if !ev.Ordered {
+		return 0
+	}
+	return max(ev.Hash^unit, 1)
+}
+
+// names of chains, for the log.
+var chainNames sync.Map
+
+func (l *fakeLine) nameOf(chain uint64) string {
+	if n, ok := chainNames.Load(chain); ok {
+		return n.(string)
+	}
+	return fmt.Sprint(chain)
+}
+
+// said takes what happened since the last call.
+func (l *fakeLine) said() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	log := l.log
+	l.log = nil
+	return strings.Join(log, "\n")
+}
+
+// sentIDs are the ids that were sent, in order.
+func (l *fakeLine) sentIDs() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var ids []string
+	for _, s := range l.log {
+		if id, ok := strings.CutPrefix(s, "sent "); ok {
+			ids = append(ids, id)
+		}
+	}
+	return strings.Join(ids, " ")
+}
+
+func (l *fakeLine) set(do func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	do()
+}
+
+// shut breaks "exchange/key" or "exchange", and pauses it.
+func (l *fakeLine) shut(to string) {
+	l.set(func() {
+		p := placeOf(to)
+		l.broken[to] = itsRoute
+		if !strings.Contains(to, "/") {
+			p.Dest = 0
+			l.broken[to] = itsUnit
+		}
+		l.paused[gate{p.Unit, p.Dest}] = true
+	})
+}
+
+// mend ends that. The gate stays shut until a probe finds out.
+func (l *fakeLine) mend(to string) { l.set(func() { delete(l.broken, to) }) }
+
+// The faults of the tests.
+var (
+	errLost   = errors.New("connection lost")
+	itsRoute  = &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable, Words: "NO_ROUTE", Destination: "there"}
+	itsUnit   = &sink.Fault{Class: sink.Destination, Reason: sink.NoExchange, Words: "NOT_FOUND", Destination: "there", Whole: true}
+	noGate    = &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable, Words: "no gate", Destination: "there"}
+	transient = &sink.Fault{Class: sink.Transient, Reason: sink.BrokerException, Words: "541"}
+	permanent = &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge, Words: "too large"}
+)
+
+func rejected(f *sink.Fault) sink.Outcome { return sink.Outcome{State: sink.Rejected, Fault: f} }
+
+// faultyStore is a Memory whose statements take a while, fail, or succeed without a word, when the test says so.
+type faultyStore struct {
+	*Memory
+	mu    sync.Mutex
+	calls []string
+	// fault is asked at each call: an error, and whether the statement is carried out all the same.
+	fault func(call string) (err error, done bool)
+	bad   map[string]bool // ids of rows that are refused
+	named bool            // a Refused names its row
+	parks [][]int64       // numbers of the rows of each Park
+}
+
+func (s *faultyStore) call(what string, do func() error) error {
+	time.Sleep(time.Millisecond) //nolint:forbidigo // the bubble's time, not ours
+	s.mu.Lock()
+	s.calls = append(s.calls, what)
+	fault := s.fault
+	s.mu.Unlock()
+	if fault != nil {
+		if err, done := fault(what); err != nil {
+			if done {
+				if err := do(); err != nil {
+					return err
+				}
+			}
+			return err
+		}
+	}
+	return do()
+}
+
+func (s *faultyStore) set(do func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	do()
+}
+
+// count is how many calls began so.
+func (s *faultyStore) count(prefix string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.calls {
+		if strings.HasPrefix(c, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+// done takes the calls made since the last time.
+func (s *faultyStore) done() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	calls := s.calls
+	s.calls = nil
+	return calls
+}
+
+func (s *faultyStore) Lease(ctx context.Context) (n int64, err error) {
+	err = s.call("lease", func() (err error) { n, err = s.Memory.Lease(ctx); return err })
+	return n, err
+}
+
+func (s *faultyStore) Park(ctx context.Context, rows []*Row) error {
+	var ids []string
+	var numbers []int64
+	for _, r := range rows {
+		ids = append(ids, string(r.Event.ID))
+		numbers = append(numbers, r.N)
+	}
+	s.set(func() { s.parks = append(s.parks, numbers) })
+	return s.call("park "+strings.Join(ids, " "), func() error {
+		for _, r := range rows {
+			s.mu.Lock()
+			bad, named := s.bad[string(r.Event.ID)], s.named
+			s.mu.Unlock()
+			if bad && named {
+				return &Refused{Row: r, Err: errors.New("invalid byte")}
+			} else if bad {
+				return &Refused{Err: errors.New("invalid byte")}
+			}
+		}
+		return s.Memory.Park(ctx, rows)
+	})
+}
+
+func (s *faultyStore) Runs(ctx context.Context, chains []uint64, run int, size, acked int64) (runs []Run, err error) {
+	err = s.call("runs", func() (err error) { runs, err = s.Memory.Runs(ctx, chains, run, size, acked); return err })
+	return runs, err
+}
+
+func (s *faultyStore) Sweep(ctx context.Context, at Cursor, limit int) (chains []uint64, next Cursor, err error) {
+	err = s.call("sweep", func() (err error) { chains, next, err = s.Memory.Sweep(ctx, at, limit); return err })
+	return chains, next, err
+}
+
+func (s *faultyStore) Skip(ctx context.Context, at Cursor) (next Cursor, ok bool, err error) {
+	err = s.call("skip", func() (err error) { next, ok, err = s.Memory.Skip(ctx, at); return err })
+	return next, ok, err
+}
+
+func (s *faultyStore) Due(ctx context.Context, limit int) (chains []uint64, next time.Duration, err error) {
+	err = s.call("due", func() (err error) { chains, next, err = s.Memory.Due(ctx, limit); return err })
+	return chains, next, err
+}
+
+func (s *faultyStore) Apply(ctx context.Context, results []Result) error {
+	var what []string
+	for _, r := range results {
+		what = append(what, [...]string{"delivered", "backoff", "dead"}[r.Kind]+" "+string(r.Row.Event.ID))
+	}
+	return s.call("apply "+strings.Join(what, " "), func() error { return s.Memory.Apply(ctx, results) })
+}
+
+func (s *faultyStore) Requests(ctx context.Context, limit int, size int64) (list []Request, err error) {
+	err = s.call("requests", func() (err error) { list, err = s.Memory.Requests(ctx, limit, size); return err })
+	return list, err
+}
+
+func (s *faultyStore) Answer(ctx context.Context, answers []Answer) (done []bool, err error) {
+	var what []string
+	for _, a := range answers {
+		what = append(what, string(a.Request.Kind))
+	}
+	err = s.call("answer "+strings.Join(what, " "), func() (err error) { done, err = s.Memory.Answer(ctx, answers); return err })
+	return done, err
+}
+
+func (s *faultyStore) Positions(ctx context.Context, from outbox.Position, limit int) (list []outbox.Position, err error) {
+	err = s.call("positions", func() (err error) { list, err = s.Memory.Positions(ctx, from, limit); return err })
+	return list, err
+}
+
+// fixture is a siding between a fake line and tables in memory.
+type fixture struct {
+	t     *testing.T
+	db    *Database
+	store *faultyStore
+	line  *fakeLine
+	s     *Siding
+	next  pglogrepl.LSN
+	sizes map[string]int
+
+	fed, parked, dead, exhausted atomic.Int64
+	cancel                       context.CancelFunc
+	ended                        chan error
+}
+
+const slot = "relay"
+
+// inBubble runs a test with a fixture that is not started.
+func inBubble(t *testing.T, cfg Config, test func(f *fixture)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fixture{t: t, db: NewDatabase(), next: 100}
+		f.succeed(cfg)
+		defer func() { f.stop() }()
+		test(f)
+	})
+}
+
+// succeed makes a new leader on the same tables; its predecessor is fenced.
+func (f *fixture) succeed(cfg Config) {
+	f.line = newFakeLine()
+	epoch := f.db.Lead(slot)
+	f.store = &faultyStore{bad: map[string]bool{}, Memory: f.db.Store(StoreConfig{Slot: slot, SystemID: "1", Incarnation: 1, Epoch: epoch, Hold: cfg.Hold})}
+	cfg.Slot, cfg.Epoch, cfg.Incarnation, cfg.Store, cfg.Sink = slot, epoch, 1, f.store, fakeSink{}
+	cfg.Jitter = cmpJitter(cfg.Jitter)
+	cfg.Hooks = Hooks{
+		Parked: func(n int) { f.parked.Add(int64(n)) }, Dead: func(n int) { f.dead.Add(int64(n)) },
+		Exhausted: func(n int) { f.exhausted.Add(int64(n)) }, Retried: func(n int) { f.fed.Add(int64(n)) },
+	}
+	f.s = New(cfg)
+	f.line.s = f.s
+}
+
+func cmpJitter(j func(time.Duration) time.Duration) func(time.Duration) time.Duration {
+	if j == nil {
+		return func(most time.Duration) time.Duration { return most }
+	}
+	return j
+}
+
+// start loads and runs.
+func (f *fixture) start() {
+	f.t.Helper()
+	if err := f.s.Load(f.t.Context(), f.line); err != nil {
+		f.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	f.cancel, f.ended = cancel, make(chan error, 1)
+	go func() { f.ended <- f.s.Run(ctx) }()
+	f.settle()
+}
+
+func (f *fixture) stop() {
+	if f.cancel == nil {
+		return
+	}
+	f.cancel()
+	f.cancel = nil
+	f.pass(10 * time.Millisecond) // a statement that is under way
+	select {
+	case err := <-f.ended:
+		if err != nil {
+			f.t.Errorf("Run returned %v", err)
+		}
+	default:
+		f.t.Error("Run has not returned")
+	}
+	if f.line.failure != "" {
+		f.t.Error(f.line.failure)
+	}
+	time.Sleep(time.Second) //nolint:forbidigo // lanes of the fake that are under way end
+}
+
+// settle lets 50 ms pass: enough for statements and sends, too little for any backoff.
+func (f *fixture) settle() { f.pass(50 * time.Millisecond) }
+
+func (f *fixture) pass(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // the bubble's time, not ours
+	synctest.Wait()
+}
+
+// event is one of a key ("": none) to "exchange/key".
+func (f *fixture) event(id, key, to string) *outbox.Event {
+	f.next += 16
+	ev := &outbox.Event{
+		Position: outbox.Position{Commit: f.next}, ID: []byte(id), Key: []byte(key), Type: []byte(to), Payload: []byte("payload of " + id),
+		Ordered: key != "", Hash: digest("key " + key), CommitTime: time.Now(), Time: time.Now(),
+	}
+	if n := f.sizes[id]; n > 0 {
+		ev.Payload = make([]byte, n)
+	}
+	if key == "" {
+		ev.Hash = digest(ev.Position.String())
+	}
+	return ev
+}
+
+// parkedOf is such an event on its way to the siding; the fault, when there is one, is why.
+func (f *fixture) parkedOf(id, key, to string, fault *sink.Fault) *relay.Parked {
+	ev := f.event(id, key, to)
+	place, _ := fakeSink{}.Place(ev)
+	p := &relay.Parked{Event: ev, Place: place, Chain: f.line.Chain(ev, place.Unit), Fault: fault}
+	if fault != nil {
+		p.Since = time.Now()
+		if fault.Class != sink.Destination {
+			p.Attempts = 1
+		}
+		p.Dead = fault.Class == sink.Permanent
+	}
+	if p.Chain != 0 {
+		name, _, _ := strings.Cut(to, "/")
+		chainNames.Store(p.Chain, key+"@"+name)
+	}
+	return p
+}
+
+// park counts events as a lane does, and hands them over. Each is "id key exchange/routingkey"; the first may have a fault.
+func (f *fixture) park(fault *sink.Fault, specs ...string) {
+	var all []*relay.Parked
+	for i, spec := range specs {
+		part := strings.Fields(spec)
+		if i > 0 {
+			fault = nil
+		}
+		p := f.parkedOf(part[0], strings.Trim(part[1], "-"), part[2], fault)
+		if p.Chain != 0 && (!p.Dead || f.s.cfg.Hold) {
+			f.line.set(func() { f.line.counts[p.Chain]++ })
+		}
+		all = append(all, p)
+	}
+	f.s.Park(all)
+}
+
+// table is what is parked: ids in order of position.
+func (f *fixture) table() string {
+	var ids []string
+	for _, r := range f.db.Parked(slot) {
+		ids = append(ids, string(r.Event.ID))
+	}
+	return strings.Join(ids, " ")
+}
+
+func (f *fixture) row(id string) *Row {
+	f.t.Helper()
+	for _, r := range f.db.Parked(slot) {
+		if string(r.Event.ID) == id {
+			return r
+		}
+	}
+	f.t.Fatalf("%s is not parked", id)
+	return nil
+}
+
+func (f *fixture) letters() string {
+	var ids []string
+	for _, l := range f.db.Letters(slot) {
+		ids = append(ids, fmt.Sprintf("%s:%s", l.Row.Event.ID, l.State))
+	}
+	return strings.Join(ids, " ")
+}
+
+func (f *fixture) equal(what, got, want string) {
+	f.t.Helper()
+	if got != want {
+		f.t.Errorf("%s:\n got %q\nwant %q", what, got, want)
+	}
+}
+
+// answers makes the broker refuse ids, by fault.
+func (f *fixture) answers(by map[string]*sink.Fault) {
+	f.line.set(func() {
+		f.line.answer = func(fed *relay.Fed) sink.Outcome {
+			if fault := by[string(fed.Event.ID)]; fault != nil {
+				return rejected(fault)
+			}
+			return sink.Outcome{State: sink.Confirmed}
+		}
+	})
+}

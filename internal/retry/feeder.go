@@ -1,0 +1,322 @@
+package retry
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// feeder brings rows back through the lanes. It reads the beginnings of chains (runs), offers them, and commits what came of
+// them; it has no transaction open meanwhile.
+//
+// Order within a chain rests on four rules. A chain has one run at a time, and the next is read after the end of the one before
+// has been committed. A run is the beginning of its chain: no row of it stands outside. No row is read that the writer has not
+// seen committed. And a statement that may have been carried out is made again before any other.
+//
+// Every chain with rows is at any time in one of these hands, so that nothing is forgotten: it is in flight, ready, or later;
+// its head has a NextAttempt, and Due lists it; the place of its head is paused, and the opening of the gate starts a sweep;
+// an open letter blocks it, and the answer that closes the letter readies it; or its first row is not acknowledged yet, and
+// the writer tells of it. Where a hand is too small the chain is left to a sweep over everything.
+type feeder struct {
+	s      *Siding
+	cfg    *Config
+	duties []*duty
+	said   map[string]bool // what was logged of their errors
+
+	outstanding atomic.Int32 // runs and replays whose end is not committed
+	inFlight    atomic.Int32 // rows of runs
+
+	woken chan struct{} // cap 1
+
+	mu       sync.Mutex // guards what others leave here
+	stopped  bool       // nothing is offered any more
+	returned []*relay.Fed
+	news     []news
+	missed   bool     // there was more news than fits
+	refused  []uint64 // chains that the writer holds back
+
+	// From here on the goroutine's own.
+	unknown   *statement // its outcome is not known: it comes before all others
+	groups    [][]*run   // runs whose ends were refused together, and are tried apart
+	done      []*run     // all rows are back, their ends are not committed
+	feds      map[*relay.Fed]*run
+	runs      map[uint64]*run // chains in flight
+	rows      int             // of runs
+	bytes     int64
+	lanes     map[int]int // rows of each lane
+	offered   int         // rows, ever
+	taken     int         // chains from ready, ever
+	ready     ready
+	later     []later
+	owed      map[uint64]owing
+	owedUnits map[owing]uint64 // with a chain of each
+
+	gates        map[gate]*probe
+	gatesChanged bool
+	moved        bool // a row goes to another destination than the table says
+	probeAt      time.Time
+	findAt       time.Time // no search for a chain to probe with before
+
+	sweeps      []*sweep
+	swept       bool // a page since the last feeding
+	sweepAt     time.Time
+	sweepCost   time.Duration // of statements since the last page
+	sweepBefore int           // offered at the last page
+
+	dueAt time.Time
+	ageAt time.Time
+	aging []*walk
+
+	requestsAt time.Time
+	replays    map[int64]*run // requests whose letter is with a lane, or whose answer is not committed
+	answers    []Answer       // of replays
+	answersAt  time.Time      // they were refused
+	split      [][]Answer     // answers that were refused together, and are tried apart
+	asked      pace
+}
+
+// The budget of rows with the lanes.
+const (
+	maxRun      = relay.Run // rows of a chain; at so few a lane may cut it over
+	budgetRows  = 2000
+	budgetBytes = 8 << 20
+	probeRows   = 100 // of these are kept for probes
+	laneRows    = 500 // of one lane: one that stands still leaves the budget to others
+	maxChains   = 500 // in one look
+)
+
+// later is a chain to look at after a while.
+type later struct {
+	at    time.Time
+	chain uint64
+}
+
+// owing is a lane and unit that may keep new events of a chain in memory, because a few rows of it are left (cut-over). They
+// wait until these rows are gone, so the feeder owes the lane a row, or the word that none may go now (NotNow).
+type owing struct {
+	lane int
+	unit uint64
+}
+
+func (f *feeder) init(s *Siding) {
+	*f = feeder{
+		s: s, cfg: &s.cfg, said: map[string]bool{}, woken: make(chan struct{}, 1),
+		feds: map[*relay.Fed]*run{}, runs: map[uint64]*run{}, lanes: map[int]int{}, ready: newReady(),
+		asked: pace{log: s.cfg.Log, what: "answering an operator's request"},
+		owed:  map[uint64]owing{}, owedUnits: map[owing]uint64{}, gates: map[gate]*probe{}, replays: map[int64]*run{},
+	}
+	for _, d := range []duty{
+		{do: f.again, must: true},
+		{do: f.commitRuns, must: true},
+		{do: f.commitAnswers, must: true},
+		{do: f.openGates},
+		{do: f.takeRequests},
+		{do: f.lookDue},
+		{do: f.probe},
+		{do: f.findProbe},
+		{do: f.age},
+		{do: f.sweepOn},
+		{do: f.feed},
+	} {
+		f.duties = append(f.duties, &d)
+	}
+}
+
+// duty is one of the things that the feeder does, in the order of their urgency. One that fails rests for a while, and keeps
+// the others from nothing.
+type duty struct {
+	do    func(context.Context) (did bool, err error)
+	must  bool // also after the feeding has ended
+	fails int
+	rest  time.Time // until then
+}
+
+func (f *feeder) run(ctx context.Context) {
+	f.sweep(gate{})
+	for ctx.Err() == nil {
+		f.collect()
+		did, err := f.step(ctx)
+		if errors.Is(err, ErrFenced) {
+			f.s.fence()
+			return
+		}
+		if !did {
+			f.sleep(ctx)
+		}
+	}
+}
+
+// step does one thing, the most urgent one; false when there is nothing to do now. A thing is at most a few statements. The
+// error is that of the last that failed.
+func (f *feeder) step(ctx context.Context) (did bool, err error) {
+	stopped := f.isStopped()
+	for i, d := range f.duties {
+		if i > 0 && f.unknown != nil {
+			return false, nil
+		}
+		if stopped && !d.must || d.rest.After(time.Now()) {
+			continue
+		}
+		did, err := d.do(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return false, err
+		case err != nil && f.unknown != nil:
+			f.failed(f.duties[0], err) // it is made again
+		case err != nil:
+			f.failed(d, err)
+		case did && d.fails > 0:
+			f.succeeded(d)
+		}
+		if did || err != nil {
+			return true, err
+		}
+	}
+	return false, nil
+}
+
+// failed has a duty rest, and says why, once for each text.
+func (f *feeder) failed(d *duty, err error) {
+	d.fails++
+	d.rest = time.Now().Add(pause(d.fails))
+	if text := err.Error(); !f.said[text] {
+		f.said[text] = true
+		f.cfg.Log.Warn("feeding parked rows fails and is tried again, nothing is lost", zap.Error(err))
+	}
+}
+
+// succeeded says that all goes on, once it does.
+func (f *feeder) succeeded(d *duty) {
+	d.fails = 0
+	if !slices.ContainsFunc(f.duties, func(d *duty) bool { return d.fails > 0 }) || len(f.said) > maxShown {
+		clear(f.said)
+		f.cfg.Log.Info("feeding parked rows goes on")
+	}
+}
+
+func (f *feeder) isStopped() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stopped
+}
+
+// sleep waits until something comes or is due.
+func (f *feeder) sleep(ctx context.Context) {
+	timer := time.NewTimer(time.Until(f.nextAt()))
+	defer timer.Stop()
+	select {
+	case <-f.woken:
+	case <-f.s.line.GatesChanged():
+		f.gatesChanged = true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// nextAt is when something is due next if nothing comes.
+func (f *feeder) nextAt() time.Time {
+	now := time.Now()
+	at := now.Add(time.Minute)
+	soonest := func(t time.Time) {
+		if t.Before(at) {
+			at = t
+		}
+	}
+	for _, d := range f.duties {
+		if d.rest.After(now) {
+			soonest(d.rest)
+		}
+	}
+	if f.unknown != nil {
+		return f.duties[0].rest
+	}
+	for _, r := range f.done {
+		soonest(r.retryAt)
+	}
+	if len(f.answers) > 0 {
+		soonest(f.answersAt)
+	}
+	// What is due and was not done waits for room, or rests. The return of rows, which makes room, wakes.
+	least := 10 * time.Millisecond
+	if rows, _ := f.room(); rows == 0 {
+		least = 100 * time.Millisecond
+	}
+	if !f.isStopped() {
+		f.nextDuty(soonest)
+	}
+	if at.Before(now.Add(least)) {
+		return now.Add(least)
+	}
+	return at
+}
+
+// nextDuty is when those duties come that end with the feeding.
+func (f *feeder) nextDuty(soonest func(time.Time)) {
+	soonest(f.requestsAt)
+	soonest(f.dueAt)
+	for _, l := range f.later {
+		soonest(l.at)
+	}
+	if len(f.gates) > 0 {
+		soonest(f.probeAt)
+		soonest(f.findAt)
+		if f.cfg.DestinationMaxAge > 0 {
+			soonest(f.ageAt)
+		}
+	}
+	if len(f.sweeps) > 0 {
+		soonest(f.sweepAt)
+	}
+}
+
+// statement is one that changes the tables.
+type statement struct {
+	do      func(context.Context) error
+	done    func()
+	refused func(error) // it certainly did nothing
+}
+
+// exec makes a statement. One that may have been carried out is kept, and comes before all others: what was deleted might
+// otherwise be read once more, what was answered be carried out twice.
+func (f *feeder) exec(ctx context.Context, st *statement) error {
+	err := st.do(ctx)
+	var no *Refused
+	switch {
+	case err == nil:
+		f.unknown = nil
+		st.done()
+	case errors.As(err, &no):
+		f.unknown = nil
+		st.refused(err)
+	default:
+		f.unknown = st
+		return err
+	}
+	return nil
+}
+
+// again makes the statement of unknown outcome again.
+func (f *feeder) again(ctx context.Context) (bool, error) {
+	if f.unknown == nil {
+		return false, nil
+	}
+	if err := f.exec(ctx, f.unknown); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+// place is where an event belongs, if the sink knows that now.
+func (f *feeder) place(r *Row) (at sink.Place, known bool) {
+	at, known = f.cfg.Sink.Place(&r.Event)
+	f.moved = f.moved || known && at.Dest != r.Dest && !r.Dead
+	return at, known
+}

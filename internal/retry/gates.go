@@ -1,0 +1,265 @@
+package retry
+
+import (
+	"context"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// gate is what may be paused: a unit (dest 0), or a destination.
+type gate struct{ unit, dest uint64 }
+
+func (g gate) place() sink.Place { return sink.Place{Unit: g.unit, Dest: g.dest} }
+
+// probe is what the feeder knows of a gate that is shut: how to find out whether the destination accepts again. Of what is
+// paused nothing else is sent, and nothing but the confirm of a row that was fed opens a gate. So each has one row on its way
+// from time to time, the first of its chain, as in any run.
+type probe struct {
+	chain uint64 // one whose first row goes there, as far as is known; 0: none is known
+	sent  time.Time
+	at    time.Time     // of the next
+	wait  time.Duration // between that and the one before
+	out   bool          // a row is with the lane
+	find  *walk
+	fault *sink.Fault // of the last refusal there that was seen
+}
+
+// Between two probes of a gate: doubling, while it stays shut.
+const (
+	minProbe = time.Second
+	maxProbe = 10 * time.Second
+)
+
+// shut reports whether a place is paused. Then the feeder has noted that it left something out because of the gate, so that it
+// goes there once the gate is open: whoever asks whether a place is paused asks here. chain, when not 0, has its first row
+// there.
+func (f *feeder) shut(at sink.Place, chain uint64) bool {
+	if !f.s.line.Paused(at) {
+		return false
+	}
+	g := f.gateOf(at)
+	p := f.gates[g]
+	if p == nil {
+		p = &probe{wait: minProbe, sent: time.Now()} // what shut it was one
+		f.gates[g] = p
+		f.probeAfter(p, p.wait)
+	}
+	if p.chain == 0 && chain != 0 { // there was nothing to probe with
+		p.chain = chain
+		f.probeAfter(p, time.Until(p.sent.Add(p.wait)))
+	}
+	return true
+}
+
+// gateOf is the gate of a place that is paused.
+func (f *feeder) gateOf(at sink.Place) gate {
+	if f.s.line.Paused(sink.Place{Unit: at.Unit}) {
+		return gate{unit: at.Unit}
+	}
+	return gate{at.Unit, at.Dest}
+}
+
+// accuse notes why a place is paused, for rows that wait there unsent until they are too old.
+func (f *feeder) accuse(at sink.Place, fault *sink.Fault) {
+	if p := f.gates[f.gateOf(at)]; p != nil && fault != nil {
+		p.fault = fault
+	}
+}
+
+// probeAfter sets the time of the next probe, or of the next search for one.
+func (f *feeder) probeAfter(p *probe, wait time.Duration) {
+	p.at = time.Now().Add(wait + f.cfg.Jitter(max(wait, 0)/5)) // gates shut together are not probed together
+	if p.at.Before(f.probeAt) {
+		f.probeAt = p.at
+	}
+}
+
+// openGates starts a sweep for each gate that was opened.
+func (f *feeder) openGates(context.Context) (bool, error) {
+	if !f.gatesChanged {
+		return false, nil
+	}
+	f.gatesChanged = false
+	did := false
+	for g := range f.gates {
+		did = f.opened(g) || did
+	}
+	return did, nil
+}
+
+// opened forgets a gate that is open, and has its rows looked for.
+func (f *feeder) opened(g gate) bool {
+	if f.s.line.Paused(g.place()) {
+		return false
+	}
+	delete(f.gates, g)
+	f.sweep(f.rowsOf(g))
+	return true
+}
+
+// rowsOf is where in the table the rows of a gate are: the whole unit, once a row was seen that is under another destination
+// than it goes to now (a topic has more partitions than when it was parked).
+func (f *feeder) rowsOf(g gate) gate {
+	if f.moved {
+		g.dest = 0
+	}
+	return g
+}
+
+// probe sends the first row of one chain to each gate that is due.
+func (f *feeder) probe(ctx context.Context) (bool, error) {
+	now := time.Now()
+	if len(f.gates) == 0 || now.Before(f.probeAt) || f.rows >= budgetRows {
+		return false, nil
+	}
+	var due []gate
+	next := now.Add(maxProbe)
+	for g, p := range f.gates {
+		switch {
+		// A gate may be open without a word: when it turned out that only one destination of the unit is at fault.
+		case p.out || p.chain == 0 || f.opened(g):
+		case p.at.After(now):
+			if p.at.Before(next) {
+				next = p.at
+			}
+		case len(due) == probeRows:
+			next = now
+		default:
+			due = append(due, g)
+		}
+	}
+	// Not more often than this are all gates looked through: there may be as many as there are names in the data.
+	if f.probeAt = now.Add(minProbe / 10); next.After(f.probeAt) {
+		f.probeAt = next
+	}
+	if len(due) == 0 {
+		return false, nil
+	}
+	return true, f.probeWith(ctx, due)
+}
+
+// probeWith reads the first rows of the gates' chains and sends those that go there indeed.
+func (f *feeder) probeWith(ctx context.Context, due []gate) error {
+	of := map[uint64]gate{}
+	var chains []uint64
+	for _, g := range due {
+		p := f.gates[g]
+		f.probeAfter(p, p.wait)
+		if _, twice := of[p.chain]; f.runs[p.chain] == nil && !twice {
+			of[p.chain] = g
+			chains = append(chains, p.chain)
+		}
+	}
+	if len(chains) == 0 {
+		return nil
+	}
+	acked := f.s.writer.acked.Load()
+	runs, err := f.cfg.Store.Runs(ctx, chains, 1, budgetBytes, acked)
+	if err != nil {
+		return err
+	}
+	found := map[gate]bool{}
+	var out []*run
+	for _, r := range runs {
+		g := of[r.Chain]
+		if p := f.gates[g]; p != nil && len(r.Rows) > 0 && f.fits(g, &r) {
+			found[g] = true
+			out = append(out, f.probing(g, &r))
+		}
+	}
+	for _, g := range of {
+		if p := f.gates[g]; p != nil && !found[g] {
+			p.chain = 0
+		}
+	}
+	f.launch(out)
+	return nil
+}
+
+// fits reports whether the head of a chain can be the probe of a gate.
+func (f *feeder) fits(g gate, r *Run) bool {
+	head := r.Rows[0]
+	at, ok := f.place(head)
+	return ok && !r.Blocked && !head.NextAttempt.After(time.Now()) && at.Unit == g.unit && (g.dest == 0 || at.Dest == g.dest)
+}
+
+// probing makes a run of the head.
+func (f *feeder) probing(g gate, r *Run) *run {
+	at, _ := f.place(r.Rows[0])
+	out := f.newRun(r.Chain, at, r.Rows[0])
+	out.add(r.Rows[0], at)
+	out.more = true
+	out.probe = f.gates[g]
+	out.probe.out, out.probe.sent = true, time.Now()
+	f.book(out)
+	f.gates[g].find = nil
+	return out
+}
+
+// probed takes in what came of a probe.
+func (f *feeder) probed(r *run) {
+	p := r.probe
+	p.out = false
+	if fed := r.feds[0]; fed.Outcome.State == sink.Rejected && fed.Outcome.Fault.Class == sink.Destination {
+		p.wait = min(2*p.wait, maxProbe)
+	}
+	f.probeAfter(p, p.wait)
+}
+
+// findProbe looks for a chain whose first row goes to a gate that no such chain is known of: one page, and not more than a
+// tenth of the time.
+func (f *feeder) findProbe(ctx context.Context) (bool, error) {
+	now := time.Now()
+	if now.Before(f.findAt) || f.rows >= budgetRows {
+		return false, nil
+	}
+	var g gate
+	var p *probe
+	for other, q := range f.gates {
+		if q.chain == 0 && !q.out && !q.at.After(now) && (p == nil || q.at.Before(p.at)) {
+			g, p = other, q
+		}
+	}
+	if p == nil {
+		f.findAt = now.Add(minProbe / 2)
+		return false, nil
+	}
+	if f.opened(g) {
+		return true, nil
+	}
+	if p.find == nil {
+		p.find = &walk{of: f.rowsOf(g)}
+	}
+	err := f.findFor(ctx, g, p)
+	f.findAt = time.Now().Add(9 * time.Since(now))
+	return true, err
+}
+
+func (f *feeder) findFor(ctx context.Context, g gate, p *probe) error {
+	chains, err := f.next(ctx, p.find)
+	if err != nil {
+		return err
+	}
+	if p.find.ended { // nothing for now; a row that comes is heard of
+		p.find = nil
+		f.probeAfter(p, maxProbe)
+		return nil
+	}
+	free := f.restful(chains, pageRows)
+	if len(free) == 0 {
+		return nil
+	}
+	runs, err := f.cfg.Store.Runs(ctx, free, 1, budgetBytes/8, f.s.writer.acked.Load())
+	if err != nil {
+		return err
+	}
+	for _, r := range runs {
+		if len(r.Rows) > 0 && f.fits(g, &r) {
+			p.chain = r.Chain
+			f.launch([]*run{f.probing(g, &r)})
+			return nil
+		}
+	}
+	return nil
+}

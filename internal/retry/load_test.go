@@ -1,0 +1,132 @@
+package retry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// A new leader counts what the former one left, letters that hold among it.
+func TestLoad(t *testing.T) {
+	for _, hold := range []bool{false, true} {
+		t.Run(fmt.Sprint("hold=", hold), func(t *testing.T) {
+			inBubble(t, Config{Hold: hold}, func(f *fixture) {
+				f.line.shut("x")
+				f.start()
+				f.park(nil, "1 k x/a", "2 k x/b", "3 j x/a", "4 - x/a")
+				f.park(permanent, "5 k x/a")
+				f.settle()
+				f.stop()
+				f.succeed(Config{Hold: hold})
+				f.line.shut("x")
+				f.start()
+				got := map[string]int{}
+				for chain, n := range f.line.counts {
+					got[f.line.nameOf(chain)] = n
+				}
+				if want := map[bool]int{false: 2, true: 3}[hold]; got["k@x"] != want || got["j@x"] != 1 || len(got) != 2 {
+					t.Errorf("counts %v", got)
+				}
+			})
+		})
+	}
+}
+
+// A loader that is fenced, or whose statement fails, says so.
+func TestLoadFails(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.db.Lead(slot)
+		var stop *outbox.Stop
+		if err := f.s.Load(f.t.Context(), f.line); !errors.As(err, &stop) || stop.Reason != "fenced" {
+			t.Errorf("fenced: %v", err)
+		}
+		f.succeed(Config{})
+		f.store.fault = func(string) (error, bool) { return errLost, false }
+		if err := f.s.Load(f.t.Context(), f.line); !errors.Is(err, errLost) || errors.As(err, &stop) {
+			t.Errorf("lost: %v", err)
+		}
+	})
+}
+
+// What the stream repeats of what is in the tables is known, and nothing else; the database is asked once for many.
+func TestKnown(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.line.shut("x")
+		f.start()
+		var specs []string
+		for i := range 2500 {
+			specs = append(specs, fmt.Sprintf("%04d k%d x/a", i, i))
+		}
+		f.park(nil, specs...)
+		f.park(permanent, "dead k x/a")
+		f.settle()
+		f.stop()
+		f.succeed(Config{})
+		f.line.shut("x")
+		n := 0
+		f.store.fault = func(call string) (error, bool) {
+			if call == "positions" {
+				if n++; n == 2 {
+					return errLost, false
+				}
+			}
+			return nil, false
+		}
+		f.start()
+		f.store.done()
+		found := 0
+		for lsn := pglogrepl.LSN(4); lsn < 100+2510*16; lsn += 8 {
+			known, err := f.s.Known(f.t.Context(), outbox.Position{Commit: lsn})
+			want := lsn > 100 && lsn <= 100+2501*16 && (lsn-100)%16 == 0
+			if known {
+				found++
+			}
+			if err != nil || known != want {
+				t.Fatalf("%d: %v, %v, want %v", lsn, known, err, want)
+			}
+		}
+		if asked := f.store.count("positions"); asked != 4 || found != 2501 {
+			t.Errorf("asked %d times, found %d", asked, found)
+		}
+		// The last transaction comes once more after the reader was past it: its session ended before an event of it was admitted.
+		if known, _ := f.s.Known(f.t.Context(), outbox.Position{Commit: 100 + 2501*16}); !known {
+			t.Error("the last is not known any more")
+		}
+		// A position once more, lower: never asked so, and answered all the same.
+		if known, _ := f.s.Known(f.t.Context(), outbox.Position{Commit: 100 + 16}); !known {
+			t.Error("the first is not known any more")
+		}
+	})
+}
+
+// It waits for the database as long as it may.
+func TestKnownWaits(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.line.shut("x")
+		f.start()
+		f.park(nil, "1 k x/a")
+		f.settle()
+		f.stop()
+		f.succeed(Config{})
+		f.line.shut("x")
+		f.start()
+		f.store.fault = func(call string) (error, bool) {
+			if call == "positions" {
+				return errLost, false
+			}
+			return nil, false
+		}
+		ctx, cancel := context.WithTimeout(f.t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		if _, err := f.s.Known(ctx, outbox.Position{Commit: 1}); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Minute {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+	})
+}

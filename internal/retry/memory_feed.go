@@ -1,0 +1,173 @@
+package retry
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+)
+
+// Runs implements Store.
+func (m *Memory) Runs(ctx context.Context, chains []uint64, run int, size, acked int64) (runs []Run, err error) {
+	end, err := m.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	rows := map[uint64][]*kept{}
+	for _, e := range m.db.list(m.parked) {
+		rows[e.row.Chain] = append(rows[e.row.Chain], e)
+	}
+	blocked := map[uint64]bool{}
+	for _, e := range m.db.list(m.holds) {
+		blocked[e.row.Chain] = true
+	}
+	for _, chain := range chains {
+		if blocked[chain] || len(rows[chain]) > 0 {
+			runs = append(runs, Run{Chain: chain, Blocked: blocked[chain]})
+		}
+	}
+	var taken int64
+	for i := range run {
+		for r := range runs {
+			of := rows[runs[r].Chain]
+			if runs[r].Blocked || i >= len(of) || len(runs[r].Rows) < i || of[i].row.N > acked {
+				continue
+			}
+			if taken > 0 && taken >= size {
+				return runs, nil
+			}
+			taken += int64(of[i].row.Event.Size() + len(of[i].row.Event.Raw))
+			runs[r].Rows = append(runs[r].Rows, of[i].read(m.c.Columns))
+		}
+	}
+	return runs, nil
+}
+
+// cursor is where an entry stands in the order of Sweep.
+func (e *kept) cursor() Cursor {
+	return Cursor{Unit: e.row.Unit, Dest: e.row.Dest, Incarnation: e.incarnation, Position: e.position}
+}
+
+// compare orders digests as the database does: as signed numbers.
+func (c Cursor) compare(d Cursor) int {
+	return cmp.Or(c.compareDest(d), cmp.Compare(c.Incarnation, d.Incarnation), c.Position.Compare(d.Position))
+}
+
+func (c Cursor) compareDest(d Cursor) int {
+	return cmp.Or(cmp.Compare(int64(c.Unit), int64(d.Unit)), cmp.Compare(int64(c.Dest), int64(d.Dest)))
+}
+
+// swept are our parked rows in the order of Sweep.
+func (m *Memory) swept() []*kept {
+	list := m.db.list(m.parked)
+	slices.SortFunc(list, func(a, b *kept) int { return a.cursor().compare(b.cursor()) })
+	return list
+}
+
+// Sweep implements Store.
+func (m *Memory) Sweep(ctx context.Context, at Cursor, limit int) (chains []uint64, next Cursor, err error) {
+	end, err := m.begin(ctx)
+	if err != nil {
+		return nil, at, err
+	}
+	defer end()
+	list := m.swept()
+	if at == (Cursor{}) && len(list) > 0 {
+		at = Cursor{Unit: list[0].row.Unit, Dest: list[0].row.Dest}
+	}
+	next = at
+	for _, e := range list {
+		if e.cursor().compareDest(at) != 0 || e.cursor().compare(at) <= 0 || limit == 0 {
+			continue
+		}
+		limit--
+		next = e.cursor()
+		if !slices.Contains(chains, e.row.Chain) {
+			chains = append(chains, e.row.Chain)
+		}
+	}
+	return chains, next, nil
+}
+
+// Skip implements Store.
+func (m *Memory) Skip(ctx context.Context, at Cursor) (next Cursor, ok bool, err error) {
+	end, err := m.begin(ctx)
+	if err != nil {
+		return Cursor{}, false, err
+	}
+	defer end()
+	for _, e := range m.swept() {
+		if at == (Cursor{}) || e.cursor().compareDest(at) > 0 {
+			return Cursor{Unit: e.row.Unit, Dest: e.row.Dest}, true, nil
+		}
+	}
+	return Cursor{}, false, nil
+}
+
+// Due implements Store.
+func (m *Memory) Due(ctx context.Context, limit int) (chains []uint64, next time.Duration, err error) {
+	end, err := m.begin(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer end()
+	heads := m.db.list(func(e *kept) bool { return m.parked(e) && !e.row.NextAttempt.IsZero() })
+	slices.SortStableFunc(heads, func(a, b *kept) int { return a.row.NextAttempt.Compare(b.row.NextAttempt) })
+	for _, e := range heads {
+		in := time.Until(e.row.NextAttempt)
+		if in > 0 || len(chains) == limit {
+			return chains, max(in, 1), nil
+		}
+		if !slices.Contains(chains, e.row.Chain) {
+			chains = append(chains, e.row.Chain)
+		}
+	}
+	return chains, 0, nil
+}
+
+// Apply implements Store.
+func (m *Memory) Apply(ctx context.Context, results []Result) error {
+	end, err := m.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	for i := range results {
+		r := &results[i]
+		e := m.at(r.Row, false)
+		if e == nil {
+			continue
+		}
+		switch r.Kind {
+		case Delivered:
+			delete(m.db.rows, e.place)
+		case Backoff:
+			e.refuse(r)
+			e.row.NextAttempt = time.Time{}
+			if r.After > 0 {
+				e.row.NextAttempt = time.Now().Add(r.After)
+			}
+		case Dead:
+			e.refuse(r)
+			e.die()
+		}
+	}
+	return nil
+}
+
+// refuse notes a refusal.
+func (e *kept) refuse(r *Result) {
+	if r.Reason == "" {
+		return
+	}
+	now := time.Now().UTC()
+	e.row.Class, e.row.Reason, e.row.Attempts, e.row.Last = r.Class, r.Reason, r.Attempts, now
+	e.row.Words, e.row.Destination = normalise(r.Words), bounded(r.Destination, ErrorSize)
+	if e.row.First.IsZero() {
+		e.row.First = now
+	}
+}
+
+// die makes a row a dead letter.
+func (e *kept) die() { e.state, e.row.Dead, e.row.NextAttempt = Open, true, time.Time{} }

@@ -1,0 +1,78 @@
+package retry
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// memoryWorld is a Database seen as a world.
+type memoryWorld struct{ db *Database }
+
+func (w *memoryWorld) store(c StoreConfig) Store { return w.db.Store(c) }
+func (w *memoryWorld) raise(slot string) int64   { return w.db.Lead(slot) }
+func (w *memoryWorld) cancel(id int64)           { w.db.Cancel(id) }
+func (w *memoryWorld) asked(id int64) (string, string) {
+	q, _ := w.db.Asked(id)
+	return q.State, q.Result
+}
+
+func (w *memoryWorld) ask(c StoreConfig, kind RequestKind, n int64, route outbox.Route) int64 {
+	return w.db.Ask(MemoryRequest{Slot: c.Slot, System: c.SystemID, Kind: kind, N: n, Route: route, Who: "ann", Why: "why"})
+}
+
+func (w *memoryWorld) audit(n int64) (list []string) {
+	for _, a := range w.db.Audit() {
+		if a.N == n {
+			list = append(list, fmt.Sprintf("%s, %s, %s, %s, %s", a.Who, a.Action, a.Position, a.Why, a.Result))
+		}
+	}
+	return list
+}
+
+func (w *memoryWorld) where(n int64) string {
+	list := w.db.list(func(e *kept) bool { return e.row.N == n })
+	switch {
+	case len(list) == 0:
+		return ""
+	case list[0].state == "":
+		return "parked"
+	}
+	return string(list[0].state)
+}
+
+// In a bubble time is the bubble's: a store in memory knows no other.
+func TestMemoryInABubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &memoryWorld{NewDatabase()}
+		b := newBench(t, w)
+		row := b.row("k", 1, 1)
+		row.NextAttempt = time.Now().Add(time.Hour)
+		b.park(row)
+		_, next, err := b.Due(ctx(t), 1)
+		b.must(err)
+		equal(t, "next", next, time.Hour)
+		time.Sleep(next) //nolint:forbidigo // the bubble's time
+		chains, _, err := b.Due(ctx(t), 1)
+		b.must(err)
+		equal(t, "due", chains, []uint64{row.Chain})
+		equal(t, "age", time.Since(b.runs(all, row.Chain)[0].Rows[0].ParkedAt), time.Hour)
+
+		// A bare position goes once the slot has saved a position behind it.
+		letter := b.letter("l")
+		b.answer(b.ask(b.c, Purge, letter.N, outbox.Route{}), true, sink.Outcome{})
+		for _, saved := range []struct {
+			at   outbox.Position
+			want string
+		}{{letter.Event.Position, "purged"}, {outbox.Position{Commit: letter.Event.Position.Commit + 1}, ""}} {
+			w.db.Save(b.c.Slot, saved.at.Commit)
+			_, err := b.Expire(ctx(t), 0, 10)
+			b.must(err)
+			b.wantWhere(saved.want, letter)
+		}
+	})
+}

@@ -1,0 +1,146 @@
+package retry
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// addNames adds the columns by which statements name rows: position and number, so that neither a row parked again at its
+// position nor another leader's is meant.
+func (a *arrays) addNames(rows []*Row) {
+	incarnation, commit := make([]int64, len(rows)), make([]string, len(rows))
+	index, n := make([]int64, len(rows)), make([]int64, len(rows))
+	for i, row := range rows {
+		pos := row.Event.Position
+		incarnation[i], commit[i], index[i], n[i] = row.Incarnation, pos.Commit.String(), int64(pos.Index), row.N
+	}
+	a.add("x_incarnation", "bigint", incarnation)
+	a.add("x_commit", "text", commit)
+	a.add("x_idx", "bigint", index)
+	a.add("x_n", "bigint", n)
+}
+
+// named is the condition that t is the row that x names.
+var named = `t.n = x_n AND t.incarnation = x_incarnation AND t.commit_lsn = x_commit::pg_lsn AND t.idx = x_idx AND ` + byNumber("t")
+
+// addRefusals adds the columns of what was said of rows at their last refusal; NULL class: nothing new.
+func (a *arrays) addRefusals(results []Result, words texts, as storable) {
+	class, reason := make([]*string, len(results)), make([]string, len(results))
+	errorID, destination := make([]*int64, len(results)), make([]string, len(results))
+	attempts := make([]int32, len(results))
+	for i, r := range results {
+		c, text := refusal(r.Class, r.Reason)
+		if r.Reason != "" {
+			class[i] = &c
+		}
+		reason[i], attempts[i] = text, int32(r.Attempts)
+		errorID[i] = words.add(r.Words, as)
+		destination[i] = as(bounded(r.Destination, ErrorSize))
+	}
+	a.add("x_class", "text", class)
+	a.add("x_reason", "text", reason)
+	a.add("x_error", "bigint", errorID)
+	a.add("x_destination", "text", destination)
+	a.add("x_attempts", "integer", attempts)
+}
+
+// afterRefusal are the new values of the columns of a row x says something about; $4 is the time by our clock, which
+// first and last refusals are told by.
+var afterRefusal = map[string]string{
+	"class":           "CASE WHEN x_class IS NULL THEN t.class ELSE x_class END",
+	"reason":          "CASE WHEN x_class IS NULL THEN t.reason ELSE x_reason END",
+	"error_id":        "CASE WHEN x_class IS NULL THEN t.error_id ELSE x_error END",
+	"destination":     "CASE WHEN x_class IS NULL THEN t.destination ELSE x_destination END",
+	"first_failed_at": "CASE WHEN x_class IS NULL THEN t.first_failed_at ELSE coalesce(t.first_failed_at, $4::timestamptz) END",
+	"failed_at":       "CASE WHEN x_class IS NULL THEN t.failed_at ELSE $4::timestamptz END",
+	"attempts":        "CASE WHEN x_class IS NULL THEN t.attempts ELSE x_attempts END",
+}
+
+// set is afterRefusal as the assignments of an UPDATE.
+func set() (assignments string) {
+	for _, f := range fields {
+		if value, ok := afterRefusal[f.name]; ok {
+			assignments += f.name + " = " + value + ", "
+		}
+	}
+	return assignments
+}
+
+// applied are the parameters of one Apply: rows that are deleted, that wait, that become dead letters, and the texts.
+type applied struct{ gone, wait, dead, words arrays }
+
+func applyArrays(results []Result, as storable) (a applied) {
+	var rows [3][]*Row
+	var of [3][]Result
+	for _, r := range results {
+		rows[r.Kind], of[r.Kind] = append(rows[r.Kind], r.Row), append(of[r.Kind], r)
+	}
+	words := texts{}
+	a.gone.addNames(rows[Delivered])
+	a.wait.addNames(rows[Backoff])
+	a.wait.addRefusals(of[Backoff], words, as)
+	after := make([]*float64, len(of[Backoff]))
+	for i, r := range of[Backoff] {
+		if r.After > 0 {
+			secs := r.After.Seconds()
+			after[i] = &secs
+		}
+	}
+	a.wait.add("x_after", "float8", after)
+	a.dead.addNames(rows[Dead])
+	a.dead.addRefusals(of[Dead], words, as)
+	a.dead.addDigests(rows[Dead])
+	a.words = words.arrays()
+	return a
+}
+
+// sql is the statement, whose parameters from $5 on are those of args. A row is moved by DELETE … RETURNING: a letter that
+// is there already is an error, and nothing is done.
+func (a *applied) sql() string {
+	first := 5
+	from := func(a *arrays) string {
+		sql := "fence, " + a.sql(first) + " AS x(" + a.list() + ")"
+		first += len(a.values)
+		return sql
+	}
+	gone, wait, dead := from(&a.gone), from(&a.wait), from(&a.dead)
+	return fence + `,
+		gone AS (DELETE FROM cdc_relay.retry t USING ` + gone + ` WHERE ` + named + `),
+		waits AS (UPDATE cdc_relay.retry t SET ` + set() + `next_attempt = now() + make_interval(secs => x_after) FROM ` + wait + ` WHERE ` + named + `),
+		dead AS (DELETE FROM cdc_relay.retry t USING ` + dead + ` WHERE ` + named + ` RETURNING t.*, ` + a.dead.list() + `),
+		moved AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, parked_at, ` + digestNames + `)
+			SELECT t.slot, t.system_id, ` + fieldsOf("t", afterRefusal) + `, t.parked_at, ` + digestNames + ` FROM dead t),
+		words AS (` + insertTexts + a.words.sql(first) + ` AS t(id, text) ON CONFLICT (id) DO NOTHING)
+		SELECT true FROM fence`
+}
+
+func (a *applied) args(system string) []any {
+	args := []any{system, time.Now()}
+	for _, part := range []*arrays{&a.gone, &a.wait, &a.dead, &a.words} {
+		args = append(args, part.values...)
+	}
+	return args
+}
+
+var applySQL = func() string {
+	a := applyArrays(nil, nil)
+	return a.sql()
+}()
+
+// Apply implements Store.
+func (p *Postgres) Apply(ctx context.Context, results []Result) error {
+	if len(results) == 0 {
+		return nil
+	}
+	args := func(as storable) []any {
+		a := applyArrays(results, as)
+		return a.args(p.c.SystemID)
+	}
+	rows := make([]*Row, len(results))
+	for i, r := range results {
+		rows[i] = r.Row
+	}
+	return naming(p.change(ctx, "apply results", applySQL, args, func(pgx.Rows) error { return nil }), rows...)
+}

@@ -1,0 +1,146 @@
+package retry
+
+import (
+	"context"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// chainOf and orderedOf are Scope.Chain as expressions on a row.
+func (s Scope) chainOf(alias string) string {
+	digest := [...]string{
+		PerKey: alias + `.hash # ` + alias + `.unit`, PerUnit: alias + `.unit`,
+		Free: `(` + alias + `.commit_lsn - '0/0'::pg_lsn)::bigint # (` + alias + `.idx << 31) # ` + alias + `.unit`,
+	}[s]
+	return `coalesce(nullif(` + digest + `, 0), 1)`
+}
+
+func (s Scope) orderedOf(alias string) string {
+	return [...]string{PerKey: alias + `.keyed`, PerUnit: `(` + alias + `.fault IS NULL)`, Free: `false`}[s]
+}
+
+// A page of Load: so many rows, and keys of so many bytes together (one more at most). A statement has to end soon, because
+// it keeps the next leader waiting, and what it read is in memory until all of it is counted.
+const (
+	loadRows  = 20_000
+	loadBytes = 8 << 20
+)
+
+// loadSQL reads a page of a table from a position on: how many rows hold each chain, with one of them as its event, and the
+// last position of the page. Rows that were parked under another ordering get the chain they have now.
+func (s Scope) loadSQL(table, which string) string {
+	return fence + `, page AS MATERIALIZED (SELECT t.*, sum(t.size) OVER (ORDER BY t.incarnation, t.commit_lsn, t.idx) - t.size AS before FROM (
+			SELECT t.incarnation, t.commit_lsn, t.idx, t.n, t.unit, t.chain AS was, t.ordered AS held, ` + s.chainOf("t") + ` AS chain,
+				` + s.orderedOf("t") + ` AS ordered, t.aggregate, t.key, t.hash, t.keyed, t.route_name, t.routing_key,
+				coalesce(octet_length(t.aggregate), 0) + coalesce(octet_length(t.key), 0) AS size
+			FROM cdc_relay.` + table + ` t WHERE ` + ours("t") + ` AND ` + which + ` AND (t.incarnation, t.commit_lsn, t.idx) > ($4::bigint, $5::text::pg_lsn, $6::bigint)
+			ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT $7) t, fence),
+		counts AS (SELECT p.*, count(*) OVER w AS rows, row_number() OVER w AS i FROM page p WHERE p.ordered AND p.before < $8
+			WINDOW w AS (PARTITION BY p.chain, p.unit)),
+		mended AS (UPDATE cdc_relay.` + table + ` t SET chain = p.chain, ordered = p.ordered FROM page p
+			WHERE t.n = p.n AND p.before < $8 AND (p.chain <> p.was OR p.ordered <> p.held)),
+		last AS (SELECT p.incarnation, p.commit_lsn::text AS commit, p.idx FROM page p WHERE p.before < $8
+			ORDER BY p.incarnation DESC, p.commit_lsn DESC, p.idx DESC LIMIT 1)
+		SELECT last.incarnation, last.commit, last.idx, c.chain, c.unit, c.rows, c.aggregate, c.key, c.hash, c.keyed, c.route_name, c.routing_key
+		FROM fence LEFT JOIN last ON true LEFT JOIN counts c ON c.i = 1`
+}
+
+// Load implements Store. each is called when a page is read, not while: it may wait for a broker.
+func (p *Postgres) Load(ctx context.Context, each func(Count) error) (highest outbox.Position, err error) {
+	statements := []string{p.c.Scope.loadSQL("retry", "true")}
+	if p.c.Hold {
+		statements = append(statements, p.c.Scope.loadSQL("dead_letter", "t.state = 'open'"))
+	}
+	for _, sql := range statements {
+		var at place
+		for more := true; more; {
+			var counts []Count
+			if counts, more, err = p.loadPage(ctx, sql, &at); err != nil {
+				return highest, err
+			}
+			for _, c := range counts {
+				if err := each(c); err != nil {
+					return highest, err
+				}
+			}
+		}
+	}
+	list, err := p.positions(ctx, ` ORDER BY t.commit_lsn DESC, t.idx DESC LIMIT $5`, outbox.Position{}, 1)
+	if len(list) > 0 {
+		highest = list[0]
+	}
+	return highest, err
+}
+
+// loadPage reads a page and moves at to its end; more is false when it has no rows.
+func (p *Postgres) loadPage(ctx context.Context, sql string, at *place) (counts []Count, more bool, err error) {
+	args := []any{p.c.SystemID, at.incarnation, at.position.Commit.String(), int64(at.position.Index), loadRows, loadBytes}
+	err = p.change(ctx, "load counts", sql, func(storable) []any { return args }, func(rows pgx.Rows) error {
+		var (
+			c                 Count
+			chain, unit, hash int64
+			route             outbox.Route
+			ev                = &c.Event
+			commit            string
+			index             int64
+		)
+		to := []any{&at.incarnation, &commit, &index, &chain, &unit, &c.Rows, &ev.Aggregate, &ev.Key, &hash, &ev.Ordered, &route.Name, &route.RoutingKey}
+		counted := rows.RawValues()[3] != nil
+		if !counted {
+			clear(to[3:])
+		}
+		if more {
+			clear(to[:3]) // each row has the end of the page
+		}
+		err := rows.Scan(to...)
+		if err == nil && !more {
+			at.position.Index = uint32(index)
+			at.position.Commit, err = pglogrepl.ParseLSN(commit)
+		}
+		more = true
+		if err == nil && counted {
+			c.Chain, c.Unit, ev.Hash, ev.Route = uint64(chain), uint64(unit), uint64(hash), &route
+			counts = append(counts, c)
+		}
+		return err
+	})
+	return counts, more, err
+}
+
+// Positions implements Store.
+func (p *Postgres) Positions(ctx context.Context, from outbox.Position, limit int) ([]outbox.Position, error) {
+	return p.positions(ctx, ` ORDER BY t.commit_lsn, t.idx LIMIT $5`, from, limit)
+}
+
+func (p *Postgres) positions(ctx context.Context, order string, from outbox.Position, limit int) (list []outbox.Position, err error) {
+	of := func(table string) string {
+		return `(SELECT t.commit_lsn, t.idx FROM cdc_relay.` + table + ` t WHERE ` + ours("t") + ` AND t.incarnation = $4
+			AND (t.commit_lsn, t.idx) >= ($6::text::pg_lsn, $7::bigint)` + order + `)`
+	}
+	sql := fence + ` SELECT t.commit_lsn::text, t.idx FROM fence LEFT JOIN LATERAL (SELECT * FROM (` + of("retry") + ` UNION ALL ` + of("dead_letter") + `) t` + order + `) t ON true
+		ORDER BY t.commit_lsn, t.idx`
+	args := []any{p.c.SystemID, p.c.Incarnation, limit, from.Commit.String(), int64(from.Index)}
+	err = p.read(ctx, "read positions", sql, args, func(rows pgx.Rows) error {
+		pos, err := scanPosition(rows)
+		list = append(list, pos)
+		return err
+	})
+	return list, err
+}
+
+// scanPosition reads commit_lsn as text and idx, after the targets in before.
+func scanPosition(rows pgx.Rows, before ...any) (pos outbox.Position, err error) {
+	var (
+		commit string
+		index  int64
+	)
+	if err := rows.Scan(append(before, &commit, &index)...); err != nil {
+		return pos, err
+	}
+	pos.Index = uint32(index)
+	pos.Commit, err = pglogrepl.ParseLSN(commit)
+	return pos, err
+}

@@ -1,0 +1,192 @@
+package retry
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// arrays is a table of parameters that a statement unnests: one array per column.
+type arrays struct {
+	names, types []string
+	values       []any
+}
+
+func (a *arrays) add(name, typ string, values any) {
+	a.names, a.types, a.values = append(a.names, name), append(a.types, typ), append(a.values, values)
+}
+
+// sql is "unnest($k::bigint[], …)", k being the first parameter. Its columns are names.
+func (a *arrays) sql(first int) string {
+	params := make([]string, len(a.types))
+	for i, typ := range a.types {
+		params[i] = "$" + strconv.Itoa(first+i) + "::" + typ + "[]"
+	}
+	return "unnest(" + strings.Join(params, ", ") + ")"
+}
+
+func (a *arrays) list() string { return strings.Join(a.names, ", ") }
+
+// digestNames are the columns of dead_letter that only lists use.
+const digestNames = "id_digest, aggregate_digest, key_digest, type_digest, name_digest, destination_digest"
+
+// addDigests adds the columns of digestNames for these rows.
+func (a *arrays) addDigests(rows []*Row) {
+	of := func(name string, value func(i int) []byte) {
+		list := make([]*int64, len(rows))
+		for i := range rows {
+			list[i] = outbox.Digest(value(i))
+		}
+		a.add(name, "bigint", list)
+	}
+	of("id_digest", func(i int) []byte { return rows[i].Event.ID })
+	of("aggregate_digest", func(i int) []byte { return rows[i].Event.Aggregate })
+	of("key_digest", func(i int) []byte { return rows[i].Event.Key })
+	of("type_digest", func(i int) []byte { return rows[i].Event.Type })
+	of("name_digest", func(i int) []byte { return routeOf(rows[i]).Name })
+	of("destination_digest", func(i int) []byte { return going(routeOf(rows[i])) })
+}
+
+func routeOf(row *Row) outbox.Route {
+	if row.Event.Route == nil {
+		return outbox.Route{}
+	}
+	return *row.Event.Route
+}
+
+// going is where a row goes as lists show it; nil when the template had no value.
+func going(r outbox.Route) []byte {
+	if r.Name == nil || r.RoutingKey == nil {
+		return r.Name
+	}
+	return slices.Concat(r.Name, []byte("/"), r.RoutingKey)
+}
+
+// arrays are the texts in the order of their ids.
+func (t texts) arrays() (a arrays) {
+	ids := make([]int64, 0, len(t))
+	for id := range t {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	list := make([]string, len(ids))
+	for i, id := range ids {
+		list[i] = t[id]
+	}
+	a.add("id", "bigint", ids)
+	a.add("text", "text", list)
+	return a
+}
+
+const insertTexts = `INSERT INTO cdc_relay.error_text (id, text) SELECT t.id, t.text FROM fence, `
+
+// some is sql of some columns only.
+func (a *arrays) some(first int, names ...string) string {
+	params := make([]string, len(names))
+	for i, name := range names {
+		at := slices.Index(a.names, name)
+		params[i] = "$" + strconv.Itoa(first+at) + "::" + a.types[at] + "[]"
+	}
+	return "unnest(" + strings.Join(params, ", ") + ") AS x(" + strings.Join(names, ", ") + ")"
+}
+
+// parkSQL inserts all rows or, when a position is taken by another event, none. From $4 on come the rows for retry, those
+// for dead_letter, and the texts. i is a row's place in the call.
+var parkSQL = func() string {
+	rows, letters, words := parkArrays(nil, nil, nil), parkArrays(nil, nil, nil), texts{}.arrays()
+	second := 4 + len(rows.values)
+	third := second + len(letters.values)
+	there := func(table, other string) string { // OFFSET 0: each position is looked up
+		return `SELECT x.i, t.other FROM x CROSS JOIN LATERAL (SELECT ` + other + ` AS other FROM cdc_relay.` + table + ` t WHERE ` + ours("t") + `
+			AND t.incarnation = x.incarnation AND t.commit_lsn = x.commit_lsn::pg_lsn AND t.idx = x.idx OFFSET 0) t`
+	}
+	place := []string{"i", "incarnation", "commit_lsn", "idx", "id"}
+	insert := func(table, more, values string, a *arrays, first int) string {
+		return `INSERT INTO cdc_relay.` + table + ` (slot, system_id, ` + fieldNames() + `, ` + more + `)
+			SELECT $1, $3, ` + fieldsOf("x", map[string]string{"commit_lsn": "x.commit_lsn::pg_lsn"}) + `, ` + values + `
+			FROM fence, ` + a.sql(first) + ` AS x(` + a.list() + `)
+			WHERE NOT EXISTS (SELECT FROM there WHERE other) AND x.i NOT IN (SELECT i FROM there)
+			ON CONFLICT (slot, system_id, incarnation, commit_lsn, idx) DO NOTHING RETURNING n`
+	}
+	return fence + `, x AS MATERIALIZED (SELECT x.* FROM fence, ` + rows.some(4, place...) + ` UNION ALL SELECT x.* FROM fence, ` + letters.some(second, place...) + `),
+		there AS MATERIALIZED (` + there("retry", "t.id IS DISTINCT FROM x.id") + ` UNION ALL ` +
+		there("dead_letter", "t.state <> 'purged' AND t.id IS DISTINCT FROM x.id") + `),
+		words AS (` + insertTexts + words.sql(third) + ` AS t(id, text) ON CONFLICT (id) DO NOTHING),
+		parked AS (` + insert("retry", "next_attempt", "now() + make_interval(secs => x.next_in)", &rows, 4) + `),
+		died AS (` + insert("dead_letter", "parked_at, "+digestNames, "now(), "+digestNames, &letters, second) + `)
+		SELECT (SELECT count(*) FROM parked) + (SELECT count(*) FROM died) + (SELECT count(DISTINCT i) FROM there),
+			(SELECT min(i) FROM there WHERE other) FROM fence`
+}()
+
+// parkArrays are the parameters for rows of one table; at are their places in the call.
+func parkArrays(rows []*Row, records []record, at []int32) (a arrays) {
+	for _, f := range fields {
+		a.add(f.name, f.typ, f.array(records))
+	}
+	next := make([]*float64, len(rows))
+	for i, row := range rows {
+		if !row.NextAttempt.IsZero() {
+			secs := max(0, time.Until(row.NextAttempt).Seconds())
+			next[i] = &secs
+		}
+	}
+	a.addDigests(rows)
+	a.add("next_in", "float8", next)
+	a.add("i", "integer", at)
+	return a
+}
+
+// Park implements Store.
+func (p *Postgres) Park(ctx context.Context, rows []*Row) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	args := func(as storable) []any {
+		var (
+			words   = texts{}
+			of      [2][]*Row // for retry, for dead_letter
+			records [2][]record
+			at      [2][]int32
+		)
+		for i, row := range rows {
+			to := 0
+			if row.Dead {
+				to = 1
+			}
+			of[to], records[to], at[to] = append(of[to], row), append(records[to], p.record(row, words, as)), append(at[to], int32(i))
+		}
+		args := []any{p.c.SystemID}
+		for to := range of {
+			a := parkArrays(of[to], records[to], at[to])
+			args = append(args, a.values...)
+		}
+		t := words.arrays()
+		return append(args, t.values...)
+	}
+	var (
+		there int
+		other *int
+	)
+	err := p.change(ctx, "park", parkSQL, args, func(r pgx.Rows) error { return r.Scan(&there, &other) })
+	switch {
+	case err != nil:
+		return naming(err, rows...)
+	case other != nil:
+		return taken(rows[*other])
+	case there < len(rows):
+		// Another statement wrote the position since this one began: the next try sees which event it has there.
+		return fmt.Errorf("park: %d of %d rows were written by another statement", len(rows)-there, len(rows))
+	}
+	return nil
+}
+
+func taken(row *Row) error {
+	return &Refused{Row: row, Err: fmt.Errorf("park: its position has another event already")}
+}

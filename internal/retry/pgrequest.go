@@ -1,0 +1,218 @@
+package retry
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// may are the conditions under which a row t of dead_letter (q: the request) may be asked for.
+const may = `(q.kind = 'replay' AND t.state = 'open' AND t.redacted_at IS NULL OR q.kind = 'discard' AND t.state = 'open'
+	OR q.kind IN ('redact', 'purge') AND t.state <> 'purged')`
+
+var requestsSQL = fence + `, q AS MATERIALIZED (SELECT q.* FROM fence, cdc_relay.request q
+			WHERE q.slot = $1 AND q.system_id = $3 AND q.state = 'waiting' AND q.due_at <= now() ORDER BY q.due_at, q.id LIMIT $4),
+		rows AS MATERIALIZED (
+			SELECT q.id AS request, true AS dead, t.state = 'open' AS open, t.n AS found, t.bytes AS size FROM q JOIN cdc_relay.dead_letter t ON t.n = q.n AND ` + byNumber("t") + ` AND ` + may + `
+			UNION ALL SELECT q.id, false AS dead, false AS open, t.n, t.bytes FROM q JOIN cdc_relay.retry t ON t.n = q.n AND ` + byNumber("t") + ` AND q.kind IN ('retry', 'deadletter', 'purge')),
+		sized AS (SELECT q.*, r.dead, r.open, r.found, sum(z.size) OVER (ORDER BY q.due_at, q.id) - z.size AS before FROM q LEFT JOIN rows r ON r.request = q.id
+			CROSS JOIN LATERAL (SELECT CASE WHEN q.kind = 'replay' THEN coalesce(r.size, 0) ELSE 0 END AS size) z)
+		SELECT s.id, s.kind, s.route_name, s.routing_key, s.found IS NOT NULL, s.dead, s.open, t.*
+		FROM fence LEFT JOIN (sized s LEFT JOIN LATERAL (
+			SELECT ` + rowOf("t", true, "s.kind = 'replay'") + ` FROM cdc_relay.dead_letter t WHERE s.dead AND t.n = s.found
+			UNION ALL SELECT ` + rowOf("t", false, "false") + ` FROM cdc_relay.retry t WHERE NOT s.dead AND t.n = s.found) t ON true)
+			ON s.before = 0 OR s.before < $5
+		ORDER BY s.due_at, s.id`
+
+// Requests implements Store.
+func (p *Postgres) Requests(ctx context.Context, limit int, size int64) (list []Request, err error) {
+	err = p.read(ctx, "read requests", requestsSQL, []any{p.c.SystemID, limit, size}, func(rows pgx.Rows) error {
+		var (
+			q     Request
+			kind  string
+			found bool
+			dead  *bool
+			open  *bool
+		)
+		skip := make([]any, len(rows.RawValues()))
+		head := []any{&q.ID, &kind, &q.Route.Name, &q.Route.RoutingKey, &found, &dead, &open}
+		copy(skip, head)
+		if err := rows.Scan(skip...); err != nil {
+			return err
+		}
+		q.Kind = RequestKind(kind)
+		if found {
+			row, err := p.scanRow(rows, make([]any, len(head))...)
+			if err != nil {
+				return err
+			}
+			row.Dead, q.Row, q.Open = *dead, row, *open
+		}
+		list = append(list, q)
+		return nil
+	})
+	return list, err
+}
+
+// verdict is what Answer does about a request.
+type verdict string
+
+const (
+	carryOut verdict = "carry out" // it needs no broker
+	replayed verdict = "replayed"
+	refused  verdict = "refused"
+	missing  verdict = "missing" // its row is not there, or not in a state that allows it
+	waits    verdict = "waits"
+)
+
+func (a *Answer) verdict() verdict {
+	switch {
+	case a.Request.Row == nil:
+		return missing
+	case a.Request.Kind != Replay:
+		return carryOut
+	case a.Outcome.State == sink.Confirmed:
+		return replayed
+	case a.Outcome.State == sink.Rejected:
+		return refused
+	}
+	return waits
+}
+
+// result is what a refused replay ends with, as a result of its row.
+func (a *Answer) result() Result {
+	r := Result{Row: a.Request.Row}
+	if f := a.Outcome.Fault; a.verdict() == refused && f != nil {
+		r.Class, r.Reason, r.Words, r.Destination, r.Attempts = f.Class, f.Reason, f.Words, f.Destination, a.Request.Row.Attempts
+	}
+	return r
+}
+
+// said is what the operator reads of a refused replay.
+func said(a *Answer) string {
+	r := a.result()
+	return bounded(fmt.Sprintf("%s: %s", r.Reason, r.Words), ErrorSize)
+}
+
+// notAllowed is what he reads when nothing could be done.
+const notAllowed = "not there any more, or not in a state that allows it"
+
+// answerArrays are the parameters of answerSQL: the answers, and the texts.
+func answerArrays(answers []Answer, as storable) (a, t arrays) {
+	ids, verdicts := make([]int64, len(answers)), make([]string, len(answers))
+	rows, results := make([]*Row, len(answers)), make([]Result, len(answers))
+	words, texts := texts{}, make([]string, len(answers))
+	for i := range answers {
+		ids[i], verdicts[i] = answers[i].Request.ID, string(answers[i].verdict())
+		if rows[i] = answers[i].Request.Row; rows[i] == nil {
+			rows[i] = &Row{}
+		}
+		results[i] = answers[i].result()
+		results[i].Row = rows[i]
+		if answers[i].verdict() == refused {
+			texts[i] = as(said(&answers[i]))
+		}
+	}
+	a.add("x_request", "bigint", ids)
+	a.add("x_verdict", "text", verdicts)
+	a.add("x_said", "text", texts)
+	a.addNames(rows)
+	a.addRefusals(results, words, as)
+	a.addDigests(rows)
+	return a, words.arrays()
+}
+
+// emptied are the columns that purge leaves nothing in. What stays is the position, and what says nothing of the event.
+func emptied() string {
+	list := "chain = 0, unit = 0, dest = 0, hash = 0, keyed = false, ordered = false, bytes = 0, error_id = NULL, destination = '', "
+	for name := range strings.SplitSeq("route_name, routing_key, id, aggregate, key, type, payload, traceparent, headers, columns, fault, raw, "+digestNames, ", ") {
+		list += name + " = NULL, "
+	}
+	return list
+}
+
+// bare are the columns of a purged row when it is made of one of retry.
+var bare = map[string]string{
+	"chain": "0", "unit": "0", "dest": "0", "hash": "0", "keyed": "false", "ordered": "false", "bytes": "0", "error_id": "NULL::bigint", "destination": "''",
+	"route_name": "NULL::bytea", "routing_key": "NULL::bytea", "id": "NULL::bytea", "aggregate": "NULL::bytea", "key": "NULL::bytea",
+	"type": "NULL::bytea", "payload": "NULL::bytea", "traceparent": "NULL::bytea", "headers": "NULL::bytea", "columns": "NULL::bytea",
+	"fault": "NULL::bytea", "raw": "NULL::bytea",
+}
+
+// answerSQL does what was asked for, notes it in request and audit, and says of each request whether it took place. q are
+// the requests that still wait, locked against an operator who cancels them (of a replay that was confirmed: whatever he did).
+var answerSQL = func() string {
+	a, words := answerArrays(nil, nil)
+	x := a.sql(5) + ` AS x(` + a.list() + `)`
+	letter := func(name, assignments, which, result string) string {
+		return name + ` AS (UPDATE cdc_relay.dead_letter t SET ` + assignments + ` FROM q WHERE ` + named + ` AND ` + which + ` RETURNING x_request, ` + result + ` AS result)`
+	}
+	taken := func(name, kind string) string {
+		return name + ` AS (DELETE FROM cdc_relay.retry t USING q WHERE ` + named + ` AND q.x_verdict = 'carry out' AND q.kind = '` + kind + `'
+			RETURNING t.*, x_request, ` + digestNames + `)`
+	}
+	return fence + `, q AS MATERIALIZED (SELECT x.*, r.kind, r.who, r.reason AS why, r.n AS target FROM fence, ` + x + ` JOIN cdc_relay.request r ON r.id = x_request
+			WHERE r.slot = $1 AND r.system_id = $3 AND (r.state = 'waiting' OR r.state = 'cancelled' AND x_verdict = 'replayed') AND x_verdict <> 'waits'
+			FOR UPDATE OF r),
+		` + letter("closed", `state = CASE q.kind WHEN 'replay' THEN 'replayed' ELSE 'discarded' END, closed_at = now()`,
+		`t.state = 'open' AND (q.x_verdict = 'replayed' OR q.x_verdict = 'carry out' AND q.kind = 'discard')`, "t.state") + `,
+		` + letter("refused", strings.TrimSuffix(set(), ", "), `t.state = 'open' AND q.x_verdict = 'refused'`, "q.x_said") + `,
+		` + letter("redacted", `payload = NULL, headers = NULL, columns = NULL, raw = NULL, traceparent = NULL, redacted_at = now()`,
+		`t.state <> 'purged' AND q.x_verdict = 'carry out' AND q.kind = 'redact'`, "'redacted'") + `,
+		` + letter("purged", emptied()+`state = 'purged', closed_at = coalesce(t.closed_at, now())`,
+		`t.state <> 'purged' AND q.x_verdict = 'carry out' AND q.kind = 'purge'`, "'purged'") + `,
+		` + taken("dying", "deadletter") + `,
+		` + taken("going", "purge") + `,
+		died AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, parked_at, ` + digestNames + `)
+			SELECT t.slot, t.system_id, ` + fieldsOf("t", nil) + `, t.parked_at, ` + digestNames + ` FROM dying t),
+		gone AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, parked_at, state, closed_at)
+			SELECT t.slot, t.system_id, ` + fieldsOf("t", bare) + `, t.parked_at, 'purged', now() FROM going t),
+		retried AS (UPDATE cdc_relay.retry t SET next_attempt = now() FROM (
+				SELECT DISTINCT h.n FROM q JOIN cdc_relay.retry t ON ` + named + ` CROSS JOIN LATERAL (SELECT h.n FROM cdc_relay.retry h
+				WHERE ` + inSlot("h") + ` AND h.chain = t.chain ORDER BY h.incarnation, h.commit_lsn, h.idx LIMIT 1) h
+				WHERE q.x_verdict = 'carry out' AND q.kind = 'retry') h WHERE t.n = h.n),
+		effects AS (SELECT * FROM closed UNION ALL SELECT * FROM redacted UNION ALL SELECT * FROM purged
+			UNION ALL SELECT x_request, 'dead letter' FROM dying UNION ALL SELECT x_request, 'purged' FROM going
+			UNION ALL SELECT x_request, 'is tried' FROM q JOIN cdc_relay.retry t ON ` + named + ` WHERE q.x_verdict = 'carry out' AND q.kind = 'retry'),
+		ends AS (SELECT q.*, e.x_request IS NOT NULL AS done, coalesce(e.result, nullif(q.x_said, ''), '` + notAllowed + `') AS result
+			FROM q LEFT JOIN effects e USING (x_request)),
+		answered AS (UPDATE cdc_relay.request r SET state = CASE WHEN e.done THEN 'done' ELSE 'failed' END, result = e.result, done_at = now()
+			FROM ends e WHERE r.id = e.x_request),
+		noted AS (INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, incarnation, commit_lsn, idx, why, result, request)
+			SELECT $1, $3, e.who, e.kind, e.target, nullif(e.x_incarnation, 0), nullif(e.x_commit, '0/0')::pg_lsn,
+				CASE WHEN e.x_incarnation <> 0 THEN e.x_idx END, e.why, e.result, e.x_request FROM ends e),
+		words AS (` + insertTexts + words.sql(5+len(a.values)) + ` AS t(id, text) ON CONFLICT (id) DO NOTHING)
+		SELECT r.id, coalesce(e.done, r.state = 'done') FROM fence LEFT JOIN (` + x + ` JOIN cdc_relay.request r ON r.id = x_request
+			LEFT JOIN ends e USING (x_request)) ON true`
+}()
+
+// Answer implements Store.
+func (p *Postgres) Answer(ctx context.Context, answers []Answer) ([]bool, error) {
+	done := make([]bool, len(answers))
+	if len(answers) == 0 {
+		return done, nil
+	}
+	args := func(as storable) []any {
+		a, words := answerArrays(answers, as)
+		return append(append([]any{p.c.SystemID, time.Now()}, a.values...), words.values...)
+	}
+	took := map[int64]bool{}
+	err := p.change(ctx, "answer requests", answerSQL, args, func(rows pgx.Rows) error {
+		var (
+			id  int64
+			was bool
+		)
+		err := rows.Scan(&id, &was)
+		took[id] = was
+		return err
+	})
+	for i := range answers {
+		done[i] = took[answers[i].Request.ID]
+	}
+	return done, err
+}

@@ -1,0 +1,182 @@
+package retry
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// StoreConfig says whose rows a store keeps, and how.
+type StoreConfig struct {
+	Slot        string
+	SystemID    string   // of the cluster; rows of another one are neither read nor sent
+	Incarnation int64    // of the slot
+	Epoch       int64    // of this leader
+	Columns     []string // names of Event.Columns
+	Scope       Scope
+	Hold        bool // dead_letters.followers: hold
+}
+
+// Postgres is the store in the tables of schema cdc_relay. It may be used by several goroutines.
+type Postgres struct {
+	pool *pgxpool.Pool
+	c    StoreConfig
+
+	mu    sync.Mutex
+	doubt map[uint32]bool // server processes of statements whose outcome is unknown
+	seen  slotSeen        // what Expire saw of the slot
+}
+
+var _ Store = (*Postgres)(nil)
+
+// NewPostgres is a store on the pool, whose sessions must commit durably and read what is committed (replication.Pool).
+func NewPostgres(pool *pgxpool.Pool, c StoreConfig) *Postgres {
+	return &Postgres{pool: pool, c: c, doubt: map[uint32]bool{}}
+}
+
+// Every statement begins with the fence: it takes effect for the leader of this epoch only, and keeps the next leader from
+// raising the epoch until it is committed. All that it reads or writes is joined to the fence, and so is its answer: no
+// row at all means fenced. $1 is the slot, $2 the epoch, $3 the system.
+const fence = `WITH fence AS (SELECT FROM cdc_relay.slots WHERE slot = $1::text AND epoch = $2 FOR SHARE)`
+
+// Conditions that a row is of our slot and system. A table that was never analysed is taken for one where they choose few
+// rows; the planner would then look for two rows by them, find a million, and filter. So only ours can be looked up in an
+// index: where a row is found by its number, byNumber hides both; where it is found by chain or destination, inSlot hides
+// the system, so that the primary key does not offer itself.
+func ours(alias string) string { return alias + ".slot = $1 AND " + alias + ".system_id = $3" }
+
+func inSlot(alias string) string {
+	return alias + ".slot = $1 AND " + alias + ".system_id IS NOT DISTINCT FROM $3"
+}
+
+func byNumber(alias string) string {
+	return alias + ".slot IS NOT DISTINCT FROM $1 AND " + alias + ".system_id IS NOT DISTINCT FROM $3"
+}
+
+// statementTimeout bounds on our side what the server bounds with statement_timeout: one that went silent bounds nothing.
+const statementTimeout = 20 * time.Second
+
+// storable makes a string what a text column of the database can hold.
+type storable = func(string) string
+
+// read runs a statement that changes nothing.
+func (p *Postgres) read(ctx context.Context, what, sql string, args []any, each func(pgx.Rows) error) error {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	conn, err := p.pool.Acquire(ctx)
+	if err == nil {
+		defer conn.Release()
+		err = p.run(ctx, conn, sql, args, each)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// change runs a statement that writes. Its error is ErrFenced, a *Refused, or of unknown outcome.
+func (p *Postgres) change(ctx context.Context, what, sql string, args func(storable) []any, each func(pgx.Rows) error) error {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	conn, err := p.pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	defer conn.Release()
+	if err := p.endDoubt(ctx, conn); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	pg := conn.Conn().PgConn()
+	as := func(s string) string { return s }
+	if e := pg.ParameterStatus("server_encoding"); e != "UTF8" && e != "SQL_ASCII" {
+		as = ascii
+	}
+	err = p.run(ctx, conn, sql, args(as), each)
+	if err == nil || isFenced(err) {
+		return err
+	}
+	err = fmt.Errorf("%s: %w", what, err)
+	switch {
+	case isRefusal(err):
+		return &Refused{Err: err}
+	case !didNothing(err) && !pgconn.SafeToRetry(err):
+		p.mu.Lock()
+		p.doubt[pg.PID()] = true
+		p.mu.Unlock()
+	}
+	return err
+}
+
+// run runs one statement in one round trip and calls each for every row whose first column is not NULL.
+//
+// It is planned anew every time (QueryExecModeCacheDescribe): the tables go from empty to a million rows and back in
+// minutes, and a plan that is kept from before would scan them for each of a thousand rows.
+func (p *Postgres) run(ctx context.Context, conn *pgxpool.Conn, sql string, args []any, each func(pgx.Rows) error) error {
+	rows, err := conn.Query(ctx, sql, append([]any{pgx.QueryExecModeCacheDescribe, p.c.Slot, p.c.Epoch}, args...)...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	fenced := true
+	for rows.Next() {
+		fenced = false
+		if each == nil || rows.RawValues()[0] == nil {
+			continue
+		}
+		if err := each(rows); err != nil {
+			return err
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	if fenced {
+		return ErrFenced
+	}
+	return nil
+}
+
+// endDoubt ends the sessions of statements that were not answered, and waits until they are gone. Such a statement may
+// still be on its way to the server, or stand in it: carried out after the same one was made again, and after what it
+// wrote was delivered and deleted, it would write that once more.
+func (p *Postgres) endDoubt(ctx context.Context, conn *pgxpool.Conn) error {
+	p.mu.Lock()
+	pids := make([]int32, 0, len(p.doubt))
+	for pid := range p.doubt {
+		pids = append(pids, int32(pid))
+	}
+	p.mu.Unlock()
+	if len(pids) == 0 {
+		return nil
+	}
+	// A process id may have gone to another session meanwhile: at worst one more of our own ends.
+	var left int
+	err := conn.QueryRow(ctx, `SELECT count(*) FROM (SELECT pg_terminate_backend(a.pid, 3000) AS ended FROM pg_stat_activity a
+		WHERE a.pid = ANY ($1) AND a.pid <> pg_backend_pid() AND a.usename = current_user AND a.backend_type = 'client backend'
+			AND a.application_name = current_setting('application_name')) e WHERE NOT ended`, pids).Scan(&left)
+	if err != nil {
+		return fmt.Errorf("end sessions of statements without an answer: %w", err)
+	}
+	if left > 0 {
+		return fmt.Errorf("%d sessions of statements without an answer do not end", left)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, pid := range pids {
+		delete(p.doubt, uint32(pid))
+	}
+	return nil
+}
+
+// Lease implements Store.
+func (p *Postgres) Lease(ctx context.Context) (int64, error) {
+	var first int64
+	err := p.read(ctx, "lease row numbers", fence+` SELECT nextval('cdc_relay.row_number') FROM fence`, nil,
+		func(rows pgx.Rows) error { return rows.Scan(&first) })
+	return first, err
+}

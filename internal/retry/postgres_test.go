@@ -1,0 +1,507 @@
+package retry
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// database is a real one seen as a world. The relay's role may do no more than init grants it, and its settings are those
+// that would lose what was committed.
+type database struct {
+	t    *testing.T
+	conn *pgx.Conn // of the superuser
+	pool *pgxpool.Pool
+	url  string // of the relay's role
+}
+
+func newDatabase(t *testing.T, server *devenv.Postgres, url string) *database {
+	t.Helper()
+	w := &database{t: t}
+	role := "r" + strings.ToLower(rand.Text()[:12])
+	admin := connect(t, server.URL("postgres"))
+	if url == "" {
+		t.Cleanup(func() { _, _ = admin.Exec(context.Background(), "DROP ROLE "+role) }) // after its database
+		url = server.Database(t)
+	}
+	w.conn = connect(t, url)
+	w.exec(`CREATE ROLE ` + role + ` LOGIN REPLICATION`)
+	w.exec(`ALTER ROLE ` + role + ` SET synchronous_commit = off`)
+	w.exec(`ALTER ROLE ` + role + ` SET default_transaction_read_only = on`)
+	w.exec(`ALTER ROLE ` + role + ` SET default_transaction_isolation = serializable`)
+	w.url = as(t, url, role)
+	c := w.config(w.url)
+	if err := replication.Init(ctx(t), c, replication.InitOptions{OutboxTable: true, URL: url, Role: role}); err != nil {
+		t.Fatal(err)
+	}
+	w.pool = w.newPool(w.url)
+	return w
+}
+
+func as(t *testing.T, text, role string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.User(role)
+	return u.String()
+}
+
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(ctx(t), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn
+}
+
+// relaySlot is one that init made; the tests have rows of slots that were never created.
+const relaySlot = "relay"
+
+func (w *database) config(url string) replication.Config {
+	no := false
+	return replication.Config{
+		URL: url, Slot: relaySlot + fmt.Sprint(time.Now().UnixNano()), Publication: "p", Create: true, Backfill: &no, MaxConnections: 4,
+		WALSenderTimeout: 20 * time.Second, Log: zap.NewNop(),
+		Tables: []decode.Table{{Schema: "public", Name: "outbox", Mapping: decode.Mapping{
+			ID: decode.Names{Any: []string{"id"}}, Payload: decode.Names{Any: []string{"payload"}},
+		}}},
+	}
+}
+
+func (w *database) newPool(url string) *pgxpool.Pool {
+	w.t.Helper()
+	pool, err := replication.Connect(ctx(w.t), w.config(url))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(pool.Close)
+	return pool
+}
+
+func (w *database) exec(sql string, args ...any) {
+	w.t.Helper()
+	if _, err := w.conn.Exec(ctx(w.t), sql, args...); err != nil {
+		w.t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func (w *database) scan(sql string, args []any, to ...any) bool {
+	w.t.Helper()
+	err := w.conn.QueryRow(ctx(w.t), sql, args...).Scan(to...)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		w.t.Fatalf("%s: %v", sql, err)
+	}
+	return err == nil
+}
+
+func (w *database) store(c StoreConfig) Store { return NewPostgres(w.pool, c) }
+
+func (w *database) raise(slot string) (epoch int64) {
+	w.t.Helper()
+	w.scan(`INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation, epoch) VALUES ($1, '1', 1, 'p', 'ready', 1, 1)
+		ON CONFLICT (slot) DO UPDATE SET epoch = slots.epoch + 1 RETURNING epoch`, []any{slot}, &epoch)
+	return epoch
+}
+
+func (w *database) ask(c StoreConfig, kind RequestKind, n int64, route outbox.Route) (id int64) {
+	w.t.Helper()
+	w.scan(`INSERT INTO cdc_relay.request (slot, system_id, kind, n, route_name, routing_key, who, reason) VALUES ($1, $2, $3, $4, $5, $6, 'ann', 'why')
+		ON CONFLICT (n) WHERE state = 'waiting' DO NOTHING RETURNING id`, []any{c.Slot, c.SystemID, string(kind), n, route.Name, route.RoutingKey}, &id)
+	return id
+}
+
+func (w *database) cancel(id int64) {
+	w.t.Helper()
+	w.exec(`UPDATE cdc_relay.request SET state = 'cancelled', done_at = now() WHERE id = $1 AND state = 'waiting'`, id)
+}
+
+func (w *database) asked(id int64) (state, result string) {
+	w.t.Helper()
+	w.scan(`SELECT state, result FROM cdc_relay.request WHERE id = $1`, []any{id}, &state, &result)
+	return state, result
+}
+
+func (w *database) audit(n int64) (list []string) {
+	w.t.Helper()
+	rows, err := w.conn.Query(ctx(w.t), `SELECT who || ', ' || action, coalesce(commit_lsn, '0/0')::text, coalesce(idx, 0), why || ', ' || result
+		FROM cdc_relay.audit WHERE n = $1 ORDER BY seq`, n)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var before, commit, after string
+		var index int64
+		if err := rows.Scan(&before, &commit, &index, &after); err != nil {
+			w.t.Fatal(err)
+		}
+		lsn, err := pglogrepl.ParseLSN(commit)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		list = append(list, before+", "+outbox.Position{Commit: lsn, Index: uint32(index)}.String()+", "+after)
+	}
+	return list
+}
+
+func (w *database) where(n int64) (state string) {
+	w.t.Helper()
+	w.scan(`SELECT 'parked' FROM cdc_relay.retry WHERE n = $1 UNION ALL SELECT state FROM cdc_relay.dead_letter WHERE n = $1`, []any{n}, &state)
+	return state
+}
+
+func TestPostgres(t *testing.T) {
+	w := newDatabase(t, devenv.SharedPostgres(t), "")
+	for name, test := range conformance {
+		t.Run(name, func(t *testing.T) { w.t = t; test(newBench(t, w)) })
+	}
+	for name, test := range map[string]func(*bench, *database){
+		"fence while the epoch is raised": testFenceWhileRaised, "refused": testRefused, "not refused": testNotRefused,
+		"no letter twice": testNoLetterTwice, "list order": testDigests, "durable": testDurable,
+	} {
+		t.Run(name, func(t *testing.T) { w.t = t; test(newBench(t, w), w) })
+	}
+}
+
+// The statement of a former leader arrives while the next one is raising the epoch: it waits, and then changes nothing.
+func testFenceWhileRaised(b *bench, w *database) {
+	parked, letter, fresh, request := b.fenced()
+	names := []string{}
+	for name := range methods(b, parked, letter, fresh, request) {
+		names = append(names, name)
+	}
+	epoch := b.c.Epoch
+	for _, name := range names {
+		former := b.with(func(c *StoreConfig) { c.Epoch = epoch })
+		tx, err := w.conn.Begin(ctx(b.T))
+		b.must(err)
+		_, err = tx.Exec(ctx(b.T), `UPDATE cdc_relay.slots SET epoch = epoch + 1 WHERE slot = $1`, b.c.Slot)
+		b.must(err)
+		epoch++
+		done := make(chan error, 1)
+		go func() { done <- methods(former, parked, letter, fresh, request)[name]() }()
+		select {
+		case err := <-done:
+			b.Fatalf("%s did not wait: %v", name, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+		b.must(tx.Commit(ctx(b.T)))
+		if err := <-done; !errors.Is(err, ErrFenced) {
+			b.Errorf("%s: got %v", name, err)
+		}
+	}
+	b.with(func(c *StoreConfig) { c.Epoch = epoch }).unchanged(parked, letter, fresh, request)
+}
+
+// A row that the database refuses leaves the others out of the table, and is named when it is alone.
+func testRefused(b *bench, w *database) {
+	rows := b.rows(3, "k", 1, 1)
+	for _, table := range []string{"retry", "dead_letter"} {
+		w.exec(fmt.Sprintf(`ALTER TABLE cdc_relay.%s ADD CONSTRAINT refuses CHECK (n <> %d)`, table, rows[1].N))
+		b.Cleanup(func() { w.exec(`ALTER TABLE cdc_relay.` + table + ` DROP CONSTRAINT refuses`) })
+	}
+	var refused *Refused
+	err := b.Park(ctx(b.T), rows)
+	if !errors.As(err, &refused) || refused.Row != nil || !strings.Contains(refused.Error(), "refuses") {
+		b.Fatalf("got %v", err)
+	}
+	b.wantWhere("", rows...)
+	for i, row := range rows {
+		row.Dead = i == 2
+		err := b.Park(ctx(b.T), []*Row{row})
+		if i != 1 && err != nil || i == 1 && (!errors.As(err, &refused) || refused.Row != row) {
+			b.Fatalf("row %d: got %v", i, err)
+		}
+	}
+	b.wantWhere("parked", rows[0])
+	b.wantWhere("open", rows[2])
+	w.exec(`ALTER TABLE cdc_relay.dead_letter DROP CONSTRAINT refuses`)
+	w.exec(fmt.Sprintf(`ALTER TABLE cdc_relay.dead_letter ADD CONSTRAINT refuses CHECK (n <> %d)`, rows[0].N))
+	err = b.Apply(ctx(b.T), []Result{{Row: rows[0], Kind: Dead}})
+	if !errors.As(err, &refused) || refused.Row != rows[0] {
+		b.Fatalf("got %v", err)
+	}
+	b.wantWhere("parked", rows[0])
+}
+
+// What is not the row's fault is no refusal.
+func testNotRefused(b *bench, w *database) {
+	row := b.row("k", 1, 1)
+	var refused *Refused
+	fails := func(what string, c context.Context) {
+		b.Helper()
+		if err := b.Park(c, []*Row{row}); err == nil || errors.As(err, &refused) || errors.Is(err, ErrFenced) {
+			b.Fatalf("%s: got %v", what, err)
+		}
+	}
+	role := w.pool.Config().ConnConfig.User
+	w.exec(`REVOKE INSERT ON cdc_relay.retry FROM ` + role)
+	fails("no right", ctx(b.T))
+	w.exec(`GRANT INSERT ON cdc_relay.retry TO ` + role)
+	c, cancel := context.WithCancel(ctx(b.T))
+	cancel()
+	fails("cancelled", c)
+	tx, err := w.conn.Begin(ctx(b.T))
+	b.must(err)
+	_, err = tx.Exec(ctx(b.T), `LOCK cdc_relay.retry`)
+	b.must(err)
+	c, cancel = context.WithTimeout(ctx(b.T), 100*time.Millisecond)
+	defer cancel()
+	fails("no answer", c)
+	b.must(tx.Rollback(ctx(b.T)))
+	b.park(row)
+	b.wantRows(row.Chain, row)
+}
+
+// A row is not deleted when its letter can not be inserted.
+func testNoLetterTwice(b *bench, w *database) {
+	row := b.row("k", 1, 1)
+	b.park(row)
+	w.exec(`INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, parked_at) SELECT slot, system_id, ` +
+		strings.Replace(fieldNames(), " n,", " n + 1000000000000,", 1) + `, parked_at FROM cdc_relay.retry WHERE n = ` + fmt.Sprint(row.N))
+	var refused *Refused
+	if err := b.Apply(ctx(b.T), []Result{{Row: row, Kind: Dead}}); !errors.As(err, &refused) {
+		b.Fatalf("got %v", err)
+	}
+	b.wantWhere("parked", row)
+}
+
+// What lists find letters by is the same however a row became one, and nothing of it is left of a purged one.
+func testDigests(b *bench, w *database) {
+	direct, moved, asked := b.row("direct", 1, 1), b.row("moved", 1, 1), b.row("asked", 1, 1)
+	direct.Dead = true
+	moved.Event.Route.RoutingKey = nil
+	b.park(direct, moved, asked)
+	b.must(b.Apply(ctx(b.T), []Result{{Row: moved, Kind: Dead}}))
+	b.answer(b.ask(b.c, DeadLetter, asked.N, outbox.Route{}), true, sink.Outcome{})
+	read := func(n int64) (got [6]*int64) {
+		b.Helper()
+		w.scan(`SELECT `+digestNames+` FROM cdc_relay.dead_letter WHERE n = $1`, []any{n}, &got[0], &got[1], &got[2], &got[3], &got[4], &got[5])
+		return got
+	}
+	for row, going := range map[*Row]string{direct: "unit1/dest1", moved: "unit1", asked: "unit1/dest1"} {
+		ev := &row.Event
+		of := func(s string) *int64 { return outbox.Digest([]byte(s)) }
+		want := [6]*int64{outbox.Digest(ev.ID), of("order"), outbox.Digest(ev.Key), of("created"), of("unit1"), of(going)}
+		equal(b, "digests", read(row.N), want)
+	}
+	for _, row := range []*Row{direct, asked} {
+		b.answer(b.ask(b.c, Purge, row.N, outbox.Route{}), true, sink.Outcome{})
+	}
+	parked := b.row("person", 1, 1)
+	parked.Words, parked.Destination, parked.Reason = "no", "person's", "invalid"
+	b.park(parked)
+	b.answer(b.ask(b.c, Purge, parked.N, outbox.Route{}), true, sink.Outcome{})
+	for _, row := range []*Row{direct, asked, parked} {
+		equal(b, "digests", read(row.N), [6]*int64{})
+		var left string
+		w.scan(`SELECT (to_jsonb(d) - '{slot,system_id,incarnation,commit_lsn,idx,n,parked_at,died_at,closed_at,commit_time,event_time,state,class,reason,
+			attempts,payload_kind,first_failed_at,failed_at}'::text[])::text FROM cdc_relay.dead_letter d WHERE n = $1`, []any{row.N}, &left)
+		for _, v := range []string{": null", ": 0", ": false", `: ""`} {
+			left = strings.ReplaceAll(left, v, ":")
+		}
+		if i := strings.Index(strings.ReplaceAll(left, ":,", ""), ": "); i >= 0 || strings.Contains(left, "person") {
+			b.Errorf("left of a purged row: %s", left)
+		}
+	}
+}
+
+// A commit is durable, whatever the role's settings say: the pool's sessions have their own.
+func testDurable(b *bench, w *database) {
+	for name, want := range map[string]string{"synchronous_commit": "on", "transaction_read_only": "off", "transaction_isolation": "read committed"} {
+		var got string
+		b.must(w.pool.QueryRow(ctx(b.T), `SELECT current_setting($1)`, name).Scan(&got))
+		equal(b, name, got, want)
+	}
+}
+
+// through is a pool of the relay's through a proxy.
+func (w *database) through() (*pgxpool.Pool, *devenv.Proxy) {
+	w.t.Helper()
+	u, err := url.Parse(w.url)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p, err := devenv.StartProxy(u.Host)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(p.Close)
+	u.Host = p.Addr()
+	c := w.config(u.String())
+	c.Slot = "doubtful" // the pools of one relay have one name
+	pool, err := replication.Connect(ctx(w.t), c)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(pool.Close)
+	return pool, p
+}
+
+// The answer is lost: the outcome is unknown, and the same call again changes nothing.
+func TestAnswerLost(t *testing.T) {
+	w := newDatabase(t, devenv.SharedPostgres(t), "")
+	for name, call := range unknown {
+		t.Run(name, func(t *testing.T) {
+			w.t = t
+			b := newBench(t, w)
+			pool, proxy := w.through()
+			store := NewPostgres(pool, b.c)
+			do, check := call(b)
+			proxy.Hold(devenv.Down)
+			c, cancel := context.WithTimeout(ctx(t), 500*time.Millisecond)
+			defer cancel()
+			var refused *Refused
+			if err := do(c, store); err == nil || errors.As(err, &refused) || errors.Is(err, ErrFenced) {
+				t.Fatalf("got %v", err)
+			}
+			proxy.Release(devenv.Down)
+			for range 2 {
+				b.must(do(ctx(t), store))
+			}
+			check()
+			equal(t, "doubts left", len(store.doubt), 0)
+		})
+	}
+}
+
+// A statement is cut off on its way. It is made again, what it wrote is delivered and deleted, and then it arrives: its
+// session must be gone.
+func TestStatementLate(t *testing.T) {
+	w := newDatabase(t, devenv.SharedPostgres(t), "")
+	for name, call := range unknown {
+		t.Run(name, func(t *testing.T) {
+			w.t = t
+			b := newBench(t, w)
+			pool, proxy := w.through()
+			second, _ := w.through()
+			store := NewPostgres(pool, b.c)
+			do, check := call(b)
+			// Once before, so that the session knows the statement and all of it goes in one piece.
+			other, _ := call(b)
+			b.must(other(ctx(t), store))
+			proxy.Hold(devenv.Up)
+			proxy.SetTarget("127.0.0.1:1") // the driver asks the server to cancel it: that does not arrive
+			c, cancel := context.WithTimeout(ctx(t), 500*time.Millisecond)
+			defer cancel()
+			if err := do(c, store); err == nil {
+				t.Fatal("no error")
+			}
+			equal(t, "doubts", len(store.doubt), 1)
+			store.pool = second
+			b.must(do(ctx(t), store))
+			check()
+			if name == "park" {
+				for _, row := range b.runs(all, b.fedChain())[0].Rows {
+					b.must(store.Apply(ctx(t), []Result{{Row: row, Kind: Delivered}}))
+				}
+			}
+			proxy.Release(devenv.Up)
+			w.exec(`SELECT pg_sleep(0.2)`)
+			if name == "park" {
+				if runs := b.runs(all, b.fedChain()); len(runs) > 0 {
+					t.Fatalf("it is there again: %+v", runs)
+				}
+			} else {
+				check()
+			}
+		})
+	}
+}
+
+func (b *bench) fedChain() uint64 {
+	chain, _ := b.c.Scope.Chain(&outbox.Event{Hash: uint64(*outbox.Digest([]byte("fed"))), Ordered: true}, 1)
+	return chain
+}
+
+// unknown are calls whose outcome may get lost, each with a check that it was carried out once.
+var unknown = map[string]func(b *bench) (do func(context.Context, Store) error, check func()){
+	"park": func(b *bench) (func(context.Context, Store) error, func()) {
+		row, letter := b.row("fed", 1, 1), b.row("dead", 1, 1)
+		letter.Dead = true
+		return func(c context.Context, s Store) error { return s.Park(c, []*Row{row, letter}) },
+			func() { b.wantWhere("parked", row); b.wantWhere("open", letter) }
+	},
+	"apply": func(b *bench) (func(context.Context, Store) error, func()) {
+		rows := b.rows(3, fmt.Sprint("apply", b.at), 1, 1)
+		b.park(rows...)
+		results := []Result{{Row: rows[0], Kind: Delivered}, {Row: rows[1], Kind: Dead}, {Row: rows[2], Kind: Backoff, Reason: "invalid", Attempts: 1, After: time.Hour}}
+		return func(c context.Context, s Store) error { return s.Apply(c, results) },
+			func() {
+				b.wantWhere("", rows[0])
+				b.wantWhere("open", rows[1])
+				b.wantRows(rows[2].Chain, rows[2])
+				equal(b, "attempts", b.runs(all, rows[2].Chain)[0].Rows[0].Attempts, 1)
+			}
+	},
+	"answer": func(b *bench) (func(context.Context, Store) error, func()) {
+		letter := b.letter("k")
+		id := b.ask(b.c, Discard, letter.N, outbox.Route{})
+		a := []Answer{{Request: b.request(id)}}
+		return func(c context.Context, s Store) error {
+				done, err := s.Answer(c, a)
+				if err == nil && !slices.Equal(done, []bool{true}) {
+					b.Errorf("done %v", done)
+				}
+				return err
+			}, func() {
+				b.wantWhere("discarded", letter)
+				equal(b, "audit", len(b.audit(letter.N)), 1)
+			}
+	},
+	"expire": func(b *bench) (func(context.Context, Store) error, func()) {
+		letter := b.letter("k")
+		b.answer(b.ask(b.c, Discard, letter.N, outbox.Route{}), true, sink.Outcome{})
+		return func(c context.Context, s Store) error { _, err := s.Expire(c, time.Nanosecond, 10); return err },
+			func() { b.wantWhere("purged", letter) }
+	},
+}
+
+// In a database of another encoding every row can be written, and most words be read.
+func TestAnotherEncoding(t *testing.T) {
+	server := devenv.SharedPostgres(t)
+	name := "t" + strings.ToLower(rand.Text()[:12])
+	admin := connect(t, server.URL("postgres"))
+	if _, err := admin.Exec(ctx(t), `CREATE DATABASE `+name+` ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'`); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.DropDatabase(context.Background(), name); err != nil {
+			t.Error(err)
+		}
+	})
+	w := newDatabase(t, server, server.URL(name))
+	b := newBench(t, w)
+	row := b.row("ключ", 1, 1)
+	row.Reason, row.Words, row.Destination = "invalid", `no „ключ\"`, `exchange "ключ", "ü"`
+	row.Event.Route.Name = []byte("ключ")
+	b.park(row)
+	for range 2 { // what was read may be written again
+		got := b.runs(all, row.Chain)[0].Rows[0]
+		equal(t, "key", string(got.Event.Key), "ключ")
+		equal(t, "name", string(got.Event.Route.Name), "ключ")
+		equal(t, "destination", got.Destination, `exchange "\u043a\u043b\u044e\u0447", "\u00fc"`)
+		equal(t, "words", got.Words, `no \u201e\u043a\u043b\u044e\u0447\"`)
+		b.must(b.Apply(ctx(t), []Result{{Row: got, Kind: Backoff, Reason: got.Reason, Words: row.Words, Destination: got.Destination}}))
+	}
+}

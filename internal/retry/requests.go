@@ -1,0 +1,217 @@
+package retry
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// How often operators' requests are looked for, and how many are looked at together.
+const (
+	requestsEvery = time.Second
+	requestRows   = 100
+	requestBytes  = 4 << 20
+)
+
+// takeRequests carries out what operators asked for. A letter that is to be replayed goes to its lane, the rest is one
+// statement. (No statement is outstanding when this is called: a request beside a move of unknown outcome could be carried out
+// on a row that is somewhere else.)
+func (f *feeder) takeRequests(ctx context.Context) (bool, error) {
+	now := time.Now()
+	if now.Before(f.requestsAt) {
+		return false, nil
+	}
+	all, err := f.cfg.Store.Requests(ctx, requestRows, requestBytes)
+	if err != nil {
+		return false, err
+	}
+	f.requestsAt = now.Add(requestsEvery)
+	var answers []Answer
+	var replays []*run
+	for _, q := range all {
+		switch {
+		case f.replays[q.ID] != nil:
+		case q.Row == nil:
+			answers = append(answers, Answer{Request: q})
+		case q.Kind == Replay:
+			if r, a := f.replay(q); r != nil {
+				replays = append(replays, r)
+			} else if a != nil {
+				answers = append(answers, *a)
+			}
+		case f.inTheWay(q):
+		default:
+			answers = append(answers, Answer{Request: q})
+		}
+	}
+	f.launch(replays)
+	if len(answers) == 0 {
+		return len(replays) > 0, nil
+	}
+	st := f.answering(answers)
+	if done := st.done; len(answers) == requestRows {
+		st.done = func() { f.requestsAt = time.Now(); done() } // perhaps there are more
+	}
+	return true, f.exec(ctx, st)
+}
+
+// inTheWay reports whether a request about a parked row has to wait: the row is on its way, or is not seen to be committed
+// yet. What leaves the table then would be delivered, or written, once more.
+func (f *feeder) inTheWay(q Request) bool {
+	if q.Row.Dead {
+		return false
+	}
+	if r := f.runs[q.Row.Chain]; r != nil {
+		r.asked = true
+		return true
+	}
+	return q.Row.N > f.s.writer.acked.Load()
+}
+
+// replay makes a run of a letter. It goes before the rows of its chain, which are held or not as before; where it goes may be
+// another place than where it was going. An answer instead: it cannot be sent. Neither: not now.
+func (f *feeder) replay(q Request) (*run, *Answer) {
+	ev := q.Row.Event
+	ev.Replay = true
+	route := outbox.Route{}
+	if ev.Route != nil {
+		route = *ev.Route
+	}
+	if q.Route.Name != nil {
+		route.Name = q.Route.Name
+	}
+	if q.Route.RoutingKey != nil {
+		route.RoutingKey = q.Route.RoutingKey
+	}
+	ev.Route = &route
+	if len(ev.Raw) > 0 {
+		return nil, &Answer{Request: q, Outcome: sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{
+			Class: sink.Permanent, Reason: sink.Undecodable, Words: "it was never an event: discard it, and insert a row that can be decoded",
+		}}}
+	}
+	at, ok := f.cfg.Sink.Place(&ev)
+	if !ok || f.rows >= budgetRows {
+		return nil, nil
+	}
+	r := &run{chain: q.Row.Chain, ordered: q.Row.Ordered, lane: at.Lane, unit: at.Unit, request: &q, bytes: int64(ev.Size())}
+	r.rows = []*Row{q.Row}
+	r.feds = []*relay.Fed{{Event: ev, Place: at, Chain: f.s.line.Chain(&ev, at.Unit), Replay: true}}
+	f.replays[q.ID] = r
+	f.book(r)
+	return r, nil
+}
+
+// replayed takes in what came of a letter.
+func (f *feeder) replayed(r *run) {
+	f.unbook(r)
+	out := r.feds[0].Outcome
+	if out.State != sink.Confirmed && out.State != sink.Rejected { // its lane ends; the request still waits
+		delete(f.replays, r.request.ID)
+		f.outstanding.Add(-1)
+		return
+	}
+	if out.State == sink.Rejected {
+		call(f.cfg.Hooks.Failed, 1)
+	}
+	r.request.Row.Event.Payload = nil // the answer needs it no more
+	f.answers = append(f.answers, Answer{Request: *r.request, Outcome: out})
+}
+
+// commitAnswers writes what came of replays.
+func (f *feeder) commitAnswers(ctx context.Context) (bool, error) {
+	var answers []Answer
+	if n := len(f.split); n > 0 {
+		answers, f.split = f.split[n-1], f.split[:n-1]
+	} else if !time.Now().Before(f.answersAt) {
+		answers, f.answers = f.answers, nil
+	}
+	if len(answers) == 0 {
+		return false, nil
+	}
+	return true, f.exec(ctx, f.answering(answers))
+}
+
+// answering is the statement for some answers.
+func (f *feeder) answering(answers []Answer) *statement {
+	var done []bool
+	return &statement{
+		do: func(ctx context.Context) (err error) {
+			done, err = f.cfg.Store.Answer(ctx, answers)
+			return err
+		},
+		done: func() {
+			for i, a := range answers {
+				if f.replays[a.Request.ID] != nil {
+					delete(f.replays, a.Request.ID)
+					f.outstanding.Add(-1)
+					if len(f.replays) == 0 {
+						f.requestsAt = time.Now() // perhaps there are more
+					}
+				}
+				if done[i] {
+					f.s.tally.answered(a)
+					f.answered(a)
+				}
+			}
+		},
+		refused: func(err error) { f.refusedAnswers(answers, err) },
+	}
+}
+
+// refusedAnswers tries answers apart that were refused together. One that is refused alone comes up again: a request is listed
+// again; the answer of a replay is kept, since its letter must not be sent again for it.
+func (f *feeder) refusedAnswers(answers []Answer, err error) {
+	if half := len(answers) / 2; half > 0 {
+		f.split = append(f.split, answers[half:], answers[:half])
+		return
+	}
+	f.asked.failed(err)
+	if a := answers[0]; f.replays[a.Request.ID] != nil {
+		f.answers = append(f.answers, a)
+		f.answersAt = time.Now().Add(maxPause)
+	}
+}
+
+// answered tells the lane what a request has changed for the chain, once it is committed.
+func (f *feeder) answered(a Answer) {
+	row := a.Request.Row
+	if row == nil {
+		return
+	}
+	if a.Request.Kind == DeadLetter {
+		call(f.cfg.Hooks.Dead, 1)
+	}
+	gone := false // it holds its chain no more
+	switch a.Request.Kind {
+	case Replay:
+		gone = f.cfg.Hold && a.Outcome.State == sink.Confirmed
+	case Discard:
+		gone = f.cfg.Hold
+	case DeadLetter:
+		gone = !f.cfg.Hold
+	case Purge:
+		gone = !row.Dead || f.cfg.Hold && a.Request.Open
+	case Retry:
+		f.ready1(row.Chain, true)
+		return
+	case Redact:
+		return
+	}
+	at, known := f.place(row)
+	switch {
+	case !row.Ordered:
+	case !known: // its lane was known when it was counted
+		f.cfg.Log.Error("no lane for a row that was counted: its key stays held until the next start", zap.Stringer("position", row.Event.Position))
+	case gone:
+		f.s.line.Uncount(at.Lane, row.Chain, at.Unit)
+		f.owed[row.Chain] = owing{at.Lane, at.Unit}
+	case a.Request.Kind == DeadLetter: // its chain is held by it now
+		f.s.line.NotNow(at.Lane, row.Chain, at.Unit)
+	}
+	f.ready1(row.Chain, false)
+}

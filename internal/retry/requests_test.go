@@ -1,0 +1,323 @@
+package retry
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// ask stores a request about the row or letter of an event.
+func (f *fixture) ask(kind RequestKind, id string, to ...string) int64 {
+	f.t.Helper()
+	q := MemoryRequest{Slot: slot, System: "1", Kind: kind}
+	for _, l := range f.db.Letters(slot) {
+		if string(l.Row.Event.ID) == id {
+			q.N = l.Row.N
+		}
+	}
+	if q.N == 0 {
+		q.N = f.row(id).N
+	}
+	if len(to) > 0 {
+		name, key, _ := strings.Cut(to[0], "/")
+		q.Route = outbox.Route{Name: []byte(name), RoutingKey: []byte(key)}
+	}
+	return f.db.Ask(q)
+}
+
+func (f *fixture) asked(id int64) string {
+	q, _ := f.db.Asked(id)
+	return q.State
+}
+
+// A replayed letter says so, goes where it is told to, and under followers: hold releases what it held, once that is committed.
+func TestReplay(t *testing.T) {
+	for _, hold := range []bool{false, true} {
+		t.Run(fmt.Sprint("hold=", hold), func(t *testing.T) {
+			inBubble(t, Config{Hold: hold}, func(f *fixture) {
+				f.start()
+				f.park(permanent, "1 k x/a")
+				f.park(permanent, "2 j x/a")
+				f.settle()
+				f.line.shut("x/b")
+				f.park(nil, "3 k x/b", "4 k x/a")
+				f.settle()
+				f.line.said()
+				var fed []relay.Fed
+				f.line.set(func() {
+					f.line.answer = func(r *relay.Fed) sink.Outcome {
+						fed = append(fed, *r)
+						return sink.Outcome{State: sink.Confirmed}
+					}
+				})
+				one, two := f.ask(Replay, "1"), f.ask(Replay, "2", "y/c")
+				f.line.mend("x/b")
+				f.pass(20 * time.Second)
+				f.equal("letters", f.letters(), "1:replayed 2:replayed")
+				f.equal("asked", f.asked(one)+", "+f.asked(two), "done, done")
+				inOrder(t, f.line.sentIDs(), "1 3 4")
+				f.equal("table", f.table(), "")
+				if strings.Contains(f.line.said(), "uncount k@x") != hold {
+					t.Errorf("wrong count")
+				}
+				for _, r := range fed {
+					to := string(r.Event.Route.Name) + "/" + string(r.Event.Route.RoutingKey)
+					switch string(r.Event.ID) {
+					case "1":
+						if !r.Replay || !r.Event.Replay || to != "x/a" || r.Chain == 0 {
+							t.Errorf("%+v", r)
+						}
+					case "2":
+						if !r.Replay || to != "y/c" || r.Place.Unit != digest("y") {
+							t.Errorf("%+v", r)
+						}
+					default:
+						if r.Replay || r.Event.Replay {
+							t.Errorf("%+v", r)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+// A replay that is refused stays a letter, and holds as before.
+func TestReplayRefused(t *testing.T) {
+	inBubble(t, Config{Hold: true}, func(f *fixture) {
+		f.start()
+		f.park(permanent, "1 k x/a")
+		f.park(nil, "2 k x/a")
+		f.settle()
+		f.answers(map[string]*sink.Fault{"1": permanent})
+		id := f.ask(Replay, "1")
+		f.pass(3 * time.Second)
+		f.equal("letters", f.letters(), "1:open")
+		f.equal("asked", f.asked(id), "failed")
+		f.equal("table", f.table(), "2")
+		if log := f.line.said(); strings.Contains(log, "uncount") || strings.Count(log, "refused 1") != 1 {
+			t.Errorf("log:\n%s", log)
+		}
+	})
+}
+
+// A replay whose answer is not known to be written is not sent again.
+func TestReplayIsSentOnce(t *testing.T) {
+	for _, err := range []error{errLost, &Refused{Err: errLost}} {
+		inBubble(t, Config{Hold: true}, func(f *fixture) {
+			f.start()
+			f.park(permanent, "1 k x/a")
+			f.settle()
+			f.store.set(func() {
+				n := 0
+				f.store.fault = func(call string) (error, bool) {
+					if strings.HasPrefix(call, "answer") && n < 5 {
+						n++
+						return err, n == 3 && errors.Is(err, errLost)
+					}
+					return nil, false
+				}
+			})
+			f.ask(Replay, "1")
+			f.pass(time.Minute)
+			f.equal("letters", f.letters(), "1:replayed")
+			log := f.line.said()
+			if strings.Count(log, "sent 1") != 1 || strings.Count(log, "uncount") != 1 {
+				t.Errorf("log:\n%s", log)
+			}
+		})
+	}
+}
+
+// Discarding or purging a letter releases its chain under hold; a closed one held nothing.
+func TestDiscardAndPurge(t *testing.T) {
+	inBubble(t, Config{Hold: true}, func(f *fixture) {
+		f.start()
+		f.park(permanent, "1 k x/a")
+		f.park(nil, "2 k x/a")
+		f.park(permanent, "3 j x/a")
+		f.park(nil, "4 j x/a")
+		f.settle()
+		f.pass(time.Minute)
+		f.equal("sent", f.line.sentIDs(), "")
+		if n := f.store.count("runs"); n > 10 {
+			t.Errorf("blocked chains were looked at %d times", n)
+		}
+		f.line.said()
+		f.ask(Discard, "1")
+		f.ask(Purge, "3")
+		f.pass(2 * time.Second)
+		f.equal("table", f.table(), "")
+		log := f.line.said()
+		inOrder(t, idsSent(log), "2")
+		inOrder(t, idsSent(log), "4")
+		if strings.Count(log, "uncount") != 2 {
+			t.Errorf("log:\n%s", log)
+		}
+		f.ask(Purge, "1")
+		f.pass(2 * time.Second)
+		if log := f.line.said(); log != "" {
+			t.Errorf("log:\n%s", log)
+		}
+	})
+}
+
+func idsSent(log string) string {
+	var ids []string
+	for line := range strings.Lines(log) {
+		if id, ok := strings.CutPrefix(strings.TrimSpace(line), "sent "); ok {
+			ids = append(ids, id)
+		}
+	}
+	return strings.Join(ids, " ")
+}
+
+// Requests about parked rows.
+func TestRequestsAboutRows(t *testing.T) {
+	for _, hold := range []bool{false, true} {
+		t.Run(fmt.Sprint("hold=", hold), func(t *testing.T) {
+			inBubble(t, Config{Hold: hold, Backoff: time.Hour, MaxBackoff: time.Hour}, func(f *fixture) {
+				f.start()
+				for _, s := range []string{"1 k x/a", "2 j x/a", "3 i x/a"} {
+					f.park(transient, s)
+				}
+				f.park(nil, "4 k x/a", "5 j x/a", "6 i x/a")
+				f.settle()
+				f.line.said()
+				retried, buried, purged := f.ask(Retry, "1"), f.ask(DeadLetter, "2"), f.ask(Purge, "3")
+				f.pass(2 * time.Second)
+				f.equal("asked", f.asked(retried)+f.asked(buried)+f.asked(purged), "donedonedone")
+				log := f.line.said()
+				inOrder(t, idsSent(log), "1 4")
+				inOrder(t, idsSent(log), "6")
+				if hold {
+					f.equal("table", f.table(), "5")
+					if !strings.Contains(log, "not now j@x") || strings.Contains(log, "uncount j@x") {
+						t.Errorf("log:\n%s", log)
+					}
+				} else {
+					f.equal("table", f.table(), "")
+					if !strings.Contains(log, "uncount j@x") {
+						t.Errorf("log:\n%s", log)
+					}
+				}
+				if !strings.Contains(log, "uncount i@x") {
+					t.Errorf("log:\n%s", log)
+				}
+			})
+		})
+	}
+}
+
+// A row that is on its way, or is not seen to be committed, is not moved: it would be delivered, or written, once more.
+func TestRequestWaitsForTheRow(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.start()
+		f.line.set(func() { f.line.keep = true })
+		f.park(nil, "1 k x/a", "2 k x/a")
+		f.settle()
+		var mended atomic.Bool
+		f.store.set(func() {
+			f.store.fault = func(call string) (error, bool) {
+				if !mended.Load() && strings.HasPrefix(call, "park 3") {
+					return errLost, true
+				}
+				return nil, false
+			}
+		})
+		f.park(nil, "3 j x/a")
+		f.settle()
+		f.equal("table", f.table(), "1 2 3")
+		a, b := f.ask(DeadLetter, "2"), f.ask(DeadLetter, "3")
+		f.pass(10 * time.Second)
+		f.equal("asked", f.asked(a)+", "+f.asked(b), "waiting, waiting")
+		mended.Store(true)
+		f.line.set(func() { f.line.keep = false })
+		f.line.release(0)
+		f.pass(10 * time.Second)
+		f.equal("table", f.table(), "")
+		if n := len(f.line.sentIDs()); f.asked(a) == "waiting" || f.asked(b) == "waiting" || n < 3 {
+			t.Errorf("asked %s %s, sent %q", f.asked(a), f.asked(b), f.line.sentIDs())
+		}
+	})
+}
+
+// A request about a row of a chain that never rests is carried out between two of its runs.
+func TestRequestIsNotStarved(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.line.shut("x")
+		f.start()
+		var specs []string
+		for i := range 12 * maxRun {
+			specs = append(specs, fmt.Sprintf("%03d k x/a", i))
+		}
+		f.park(nil, specs...)
+		f.settle()
+		f.line.mend("x")
+		f.line.set(func() { f.line.delay = 200 * time.Millisecond }) // 12 runs take longer than it is until the next look
+		for len(strings.Fields(f.table())) == len(specs) {
+			f.pass(10 * time.Millisecond)
+		}
+		id := f.ask(DeadLetter, "767")
+		f.pass(10 * time.Second)
+		f.equal("asked", f.asked(id), "done")
+		f.equal("letters", f.letters(), "767:open")
+		f.equal("table", f.table(), "")
+	})
+}
+
+// None is carried out while it is not known what became of a statement.
+func TestNoRequestBesideAnUnknownEnd(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.start()
+		f.store.set(func() {
+			f.store.fault = func(call string) (error, bool) {
+				if strings.HasPrefix(call, "apply") {
+					return errLost, true
+				}
+				return nil, false
+			}
+		})
+		f.answers(map[string]*sink.Fault{"1": permanent})
+		f.park(nil, "1 k x/a")
+		f.settle()
+		f.equal("letters", f.letters(), "1:open")
+		f.answers(nil)
+		id := f.ask(Replay, "1")
+		f.pass(time.Minute)
+		f.equal("asked", f.asked(id), "waiting")
+		f.store.set(func() { f.store.fault = nil })
+		f.pass(10 * time.Second)
+		f.equal("asked", f.asked(id), "done")
+		if log := f.line.said(); strings.Count(log, "uncount") != 1 {
+			t.Errorf("log:\n%s", log)
+		}
+	})
+}
+
+// What was never an event cannot be sent; what is not there any more is said to be so.
+func TestRequestsThatCannotBe(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.start()
+		p := f.parkedOf("1", "-", "x/a", permanent)
+		p.Event.Raw = []byte(`{"id":null}`)
+		f.s.Park([]*relay.Parked{p})
+		f.park(permanent, "2 k x/a")
+		f.settle()
+		raw := f.ask(Replay, "1")
+		f.ask(Discard, "2")
+		f.pass(2 * time.Second)
+		again := f.ask(Discard, "2")
+		f.pass(2 * time.Second)
+		f.equal("asked", f.asked(raw)+", "+f.asked(again), "failed, failed")
+		f.equal("letters", f.letters(), "1:open 2:discarded")
+		f.equal("sent", f.line.sentIDs(), "")
+	})
+}

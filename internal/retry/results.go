@@ -1,0 +1,252 @@
+package retry
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// judge decides what becomes of the rows of a run. It is done once: a statement that is made again has to be the same.
+//
+// Of a chain only the first row that was refused is judged: those behind it stay behind it. (What is in no order stands for
+// itself.)
+func (f *feeder) judge(r *run) {
+	if r.judged {
+		return
+	}
+	r.judged = true
+	refused := false
+	for i, fed := range r.feds {
+		switch {
+		case fed.Outcome.State == sink.Confirmed:
+			r.results = append(r.results, Result{Row: r.rows[i], Kind: Delivered})
+		case fed.Outcome.State == sink.Rejected && !(refused && r.ordered):
+			refused = true
+			if res, ok := f.sentence(r.rows[i], r.places[i], fed.Outcome.Fault, r.chain); ok {
+				r.results = append(r.results, res)
+			}
+		}
+	}
+}
+
+// sentence is what becomes of a row that was refused; false when nothing is written. Whose fault it is decides (I4).
+func (f *feeder) sentence(row *Row, at sink.Place, fault *sink.Fault, chain uint64) (Result, bool) {
+	now := time.Now()
+	res := Result{
+		Row: row, Kind: Backoff, Attempts: row.Attempts,
+		Class: fault.Class, Reason: fault.Reason, Words: fault.Words, Destination: fault.Destination,
+	}
+	switch fault.Class {
+	case sink.Destination:
+		switch {
+		case f.tooOld(row, now):
+			res.Kind = Dead
+		case f.shut(at, chain): // it waits for the gate
+			f.accuse(at, fault)
+			return Result{}, false
+		default: // the gate is open again, or there are too many to note this one
+			age := time.Duration(0)
+			if len(f.gates) > manyGates {
+				age = now.Sub(row.ParkedAt)
+			}
+			res.After = f.cfg.patience(age)
+		}
+	case sink.Transient:
+		res.Attempts++
+		first := row.First
+		if first.IsZero() {
+			first = now
+		}
+		// Attempts alone do not condemn: if nothing passes there, it may not be the event's fault after all.
+		if res.Attempts >= f.cfg.MaxAttempts && f.s.line.ConfirmedSince(at.Dest, first) {
+			res.Kind = Dead
+		} else {
+			res.After = f.cfg.backoff(res.Attempts)
+		}
+	case sink.Permanent:
+		res.Attempts++
+		res.Kind = Dead
+	}
+	return res, true
+}
+
+// manyGates is where it must be supposed that the line notes no more of them. (It notes relay's maxGates.)
+const manyGates = 5000
+
+// tooOld reports whether a row has waited for its destination as long as it may.
+func (f *feeder) tooOld(row *Row, now time.Time) bool {
+	return f.cfg.DestinationMaxAge > 0 && now.Sub(row.ParkedAt) > f.cfg.DestinationMaxAge
+}
+
+// commitRuns commits the ends of the runs that are back, all in one statement.
+func (f *feeder) commitRuns(ctx context.Context) (bool, error) {
+	group := f.nextGroup()
+	if len(group) == 0 {
+		return false, nil
+	}
+	var results []Result
+	for _, r := range group {
+		f.judge(r)
+		results = append(results, r.results...)
+	}
+	st := &statement{
+		do:      func(ctx context.Context) error { return f.cfg.Store.Apply(ctx, results) },
+		done:    func() { f.finishAll(group) },
+		refused: func(err error) { f.refusedEnds(group, err) },
+	}
+	if len(results) == 0 {
+		st.done()
+		return true, nil
+	}
+	return true, f.exec(ctx, st)
+}
+
+// nextGroup takes the runs whose ends are committed next.
+func (f *feeder) nextGroup() (group []*run) {
+	if n := len(f.groups); n > 0 {
+		group = f.groups[n-1]
+		f.groups = f.groups[:n-1]
+		return group
+	}
+	now := time.Now()
+	f.done = slices.DeleteFunc(f.done, func(r *run) bool {
+		if r.retryAt.After(now) {
+			return false
+		}
+		group = append(group, r)
+		return true
+	})
+	return group
+}
+
+// refusedEnds tries the ends that were refused apart. The one that is at fault is tried again for ever; its chain stands still.
+func (f *feeder) refusedEnds(group []*run, err error) {
+	if len(group) > 1 {
+		half := len(group) / 2
+		f.groups = append(f.groups, group[half:], group[:half])
+		return
+	}
+	r := group[0]
+	r.retryAt = time.Now().Add(maxPause)
+	f.done = append(f.done, r)
+	f.cfg.Log.Error("the database refuses to note what came of a parked row: it is tried again, and its key stands still meanwhile",
+		zap.Stringer("position", r.results[0].Row.Event.Position), zap.Error(err))
+}
+
+func (f *feeder) finishAll(group []*run) {
+	for _, r := range group {
+		f.s.tally.ended(r.results)
+		f.tell(r)
+		f.finish(r)
+	}
+}
+
+// tell counts what became of a run.
+func (f *feeder) tell(r *run) {
+	var retried, noted, dead, exhausted, failed int
+	for _, fed := range r.feds {
+		switch fed.Outcome.State {
+		case sink.Rejected:
+			failed++
+			retried++
+		case sink.Confirmed:
+			retried++
+		default: // it was not sent
+		}
+	}
+	for _, res := range r.results {
+		if res.Kind == Dead {
+			dead++
+			f.s.deaths.tell(res.Row, res)
+		}
+		if res.Reason == "" || res.Kind == Delivered { // not refused now
+			continue
+		}
+		failed--
+		if res.Kind == Backoff {
+			noted++
+		} else if res.Class == sink.Transient {
+			exhausted++
+		}
+	}
+	hooks := &f.cfg.Hooks
+	call(hooks.Retried, retried)
+	call(hooks.Parked, noted)
+	call(hooks.Dead, dead)
+	call(hooks.Exhausted, exhausted)
+	call(hooks.Failed, failed)
+}
+
+// call calls a hook, if there is one and something to tell.
+func call(hook func(int), n int) {
+	if hook != nil && n > 0 {
+		hook(n)
+	}
+}
+
+// finish is the end of a run: it is committed, so the chain may be read again.
+func (f *feeder) finish(r *run) {
+	f.unbook(r)
+	f.outstanding.Add(-1)
+	delete(f.runs, r.chain)
+	if r.probe != nil {
+		f.probed(r)
+	}
+	if r.asked {
+		f.requestsAt = time.Now()
+	}
+	look := r.again
+	for _, res := range r.results {
+		switch res.Kind {
+		case Dead:
+			look = f.buried(r, res.Row) || look
+		case Backoff:
+			if at := time.Now().Add(res.After); res.After > 0 && at.Before(f.dueAt) {
+				f.dueAt = at
+			}
+		case Delivered:
+		}
+	}
+	look = f.lookAgain(r) || look
+	if look {
+		f.ready1(r.chain, false)
+	}
+}
+
+// buried is told to the lane of a row that became a dead letter: with followers: release its chain goes on without it, else
+// it goes on holding. It reports whether the chain is worth a look.
+func (f *feeder) buried(r *run, row *Row) bool {
+	switch {
+	case !row.Ordered:
+	case f.cfg.Hold:
+		f.s.line.NotNow(r.lane, r.chain, r.unit)
+		return false
+	default:
+		f.s.line.Uncount(r.lane, r.chain, r.unit)
+		f.owed[r.chain] = owing{r.lane, r.unit} // a lower count may be a cut-over
+	}
+	return true
+}
+
+// lookAgain reports whether the chain is worth a look after what came of the rows that were sent.
+func (f *feeder) lookAgain(r *run) bool {
+	if len(r.feds) == 0 {
+		return false
+	}
+	switch last := r.feds[len(r.feds)-1].Outcome.State; {
+	case r.ordered && last != sink.Confirmed:
+		if !slices.ContainsFunc(r.feds, func(fed *relay.Fed) bool { return fed.Outcome.State == sink.Rejected }) {
+			f.afterwards(r.chain, time.Second) // its lane ends
+		}
+		return false // it waits for its gate, its time, or its letter
+	case r.ordered && 0 < r.left && r.left <= maxRun:
+		f.owed[r.chain] = owing{r.lane, r.unit}
+		return true
+	}
+	return r.more
+}

@@ -1,0 +1,283 @@
+package retry
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// run is the beginning of a chain on its way through a lane, or rows whose end is decided without that.
+type run struct {
+	chain   uint64
+	ordered bool
+	lane    int
+	unit    uint64
+	rows    []*Row
+	places  []sink.Place
+	feds    []*relay.Fed // none: it is not offered
+	bytes   int64
+	out     int  // rows that are with the lane
+	left    int  // of the chain, after the last confirmed row
+	more    bool // the chain goes on behind the run
+	again   bool // there is news of the chain since
+	asked   bool // a request waits until the chain is not in flight
+	probe   *probe
+	request *Request // it is a letter that is replayed
+
+	judged  bool
+	results []Result
+	retryAt time.Time // its end was refused
+}
+
+func (f *feeder) newRun(chain uint64, at sink.Place, head *Row) *run {
+	return &run{chain: chain, ordered: head.Ordered, lane: at.Lane, unit: at.Unit}
+}
+
+// add adds a row that is to be offered.
+func (r *run) add(row *Row, at sink.Place) {
+	fed := &relay.Fed{Event: row.Event, Place: at}
+	if row.Ordered {
+		fed.Chain = row.Chain
+	}
+	r.rows, r.places, r.feds = append(r.rows, row), append(r.places, at), append(r.feds, fed)
+	r.bytes += int64(row.Event.Size())
+}
+
+// room is how many rows may be read and offered now. It is 0 while it is too little to be worth a statement, unless nothing
+// is in flight.
+func (f *feeder) room() (rows int, bytes int64) {
+	rows, bytes = budgetRows-probeRows-f.rows, budgetBytes-f.bytes
+	if f.rows > 0 && (rows < budgetRows/8 || bytes < budgetBytes/8) {
+		return 0, 0
+	}
+	return max(rows, 0), max(bytes, 1)
+}
+
+// feed looks at the chains that are ready, and offers what may go of them.
+func (f *feeder) feed(ctx context.Context) (bool, error) {
+	f.swept = false
+	rows, bytes := f.room()
+	if len(f.ready.order) == 0 || rows == 0 {
+		return false, nil
+	}
+	began := time.Now()
+	taken := f.atRest(f.ready.take(min(len(f.ready.order), maxChains, rows)))
+	if len(taken) == 0 {
+		return true, nil
+	}
+	chains, here := f.looks(taken)
+	// Asked before acked is: what is not in the writer's hands now is not above it.
+	acked := f.s.writer.acked.Load()
+	perChain := min(max(rows/len(chains), 1), maxRun)
+	runs, err := f.cfg.Store.Runs(ctx, chains, perChain, bytes, acked)
+	if err != nil {
+		f.ready.putBack(taken)
+		return false, err
+	}
+	var read int64
+	of := make(map[uint64]*Run, len(runs))
+	for i := range runs {
+		of[runs[i].Chain] = &runs[i]
+		for _, row := range runs[i].Rows {
+			read += int64(row.Event.Size())
+		}
+	}
+	var out []*run
+	for _, e := range taken {
+		if r := f.visit(e, of[e.chain], here[e.chain]); r != nil {
+			r.more = r.more || len(r.rows) == perChain || read >= bytes/2 // else its last row is the chain's last
+			f.book(r)
+			out = append(out, r)
+		}
+	}
+	if len(out) == 0 {
+		f.sweepCost += time.Since(began)
+	}
+	f.launch(out)
+	return true, nil
+}
+
+// hand says of which chains rows are with the writer.
+type hand struct{ here, stuck bool }
+
+// atRest leaves out the chains that are in flight: they are looked at again afterwards.
+func (f *feeder) atRest(taken []*readied) []*readied {
+	f.taken += len(taken)
+	return slices.DeleteFunc(taken, func(e *readied) bool {
+		r := f.runs[e.chain]
+		if r != nil {
+			r.again = true
+		}
+		return r != nil
+	})
+}
+
+// looks lists the chains to read, and what of them the writer has.
+func (f *feeder) looks(taken []*readied) (chains []uint64, here map[uint64]hand) {
+	here = make(map[uint64]hand, len(taken))
+	for _, e := range taken {
+		var h hand
+		h.here, h.stuck = f.s.writer.inHand(e.chain)
+		here[e.chain] = h
+		chains = append(chains, e.chain)
+	}
+	return chains, here
+}
+
+// visit decides what of a chain may go now: a run, or nil. read is nil when the tables hold nothing of it.
+func (f *feeder) visit(e *readied, read *Run, h hand) *run {
+	switch {
+	case read == nil:
+		f.exhausted(e.chain, h)
+		return nil
+	case read.Blocked:
+		f.notNow(e.chain)
+		return f.waits(e, read)
+	case len(read.Rows) == 0 && h.here: // its first row is not seen to be committed, and the writer will tell; or it had no room
+		if h.stuck {
+			f.notNow(e.chain)
+		}
+		f.afterwards(e.chain, 100*time.Millisecond)
+		return nil
+	case len(read.Rows) == 0: // it had no room
+		f.ready1(e.chain, e.due)
+		return nil
+	}
+	head := read.Rows[0]
+	at, known := f.place(head)
+	switch now := time.Now(); {
+	case head.NextAttempt.After(now) && !e.due:
+		if head.NextAttempt.Before(f.dueAt) {
+			f.dueAt = head.NextAttempt
+		}
+		f.notNow(e.chain)
+		return nil
+	case !known:
+		f.notNow(e.chain)
+		f.afterwards(e.chain, time.Second)
+		return nil
+	case f.shut(at, e.chain):
+		f.notNow(e.chain)
+		return f.waits(e, read)
+	case f.lanes[at.Lane] >= laneRows:
+		f.ready.setAside(e, at.Lane)
+		return nil
+	}
+	r := f.newRun(e.chain, at, head)
+	for _, row := range read.Rows {
+		// Nothing goes past a row that may not: whatever it was parked for, the rest of its chain stays behind it.
+		p, ok := f.place(row)
+		if !ok || p.Lane != at.Lane || f.shut(p, 0) || row != head && row.NextAttempt.After(time.Now()) {
+			r.more = true
+			break
+		}
+		r.add(row, p)
+	}
+	return r
+}
+
+// exhausted is a chain of which nothing is in the tables. If its lane may keep new events of it all the same, then because rows
+// are on their way to the tables, or because it is counted with its unit, of which other chains are left.
+func (f *feeder) exhausted(chain uint64, h hand) {
+	o, owed := f.owed[chain]
+	switch {
+	case !owed:
+	case h.stuck:
+		f.notNow(chain)
+	case h.here: // the writer will tell
+	default:
+		delete(f.owed, chain)
+		f.owedUnits[o] = chain
+		f.sweep(gate{unit: o.unit})
+	}
+}
+
+// waits is a chain that is due and may not go all the same. What it waits for starts a look at it, so its NextAttempt is taken
+// away: Due would list it again and again, and others not.
+func (f *feeder) waits(e *readied, read *Run) *run {
+	if !e.due {
+		return nil
+	}
+	r := &run{chain: e.chain, judged: true}
+	for i, row := range read.Rows {
+		if !row.NextAttempt.IsZero() && (i == 0 || row.NextAttempt.Before(time.Now())) {
+			r.results = append(r.results, Result{Row: row, Kind: Backoff, Attempts: row.Attempts})
+		}
+	}
+	if len(r.results) == 0 {
+		return nil
+	}
+	return r
+}
+
+// book takes a run's part of the budget.
+func (f *feeder) book(r *run) {
+	f.rows += len(r.rows)
+	f.bytes += r.bytes
+	f.lanes[r.lane] += len(r.rows)
+	f.inFlight.Add(int32(len(r.rows)))
+}
+
+// unbook gives it back.
+func (f *feeder) unbook(r *run) {
+	f.rows -= len(r.rows)
+	f.bytes -= r.bytes
+	f.inFlight.Add(-int32(len(r.rows)))
+	if f.lanes[r.lane] -= len(r.rows); f.lanes[r.lane] == 0 {
+		delete(f.lanes, r.lane)
+	}
+	if f.lanes[r.lane] < laneRows/2 {
+		f.ready.laneHasRoom(r.lane)
+	}
+}
+
+// launch offers runs to their lanes, or has the ends of those committed that need no lane. When the feeding has ended
+// meanwhile they stay where they are: in the table.
+func (f *feeder) launch(runs []*run) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.stopped || len(runs) == 0 {
+		return
+	}
+	var feds []*relay.Fed
+	for _, r := range runs {
+		f.outstanding.Add(1)
+		if r.request == nil {
+			f.runs[r.chain] = r
+			delete(f.owed, r.chain) // its end will bring it up again
+		}
+		if r.out = len(r.feds); r.out == 0 {
+			f.done = append(f.done, r)
+			continue
+		}
+		for _, fed := range r.feds {
+			f.feds[fed] = r
+		}
+		feds = append(feds, r.feds...)
+		f.offered += len(r.feds)
+	}
+	if len(feds) == 0 {
+		return
+	}
+	f.s.line.Offer(feds)
+}
+
+// back takes a row back from its lane.
+func (f *feeder) back(fed *relay.Fed) {
+	r := f.feds[fed]
+	delete(f.feds, fed)
+	if fed.Outcome.State == sink.Confirmed {
+		r.left = fed.Left
+	}
+	if r.out--; r.out > 0 {
+		return
+	}
+	if r.request != nil {
+		f.replayed(r)
+	} else {
+		f.done = append(f.done, r)
+	}
+}

@@ -1,0 +1,192 @@
+// Package retry is the siding: it takes what cannot go now, keeps it in the tables of the source database, and feeds it back
+// through the lanes when it may go.
+//
+//	lane ── Park ─▶ writer ── INSERT ─▶ retry ── runs ─▶ feeder ── Offer ─▶ lane
+//	  ▲                │                                   │  ▲               │
+//	  └── Settled ─────┘                        DELETE ◀───┘  └───── Fed ─────┘
+//
+// Two goroutines under Run: the writer owns the INSERTs, the feeder everything else that changes the tables. (A third
+// counts.) Each method of the Store is one statement under the fence, so a former leader changes nothing (I9).
+package retry
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// Line is what the siding needs of the line; *relay.Line is it. Its methods do not block, but for Load.
+type Line interface {
+	// Settled: the rows of these are committed. The Parked are not valid any more.
+	Settled(parked []*relay.Parked)
+	// Offer gives rows to their lanes, those of a chain in this order.
+	Offer(rows []*relay.Fed)
+	// NotNow: nothing of the chain may be fed at present.
+	NotNow(lane int, chain, unit uint64)
+	// Uncount: a row that is counted has left the tables, or holds its chain no more, without a confirm in the lane.
+	Uncount(lane int, chain, unit uint64)
+	// Load counts rows that were there before, until ctx is done.
+	Load(ctx context.Context, ev *outbox.Event, rows int) error
+	// Paused reports whether the destination or its unit is paused; with Dest 0, whether the unit is.
+	Paused(at sink.Place) bool
+	// GatesChanged delivers after a destination or unit was opened; several may be one signal.
+	GatesChanged() <-chan struct{}
+	// ConfirmedSince reports whether something of that destination is known to have been confirmed after that time.
+	ConfirmedSince(dest uint64, at time.Time) bool
+	// Chain is what the event is kept in order with; 0: nothing.
+	Chain(ev *outbox.Event, unit uint64) uint64
+}
+
+// Router is the part of a sink.Sink that knows where events belong.
+type Router interface {
+	Place(ev *outbox.Event) (p sink.Place, ok bool)
+	Route(ev *outbox.Event) outbox.Route
+}
+
+// Config is what a Siding is made of. Zero values of MaxAttempts, Backoff, MaxBackoff and Log take the defaults.
+type Config struct {
+	Slot        string // for the error of being fenced
+	Epoch       int64  // likewise
+	Incarnation int64  // of the slot: part of the name of its rows
+	Store       Store
+	Sink        Router
+	Scope       Scope // by delivery.ordering
+
+	Hold              bool          // a dead letter holds the later events of its chain
+	MaxAttempts       int           // of an event that is itself at fault, transiently; 20
+	Backoff           time.Duration // 1 s
+	MaxBackoff        time.Duration // 10 min
+	DestinationMaxAge time.Duration // events of a refusing destination become dead letters after it; 0: never
+
+	// Tally is ReadTally, for Snapshot; nil: that is not told. It is asked now and then.
+	Tally func(ctx context.Context, limit int) (Tally, error)
+
+	Hooks Hooks
+	Log   *zap.Logger
+	// Jitter draws a duration between 0 and its argument; nil: at random. The simulation draws it from its seed.
+	Jitter func(time.Duration) time.Duration
+}
+
+// Hooks tell what happens; nil ones are left out. They run on the goroutines of writer and feeder, and must be quick.
+type Hooks struct {
+	Parked    func(rows int) // rows were committed in the retry table: new ones, and such as say of a new refusal
+	Dead      func(rows int) // rows were committed in, or moved to, the dead letters
+	Exhausted func(rows int) // those among Dead whose attempts were spent
+	Retried   func(rows int) // rows of the retry table were sent, and confirmed or refused
+	Failed    func(rows int) // rows and letters were refused and nothing was written of it: they are sent again, or asked for again
+}
+
+// Snapshot is what the siding has in its hands; its parts are not of exactly one moment.
+type Snapshot struct {
+	Queued      int   // events whose rows are not committed yet
+	QueuedBytes int64 // of those
+	InFlight    int   // rows that were read, and whose end is not committed yet
+	Refused     []RefusedRow
+	RefusedAll  int // Refused names the first of these
+	Tally       Tally
+}
+
+// RefusedRow is a row that the database refuses. It is tried again, and holds back the later ones of its chain.
+type RefusedRow struct {
+	Position outbox.Position
+	ID       string // its first 200 bytes
+	Err      string
+	Since    time.Time
+	Behind   int // rows that it holds back
+}
+
+// Siding takes what cannot go now. It implements relay.Siding.
+type Siding struct {
+	cfg    Config
+	line   Line
+	writer writer
+	feeder feeder
+	tally  tally
+	known  known
+	deaths deaths
+
+	once   sync.Once
+	fenced chan struct{} // closed when a newer leader was met
+}
+
+var _ relay.Siding = (*Siding)(nil)
+
+// New makes a siding. It starts nothing; Load comes next.
+func New(cfg Config) *Siding {
+	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, 20)
+	cfg.Backoff = cmp.Or(cfg.Backoff, time.Second)
+	cfg.MaxBackoff = max(cmp.Or(cfg.MaxBackoff, 10*time.Minute), cfg.Backoff)
+	cfg.Log = cmp.Or(cfg.Log, zap.NewNop())
+	if cfg.Jitter == nil {
+		cfg.Jitter = jitter
+	}
+	s := &Siding{cfg: cfg, fenced: make(chan struct{})}
+	s.deaths.log = cfg.Log
+	s.writer.init(s)
+	s.feeder.init(s)
+	s.tally.init(&s.cfg)
+	s.known.pace = pace{log: cfg.Log, what: "looking for positions that are parked"}
+	return s
+}
+
+// Run writes and feeds until ctx is done, and returns nil then. An error is an *outbox.Stop: a newer leader has fenced this
+// one.
+func (s *Siding) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var all sync.WaitGroup
+	all.Go(func() { s.writer.run(ctx) })
+	all.Go(func() { s.feeder.run(ctx) })
+	all.Go(func() { s.tally.run(ctx) })
+	select {
+	case <-ctx.Done():
+	case <-s.fenced:
+		cancel()
+	}
+	all.Wait()
+	select {
+	case <-s.fenced:
+		return s.stop()
+	default:
+		return nil
+	}
+}
+
+// fence ends Run: whatever this leader would still do is not its own to do.
+func (s *Siding) fence() { s.once.Do(func() { close(s.fenced) }) }
+
+// Park takes over events whose rows are to be written.
+func (s *Siding) Park(events []*relay.Parked) { s.writer.take(events) }
+
+// Fed takes back rows that were offered.
+func (s *Siding) Fed(rows []*relay.Fed) { s.feeder.takeBack(rows) }
+
+// StopFeeding ends the offering of rows, for a stop: after it returned no row is offered. Rows that are with the lanes are
+// still taken back, and what came of them is still committed.
+func (s *Siding) StopFeeding() { s.feeder.stop() }
+
+// WaitIdle returns nil once nothing is on its way: no row to be written, none with the lanes, no end of one to be committed.
+// Else it returns ctx's error. It is for a stop, after StopFeeding.
+func (s *Siding) WaitIdle(ctx context.Context) error {
+	for s.writer.busy() || s.feeder.outstanding.Load() > 0 {
+		if !slept(ctx, 5*time.Millisecond) {
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Snapshot is cheap enough to be asked for at each scrape.
+func (s *Siding) Snapshot() Snapshot {
+	shot := s.writer.snapshot()
+	shot.InFlight = int(s.feeder.inFlight.Load())
+	shot.Tally = s.tally.snapshot()
+	return shot
+}

@@ -1,0 +1,45 @@
+package retry
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// refusing are the classes of SQLSTATE that blame what the statement carries, so that the same again is refused again:
+// data, integrity, program limit, internal error. What an operator mends or what passes by itself (a right that is
+// missing, locks, timeouts, a full disk, a server that stops) is not among them: the same statement is simply made again.
+var refusing = []string{"22", "23", "54", "XX"}
+
+func isFenced(err error) bool { return errors.Is(err, ErrFenced) }
+
+// isRefusal reports whether the server refused the statement for what it carries; it then did nothing.
+func isRefusal(err error) bool {
+	var e *pgconn.PgError
+	if !didNothing(err) || !errors.As(err, &e) {
+		return false
+	}
+	for _, class := range refusing {
+		if strings.HasPrefix(e.Code, class) {
+			return true
+		}
+	}
+	return false
+}
+
+// didNothing reports whether the statement was certainly rolled back. An ERROR ends its transaction; FATAL and PANIC end
+// the session, perhaps after the commit.
+func didNothing(err error) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && e.SeverityUnlocalized == "ERROR"
+}
+
+// naming is err with the row that is at fault, which is known when there is only one.
+func naming(err error, rows ...*Row) error {
+	var refused *Refused
+	if errors.As(err, &refused) && len(rows) == 1 {
+		refused.Row = rows[0]
+	}
+	return err
+}

@@ -1,0 +1,991 @@
+package retry
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+func TestMain(m *testing.M) { devenv.Main(m) }
+
+// world is what a store stands on: a database that others look into and change too.
+type world interface {
+	store(c StoreConfig) Store
+	raise(slot string) int64 // a new leader; its epoch
+	ask(c StoreConfig, kind RequestKind, n int64, route outbox.Route) int64
+	cancel(id int64)
+	asked(id int64) (state, result string)
+	audit(n int64) []string // "who, what, position, why, result"
+	where(n int64) string   // parked, or the state of the letter; "": nowhere
+}
+
+// bench is a store of one slot with a leader, in a world where other tests have other slots.
+type bench struct {
+	*testing.T
+	world
+	Store
+	c     StoreConfig
+	at    uint32 // index of the newest row
+	lease int64
+}
+
+var slots int
+
+func newBench(t *testing.T, w world) *bench {
+	slots++
+	b := &bench{T: t, world: w, c: StoreConfig{Slot: fmt.Sprintf("slot%d", slots), SystemID: "7000000000000000001", Incarnation: 2}}
+	b.c.Epoch = w.raise(b.c.Slot)
+	b.Store = w.store(b.c)
+	return b
+}
+
+// with is another bench on the same slot, whose store is configured otherwise.
+func (b *bench) with(change func(*StoreConfig)) *bench {
+	o := *b
+	change(&o.c)
+	o.Store = b.store(o.c)
+	return &o
+}
+
+func ctx(t *testing.T) context.Context {
+	c, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	return c
+}
+
+func (b *bench) must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// row is a row of a key that is going to a destination of a unit.
+func (b *bench) row(key string, unit, dest uint64) *Row {
+	b.Helper()
+	if b.lease%LeaseSize == 0 {
+		first, err := b.Lease(ctx(b.T))
+		b.must(err)
+		b.lease = first - 1
+	}
+	b.lease++
+	b.at++
+	ev := outbox.Event{
+		Position:   outbox.Position{Commit: pglogrepl.LSN(0x1_0000_0000 + uint64(b.at)/10), Index: b.at % 10},
+		CommitTime: time.Date(2025, 11, 20, 12, 0, 0, 123456000, time.UTC), Time: time.Date(2025, 11, 20, 11, 0, 0, 0, time.UTC),
+		ID: fmt.Appendf(nil, "id%d", b.at), Aggregate: []byte("order"), Key: []byte(key), Type: []byte("created"), Payload: []byte(`{}`),
+		Ordered: true, Hash: uint64(*outbox.Digest([]byte(key))),
+		Route: &outbox.Route{Name: fmt.Appendf(nil, "unit%d", int64(unit)), RoutingKey: fmt.Appendf(nil, "dest%d", int64(dest))},
+	}
+	row := &Row{N: b.lease, Incarnation: b.c.Incarnation, Event: ev, Unit: unit, Dest: dest}
+	row.Chain, row.Ordered = b.c.Scope.Chain(&ev, unit)
+	return row
+}
+
+func (b *bench) rows(n int, key string, unit, dest uint64) []*Row {
+	list := make([]*Row, n)
+	for i := range list {
+		list[i] = b.row(key, unit, dest)
+	}
+	return list
+}
+
+func (b *bench) park(rows ...*Row) { b.Helper(); b.must(b.Park(ctx(b.T), rows)) }
+
+// letter parks a dead letter.
+func (b *bench) letter(key string) *Row {
+	b.Helper()
+	row := b.row(key, 1, 1)
+	row.Dead, row.Class, row.Reason, row.Words, row.Destination = true, sink.Permanent, sink.TooLarge, "too large", `exchange "e"`
+	b.park(row)
+	return row
+}
+
+const all = 1 << 40
+
+func (b *bench) runs(acked int64, chains ...uint64) []Run {
+	b.Helper()
+	runs, err := b.Runs(ctx(b.T), chains, 1000, all, acked)
+	b.must(err)
+	return runs
+}
+
+// numbers are those of the rows of a run.
+func numbers(rows []*Row) []int64 {
+	list := []int64{}
+	for _, r := range rows {
+		list = append(list, r.N)
+	}
+	return list
+}
+
+func (b *bench) wantRows(chain uint64, want ...*Row) {
+	b.Helper()
+	runs := b.runs(all, chain)
+	if len(want) == 0 && len(runs) == 0 {
+		return
+	}
+	if len(runs) != 1 || !slices.Equal(numbers(runs[0].Rows), numbers(want)) {
+		b.Fatalf("chain %x: got %+v, want rows %v", chain, runs, numbers(want))
+	}
+}
+
+func (b *bench) wantWhere(want string, rows ...*Row) {
+	b.Helper()
+	for _, r := range rows {
+		if got := b.where(r.N); got != want {
+			b.Fatalf("row %d is %q, want %q", r.N, got, want)
+		}
+	}
+}
+
+func (b *bench) counts() map[uint64]int {
+	b.Helper()
+	counts := map[uint64]int{}
+	_, err := b.Load(ctx(b.T), func(c Count) error { counts[c.Chain] += c.Rows; return nil })
+	b.must(err)
+	return counts
+}
+
+// failer is a *testing.T or a bench.
+type failer interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+func equal[T any](t failer, what string, got, want T) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("%s: got %+v, want %+v", what, got, want)
+	}
+}
+
+// conformance is what both stores must do.
+var conformance = map[string]func(*bench){
+	"round trip":          testRoundTrip,
+	"columns by name":     testColumnsByName,
+	"parked twice":        testParkedTwice,
+	"another event":       testAnotherEvent,
+	"load":                testLoad,
+	"load by other order": testRescope,
+	"positions":           testPositions,
+	"runs":                testRuns,
+	"held by a letter":    testHold,
+	"sweep":               testSweep,
+	"due":                 testDue,
+	"apply":               testApply,
+	"refusals":            testRefusals,
+	"requests":            testRequests,
+	"answers":             testAnswers,
+	"replay":              testReplay,
+	"cancel":              testCancel,
+	"purge":               testPurge,
+	"fence":               testFence,
+	"another system":      testAnotherSystem,
+	"former incarnation":  testFormerIncarnation,
+	"expire":              testExpire,
+	"lease":               testLease,
+}
+
+func TestMemory(t *testing.T) {
+	for name, test := range conformance {
+		t.Run(name, func(t *testing.T) { test(newBench(t, &memoryWorld{NewDatabase()})) })
+	}
+}
+
+// big is a key that no index entry holds, with a NUL byte.
+var big = strings.Repeat("k\x00", 64<<10)
+
+func testRoundTrip(b *bench) {
+	b = b.with(func(c *StoreConfig) { c.Columns = []string{"tenant", "", "c"} })
+	first := time.Date(2025, 11, 20, 12, 0, 1, 0, time.UTC)
+	rows := b.rows(8, "k", 1, 2)
+	rows[0].Event.Columns = [][]byte{nil, {}, []byte("v\x00")}
+	rows[1].Event.Columns = [][]byte{[]byte(big), nil, nil}
+	ev := func(i int) *outbox.Event { return &rows[i].Event }
+	ev(0).Payload, ev(0).PayloadKind = nil, outbox.JSON
+	ev(1).Payload, ev(1).PayloadKind = []byte{}, outbox.Text
+	ev(2).Payload, ev(2).PayloadKind = []byte{0, 1, 255}, outbox.Binary
+	ev(3).Key, ev(3).Aggregate, ev(3).Type = []byte(big), []byte(big), []byte(big)
+	ev(3).ID, ev(3).Payload = []byte(big), bytes.Repeat([]byte("p\x00"), 1<<20)
+	ev(4).Key, ev(4).Aggregate, ev(4).Type = nil, []byte{}, []byte{}
+	ev(4).Route = &outbox.Route{Name: nil, RoutingKey: []byte{}}
+	ev(5).ID, ev(5).Fault, ev(5).Raw, ev(5).Ordered = nil, errors.New("id is NULL"), []byte("{\"id\": \x00}"), false
+	ev(5).Route = &outbox.Route{}
+	ev(6).Traceparent, ev(6).Headers = []byte("00-ab"), []byte(`{"a": 1}`)
+	rows[6].Class, rows[6].Reason, rows[6].Attempts, rows[6].First, rows[6].Last = sink.Transient, sink.Invalid, 3, first, first.Add(time.Second)
+	rows[6].Words, rows[6].Destination = "no", `exchange "ü"`
+	rows[6].NextAttempt = time.Now().Add(time.Hour)
+	ev(7).Hash, rows[7].Unit, rows[7].Dest = 1<<63, 1<<64-1, 1<<63+1
+	ev(7).Position.Index = 1<<32 - 1
+	rows[7].Chain, rows[7].Ordered = b.c.Scope.Chain(ev(7), rows[7].Unit)
+	for i, row := range rows {
+		row.Chain = 1<<63 + uint64(i) // each alone
+		if ev(i).Columns == nil {
+			ev(i).Columns = make([][]byte, 3)
+		}
+	}
+	b.park(rows...)
+	for _, want := range rows {
+		runs := b.runs(all, want.Chain)
+		if len(runs) != 1 || len(runs[0].Rows) != 1 || runs[0].Chain != want.Chain {
+			b.Fatalf("got %+v", runs)
+		}
+		got := *runs[0].Rows[0]
+		if d := time.Since(got.ParkedAt).Abs(); d > 10*time.Second {
+			b.Errorf("parked %v ago", d)
+		}
+		if d := got.NextAttempt.Sub(want.NextAttempt).Abs(); d > 10*time.Second {
+			b.Errorf("next attempt off by %v", d)
+		}
+		if fault := want.Event.Fault; fault != nil {
+			equal(b, "fault", got.Event.Fault.Error(), fault.Error())
+			got.Event.Fault = fault
+		}
+		got.ParkedAt, got.NextAttempt = want.ParkedAt, want.NextAttempt
+		equal(b, "row", got, *want)
+	}
+}
+
+func testColumnsByName(b *bench) {
+	b = b.with(func(c *StoreConfig) { c.Columns = []string{"a", "b"} })
+	row := b.row("k", 1, 1)
+	row.Event.Columns = [][]byte{[]byte("A"), {}}
+	b.park(row)
+	b = b.with(func(c *StoreConfig) { c.Columns = []string{"b", "new", "a"} })
+	equal(b, "columns", b.runs(all, row.Chain)[0].Rows[0].Event.Columns, [][]byte{{}, nil, []byte("A")})
+	b = b.with(func(c *StoreConfig) { c.Columns = nil })
+	equal(b, "columns", b.runs(all, row.Chain)[0].Rows[0].Event.Columns, [][]byte(nil))
+}
+
+func testParkedTwice(b *bench) {
+	rows := b.rows(3, "k", 1, 1)
+	rows[1].Dead = true
+	for range 2 {
+		b.park(rows...)
+		b.wantRows(rows[0].Chain, rows[0], rows[2])
+		b.wantWhere("open", rows[1])
+	}
+	// With other numbers, and to the other table: what is there stays.
+	again := slices.Clone(rows)
+	for i, row := range again {
+		o := *row
+		o.N, o.Dead = b.row("x", 1, 1).N, !row.Dead
+		again[i] = &o
+	}
+	b.park(again...)
+	b.wantRows(rows[0].Chain, rows[0], rows[2])
+	b.wantWhere("open", rows[1])
+	b.wantWhere("", again...)
+	b.park() // nothing
+}
+
+func testAnotherEvent(b *bench) {
+	parked, dead := b.row("k", 1, 1), b.letter("d")
+	b.park(parked)
+	for _, there := range []*Row{parked, dead} {
+		for _, toDead := range []bool{false, true} {
+			rows := b.rows(3, "k", 1, 1)
+			rows[1].Event.Position, rows[1].Dead, rows[2].Dead = there.Event.Position, toDead, true
+			var refused *Refused
+			err := b.Park(ctx(b.T), rows)
+			if !errors.As(err, &refused) || refused.Row != rows[1] {
+				b.Fatalf("got %v", err)
+			}
+			b.wantWhere("", rows...)
+		}
+	}
+	// Twice in one call.
+	rows := b.rows(2, "t", 1, 1)
+	rows[1].Event.Position = rows[0].Event.Position
+	if err := b.Park(ctx(b.T), rows); err == nil {
+		b.Error("two events at one position: no error")
+	}
+	if err := b.Park(ctx(b.T), rows); err == nil {
+		b.Error("two events at one position, again: no error")
+	}
+}
+
+func testLoad(b *bench) {
+	highest, err := b.Load(ctx(b.T), func(Count) error { return errors.New("nothing is there") })
+	b.must(err)
+	equal(b, "highest", highest, outbox.Position{})
+	k, l, u := b.rows(3, "k", 1, 1), b.rows(2, "k", 2, 1), b.row("", 1, 1)
+	l[1].Event.Key, l[1].Chain = []byte(big), 77 // a chain of two keys: a collision
+	l[0].Chain = 77
+	u.Event.Key, u.Ordered, u.Event.Ordered = nil, false, false
+	l[1].Event.Hash = l[0].Event.Hash
+	l[0].Chain, _ = b.c.Scope.Chain(&l[0].Event, 2)
+	l[1].Chain = l[0].Chain
+	b.park(slices.Concat(k, l, []*Row{u})...)
+	dead := b.letter("k")
+	type is struct {
+		rows int
+		unit uint64
+		name string
+	}
+	load := func(b *bench) map[uint64]is {
+		got := map[uint64]is{}
+		highest, err := b.Load(ctx(b.T), func(c Count) error {
+			got[c.Chain] = is{got[c.Chain].rows + c.Rows, c.Unit, string(c.Event.Route.Name)}
+			if string(c.Event.Aggregate) != "order" || c.Event.Hash != k[0].Event.Hash || !c.Event.Ordered || string(c.Event.Key) != "k" && string(c.Event.Key) != big {
+				b.Errorf("event %+v", c.Event)
+			}
+			return nil
+		})
+		b.must(err)
+		equal(b, "highest", highest, dead.Event.Position)
+		return got
+	}
+	want := map[uint64]is{k[0].Chain: {3, 1, "unit1"}, l[0].Chain: {2, 2, "unit2"}}
+	equal(b, "counts", load(b), want)
+	want[k[0].Chain] = is{4, 1, "unit1"}
+	equal(b, "counts under hold", load(b.with(func(c *StoreConfig) { c.Hold = true })), want)
+	stop := errors.New("stop")
+	if _, err := b.Load(ctx(b.T), func(Count) error { return stop }); !errors.Is(err, stop) {
+		b.Errorf("got %v", err)
+	}
+}
+
+func testRescope(b *bench) {
+	b = b.with(func(c *StoreConfig) { c.Hold = true })
+	k, l := b.rows(2, "k", 1, 1), b.rows(2, "l", 1, 1)
+	u := b.row("", 1, 1)
+	u.Event.Key, u.Event.Ordered = nil, false
+	zero := b.row("z", 3, 1)
+	zero.Event.Hash = 3 // digests that cancel out
+	for _, r := range []*Row{u, zero} {
+		r.Chain, r.Ordered = b.c.Scope.Chain(&r.Event, r.Unit)
+	}
+	equal(b, "chain", zero.Chain, uint64(1))
+	b.park(slices.Concat(k, l, []*Row{u, zero})...)
+	b.letter("k")
+	perKey := map[uint64]int{k[0].Chain: 3, l[0].Chain: 2, 1: 1}
+	equal(b, "per key", b.counts(), perKey)
+	unit := b.with(func(c *StoreConfig) { c.Scope = PerUnit })
+	if got := unit.counts(); got[1] != 6 || got[3] != 1 || len(got) != 2 {
+		b.Fatalf("per unit: %v", got)
+	}
+	free := b.with(func(c *StoreConfig) { c.Scope = Free })
+	equal(b, "free", free.counts(), map[uint64]int{})
+	for _, r := range []*Row{k[0], k[1], l[0], u, zero} {
+		chain, _ := Free.Chain(&r.Event, r.Unit)
+		free.wantRows(chain, r)
+	}
+	equal(b, "per key again", b.counts(), perKey)
+	b.with(func(c *StoreConfig) { c.Hold = false }).wantRows(k[0].Chain, k...)
+}
+
+func testPositions(b *bench) {
+	rows := b.rows(25, "k", 1, 1)
+	for i, r := range rows {
+		r.Dead = i%3 == 0
+	}
+	var want []outbox.Position
+	for _, r := range rows {
+		want = append(want, r.Event.Position)
+	}
+	slices.Reverse(rows)
+	b.park(rows...)
+	var got []outbox.Position
+	for from := (outbox.Position{}); ; {
+		page, err := b.Positions(ctx(b.T), from, 10)
+		b.must(err)
+		got = append(got, page...)
+		if len(page) < 10 {
+			break
+		}
+		from = page[9]
+		from.Index++
+	}
+	equal(b, "positions", got, want)
+	page, err := b.Positions(ctx(b.T), want[3], 2)
+	b.must(err)
+	equal(b, "from one that is there", page, want[3:5])
+}
+
+func testRuns(b *bench) {
+	k, l := b.rows(5, "k", 1, 1), b.rows(2, "l", 1, 1)
+	// Of an earlier position and a later number, and not acked: nothing behind it may go.
+	early := b.rows(2, "early", 1, 1)
+	late := b.row("late", 1, 1)
+	early[0].N, early[1].N = early[1].N, early[0].N
+	b.park(slices.Concat(k, l, early, []*Row{late})...)
+	b.wantRows(k[0].Chain, k...)
+	chains := []uint64{l[0].Chain, 99, k[0].Chain, early[0].Chain, late.Chain}
+	check := func(what string, runs []Run, want ...[]*Row) {
+		b.Helper()
+		var got [][]int64
+		for _, r := range runs {
+			got = append(got, numbers(r.Rows))
+			if r.Blocked {
+				b.Error("blocked")
+			}
+		}
+		var numbered [][]int64
+		for _, rows := range want {
+			numbered = append(numbered, numbers(rows))
+		}
+		equal(b, what, got, numbered)
+	}
+	runs, err := b.Runs(ctx(b.T), chains, 3, all, early[1].N)
+	b.must(err)
+	check("run of 3, acked", runs, l, k[:3], nil, nil)
+	equal(b, "chain", runs[0].Chain, l[0].Chain)
+	size := int64(k[0].Event.Size())
+	runs, err = b.Runs(ctx(b.T), chains, 100, 4*size, all)
+	b.must(err)
+	check("size", runs, l[:1], k[:1], early[:1], []*Row{late})
+	runs, err = b.Runs(ctx(b.T), chains, 100, 0, all)
+	b.must(err)
+	check("no size", runs, l[:1], nil, nil, nil)
+	runs, err = b.Runs(ctx(b.T), chains, 100, 6*size, all)
+	b.must(err)
+	check("size for more", runs, l, k[:2], early[:1], []*Row{late})
+	if runs := b.runs(all, 99); len(runs) != 0 {
+		b.Errorf("a chain without rows: %+v", runs)
+	}
+	if runs := b.runs(all); len(runs) != 0 {
+		b.Errorf("no chains: %+v", runs)
+	}
+}
+
+func testHold(b *bench) {
+	hold := b.with(func(c *StoreConfig) { c.Hold = true })
+	k := b.rows(2, "k", 1, 1)
+	b.park(k...)
+	dead, alone := b.letter("k"), b.letter("alone")
+	b.wantRows(k[0].Chain, k...)
+	equal(b, "runs", hold.runs(all, k[0].Chain, alone.Chain, 99), []Run{{Chain: dead.Chain, Blocked: true}, {Chain: alone.Chain, Blocked: true}})
+	b.answer(b.ask(b.c, Discard, dead.N, outbox.Route{}), true, sink.Outcome{})
+	hold.wantRows(k[0].Chain, k...)
+}
+
+func testSweep(b *bench) {
+	_, ok, err := b.Skip(ctx(b.T), Cursor{})
+	b.must(err)
+	chains, next, err := b.Sweep(ctx(b.T), Cursor{}, 10)
+	b.must(err)
+	if ok || len(chains) > 0 || next != (Cursor{}) {
+		b.Fatalf("of an empty table: %v %v %v", ok, chains, next)
+	}
+	// Digests are ordered as signed numbers: the first unit is 1<<63.
+	x, y, z := b.rows(3, "x", 1<<63, 5), b.rows(2, "y", 1<<63, 5), b.rows(2, "z", 1<<63, 6)
+	last, end := b.row("k", 7, 1<<64-1), b.row("k", 7, 2)
+	mixed := []*Row{x[0], y[0], x[1], z[0], x[2], y[1], z[1], end, last}
+	for i, at := range func() (list []outbox.Position) {
+		for _, r := range slices.Concat(x, y, z, []*Row{last, end}) {
+			list = append(list, r.Event.Position)
+		}
+		return list
+	}() {
+		mixed[i].Event.Position = at
+	}
+	b.park(mixed...)
+	sweep := func(at Cursor, limit int, want ...uint64) Cursor {
+		b.Helper()
+		chains, next, err := b.Sweep(ctx(b.T), at, limit)
+		b.must(err)
+		equal(b, "chains", chains, want)
+		return next
+	}
+	skip := func(at Cursor, unit, dest uint64) Cursor {
+		b.Helper()
+		next, ok, err := b.Skip(ctx(b.T), at)
+		b.must(err)
+		equal(b, "skip", next, Cursor{Unit: unit, Dest: dest})
+		equal(b, "more", ok, true)
+		return next
+	}
+	at := sweep(Cursor{}, 100, x[0].Chain, y[0].Chain)
+	at = sweep(at, 100)
+	equal(b, "unit and destination", [2]uint64{at.Unit, at.Dest}, [2]uint64{1 << 63, 5})
+	at = sweep(Cursor{}, 2, x[0].Chain, y[0].Chain)
+	at = sweep(at, 2, x[0].Chain)
+	at = sweep(at, 2, y[0].Chain)
+	sweep(at, 2)
+	equal(b, "first", skip(Cursor{}, 1<<63, 5), Cursor{Unit: 1 << 63, Dest: 5})
+	at = skip(at, 1<<63, 6)
+	sweep(at, 10, z[0].Chain)
+	skip(Cursor{Unit: 1 << 63, Dest: LastDest}, 7, 1<<64-1)
+	at = skip(at, 7, 1<<64-1)
+	sweep(at, 10, last.Chain)
+	at = skip(at, 7, 2)
+	sweep(at, 10, end.Chain)
+	if _, ok, err := b.Skip(ctx(b.T), at); ok || err != nil {
+		b.Errorf("after the last: %v %v", ok, err)
+	}
+}
+
+func testDue(b *bench) {
+	chains, next, err := b.Due(ctx(b.T), 10)
+	b.must(err)
+	if len(chains) > 0 || next != 0 {
+		b.Fatalf("of an empty table: %v %v", chains, next)
+	}
+	rows := []*Row{b.row("none", 1, 1), b.row("hour", 1, 1), b.row("past", 1, 1), b.row("now", 1, 1), b.row("past", 1, 1)}
+	rows[1].NextAttempt, rows[2].NextAttempt = time.Now().Add(time.Hour), time.Now().Add(-time.Hour)
+	rows[3].NextAttempt, rows[4].NextAttempt = time.Now().Add(-time.Second), time.Now().Add(-time.Second)
+	b.park(rows[2])
+	b.park(rows...)
+	chains, next, err = b.Due(ctx(b.T), 10)
+	b.must(err)
+	slices.Sort(chains)
+	want := []uint64{rows[2].Chain, rows[3].Chain}
+	slices.Sort(want)
+	equal(b, "due", chains, want)
+	if d := (next - time.Hour).Abs(); d > time.Minute {
+		b.Errorf("next in %v", next)
+	}
+	if chains, next, err = b.Due(ctx(b.T), 1); err != nil || len(chains) != 1 || next <= 0 || next > time.Second {
+		b.Errorf("one of two: %v %v %v", chains, next, err)
+	}
+	b.must(b.Apply(ctx(b.T), []Result{
+		{Row: rows[2], Kind: Delivered},
+		{Row: rows[3], Kind: Backoff},
+		{Row: rows[4], Kind: Backoff},
+		{Row: rows[1], Kind: Backoff, After: time.Minute},
+		{Row: rows[0], Kind: Backoff, After: 2 * time.Minute},
+	}))
+	chains, next, err = b.Due(ctx(b.T), 1)
+	b.must(err)
+	if len(chains) > 0 || (next-time.Minute).Abs() > 10*time.Second {
+		b.Errorf("got %v %v", chains, next)
+	}
+}
+
+func testApply(b *bench) {
+	k := b.rows(5, "k", 1, 1)
+	k[3].Event.Payload = bytes.Repeat([]byte("x"), 100_000)
+	b.park(k...)
+	stale := *k[2]
+	stale.N = 1 << 50
+	refused := Result{Class: sink.Permanent, Reason: sink.Invalid, Words: "bad", Destination: "d", Attempts: 4}
+	dead, kept := refused, refused
+	dead.Row, dead.Kind = k[3], Dead
+	kept.Row, kept.Kind, kept.After = k[1], Backoff, time.Hour
+	results := []Result{{Row: k[0], Kind: Delivered}, kept, dead, {Row: &stale, Kind: Delivered}, {Row: &stale, Kind: Dead}}
+	for range 2 {
+		b.must(b.Apply(ctx(b.T), results))
+		b.wantWhere("", k[0])
+		b.wantWhere("parked", k[1], k[2], k[4])
+		b.wantWhere("open", k[3])
+		b.wantRows(k[1].Chain, k[1], k[2], k[4])
+	}
+	b.must(b.Apply(ctx(b.T), nil))
+	if page, err := b.Positions(ctx(b.T), outbox.Position{}, 100); err != nil || len(page) != 4 {
+		b.Errorf("positions %v, %v", page, err)
+	}
+	// The letter is whole.
+	id := b.ask(b.c, Replay, k[3].N, outbox.Route{})
+	got := b.request(id).Row
+	if got == nil || !bytes.Equal(got.Event.Payload, k[3].Event.Payload) || got.Attempts != 4 || got.Class != sink.Permanent || got.Words != "bad" || !got.Dead {
+		b.Errorf("letter %+v", got)
+	}
+}
+
+func testRefusals(b *bench) {
+	rows := b.rows(2, "k", 1, 1)
+	rows[0].Class, rows[0].Reason, rows[0].Words = sink.Transient, sink.Invalid, "at 7 of 0a1b2c3d-0000-4000-8000-0123456789ab, 12345\x00\xff"
+	rows[0].First = time.Now().Add(-time.Hour)
+	rows[0].Destination = strings.Repeat("d", 2*ErrorSize)
+	b.park(rows...)
+	read := func() (*Row, *Row) { r := b.runs(all, rows[0].Chain)[0].Rows; return r[0], r[1] }
+	one, two := read()
+	equal(b, "words", one.Words, "at # of #, #??")
+	equal(b, "destination", one.Destination, strings.Repeat("d", ErrorSize))
+	equal(b, "never refused", [2]string{two.Class.String(), string(two.Reason)}, [2]string{"destination", ""})
+	b.must(b.Apply(ctx(b.T), []Result{
+		{Row: one, Kind: Backoff, After: time.Second},
+		{Row: two, Kind: Backoff, Class: sink.Destination, Reason: sink.Nacked, Words: "full", Destination: "q", Attempts: 1},
+	}))
+	before := one
+	one, two = read()
+	equal(b, "words", one.Words, before.Words)
+	equal(b, "first", one.First.Round(time.Millisecond), rows[0].First.UTC().Round(time.Millisecond))
+	if one.NextAttempt.IsZero() || one.Attempts != 0 || one.Reason != sink.Invalid || one.Class != sink.Transient {
+		b.Errorf("not refused again: %+v", one)
+	}
+	if two.Words != "full" || two.Destination != "q" || two.Attempts != 1 || two.Reason != sink.Nacked || time.Since(two.First) > time.Minute || !two.First.Equal(two.Last) {
+		b.Errorf("refused: %+v", two)
+	}
+}
+
+// request is the one of that number.
+func (b *bench) request(id int64) Request {
+	b.Helper()
+	list, err := b.Requests(ctx(b.T), 100, all)
+	b.must(err)
+	for _, q := range list {
+		if q.ID == id {
+			return q
+		}
+	}
+	b.Fatalf("no request %d in %+v", id, list)
+	return Request{}
+}
+
+// answer answers a request, twice, and wants it to have taken place or not.
+func (b *bench) answer(id int64, want bool, outcome sink.Outcome) {
+	b.Helper()
+	a := []Answer{{Request: b.request(id), Outcome: outcome}}
+	for range 2 {
+		done, err := b.Answer(ctx(b.T), a)
+		b.must(err)
+		equal(b, "done", done, []bool{want})
+	}
+}
+
+func (b *bench) wantAsked(id int64, state, result string) {
+	b.Helper()
+	s, r := b.asked(id)
+	equal(b, "request", [2]string{s, r}, [2]string{state, result})
+}
+
+func testRequests(b *bench) {
+	letters, parked := []*Row{b.letter("a"), b.letter("b"), b.letter("c")}, b.row("p", 1, 1)
+	b.park(parked)
+	route := outbox.Route{Name: []byte("else"), RoutingKey: []byte{}}
+	first := b.ask(b.c, Replay, letters[0].N, route)
+	if again := b.ask(b.c, Discard, letters[0].N, outbox.Route{}); again != 0 {
+		b.Fatal("two requests about one letter")
+	}
+	ids := []int64{
+		first, b.ask(b.c, Discard, letters[1].N, outbox.Route{}), b.ask(b.c, Replay, letters[2].N, outbox.Route{}), b.ask(b.c, Retry, parked.N, outbox.Route{}),
+		b.ask(b.c, Replay, 1<<50, outbox.Route{}),
+	}
+	list, err := b.Requests(ctx(b.T), 100, all)
+	b.must(err)
+	var got []int64
+	for _, q := range list {
+		got = append(got, q.ID)
+	}
+	equal(b, "requests", got, ids)
+	equal(b, "route", list[0].Route, route)
+	equal(b, "no route", list[2].Route, outbox.Route{})
+	if r := list[0].Row; r == nil || r.N != letters[0].N || r.Event.Payload == nil || !r.Dead || !list[0].Open {
+		b.Errorf("replay: %+v", list[0])
+	}
+	if r := list[1].Row; r == nil || r.Event.Payload != nil || !r.Dead || !list[1].Open || string(r.Event.ID) != string(letters[1].Event.ID) {
+		b.Errorf("discard: %+v", list[1])
+	}
+	if r := list[3].Row; r == nil || r.N != parked.N || r.Dead || list[3].Open {
+		b.Errorf("retry: %+v", list[3])
+	}
+	if list[4].Row != nil {
+		b.Errorf("of nothing: %+v", list[4])
+	}
+	for limit, n := range map[[2]int64]int{{2, all}: 2, {100, 1}: 1, {100, int64(letters[0].Event.Size() + 1)}: 3} {
+		if list, err := b.Requests(ctx(b.T), int(limit[0]), limit[1]); err != nil || len(list) != n {
+			b.Errorf("%v: %d requests, %v", limit, len(list), err)
+		}
+	}
+	b.answer(ids[4], false, sink.Outcome{})
+	b.wantAsked(ids[4], "failed", notAllowed)
+}
+
+func testAnswers(b *bench) {
+	none := outbox.Route{}
+	k := b.rows(3, "k", 1, 1)
+	b.park(k...)
+	letter := b.letter("l")
+
+	redact := b.ask(b.c, Redact, letter.N, none)
+	b.answer(redact, true, sink.Outcome{})
+	b.wantAsked(redact, "done", "redacted")
+	b.wantWhere("open", letter)
+	replay := b.ask(b.c, Replay, letter.N, none) // there is nothing to send any more
+	b.answer(replay, false, sink.Outcome{State: sink.Confirmed})
+	b.wantAsked(replay, "failed", notAllowed)
+	b.wantWhere("open", letter)
+
+	discard := b.ask(b.c, Discard, letter.N, none)
+	if r := b.request(discard).Row; r == nil || r.Event.Key == nil || r.Event.Traceparent != nil {
+		b.Errorf("redacted: %+v", r)
+	}
+	b.answer(discard, true, sink.Outcome{})
+	b.wantAsked(discard, "done", "discarded")
+	b.wantWhere("discarded", letter)
+	again := b.ask(b.c, Discard, letter.N, none)
+	b.answer(again, false, sink.Outcome{})
+
+	retry := b.ask(b.c, Retry, k[1].N, none) // its head is tried
+	b.answer(retry, true, sink.Outcome{})
+	chains, _, err := b.Due(ctx(b.T), 10)
+	b.must(err)
+	equal(b, "due", chains, []uint64{k[0].Chain})
+	if rows := b.runs(all, k[0].Chain)[0].Rows; rows[0].NextAttempt.IsZero() || !rows[1].NextAttempt.IsZero() {
+		b.Errorf("next attempts: %v, %v", rows[0].NextAttempt, rows[1].NextAttempt)
+	}
+
+	die := b.ask(b.c, DeadLetter, k[1].N, none)
+	b.answer(die, true, sink.Outcome{})
+	b.wantAsked(die, "done", "dead letter")
+	b.wantWhere("open", k[1])
+	b.wantRows(k[0].Chain, k[0], k[2])
+
+	// All kinds at once, each about its own row.
+	l2 := b.letter("l2")
+	ids := []int64{b.ask(b.c, Discard, k[1].N, none), b.ask(b.c, DeadLetter, k[0].N, none), b.ask(b.c, Purge, k[2].N, none), b.ask(b.c, Replay, l2.N, none)}
+	var list []Answer
+	for _, id := range ids {
+		list = append(list, Answer{Request: b.request(id), Outcome: sink.Outcome{State: sink.Confirmed}})
+	}
+	done, err := b.Answer(ctx(b.T), list)
+	b.must(err)
+	equal(b, "done", done, []bool{true, true, true, true})
+	b.wantWhere("discarded", k[1])
+	b.wantWhere("open", k[0])
+	b.wantWhere("purged", k[2])
+	b.wantWhere("replayed", l2)
+
+	equal(b, "audit", b.audit(letter.N), []string{
+		"ann, redact, " + letter.Event.Position.String() + ", why, redacted", "ann, replay, " + outbox.Position{}.String() + ", why, " + notAllowed,
+		"ann, discard, " + letter.Event.Position.String() + ", why, discarded", "ann, discard, " + outbox.Position{}.String() + ", why, " + notAllowed,
+	})
+	equal(b, "audit", len(b.audit(k[1].N)), 3)
+	if done, err := b.Answer(ctx(b.T), nil); err != nil || len(done) > 0 {
+		b.Errorf("no answers: %v %v", done, err)
+	}
+}
+
+func testReplay(b *bench) {
+	letter := b.letter("k")
+	id := b.ask(b.c, Replay, letter.N, outbox.Route{})
+	b.answer(id, false, sink.Outcome{State: sink.Unsent})
+	b.wantAsked(id, "waiting", "")
+	fault := &sink.Fault{Class: sink.Destination, Reason: sink.NoExchange, Destination: `exchange "gone"`, Words: "no exchange 7"}
+	b.answer(id, false, sink.Outcome{State: sink.Rejected, Fault: fault})
+	b.wantAsked(id, "failed", "no_exchange: no exchange 7")
+	b.wantWhere("open", letter)
+	id = b.ask(b.c, Replay, letter.N, outbox.Route{})
+	if r := b.request(id).Row; r.Class != sink.Destination || r.Reason != sink.NoExchange || r.Words != "no exchange #" || r.Destination != fault.Destination {
+		b.Errorf("refused: %+v", r)
+	}
+	b.answer(id, true, sink.Outcome{State: sink.Confirmed})
+	b.wantAsked(id, "done", "replayed")
+	b.wantWhere("replayed", letter)
+}
+
+func testCancel(b *bench) {
+	letter, other := b.letter("k"), b.letter("l")
+	discard, replay := b.ask(b.c, Discard, letter.N, outbox.Route{}), b.ask(b.c, Replay, other.N, outbox.Route{})
+	answers := []Answer{{Request: b.request(discard)}, {Request: b.request(replay), Outcome: sink.Outcome{State: sink.Confirmed}}}
+	b.cancel(discard)
+	b.cancel(replay)
+	for range 2 {
+		done, err := b.Answer(ctx(b.T), answers)
+		b.must(err)
+		equal(b, "done", done, []bool{false, true})
+	}
+	b.wantAsked(discard, "cancelled", "")
+	b.wantAsked(replay, "done", "replayed") // it was on its way
+	b.wantWhere("open", letter)
+	b.wantWhere("replayed", other)
+}
+
+func testPurge(b *bench) {
+	hold := b.with(func(c *StoreConfig) { c.Hold = true })
+	parked, letter := b.row("k", 1, 1), b.letter("l")
+	b.park(parked)
+	for _, row := range []*Row{parked, letter} {
+		id := b.ask(b.c, Purge, row.N, outbox.Route{})
+		b.answer(id, true, sink.Outcome{})
+		b.wantAsked(id, "done", "purged")
+		b.wantWhere("purged", row)
+		again := b.ask(b.c, Purge, row.N, outbox.Route{})
+		b.answer(again, false, sink.Outcome{})
+	}
+	if runs := hold.runs(all, parked.Chain, letter.Chain); len(runs) > 0 {
+		b.Errorf("runs %+v", runs)
+	}
+	equal(b, "counts", hold.counts(), map[uint64]int{})
+	// The positions are still known, and the events are not parked again.
+	page, err := b.Positions(ctx(b.T), outbox.Position{}, 10)
+	b.must(err)
+	equal(b, "positions", len(page), 2)
+	b.park(parked, letter)
+	b.wantWhere("purged", parked, letter)
+}
+
+// methods are all of the Store, each on rows that are there.
+func methods(b *bench, parked, letter, fresh *Row, request Request) map[string]func() error {
+	at := Cursor{}
+	c := ctx(b.T)
+	return map[string]func() error{
+		"Lease":     func() error { _, err := b.Lease(c); return err },
+		"Load":      func() error { _, err := b.Load(c, func(Count) error { return errors.New("read") }); return err },
+		"Positions": func() error { _, err := b.Positions(c, outbox.Position{}, 10); return err },
+		"Park":      func() error { return b.Park(c, []*Row{fresh, parked, letter}) },
+		"Runs":      func() error { _, err := b.Runs(c, []uint64{parked.Chain, 9}, 1, 1, all); return err },
+		"Sweep":     func() error { _, _, err := b.Sweep(c, at, 1); return err },
+		"Skip":      func() error { _, _, err := b.Skip(c, at); return err },
+		"Due":       func() error { _, _, err := b.Due(c, 1); return err },
+		"Delivered": func() error { return b.Apply(c, []Result{{Row: parked, Kind: Delivered}}) },
+		"Backoff":   func() error { return b.Apply(c, []Result{{Row: parked, Kind: Backoff, After: time.Hour}}) },
+		"Dead":      func() error { return b.Apply(c, []Result{{Row: parked, Kind: Dead}}) },
+		"Requests":  func() error { _, err := b.Requests(c, 1, 1); return err },
+		"Answer":    func() error { _, err := b.Answer(c, []Answer{{Request: request}}); return err },
+		"Expire":    func() error { _, err := b.Expire(c, time.Nanosecond, 10); return err },
+	}
+}
+
+// unchanged wants the rows to be where they were before a former leader tried each of the methods.
+func (b *bench) unchanged(parked, letter, fresh *Row, request Request) {
+	b.Helper()
+	b.wantWhere("parked", parked)
+	b.wantWhere("discarded", letter)
+	b.wantWhere("", fresh)
+	b.wantAsked(request.ID, "waiting", "")
+	rows := b.runs(all, parked.Chain)[0].Rows
+	if len(rows) != 1 || !rows[0].NextAttempt.IsZero() {
+		b.Errorf("rows %+v", rows)
+	}
+}
+
+// fenced is a former leader with something to do.
+func (b *bench) fenced() (parked, letter, fresh *Row, request Request) {
+	b.Helper()
+	parked, letter, fresh = b.row("k", 1, 1), b.letter("l"), b.row("k", 1, 1)
+	b.park(parked)
+	b.answer(b.ask(b.c, Discard, letter.N, outbox.Route{}), true, sink.Outcome{})
+	request = b.request(b.ask(b.c, Purge, parked.N, outbox.Route{}))
+	return parked, letter, fresh, request
+}
+
+func testFence(b *bench) {
+	parked, letter, fresh, request := b.fenced()
+	next := b.with(func(c *StoreConfig) { c.Epoch = b.raise(b.c.Slot) })
+	for name, call := range methods(b, parked, letter, fresh, request) {
+		if err := call(); !errors.Is(err, ErrFenced) {
+			b.Errorf("%s: got %v", name, err)
+		}
+		next.unchanged(parked, letter, fresh, request)
+	}
+	// Of empty tables too.
+	empty := newBench(b.T, b.world)
+	row := empty.row("k", 1, 1)
+	empty.raise(empty.c.Slot)
+	for name, call := range methods(empty, row, row, row, Request{Kind: Discard, ID: 1 << 50}) {
+		if err := call(); !errors.Is(err, ErrFenced) {
+			b.Errorf("%s of empty tables: got %v", name, err)
+		}
+	}
+}
+
+func testAnotherSystem(b *bench) {
+	here := b.with(func(c *StoreConfig) { c.SystemID = "another"; c.Hold = true })
+	row, letter := b.row("k", 1, 1), b.letter("k")
+	row.NextAttempt = time.Now().Add(-time.Second)
+	b.park(row)
+	id := b.ask(b.c, Replay, letter.N, outbox.Route{})
+	q := b.request(id)
+	equal(b, "counts", here.counts(), map[uint64]int{})
+	if page, err := here.Positions(ctx(b.T), outbox.Position{}, 10); err != nil || len(page) > 0 {
+		b.Errorf("positions %v, %v", page, err)
+	}
+	if runs := here.runs(all, row.Chain); len(runs) > 0 {
+		b.Errorf("runs %+v", runs)
+	}
+	if chains, _, err := here.Sweep(ctx(b.T), Cursor{}, 10); err != nil || len(chains) > 0 {
+		b.Errorf("sweep %v, %v", chains, err)
+	}
+	if _, ok, err := here.Skip(ctx(b.T), Cursor{}); err != nil || ok {
+		b.Errorf("skip %v, %v", ok, err)
+	}
+	if chains, next, err := here.Due(ctx(b.T), 10); err != nil || len(chains) > 0 || next != 0 {
+		b.Errorf("due %v %v, %v", chains, next, err)
+	}
+	if list, err := here.Requests(ctx(b.T), 10, all); err != nil || len(list) > 0 {
+		b.Errorf("requests %v, %v", list, err)
+	}
+	b.must(here.Apply(ctx(b.T), []Result{{Row: row, Kind: Delivered}, {Row: row, Kind: Dead}}))
+	if done, err := here.Answer(ctx(b.T), []Answer{{Request: q, Outcome: sink.Outcome{State: sink.Confirmed}}}); err != nil || done[0] {
+		b.Errorf("answer %v, %v", done, err)
+	}
+	if _, err := here.Expire(ctx(b.T), time.Nanosecond, 10); err != nil {
+		b.Error(err)
+	}
+	b.wantWhere("parked", row)
+	b.wantWhere("open", letter)
+	// The same position of our own is another row.
+	own := *row
+	own.N = b.row("k", 1, 1).N
+	own.Event.ID = []byte("own")
+	here.park(&own)
+	here.with(func(c *StoreConfig) { c.Hold = false }).wantRows(row.Chain, &own)
+	b.wantRows(row.Chain, row)
+}
+
+func testFormerIncarnation(b *bench) {
+	newer := b.row("k", 1, 1)
+	newer.Event.Position = outbox.Position{Commit: 1, Index: 1}
+	older := b.row("k", 1, 1)
+	older.Incarnation--
+	letter := b.row("l", 1, 1)
+	letter.Incarnation, letter.Dead = 1, true
+	b.park(newer, older, letter)
+	b.wantRows(newer.Chain, older, newer)
+	page, err := b.Positions(ctx(b.T), outbox.Position{}, 10)
+	b.must(err)
+	equal(b, "positions", page, []outbox.Position{newer.Event.Position})
+	highest, err := b.Load(ctx(b.T), func(Count) error { return nil })
+	b.must(err)
+	equal(b, "highest", highest, newer.Event.Position)
+	equal(b, "counts", b.counts(), map[uint64]int{newer.Chain: 2})
+	b.must(b.Apply(ctx(b.T), []Result{{Row: older, Kind: Delivered}}))
+	b.wantRows(newer.Chain, newer)
+	// What is purged of a former incarnation need not be remembered.
+	b.answer(b.ask(b.c, Purge, letter.N, outbox.Route{}), true, sink.Outcome{})
+	for _, want := range []int{1, 0} {
+		changed, err := b.Expire(ctx(b.T), 0, 10)
+		b.must(err)
+		equal(b, "changed", changed, want)
+	}
+	b.wantWhere("", letter)
+}
+
+func testExpire(b *bench) {
+	discarded, open := b.letter("k"), b.letter("o")
+	id := b.ask(b.c, Discard, discarded.N, outbox.Route{})
+	b.answer(id, true, sink.Outcome{})
+	expire := func(keep time.Duration, want int) {
+		b.Helper()
+		changed, err := b.Expire(ctx(b.T), keep, 10)
+		b.must(err)
+		equal(b, "changed", changed, want)
+	}
+	expire(0, 0)
+	expire(time.Hour, 0)
+	b.wantWhere("discarded", discarded)
+	expire(time.Nanosecond, 2) // the letter and its request
+	expire(time.Nanosecond, 0) // the slot has saved nothing
+	b.wantWhere("purged", discarded)
+	b.wantWhere("open", open)
+	equal(b, "audit", len(b.audit(discarded.N)), 1)
+}
+
+func testLease(b *bench) {
+	was, err := b.Lease(ctx(b.T))
+	b.must(err)
+	for range 3 {
+		first, err := b.Lease(ctx(b.T))
+		b.must(err)
+		if first < was+LeaseSize {
+			b.Fatalf("block %d after %d", first, was)
+		}
+		was = first
+	}
+}

@@ -1,0 +1,67 @@
+package retry
+
+import (
+	"context"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// walk goes through the chains that have rows for some destinations, page by page.
+type walk struct {
+	of    gate // the zero gate: all destinations
+	open  bool // only those that are not paused
+	at    Cursor
+	begun bool
+	ended bool
+}
+
+// pageRows is how many rows a page looks at.
+const pageRows = 500
+
+// next is the next page; it may be empty before the end. One statement.
+func (f *feeder) next(ctx context.Context, w *walk) (chains []uint64, err error) {
+	store := f.cfg.Store
+	switch {
+	case !w.begun && w.of.dest != 0:
+		w.at = Cursor{Unit: w.of.unit, Dest: w.of.dest}
+		w.begun = true
+		return f.next(ctx, w)
+	case !w.begun:
+		from := Cursor{}
+		if w.of.unit != 0 {
+			from = Cursor{Unit: w.of.unit, Dest: firstDest}
+		}
+		return nil, f.skip(ctx, w, from)
+	case w.open && f.shut(sink.Place{Unit: w.at.Unit}, 0):
+		return nil, f.skip(ctx, w, Cursor{Unit: w.at.Unit, Dest: LastDest})
+	case w.open && f.shut(sink.Place{Unit: w.at.Unit, Dest: w.at.Dest}, 0):
+		return nil, f.skip(ctx, w, w.at)
+	}
+	chains, next, err := store.Sweep(ctx, w.at, pageRows)
+	if err != nil {
+		return nil, err
+	}
+	if len(chains) == 0 {
+		return nil, f.skip(ctx, w, w.at)
+	}
+	w.at = next
+	return chains, nil
+}
+
+// skip goes on behind the destination of a cursor.
+func (f *feeder) skip(ctx context.Context, w *walk, from Cursor) error {
+	if w.begun && (w.of.dest != 0 || w.of.unit != 0 && from.Dest == LastDest) {
+		w.ended = true
+		return nil
+	}
+	at, ok, err := f.cfg.Store.Skip(ctx, from)
+	if err != nil {
+		return err
+	}
+	w.at, w.begun = at, true
+	w.ended = !ok || w.of.unit != 0 && at.Unit != w.of.unit
+	return nil
+}
+
+// firstDest is the lowest Dest as Cursor compares them.
+const firstDest uint64 = 1 << 63

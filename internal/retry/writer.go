@@ -1,0 +1,310 @@
+package retry
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// writer commits the rows of parked events: one statement a round, with all that has come meanwhile. No lane waits for it.
+//
+// The rows of a chain are written in the order of Park, so that of a chain what is in the tables is always its beginning: all
+// before it was delivered, or is there too. A statement of unknown outcome is made again, with the same rows under the same
+// numbers, before any other: what it wrote is found then, and what it did not write is not overtaken.
+type writer struct {
+	s    *Siding
+	pace pace
+
+	// acked is the highest number of which all rows up to it are committed, or never will be under their numbers. The feeder
+	// reads no row above it: one that is committed but not seen to be would be fed and deleted, and written a second time.
+	acked     atomic.Int64
+	next, end int64 // numbers that are leased and not used
+
+	woken chan struct{} // cap 1
+
+	mu     sync.Mutex // guards the rest
+	queue  []queued
+	held   map[uint64]*heldBack // chains whose first row the database refuses
+	hands  map[uint64]int       // events of each chain that are here
+	events int                  // all of them
+	bytes  int64
+}
+
+// queued is an event whose row is to be written.
+type queued struct {
+	*relay.Parked
+	chain uint64 // in the tables
+	size  int
+}
+
+// A round is at most this much, and at least one row.
+const (
+	roundRows  = 1000
+	roundBytes = 4 << 20
+)
+
+func (w *writer) init(s *Siding) {
+	*w = writer{
+		s: s, pace: pace{log: s.cfg.Log, what: "writing parked events"}, woken: make(chan struct{}, 1),
+		held: map[uint64]*heldBack{}, hands: map[uint64]int{},
+	}
+}
+
+// take queues events. It does not block.
+func (w *writer) take(events []*relay.Parked) {
+	w.mu.Lock()
+	for _, p := range events {
+		e := queued{Parked: p, chain: p.Chain, size: p.Event.Size()}
+		if e.chain == 0 {
+			e.chain, _ = w.s.cfg.Scope.Chain(p.Event, p.Place.Unit)
+		}
+		w.queue = append(w.queue, e)
+		w.hands[e.chain]++
+		w.events++
+		w.bytes += int64(e.size)
+	}
+	w.mu.Unlock()
+	signal(w.woken)
+}
+
+// run writes until ctx is done, or this leader is fenced.
+func (w *writer) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if batch := w.round(); len(batch) > 0 {
+			if !w.write(ctx, batch) {
+				return
+			}
+			continue
+		}
+		timer := time.NewTimer(w.idle())
+		select {
+		case <-w.woken:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// round is what to write next: a row that was refused and is due again, alone, or the head of the queue.
+func (w *writer) round() []queued {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e, ok := w.dueRefused(time.Now()); ok {
+		return []queued{e}
+	}
+	n, size := 0, 0
+	for n < len(w.queue) && n < roundRows && (n == 0 || size+w.queue[n].size <= roundBytes) {
+		size += w.queue[n].size
+		n++
+	}
+	batch := slices.Clone(w.queue[:n])
+	clear(w.queue[:n])
+	if w.queue = w.queue[n:]; len(w.queue) == 0 {
+		w.queue = nil
+	}
+	return batch
+}
+
+// write commits the entries in this order, except those that the database refuses and what is behind them. It is false when
+// ctx is done or the leader fenced: what is not committed then stays in the slot.
+func (w *writer) write(ctx context.Context, batch []queued) bool {
+	written, refused := 0, 0
+	for todo := [][]queued{batch}; len(todo) > 0; {
+		part := w.notHeldBack(todo[len(todo)-1])
+		todo = todo[:len(todo)-1]
+		if len(part) == 0 {
+			continue
+		}
+		err := w.park(ctx, part)
+		var no *Refused
+		switch {
+		case err == nil:
+			written += len(part)
+		case errors.As(err, &no):
+			if len(part) == 1 {
+				w.holdBack(part[0], no)
+				refused++
+			} else {
+				todo = append(todo, isolate(part, no)...)
+			}
+		default:
+			return false
+		}
+		if refused >= refusalLimit && written == 0 {
+			// Not the rows are at fault, it seems. The others are written as a whole again, later.
+			w.putBack(todo)
+			return slept(ctx, w.pace.failed(err))
+		}
+	}
+	return true
+}
+
+// refusalLimit is how many rows in a row have to be refused one by one before the statement itself is suspected.
+const refusalLimit = 8
+
+// isolate takes a refused statement of several rows apart: what is to be written then, the last first. What is before the
+// row that is at fault comes first, then that alone; while it is not known which one it is, halves.
+func isolate(part []queued, no *Refused) [][]queued {
+	at := -1
+	if no.Row != nil {
+		at = slices.IndexFunc(part, func(e queued) bool { return e.Event.Position == no.Row.Event.Position })
+	}
+	if at < 0 {
+		half := len(part) / 2
+		return [][]queued{part[half:], part[:half]}
+	}
+	return [][]queued{part[at+1:], part[at : at+1], part[:at]}
+}
+
+// park commits rows and settles their events. Its error is a *Refused, after which certainly nothing was written, or final.
+func (w *writer) park(ctx context.Context, part []queued) error {
+	rows := make([]*Row, len(part))
+	now := time.Now()
+	for i := range part {
+		n, err := w.number(ctx)
+		if err != nil {
+			return err
+		}
+		// A number is of one statement: a row that was refused gets a new one, above acked, for its next.
+		rows[i] = w.row(&part[i], n, now)
+	}
+	err := w.insist(ctx, func() error { return w.s.cfg.Store.Park(ctx, rows) })
+	if err == nil {
+		w.committed(part, rows)
+	}
+	return err
+}
+
+// insist makes a statement until it is known what became of it: nil, or a *Refused. Another error is final.
+func (w *writer) insist(ctx context.Context, do func() error) error {
+	for {
+		err := do()
+		var no *Refused
+		switch {
+		case err == nil:
+			w.pace.succeeded()
+			return nil
+		case errors.As(err, &no):
+			return err
+		case errors.Is(err, ErrFenced):
+			w.s.fence()
+			return err
+		case ctx.Err() != nil || !slept(ctx, w.pace.failed(err)):
+			return ctx.Err()
+		}
+	}
+}
+
+// number is the next row number.
+func (w *writer) number(ctx context.Context) (int64, error) {
+	if w.next == w.end {
+		err := w.insist(ctx, func() (err error) {
+			w.next, err = w.s.cfg.Store.Lease(ctx)
+			w.end = w.next
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+		w.end += LeaseSize
+	}
+	w.next++
+	return w.next - 1, nil
+}
+
+// committed does what follows from it, the watermark and the feeder last: acked moves after the commit only (I2).
+func (w *writer) committed(part []queued, rows []*Row) {
+	w.acked.Store(rows[len(rows)-1].N)
+	settled, news := make([]*relay.Parked, len(part)), make([]news, len(part))
+	for i := range part {
+		settled[i] = part[i].Parked
+		news[i] = newsOf(&part[i], rows[i])
+		if rows[i].Dead {
+			w.s.deaths.tell(rows[i], written(rows[i]))
+		}
+	}
+	parked, dead := w.s.tally.written(rows)
+	w.forget(part)
+	w.s.line.Settled(settled) // no Parked is read after this
+	w.s.feeder.hear(news)
+	call(w.s.cfg.Hooks.Parked, parked)
+	call(w.s.cfg.Hooks.Dead, dead)
+}
+
+// forget takes events off the writer's hands.
+func (w *writer) forget(part []queued) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range part {
+		chain := part[i].chain
+		if w.hands[chain]--; w.hands[chain] == 0 {
+			delete(w.hands, chain)
+		}
+		w.events--
+		w.bytes -= int64(part[i].size)
+		w.freed(chain, part[i].Event.Position)
+	}
+}
+
+// row is what is written of an event: all that is needed to publish it when nothing else of it is left.
+func (w *writer) row(e *queued, n int64, now time.Time) *Row {
+	r := &Row{
+		N: n, Incarnation: w.s.cfg.Incarnation, Event: *e.Event,
+		Chain: e.chain, Ordered: e.Chain != 0, Unit: e.Place.Unit, Dest: e.Place.Dest, Dead: e.Dead,
+		Attempts: e.Attempts, First: e.Since,
+	}
+	if r.Event.Route == nil {
+		route := w.s.cfg.Sink.Route(e.Event)
+		r.Event.Route = &route
+	}
+	if f := e.Fault; f != nil {
+		r.Class, r.Reason, r.Words, r.Destination, r.Last = f.Class, f.Reason, f.Words, f.Destination, now
+		if f.Class == sink.Transient && !e.Dead {
+			r.NextAttempt = now.Add(w.s.cfg.backoff(max(e.Attempts, 1)))
+		}
+	}
+	return r
+}
+
+// inHand reports whether events of a chain are here, and whether they are held back by a row that the database refuses. What
+// is not here any more is not above acked.
+func (w *writer) inHand(chain uint64) (here, stuck bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.hands[chain] > 0, w.held[chain] != nil
+}
+
+// busy reports whether any event is here.
+func (w *writer) busy() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.events > 0
+}
+
+// news is what the feeder is told of a row that was committed.
+type news struct {
+	chain uint64
+	place sink.Place
+	due   time.Time // it was refused, and waits until then
+	dead  bool
+	fault *sink.Fault // of its destination
+}
+
+func newsOf(e *queued, r *Row) news {
+	n := news{chain: e.chain, place: e.Place, due: r.NextAttempt, dead: r.Dead}
+	if e.Fault != nil && e.Fault.Class == sink.Destination {
+		n.fault = e.Fault
+	}
+	return n
+}
+
+// name is what is shown of an event's id.
+func name(ev *outbox.Event) string { return string(ev.ID[:min(len(ev.ID), 200)]) }

@@ -1,0 +1,414 @@
+package retry
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/relay"
+)
+
+// I2: an event is settled when its row is committed, and not before.
+func TestSettledOnceCommitted(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.line.shut("x")
+		f.start()
+		f.store.fault = func(call string) (error, bool) {
+			if strings.HasPrefix(call, "park") {
+				return errLost, false
+			}
+			return nil, false
+		}
+		f.park(nil, "1 k x/a")
+		f.settle()
+		f.equal("log", f.line.said(), "")
+		f.store.set(func() { f.store.fault = nil })
+		f.pass(time.Second)
+		f.equal("log", f.line.said(), "settled 1")
+		if n := f.parked.Load(); n != 1 {
+			t.Errorf("%d rows told of", n)
+		}
+	})
+}
+
+// A statement of unknown outcome is made again as it was, before any other; what it wrote is not read meanwhile, or it would be
+// sent, deleted, and written once more.
+func TestUnknownParkIsRepeatedFirst(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.start()
+		lost := 0
+		f.store.fault = func(call string) (error, bool) {
+			if strings.HasPrefix(call, "park 1") && lost < 3 {
+				lost++
+				return errLost, true
+			}
+			return nil, false
+		}
+		f.park(transient, "1 k x/a")
+		f.settle()
+		f.park(nil, "2 k x/a", "3 j x/a")
+		f.pass(3 * time.Second)
+		var parks []string
+		for _, c := range f.store.done() {
+			if strings.HasPrefix(c, "park") {
+				parks = append(parks, c)
+			}
+		}
+		f.equal("parks", strings.Join(parks, ", "), "park 1, park 1, park 1, park 1, park 2 3")
+		if !slices.Equal(f.store.parks[0], f.store.parks[3]) {
+			t.Errorf("repeated under other numbers: %v", f.store.parks)
+		}
+		f.equal("sent", f.line.sentIDs(), "3 1 2")
+		f.equal("table", f.table(), "")
+	})
+}
+
+// Rows are not read before the writer knows that they are committed, although they are there.
+func TestNothingIsReadThatIsNotAcknowledged(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.start()
+		f.store.fault = func(call string) (error, bool) {
+			if strings.HasPrefix(call, "park") {
+				return errLost, true
+			}
+			return nil, false
+		}
+		f.park(nil, "1 k x/a")
+		f.pass(time.Minute)
+		f.equal("table", f.table(), "1")
+		f.equal("sent", f.line.sentIDs(), "")
+		f.store.set(func() { f.store.fault = nil })
+		f.pass(6 * time.Second)
+		f.equal("sent", f.line.sentIDs(), "1")
+		f.equal("table", f.table(), "")
+	})
+}
+
+// A row that the database refuses keeps the later ones of its chain out of the table, and nobody else.
+func TestRefusedRowIsIsolated(t *testing.T) {
+	for _, named := range []bool{false, true} {
+		t.Run(fmt.Sprint("named=", named), func(t *testing.T) {
+			inBubble(t, Config{}, func(f *fixture) {
+				f.line.shut("x")
+				f.store.bad["3"], f.store.named = true, named
+				f.start()
+				f.park(nil, "1 k x/a", "2 j x/a", "3 k x/a", "4 j x/a", "5 k x/a", "6 i x/a")
+				f.settle()
+				f.equal("table", f.table(), "1 2 4 6")
+				f.park(nil, "7 k x/a", "8 j x/a")
+				f.settle()
+				f.equal("table", f.table(), "1 2 4 6 8")
+				shot := f.s.Snapshot()
+				if shot.RefusedAll != 1 || shot.Queued != 3 || shot.Refused[0].ID != "3" || shot.Refused[0].Behind != 2 || shot.Refused[0].Err != "invalid byte" {
+					t.Errorf("snapshot %+v", shot)
+				}
+				f.pass(time.Minute) // tried again and again, and not for ever longer
+				tried := f.store.count("park 3")
+				f.store.set(func() { delete(f.store.bad, "3") })
+				f.pass(time.Minute)
+				f.equal("table", f.table(), "1 2 3 4 5 6 7 8")
+				if tried < 5 || tried > 20 {
+					t.Errorf("tried %d times in a minute", tried)
+				}
+				if shot := f.s.Snapshot(); shot.Queued != 0 || shot.RefusedAll != 0 || shot.QueuedBytes != 0 {
+					t.Errorf("snapshot %+v", shot)
+				}
+				f.line.said()
+				f.line.mend("x")
+				f.pass(15 * time.Second)
+				for _, key := range []string{"1 3 5 7", "2 4 8"} {
+					inOrder(t, f.line.sentIDs(), key)
+				}
+			})
+		})
+	}
+}
+
+// inOrder checks that ids were sent in this order, each once.
+func inOrder(t *testing.T, sent, want string) {
+	t.Helper()
+	var got []string
+	for _, id := range strings.Fields(sent) {
+		if slices.Contains(strings.Fields(want), id) {
+			got = append(got, id)
+		}
+	}
+	if strings.Join(got, " ") != want {
+		t.Errorf("sent %q, want %q in this order", sent, want)
+	}
+}
+
+// What was behind a refused row comes before all that came later.
+func TestFreedRowsComeBeforeLaterOnes(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.line.shut("x")
+		f.store.bad["1"] = true
+		f.start()
+		f.park(nil, "1 k x/a", "2 k x/a")
+		f.settle()
+		// Two rounds are waiting, with a later row in the second, when the first one is written.
+		f.store.set(func() {
+			delete(f.store.bad, "1")
+			f.store.fault = func(call string) (error, bool) {
+				if strings.HasPrefix(call, "park o") && f.s.Snapshot().RefusedAll > 0 {
+					return errLost, false
+				}
+				return nil, false
+			}
+		})
+		specs := []string{"one j x/a"}
+		f.park(nil, specs...)
+		specs = nil
+		for i := range roundRows + 100 {
+			specs = append(specs, fmt.Sprintf("%04d k%d x/a", i, i))
+		}
+		f.park(nil, append(specs, "3 k x/a")...)
+		f.pass(time.Second) // 1 is due
+		f.store.set(func() { f.store.fault = nil })
+		f.pass(10 * time.Second)
+		var parks []string
+		for _, c := range f.store.done() {
+			if strings.HasPrefix(c, "park") {
+				parks = append(parks, c)
+			}
+		}
+		all := " " + strings.Join(parks, " ") + " "
+		if i, j := strings.LastIndex(all, " 2 "), strings.Index(all, " 3 "); i < 0 || i > j {
+			t.Errorf("2 was written at %d, 3 at %d", i, j)
+		}
+	})
+}
+
+// Rows that are not acknowledged are not read whoever looks: a sweep, or the search for a probe.
+func TestNoLookReadsWhatIsNotAcknowledged(t *testing.T) {
+	for _, c := range []struct {
+		second string
+		gone   bool // the row that the gate was probed with
+	}{{"2 j x/a", false}, {"2 j x/a", true}, {"2 k x/a", true}} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			inBubble(t, Config{}, func(f *fixture) {
+				f.line.shut("x/a")
+				f.start()
+				f.park(itsRoute, "1 k x/a")
+				f.settle()
+				f.store.set(func() {
+					f.store.fault = func(call string) (error, bool) {
+						if call == "park 2" {
+							return errLost, true
+						}
+						return nil, false
+					}
+				})
+				f.park(nil, c.second)
+				f.settle()
+				f.equal("table", f.table(), "1 2")
+				if c.gone { // the gate needs another one then
+					f.ask(DeadLetter, "1")
+				} else {
+					f.line.mend("x/a")
+				}
+				f.pass(30 * time.Second)
+				if log := f.line.said(); strings.Contains(log, "offer 2") {
+					t.Errorf("log:\n%s", log)
+				}
+				f.store.set(func() { f.store.fault = nil })
+				f.line.mend("x/a")
+				f.pass(30 * time.Second)
+				f.equal("table", f.table(), "")
+				if n := strings.Count(f.line.said(), "sent 2"); n != 1 {
+					t.Errorf("sent %d times", n)
+				}
+			})
+		})
+	}
+}
+
+// A refused row gets a number above acked at each try: one below would be read while it is not seen to be committed.
+func TestRefusedRowGetsNewNumbers(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.store.bad["1"] = true
+		f.start()
+		f.park(nil, "1 k x/a", "2 j x/a")
+		f.settle()
+		f.store.set(func() {
+			delete(f.store.bad, "1")
+			f.store.fault = func(call string) (error, bool) {
+				if call == "park 1" {
+					return errLost, true // written, and not seen to be
+				}
+				return nil, false
+			}
+		})
+		f.pass(3 * time.Second)
+		f.equal("table", f.table(), "1")
+		// A look at the chain now must not see it.
+		f.s.feeder.stuck(0)
+		f.park(nil, "3 k x/a")
+		f.pass(time.Second)
+		f.equal("sent", f.line.sentIDs(), "2")
+		f.store.set(func() { f.store.fault = nil })
+		f.pass(10 * time.Second)
+		f.equal("sent", f.line.sentIDs(), "2 1 3")
+		f.equal("table", f.table(), "")
+	})
+}
+
+// When it is the statement that is refused, rows are not held back one by one.
+func TestRefusedStatementIsNotTheRows(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.line.shut("x")
+		f.start()
+		var mended atomic.Bool
+		f.store.fault = func(call string) (error, bool) {
+			if !mended.Load() && strings.HasPrefix(call, "park") {
+				return &Refused{Err: errors.New("no such column")}, false
+			}
+			return nil, false
+		}
+		var specs []string
+		for i := range 200 {
+			specs = append(specs, fmt.Sprintf("%03d k%d x/a", i, i))
+		}
+		f.park(nil, specs...)
+		f.settle()
+		if n := f.s.Snapshot().RefusedAll; n != refusalLimit {
+			t.Errorf("%d rows are held back", n)
+		}
+		mended.Store(true)
+		f.pass(2 * time.Minute)
+		if n := len(strings.Fields(f.table())); n != 200 {
+			t.Errorf("%d rows", n)
+		}
+	})
+}
+
+// A round has at most so many rows and bytes, and at least one row. Numbers rise over rounds and blocks.
+func TestRounds(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.line.shut("x")
+		f.sizes = map[string]int{"big": roundBytes + 1, "half1": roundBytes/2 + 1, "half2": roundBytes/2 + 1}
+		f.start()
+		specs := []string{"a k x/a", "big k x/a", "half1 k x/a", "half2 k x/a"}
+		for i := range 2500 {
+			specs = append(specs, fmt.Sprintf("%04d k%d x/a", i, i))
+		}
+		f.park(nil, specs...)
+		f.settle()
+		var sizes []int
+		last := int64(0)
+		for _, numbers := range f.store.parks {
+			sizes = append(sizes, len(numbers))
+			for _, n := range numbers {
+				if n <= last {
+					t.Fatalf("number %d after %d", n, last)
+				}
+				last = n
+			}
+		}
+		if want := []int{1, 1, 1, 1000, 1000, 501}; !slices.Equal(sizes, want) {
+			t.Errorf("rounds %v, want %v", sizes, want)
+		}
+		if n := int(f.parked.Load()); n != len(specs) || f.s.Snapshot().Queued != 0 {
+			t.Errorf("%d parked of %d", n, len(specs))
+		}
+	})
+}
+
+// A row holds what is needed to publish it when its outbox row is gone, and why it is here.
+func TestRowOfAParkedEvent(t *testing.T) {
+	inBubble(t, Config{Backoff: 10 * time.Second}, func(f *fixture) {
+		f.line.shut("x")
+		f.start()
+		f.park(transient, "1 k x/a", "2 k x/b")
+		f.park(itsRoute, "3 - x/c")
+		f.settle()
+		one, two, three := f.row("1"), f.row("2"), f.row("3")
+		in := time.Until(one.NextAttempt).Round(time.Second)
+		if one.Class != transient.Class || one.Reason != transient.Reason || one.Attempts != 1 || one.First.IsZero() || in != 10*time.Second {
+			t.Errorf("refused: %+v, in %s", one, in)
+		}
+		if two.Reason != "" || two.Attempts != 0 || !two.First.IsZero() || !two.NextAttempt.IsZero() || !two.Ordered || two.Chain != one.Chain || two.Dest == one.Dest {
+			t.Errorf("behind: %+v", two)
+		}
+		if r := two.Event.Route; string(r.Name) != "x" || string(r.RoutingKey) != "b" || string(two.Event.Payload) != "payload of 2" {
+			t.Errorf("event: %+v to %+v", two.Event, r)
+		}
+		if three.Ordered || three.Chain == 0 || three.Attempts != 0 || !three.NextAttempt.IsZero() || three.Reason != itsRoute.Reason || three.Destination != "there" {
+			t.Errorf("unordered: %+v", three)
+		}
+	})
+}
+
+// A permanent fault goes to the dead letters; the line is told when that is committed.
+func TestFreshDeadLetter(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.start()
+		f.park(permanent, "1 k x/a")
+		f.settle()
+		f.equal("log", f.line.said(), "settled 1")
+		f.equal("letters", f.letters(), "1:open")
+		if dead, parked := f.dead.Load(), f.parked.Load(); dead != 1 || parked != 0 {
+			t.Errorf("told of %d letters, %d rows", dead, parked)
+		}
+	})
+}
+
+// A route that was decided is kept.
+func TestRouteOfAnEventIsKept(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.line.shut("x")
+		f.start()
+		p := f.parkedOf("1", "k", "x/a", nil)
+		p.Event.Route = &outbox.Route{Name: []byte("y"), RoutingKey: []byte("z")}
+		f.s.Park([]*relay.Parked{p})
+		f.line.shut("y")
+		f.settle()
+		if r := f.row("1").Event.Route; string(r.Name) != "y" || string(r.RoutingKey) != "z" {
+			t.Errorf("route %+v", r)
+		}
+	})
+}
+
+// A leader that is fenced ends, whatever it was doing, and has settled nothing.
+func TestFencedLeaderEnds(t *testing.T) {
+	for _, do := range []struct {
+		name string
+		what func(f *fixture)
+	}{
+		{"writer", func(f *fixture) { f.park(nil, "9 j y/a") }},
+		{"feeder", func(*fixture) {}}, // its next statement is at most a second away
+		{"reader", func(f *fixture) {
+			go func() { _, _ = f.s.Known(f.t.Context(), outbox.Position{Commit: 1}) }()
+		}},
+	} {
+		t.Run(do.name, func(t *testing.T) {
+			inBubble(t, Config{}, func(f *fixture) {
+				f.line.shut("x")
+				f.start()
+				f.park(nil, "1 k x/a")
+				f.settle()
+				f.line.said()
+				f.db.Lead(slot)
+				do.what(f)
+				f.pass(2 * time.Second)
+				select {
+				case err := <-f.ended:
+					var stop *outbox.Stop
+					if !errors.As(err, &stop) || stop.Code != outbox.ExitFailure || stop.Reason != "fenced" {
+						t.Errorf("Run: %v", err)
+					}
+				default:
+					t.Error("Run goes on")
+				}
+				f.ended <- nil
+				f.equal("log", f.line.said(), "")
+				f.equal("table", f.table(), "1")
+			})
+		})
+	}
+}

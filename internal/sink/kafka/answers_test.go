@@ -1,0 +1,62 @@
+package kafka
+
+import (
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// docs/failure-modes.md has each error code in one row, with the class and reasons that it has here; what is in none is as its
+// row of all others says.
+func TestAnswersAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/failure-modes.md")
+	must(t, err)
+	_, section, _ := strings.Cut(string(text), "### What Kafka answers")
+	section, _, _ = strings.Cut(section, "\n#")
+	type row struct{ class, reasons string }
+	rows := map[int]row{}
+	for line := range strings.Lines(section) {
+		cells := strings.Split(line, " | ")
+		if len(cells) < 3 || strings.Contains(cells[0], "login") {
+			continue
+		}
+		for _, found := range regexp.MustCompile(`\((-?\d+)\)`).FindAllStringSubmatch(cells[0], -1) {
+			code, err := strconv.Atoi(found[1])
+			must(t, err)
+			if _, twice := rows[code]; twice {
+				t.Errorf("code %d has two rows", code)
+			}
+			rows[code] = row{strings.Trim(cells[1], "`"), cells[2]}
+		}
+	}
+	if len(rows) < 40 {
+		t.Fatalf("only %d codes were found", len(rows))
+	}
+	for code := -1; code <= 150; code++ {
+		v := judge(int16(code))
+		class, reason := v.class.String(), v.reason
+		switch v.action {
+		case confirm:
+			class = "confirmed"
+		case renew:
+			class = "unavailable"
+		default:
+		}
+		if fault := topicFault("t", int16(code)); fault.Reason != sink.NoLeader && v.action == again {
+			reason = fault.Reason // a topic's, when metadata says so; while a batch is under way it may pass
+		}
+		documented, ok := rows[code]
+		switch {
+		case !ok && (v.action != isolate || v.class != sink.Transient):
+			t.Errorf("code %d (%s), %s %s, has no row", code, kafkago.Error(code).Title(), class, reason)
+		case ok && (documented.class != class || reason != "" && !strings.Contains(documented.reasons, "`"+string(reason)+"`")):
+			t.Errorf("code %d is documented as %s, and is %s %s", code, documented, class, reason)
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package rabbit
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// This file is about pairs of exchange and routing key that do not confirm while others do: a queue stands behind them that
+// is stuck, or without its majority.
+
+const (
+	// maxStuck bounds the pairs that wait for their answer; beyond it each attempt holds up its lane.
+	maxStuck = 100
+	// stuckAgain times the confirm timeout a pair is tried again although its answer is still missing.
+	stuckAgain = 10
+)
+
+// stuck are the pairs whose message was late twice. Their channels are kept, since only there can the answer come: it says
+// that the queue works again. Until then an event for the pair is rejected unsent: it would hold up its lane for the confirm
+// timeout, and be one more copy that is stored in the end.
+type stuck struct {
+	closed func()       // a channel that was kept is not any more
+	count  atomic.Int32 // zero spares the lanes the lock
+	mu     sync.Mutex
+	by     map[pairKey]*missing
+}
+
+type pairKey struct{ exchange, routingKey string }
+
+// missing is an answer that has not come.
+type missing struct {
+	channel *channel
+	answer  *amqp.DeferredConfirmation
+	fault   *sink.Fault
+	since   time.Time
+	until   time.Time // the end of the wait for it
+}
+
+// over reports whether the answer has come, or its channel has ended, or the wait for it.
+func (m *missing) over(now time.Time) bool {
+	select {
+	case <-m.answer.Done():
+		return true
+	default:
+		return !now.Before(m.until)
+	}
+}
+
+// add has a pair wait for an answer. It is false when the channel need not be kept for that: another answer is waited for,
+// or there are too many.
+func (s *stuck) add(at pairKey, m *missing) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if was := s.by[at]; was != nil {
+		if was.channel == m.channel || !was.over(m.since) {
+			return was.channel == m.channel // one answer tells it
+		}
+		m.since = was.since
+		s.drop(at)
+	}
+	if len(s.by) >= maxStuck {
+		return false
+	}
+	if s.by == nil {
+		s.by = map[pairKey]*missing{}
+	}
+	s.by[pairKey{strings.Clone(at.exchange), strings.Clone(at.routingKey)}] = m
+	s.count.Store(int32(len(s.by)))
+	return true
+}
+
+// check says why a message to the pair may not be sent now, nil when it may.
+func (s *stuck) check(exchange, routingKey string) *sink.Fault {
+	if s.count.Load() == 0 {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := pairKey{exchange, routingKey}
+	switch m := s.by[at]; {
+	case m == nil:
+		return nil
+	case !m.over(time.Now()):
+		return m.fault
+	}
+	s.drop(at)
+	return nil
+}
+
+// drop forgets a pair, and closes its channel unless others wait there, too.
+func (s *stuck) drop(at pairKey) {
+	m := s.by[at]
+	delete(s.by, at)
+	s.count.Store(int32(len(s.by)))
+	for _, other := range s.by {
+		if other.channel == m.channel {
+			return
+		}
+	}
+	m.channel.abandon()
+	s.closed()
+}
+
+// list is what waits for its answer.
+func (s *stuck) list() (out []Paused) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for at, m := range s.by {
+		if m.over(now) {
+			s.drop(at) // else the channel of a pair that nobody publishes to any more would stay
+			continue
+		}
+		out = append(out, Paused{m.fault.Destination, m.fault.Reason, m.fault.Words, m.since})
+	}
+	return out
+}
+
+// tellLate accuses the destinations that were late twice in a row. The others stay Unknown, which is an error. The channel is
+// kept for the answers that are waited for.
+func (l *lane) tellLate(ch *channel) error {
+	if l.late == nil {
+		l.late = map[string]struct{}{}
+	}
+	doubt, kept := false, false
+	for _, s := range l.sent {
+		if l.outcomes[s.index].State != sink.Unknown {
+			continue
+		}
+		l.tally.timeouts++
+		dest := l.destination(s.index)
+		if _, again := l.late[dest]; again {
+			fault := &sink.Fault{
+				Class: sink.Destination, Reason: sink.Unconfirmed, Destination: dest,
+				Words: fmt.Sprintf("no answer for %s, twice, while others are confirmed", l.sink.cfg.ConfirmTimeout),
+			}
+			l.reject(s.index, fault)
+			m, now := &l.message, time.Now() // where destination has just put the names
+			waits := &missing{
+				channel: ch, answer: s.answer, fault: fault, since: now, until: now.Add(stuckAgain * l.sink.cfg.ConfirmTimeout),
+			}
+			kept = l.sink.stuck.add(pairKey{m.exchange, m.routingKey}, waits) || kept
+			continue
+		}
+		if len(l.late) > 2*sink.MaxCallEvents {
+			clear(l.late)
+		}
+		l.late[dest] = struct{}{}
+		doubt = true
+	}
+	if kept {
+		l.ch = nil
+	} else {
+		l.dropChannel()
+	}
+	if doubt {
+		return fmt.Errorf("no confirm for %s while others are confirmed", l.sink.cfg.ConfirmTimeout)
+	}
+	l.plan()
+	return nil
+}
+
+// forgetLate takes the destinations of what was just confirmed out of the memory of the late ones.
+func (l *lane) forgetLate() {
+	for _, s := range l.sent {
+		if l.outcomes[s.index].State == sink.Confirmed {
+			delete(l.late, l.destination(s.index))
+		}
+	}
+	if len(l.late) == 0 {
+		l.late = nil
+	}
+}

@@ -1,0 +1,61 @@
+package rabbit
+
+import (
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// place digests where an event goes: its exchange, and the pair. What has no value has 0. The reader calls it for every event.
+func (l *layout) place(ev *outbox.Event) (unit, dest uint64) {
+	if ev.Fault != nil {
+		return 0, 0 // it goes nowhere
+	}
+	if r := ev.Route; r != nil {
+		return digests(r.Name, r.RoutingKey)
+	}
+	if l.dest != 0 {
+		return l.unit, l.dest
+	}
+	var room [256]byte // an AMQP name has 255 at most; one that is longer, and cannot be sent, is put on the heap
+	if unit = l.unit; unit == 0 {
+		name, ok := l.exchange.Append(room[:0], ev)
+		if !ok {
+			return 0, 0
+		}
+		unit = sink.UnitOf(name)
+	}
+	routingKey, ok := l.routingKey.Append(room[:0], ev)
+	if !ok {
+		return unit, 0
+	}
+	return unit, sink.DestOfPair(unit, routingKey)
+}
+
+// digests are place's of a destination by its names.
+func digests(exchange, routingKey []byte) (unit, dest uint64) {
+	if exchange == nil {
+		return 0, 0
+	}
+	unit = sink.UnitOf(exchange)
+	if routingKey == nil {
+		return unit, 0
+	}
+	return unit, sink.DestOfPair(unit, routingKey)
+}
+
+// route names where an event goes. A template without a value leaves its part nil.
+func (l *layout) route(ev *outbox.Event) outbox.Route {
+	if ev.Route != nil {
+		return *ev.Route
+	}
+	return outbox.Route{Name: l.exchange.name(ev), RoutingKey: l.routingKey.name(ev)}
+}
+
+// name is the template's value as bytes of its own; nil when it has none.
+func (t *template) name(ev *outbox.Event) []byte {
+	value, ok := t.Append([]byte{}, ev)
+	if !ok {
+		return nil
+	}
+	return value
+}

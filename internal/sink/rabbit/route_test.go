@@ -1,0 +1,111 @@
+package rabbit
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// made is a sink that is connected to nothing.
+func made(t testing.TB, exchange, routingKey string) *Sink {
+	t.Helper()
+	s, err := New(Config{
+		URLs: []string{"amqp://localhost/"}, Exchange: tpl(t, exchange), RoutingKey: tpl(t, routingKey), Connections: 1, Lanes: 8,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Unit and Dest are those of the names, wherever these come from: a parked event is in the chain of one that was just read.
+func TestPlaceAndRoute(t *testing.T) {
+	plain, null, routed, nowhere, undecodable := event("events", "created"), event("events", ""), event("", ""), event("", ""), event("events", "created")
+	null.Type, undecodable.Fault = nil, errors.New("the id is NULL")
+	routed.Route = &outbox.Route{Name: []byte("events"), RoutingKey: []byte("created")}
+	nowhere.Route = &outbox.Route{}
+	unit := sink.UnitOf([]byte("events"))
+	dest := sink.DestOfPair(unit, []byte("created"))
+	for name, c := range map[string]struct {
+		exchange, routingKey string
+		ev                   *outbox.Event
+		unit, dest           uint64
+		route                outbox.Route
+	}{
+		"constants":        {"events", "created", plain, unit, dest, outbox.Route{Name: []byte("events"), RoutingKey: []byte("created")}},
+		"templates":        {"{key}", "{type}", plain, unit, dest, outbox.Route{Name: []byte("events"), RoutingKey: []byte("created")}},
+		"half a template":  {"events", "{type}", plain, unit, dest, outbox.Route{Name: []byte("events"), RoutingKey: []byte("created")}},
+		"a null":           {"{key}", "{type}", null, unit, 0, outbox.Route{Name: []byte("events")}},
+		"exchange is null": {"{type}", "{key}", null, 0, 0, outbox.Route{RoutingKey: []byte("events")}},
+		"default exchange": {"", "{type}", plain, sink.UnitOf(nil), sink.DestOfPair(sink.UnitOf(nil), []byte("created")), outbox.Route{Name: []byte{}, RoutingKey: []byte("created")}},
+		"route":            {"elsewhere", "other", routed, unit, dest, *routed.Route},
+		"empty route":      {"elsewhere", "other", nowhere, 0, 0, outbox.Route{}},
+		"undecodable":      {"events", "created", undecodable, 0, 0, outbox.Route{Name: []byte("events"), RoutingKey: []byte("created")}},
+	} {
+		s := made(t, c.exchange, c.routingKey)
+		p, ok := s.Place(c.ev)
+		if !ok || p != (sink.Place{Lane: int(c.ev.Hash % 8), Unit: c.unit, Dest: c.dest}) {
+			t.Errorf("%s: place %+v %v, want digests %#x %#x", name, p, ok, c.unit, c.dest)
+		}
+		r := s.Route(c.ev)
+		if string(r.Name) != string(c.route.Name) || string(r.RoutingKey) != string(c.route.RoutingKey) ||
+			(r.Name == nil) != (c.route.Name == nil) || (r.RoutingKey == nil) != (c.route.RoutingKey == nil) {
+			t.Errorf("%s: route %q, want %q", name, r, c.route)
+		}
+		if n := testing.AllocsPerRun(100, func() { s.Place(c.ev) }); n > 0 {
+			t.Errorf("%s: %v allocations for a place", name, n)
+		}
+	}
+}
+
+// A parked event goes where it was going, a replayed one says so, and both go among others.
+func TestRoutedAndReplayed(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("events", nil)
+	b.exchange("other", nil)
+	s := start(t, b.config())
+	routed, replayed, half := event("k", "created"), event("k", "created"), event("k", "created")
+	routed.Route = &outbox.Route{Name: []byte("other"), RoutingKey: []byte("stored")}
+	replayed.Route, replayed.Replay = &outbox.Route{Name: []byte("events"), RoutingKey: []byte("elsewhere")}, true
+	replayed.Headers = []byte(`{"cdc_replay": "no", "mine": 1}`)
+	half.Route = &outbox.Route{Name: []byte("events")}
+	outcomes := s.send(event("k", "created"), routed, replayed, half, event("k", "created"))
+	wantConfirmed(t, outcomes, 3)
+	wantRejected(t, outcomes[3], sink.Permanent, sink.NullInTemplate)
+	if m := b.take("other", 1)[0]; m.MessageId != string(routed.ID) || m.RoutingKey != "stored" || m.Headers[headerReplay] != nil {
+		t.Errorf("routed: %q to %s, %v", m.MessageId, m.RoutingKey, m.Headers)
+	}
+	for i, m := range b.take("events", 3) {
+		want := any(nil)
+		if i == 1 {
+			want = "true"
+			if m.RoutingKey != "elsewhere" || m.MessageId != string(replayed.ID) || m.Headers["mine"] != int64(1) {
+				t.Errorf("replayed: %q to %s, %v", m.MessageId, m.RoutingKey, m.Headers)
+			}
+		}
+		if m.Headers[headerReplay] != want {
+			t.Errorf("message %d: %s is %v", i, headerReplay, m.Headers[headerReplay])
+		}
+	}
+	lost := event("k", "created")
+	lost.Route = &outbox.Route{Name: []byte("missing"), RoutingKey: []byte("a")}
+	got := s.send(lost)[0]
+	wantRejected(t, got, sink.Destination, sink.NoExchange)
+	if got.Fault.Destination != `exchange "missing"` || !got.Fault.Whole {
+		t.Errorf("%+v", got.Fault)
+	}
+}
+
+func BenchmarkPlace(b *testing.B) {
+	for name, s := range map[string]*Sink{"constant": made(b, "events", "created"), "template": made(b, "outbox.events", "{aggregate}.{type}")} {
+		b.Run(name, func(b *testing.B) {
+			ev := event("k", "created")
+			b.ReportAllocs()
+			for b.Loop() {
+				s.Place(ev)
+			}
+		})
+	}
+}

@@ -1,0 +1,83 @@
+package sinktest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// testPlaces: whoever asks, and how often, the place of an event is the same, and so is the lane of its key; a row of the siding
+// that has the event's route belongs where the event does.
+func testPlaces(t *testing.T, b Broker) {
+	const keys, askers = 50, 4
+	var events []*outbox.Event
+	for i := range 4 * keys {
+		events = append(events, b.Event(Good, fmt.Sprint("key-", i%keys)))
+	}
+	places := make([][]sink.Place, askers)
+	var asking sync.WaitGroup
+	for n := range askers {
+		places[n] = make([]sink.Place, len(events))
+		asking.Go(func() {
+			for i := range events {
+				at := (i + n*len(events)/askers) % len(events)
+				places[n][at] = placeOf(t, b.Sink(), events[at])
+			}
+		})
+	}
+	asking.Wait()
+	for i, ev := range events {
+		place := places[0][i]
+		for n := range askers {
+			if places[n][i] != place {
+				t.Fatalf("event %d has the places %+v and %+v", i, place, places[n][i])
+			}
+		}
+		if place != places[0][i%keys] {
+			t.Fatalf("two events of a key have the places %+v and %+v", place, places[0][i%keys])
+		}
+		if place.Unit == 0 || place.Dest == 0 || place.Lane < 0 {
+			t.Fatalf("event %d with a destination: %+v", i, place)
+		}
+		parked := *ev
+		route := b.Sink().Route(ev)
+		if route.Name == nil {
+			t.Fatalf("event %d has no route", i)
+		}
+		parked.Route = &route
+		parked.Columns, parked.Type = nil, nil
+		if got := placeOf(t, b.Sink(), &parked); got != place {
+			t.Fatalf("an event has the place %+v, and parked %+v", place, got)
+		}
+		if again := b.Sink().Route(&parked); string(again.Name) != string(route.Name) || string(again.RoutingKey) != string(route.RoutingKey) {
+			t.Fatalf("route %q, parked %q", route, again)
+		}
+	}
+}
+
+// testRoute: an event with a route goes there, whatever its own destination.
+func testRoute(t *testing.T, b Broker, kind Kind) {
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	b.Break(kind)
+	well, ill := b.Sink().Route(b.Event(Good, "key")), b.Sink().Route(b.Event(kind, "key"))
+	good, bad := b.Event(kind, "key"), b.Event(Good, "another")
+	good.Route, good.Replay = &well, true
+	bad.Route = &ill
+	outcomes, err := publish(ctx, t, b.Sink(), laneOf(t, b.Sink(), good), []*outbox.Event{good})
+	if err != nil || outcomes[0].State != sink.Confirmed {
+		t.Fatalf("to a whole destination: %v %+v", err, outcomes[0])
+	}
+	wantDelivered(t, b, []*outbox.Event{good})
+	outcomes, err = publish(ctx, t, b.Sink(), laneOf(t, b.Sink(), bad), []*outbox.Event{bad})
+	if err != nil || outcomes[0].State != sink.Rejected || outcomes[0].Fault.Class != sink.Destination {
+		t.Fatalf("to a destination that is %s: %v %+v", kind, err, outcomes[0])
+	}
+	b.Mend(kind)
+	wantConfirmed(t, b, bad)
+	wantDelivered(t, b, []*outbox.Event{good, bad})
+}

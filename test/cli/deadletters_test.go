@@ -1,0 +1,340 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// sided is a rig whose database has dead letters 1 to n and parked rows after them, one of each key "k0" to "k4" in turn. No
+// relay has run: the rows are made here, as the tables describe them.
+func sided(t *testing.T, letters, parked int) *rig {
+	t.Helper()
+	r := newRig(t)
+	r.ok("init")
+	digest := func(s string) int64 { return *outbox.Digest([]byte(s)) }
+	r.exec(`INSERT INTO cdc_relay.error_text (id, text) VALUES (1, 'body of # bytes'), (2, 'NO_ROUTE')`)
+	const columns = `slot, system_id, incarnation, commit_lsn, idx, n, chain, unit, dest, hash, keyed, ordered, attempts, bytes, parked_at, first_failed_at,
+		failed_at, class, reason, error_id, destination, route_name, routing_key, commit_time, event_time, id, aggregate, key, type, payload_kind, payload`
+	const values = `SELECT s.slot, s.system_id, 1, ('0/0'::pg_lsn + 1000 * i), 0, i, 1 * i, 1, 1, i, i > 0, true, 1, 10, at - interval '0', at + interval '0', date_trunc('second', at),
+		CASE i % 2 WHEN 0 THEN 'permanent' ELSE 'destination' END, CASE i % 2 WHEN 0 THEN 'too_large' ELSE 'unroutable' END, 1 + i % 2, '', 'orders', 'eu.created', at, at,
+		convert_to('e-' || i, 'UTF8'), 'order', convert_to('k' || i % 5, 'UTF8'), 'created', 0, convert_to('{"secret":' || i || '}', 'UTF8')`
+	const from = ` FROM cdc_relay.slots s, generate_series($1::int, $2::int) i, LATERAL (SELECT '2026-11-20 12:00:00Z'::timestamptz + i * interval '1 s' AS at) a`
+	r.exec(`INSERT INTO cdc_relay.dead_letter (`+columns+`, died_at, aggregate_digest, type_digest, name_digest, destination_digest)
+		`+values+`, at, $3, $4, $5, $6`+from, 1, letters, digest("order"), digest("created"), digest("orders"), digest("orders/eu.created"))
+	for i := 1; i <= letters; i++ {
+		r.exec(`UPDATE cdc_relay.dead_letter SET id_digest = $2, key_digest = $3 WHERE n = $1`, i, digest(fmt.Sprint("e-", i)), digest(fmt.Sprint("k", i%5)))
+	}
+	r.exec(`INSERT INTO cdc_relay.retry (`+columns+`, next_attempt) `+values+`, now() + interval '1 hour'`+from, letters+1, letters+parked)
+	return r
+}
+
+// contents is a fingerprint of all that these commands can change.
+func (r *rig) contents() string {
+	r.t.Helper()
+	return ask[string](r, `SELECT (SELECT md5(string_agg(t::text, '' ORDER BY n)) FROM cdc_relay.dead_letter t) || coalesce((SELECT md5(string_agg(t::text, '' ORDER BY n)) FROM cdc_relay.retry t), '')
+		|| (SELECT count(*) FROM cdc_relay.request) || ' ' || (SELECT count(*) FROM cdc_relay.bulk) || ' ' || (SELECT count(*) FROM cdc_relay.audit)`)
+}
+
+func decoded[T any](t *testing.T, out string) (v T) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(out), &v); err != nil {
+		t.Fatalf("%q is no JSON: %v", out, err)
+	}
+	return v
+}
+
+type rowsPage struct {
+	Items []struct {
+		N                             int64
+		State, ID, Key, Class, Reason string
+		Destination, Error, Position  string
+		Attempts                      int
+	}
+	Next string
+}
+
+func TestDeadLettersList(t *testing.T) {
+	t.Parallel()
+	r := sided(t, 7, 2)
+	want := `NUMBER  DIED                 STATE  ID   AGGREGATE  KEY  TYPE     DESTINATION        REASON      ATTEMPTS  ERROR
+7       2026-11-20 12:00:07  open   e-7  order      k2   created  orders/eu.created  unroutable  1         NO_ROUTE
+6       2026-11-20 12:00:06  open   e-6  order      k1   created  orders/eu.created  too_large   1         body of # bytes
+more: --cursor 1795176006000000-6
+`
+	if got := r.ok("deadletters", "list", "--limit", "2"); got != want {
+		t.Errorf("the list is\n%swant\n%s", got, want)
+	}
+	if got := r.ok("dlq", "list", "--limit", "2", "--cursor", "1795176006000000-6"); !strings.Contains(got, "\n5 ") || !strings.Contains(got, "\n4 ") || strings.Contains(got, "\n6 ") {
+		t.Errorf("the next page is\n%s", got)
+	}
+	for line, want := range map[string]string{
+		"deadletters list":                                            "[7 6 5 4 3 2 1] ",
+		"deadletters list --key k1":                                   "[6 1] ",
+		"deadletters list --key-of 1":                                 "[6 1] ",
+		"deadletters list --key-of 8":                                 "[3] ",
+		"deadletters list --id e-3 --aggregate order --type created":  "[3] ",
+		"deadletters list --class permanent --limit 2":                "[6 4] 1795176004000000-4",
+		"deadletters list --error too_large":                          "[6 4 2] ",
+		"deadletters list --error no_route":                           "[7 5 3 1] ",
+		"deadletters list --destination orders":                       "[7 6 5 4 3 2 1] ",
+		"deadletters list --destination orders/eu.created":            "[7 6 5 4 3 2 1] ",
+		"deadletters list --destination orders/us.created":            "[] ",
+		"deadletters list --state replayed":                           "[] ",
+		"deadletters list --from 2026-11-20T12:00:06Z":                "[7 6] ",
+		"deadletters list --from 2026-11-20 --to 2026-11-21 --id e-1": "[1] ",
+		"deadletters list --to 2026-11-20":                            "[] ",
+		"parked list":                                                 "[9 8] ",
+		"parked list --key k3":                                        "[8] ",
+	} {
+		page := decoded[rowsPage](t, r.ok(append(strings.Fields(line), "--json")...))
+		ns := []int64{}
+		for _, row := range page.Items {
+			ns = append(ns, row.N)
+		}
+		if got := fmt.Sprint(ns, " ", page.Next); got != want {
+			t.Errorf("%s gives %s, want %s", line, got, want)
+		}
+	}
+	if got := r.ok("deadletters", "list", "--key", "nobody's"); got != "none\n" {
+		t.Errorf("a list of nothing is %q", got)
+	}
+}
+
+func TestDeadLettersShow(t *testing.T) {
+	t.Parallel()
+	r := sided(t, 2, 1)
+	out := r.ok("deadletters", "show", "2")
+	for _, want := range []string{"dead letter 2, open\n", "event       e-2, type created\n", "key         k2 of order\n", "refused     too_large (permanent): body of # bytes\n", "payload     application/json, 12 B: {\"secret\":2}\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	type shown struct {
+		N       int64
+		Payload struct {
+			Text   string
+			Hidden bool
+		}
+	}
+	if got := decoded[shown](t, r.ok("parked", "show", "3", "--json")); got.N != 3 || got.Payload.Text != `{"secret":3}` {
+		t.Errorf("the parked row is %+v", got)
+	}
+	r.refused(1, "deadletters show 3", "there is no dead letter 3 of slot", "it is parked: cdc-relay parked show 3")
+	r.refused(1, "parked show 17", "there is no parked row 17")
+	r.more = "admin: {show_payloads: false, listen: 127.0.0.1:0}"
+	hiding := strings.Replace(r.yaml(), "admin: {listen: 127.0.0.1:0}\n", "", 1)
+	for _, args := range [][]string{{"deadletters", "show", "2"}, {"deadletters", "show", "2", "--json"}, {"parked", "show", "3"}} {
+		res, err := devenv.RunCommand(within(t, bound), r.binary, hiding, args...)
+		must(t, err)
+		if res.Code != 0 || strings.Contains(res.Stdout, "secret") || !strings.Contains(res.Stdout, "e-") {
+			t.Errorf("%v with show_payloads: false: exit %d, %s%s", args, res.Code, res.Stdout, res.Stderr)
+		}
+	}
+}
+
+// Everything that is wrong with a line is exit 2, one line, and nothing is done.
+func TestDeadLettersUsage(t *testing.T) {
+	t.Parallel()
+	r := sided(t, 2, 1)
+	before := r.contents()
+	for line, words := range map[string][]string{
+		"deadletters":                                {"wants one of", "replay"},
+		"deadletters nonsense":                       {"not nonsense"},
+		"deadletters list more":                      {"unknown command"},
+		"deadletters list --limit 0":                 {"--limit is 0, want 1 to 1000"},
+		"deadletters list --limit many":              {"--limit", "many"},
+		"deadletters list --cursor x":                {"--cursor is \"x\""},
+		"deadletters list --class fatal":             {"--class is \"fatal\"", "destination, transient, permanent"},
+		"deadletters list --class=":                  {"--class is empty"},
+		"deadletters list --state dead":              {"--state is \"dead\"", "open, replaying"},
+		"deadletters list --from yesterday":          {"--from is \"yesterday\"", "2026-11-20"},
+		"deadletters list --from -5m":                {"--from"},
+		"deadletters list --from 1h --to 2h":         {"--to is", "not after from"},
+		"deadletters list --key a --key-of 1":        {"--key-of is given beside --key"},
+		"deadletters show":                           {"accepts 1 arg"},
+		"deadletters show x":                         {`"x" is no number of a row`},
+		"deadletters show 0":                         {`"0" is no number of a row`},
+		"parked list --state open":                   {"unknown flag: --state"},
+		"deadletters replay":                         {"which?", "--all"},
+		"deadletters replay --class permanent":       {"--class chooses rows by a filter: say --all"},
+		"deadletters replay 1 --all":                 {"beside --all"},
+		"deadletters replay 1 --key k1":              {"beside --key"},
+		"deadletters replay 1 --id e-1":              {"beside --id"},
+		"deadletters replay --id e-1 --rate 5/s":     {"--rate is for --all"},
+		"deadletters replay x":                       {`"x" is no number`},
+		"deadletters replay 1 --rate 5/s":            {"--rate is for --all"},
+		"deadletters replay --all --rate 0/s":        {"--rate is \"0/s\""},
+		"deadletters replay --all --rate 5/m":        {"--rate is \"5/m\"", "50/s"},
+		"deadletters replay --all --rate=":           {"--rate is \"\""},
+		"deadletters replay 1 --wait -1s":            {"--wait is -1s"},
+		"deadletters replay 1 --wait soon":           {"--wait", "soon"},
+		"deadletters replay 1 --exchange x":          {"--exchange and --routing-key are RabbitMQ's"},
+		"deadletters replay 1 --topic x":             {"--topic is Kafka's"},
+		"deadletters replay --all --state discarded": {"--state is \"discarded\"", "only open letters"},
+		"deadletters discard 1 --exchange x":         {"unknown flag: --exchange"},
+		"deadletters purge --class permanent":        {"say --all"},
+		"deadletters job --cancel":                   {"which job?"},
+		"deadletters job 1 2":                        {"accepts at most 1 arg"},
+		"parked retry --all --destination=":          {"--destination is empty"},
+		"parked deadletter":                          {"which?"},
+		"events show":                                {"accepts 1 arg"},
+		"events":                                     {"wants one of show"},
+	} {
+		r.refused(2, line, words...)
+	}
+	if r.contents() != before {
+		t.Error("a line that was refused has changed something")
+	}
+}
+
+// While no relay runs, what is asked for is written down, and the command says so and does not wait.
+func TestAskedForWhileNoRelayRuns(t *testing.T) {
+	t.Parallel()
+	r := sided(t, 6, 3)
+	for _, c := range []struct{ line, want string }{
+		{"deadletters replay 1 --reason mended", "replay of dead letter 1: request 1\nqueued, no relay running: it is carried out when one starts\n"},
+		{"deadletters replay 1", "replay of dead letter 1, which WHO has asked for already: request 1\nqueued, no relay running: it is carried out when one starts\n"},
+		{"deadletters discard 2 3", "discard of dead letter 2: request 3\ndiscard of dead letter 3: request 4\nqueued, no relay running: it is carried out when one starts\n"},
+		{"deadletters redact --id e-4", "redact of dead letter 4: request 5\nqueued, no relay running: it is carried out when one starts\n"},
+		{"parked retry 7", "retry of parked row 7: request 6\nqueued, no relay running: it is carried out when one starts\n"},
+		{"deadletters redact --all --key k0", "job 1: redact of 1 dead letter is queued, no relay running: it is carried out when one starts\ncdc-relay deadletters job 1 tells how far it is; --cancel ends it\n"},
+		{"parked deadletter --all --rate 5/s", "job 2: deadletter of 3 parked rows is queued, no relay running: it is carried out when one starts\ncdc-relay deadletters job 2 tells how far it is; --cancel ends it\n"},
+		{"deadletters purge --key k2", "job 3: purge of 2 rows is queued, no relay running: it is carried out when one starts\ncdc-relay deadletters job 3 tells how far it is; --cancel ends it\n"},
+		{"deadletters discard --all --key nobody", "nothing to discard: the filter chooses no row that allows it\n"},
+	} {
+		who := ask[string](r, `SELECT coalesce((SELECT who FROM cdc_relay.request WHERE id = 1), '')`)
+		if got := r.ok(strings.Fields(c.line)...); got != strings.ReplaceAll(c.want, "WHO", who) {
+			t.Errorf("%s says\n%swant\n%s", c.line, got, c.want)
+		}
+	}
+	if got := ask[string](r, `SELECT who || '|' || reason FROM cdc_relay.request WHERE id = 1`); !strings.HasPrefix(got, "postgres (") || !strings.HasSuffix(got, ")|mended") {
+		t.Errorf("the request is by %s", got)
+	}
+	r.refused(1, "deadletters discard --id nobody", "there is no dead letter of event \"nobody\"", "events show")
+	r.refused(1, "deadletters discard --id e-1", "discard 1: a replay of it waits already")
+	r.refused(1, "deadletters discard 1", "discard 1: a replay of it waits already (request 1")
+	line := r.refused(1, "deadletters discard 1 5 17", "discard was not done for 2 of 3 dead letters")
+	if strings.Contains(line, "17") {
+		t.Errorf("the last line is %s", line)
+	}
+	if got := decoded[struct{ Items []struct{ ID int64 } }](t, r.ok("deadletters", "job", "--json")); len(got.Items) != 3 || got.Items[0].ID != 3 {
+		t.Errorf("the jobs are %+v", got)
+	}
+	if got := r.ok("deadletters", "job", "3", "--cancel"); got != "job 3: 0 of 2 done\n" {
+		t.Errorf("cancelling says %q", got)
+	}
+	if got := decoded[struct{ State string }](t, r.ok("deadletters", "job", "3", "--json")); got.State != "cancelled" {
+		t.Errorf("the job is %s", got.State)
+	}
+	r.refused(1, "deadletters job 99", "there is no job 99")
+	if got := decoded[rowsPage](t, r.ok("deadletters", "list", "--state", "replaying", "--json")); len(got.Items) != 1 || got.Items[0].N != 1 || got.Items[0].State != "replaying" {
+		t.Errorf("replaying are %+v", got)
+	}
+}
+
+func TestDryRun(t *testing.T) {
+	t.Parallel()
+	r := sided(t, 6, 3)
+	r.exec(`UPDATE cdc_relay.dead_letter SET state = 'discarded', closed_at = '2026-11-21' WHERE n = 6`)
+	before := r.contents()
+	for _, c := range []struct {
+		line, want string
+		code       int
+	}{
+		{"deadletters replay 1 2 --dry-run", "replay would be asked for: 2 dead letters; nothing was changed\n", 0},
+		{"deadletters replay 1 17 --dry-run", "there is no dead letter 17 of slot \"SLOT\"\nreplay would be asked for: 1 dead letter; nothing was changed\n", 1},
+		{"deadletters replay --id e-2 --dry-run", "replay would be asked for: 1 dead letter; nothing was changed\n", 0},
+		{"deadletters discard 6 --dry-run", "dead letter 6 was discarded already, at 2026-11-21T00:00:00Z\n", 0},
+		{"deadletters replay --all --dry-run", "replay would be asked for: 5 dead letters; nothing was changed\n", 0},
+		{"deadletters purge --all --dry-run", "purge would be asked for: 1 row; nothing was changed\n", 0},
+		{"deadletters purge --key k1 --dry-run", "purge would be asked for: 2 rows; nothing was changed\n", 0},
+		{"parked retry --all --class transient --dry-run --json", "{\n  \"dry_run\": true,\n  \"matched\": 0\n}\n", 0},
+	} {
+		res := r.command(strings.Fields(c.line)...)
+		if res.Code != c.code || res.Stdout != strings.ReplaceAll(c.want, "SLOT", r.slot) {
+			t.Errorf("%s: exit %d, says\n%swant\n%s", c.line, res.Code, res.Stdout, c.want)
+		}
+	}
+	if r.contents() != before {
+		t.Error("a dry run has changed something")
+	}
+}
+
+func TestEventsShow(t *testing.T) {
+	t.Parallel()
+	r := sided(t, 2, 1)
+	id := ask[string](r, `INSERT INTO outbox (id, aggregatetype, aggregateid, type) VALUES (gen_random_uuid(), 'a', 'k', 't') RETURNING id::text`)
+	for wanted, words := range map[string][]string{
+		"e-2":  {"state       dead: dead letter 2: open\n", "see         cdc-relay deadletters show 2 (open since 2026-11-20T12:00:02Z)\n"},
+		"e-3":  {"state       parked: parked row 3: refused, unroutable\n", "cdc-relay parked show 3"},
+		id:     {"state       in flight: ", "row         in public.outbox\n"},
+		"none": {"state       not held by the relay: "},
+	} {
+		got := r.ok("events", "show", wanted)
+		for _, w := range words {
+			if !strings.Contains(got, w) {
+				t.Errorf("%s: no %q in\n%s", wanted, w, got)
+			}
+		}
+	}
+	if got := decoded[struct{ State string }](t, r.ok("events", "show", "e-1", "--json")); got.State != "dead" {
+		t.Errorf("as JSON it is %s", got.State)
+	}
+}
+
+func TestOperatorsWithoutTheTables(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, line := range []string{"deadletters list", "deadletters replay 1", "deadletters purge --key k", "parked list", "events show x", "deadletters job"} {
+		r.refused(1, line, "not in this database, or are of an older version", "cdc-relay init")
+	}
+	r.db = through(r.db, "127.0.0.1:1")
+	r.refused(1, "deadletters list", "connect to PostgreSQL", "refused")
+}
+
+func TestCompletionOfFixedValues(t *testing.T) {
+	t.Parallel()
+	binary := devenv.BuildRelay(t)
+	for line, want := range map[string]string{
+		"deadletters list --class ":   "destination\ntransient\npermanent\n",
+		"deadletters replay --state ": "open\nreplaying\nreplayed\ndiscarded\npurged\n",
+		"parked retry --class ":       "destination\ntransient\npermanent\n",
+		"deadletters show ":           "",
+	} {
+		args := append([]string{"__complete"}, strings.Split(line, " ")...)
+		res, err := devenv.RunCommand(within(t, bound), binary, "", args...)
+		must(t, err)
+		if values, _, _ := strings.Cut(res.Stdout, ":4"); res.Code != 0 || values != want {
+			t.Errorf("%s is completed with %q, want %q", line, res.Stdout, want)
+		}
+	}
+}
+
+// The command lines of docs/dead-letters.md are lines that the command understands.
+func TestCommandsOfDeadLetters(t *testing.T) {
+	t.Parallel()
+	binary := devenv.BuildRelay(t)
+	lines := 0
+	for _, block := range blocks.FindAllStringSubmatch(document(t, "docs/dead-letters.md"), -1) {
+		for line := range strings.Lines(block[2]) {
+			rest, ours := strings.CutPrefix(strings.TrimSpace(line), "cdc-relay ")
+			if block[1] != "sh" || !ours {
+				continue
+			}
+			lines++
+			out, err := exec.CommandContext(within(t, bound), "sh", "-c", binary+" "+rest+" --help").CombinedOutput()
+			if err != nil || !strings.Contains(string(out), "Usage:") {
+				t.Errorf("%s: %v: %s", line, err, out)
+			}
+		}
+	}
+	if lines < 10 {
+		t.Errorf("only %d lines were found", lines)
+	}
+}

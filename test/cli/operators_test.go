@@ -1,0 +1,352 @@
+package cli
+
+import (
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+// These tests have a relay at work, which carries out what operators ask for. An event without a type has no routing key: it
+// is refused for good, and a replay with another routing key is not.
+
+type operated struct {
+	*brokered
+	relay *devenv.Relay
+}
+
+func withLetters(t *testing.T, more string) *operated {
+	t.Helper()
+	b := withBroker(t)
+	b.exec(`ALTER TABLE outbox ALTER type DROP NOT NULL`)
+	b.more = more
+	return &operated{b, b.start()}
+}
+
+// bad commits n events of a key that nobody can route, and waits until they are dead. It gives their numbers, oldest first.
+func (o *operated) bad(key string, n int) (letters []int64) {
+	o.t.Helper()
+	before := ask[int](o.rig, `SELECT count(*) FROM cdc_relay.dead_letter`)
+	o.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, payload) SELECT gen_random_uuid(), 'order', $1, '{"secret": true}' FROM generate_series(1, $2)`, key, n)
+	eventually(o.t, func() string {
+		if got := ask[int](o.rig, `SELECT count(*) FROM cdc_relay.dead_letter`); got != before+n {
+			return fmt.Sprintf("%d dead letters, want %d", got, before+n)
+		}
+		return ""
+	})
+	return ask[[]int64](o.rig, `SELECT array_agg(n ORDER BY n) FROM (SELECT n FROM cdc_relay.dead_letter ORDER BY n DESC LIMIT $1) l`, n)
+}
+
+// send is a request of the admin API.
+func (o *operated) send(method, path, body string) (code int, answer string) {
+	o.t.Helper()
+	req, err := http.NewRequestWithContext(within(o.t, bound), method, o.relay.Admin()+path, strings.NewReader(body))
+	must(o.t, err)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	must(o.t, err)
+	defer resp.Body.Close()
+	content, err := io.ReadAll(resp.Body)
+	must(o.t, err)
+	return resp.StatusCode, string(content)
+}
+
+func TestReplay(t *testing.T) {
+	t.Parallel()
+	o := withLetters(t, "")
+	n := o.bad("7", 1)[0]
+	o.insert(1) // another key goes on
+	must(t, o.consumer.WaitCount(within(t, bound), 1))
+	id := ask[string](o.rig, `SELECT convert_from(id, 'UTF8') FROM cdc_relay.dead_letter`)
+
+	line := o.refused(1, fmt.Sprint("deadletters replay ", n), fmt.Sprintf("replay of dead letter %d failed: null_in_template: ", n))
+	if strings.Contains(line, "secret") {
+		t.Errorf("the line shows a payload: %s", line)
+	}
+	if got := o.ok("events", "show", id); !strings.Contains(got, fmt.Sprintf("dead: dead letter %d: open", n)) {
+		t.Errorf("after a replay that failed it is\n%s", got)
+	}
+	if got := o.ok("deadletters", "replay", fmt.Sprint(n), "--routing-key", "order.mended", "--reason", "type added"); got != fmt.Sprintf("dead letter %d is replayed\n", n) {
+		t.Errorf("a replay says %q", got)
+	}
+	must(t, o.consumer.WaitIDs(within(t, bound), []string{id}))
+	last := o.consumer.Deliveries()[1]
+	if !last.Replay || last.Key != "7" {
+		t.Errorf("the message is %+v", last)
+	}
+	if got := o.ok("deadletters", "replay", fmt.Sprint(n)); !strings.HasPrefix(got, fmt.Sprintf("dead letter %d was replayed already, at ", n)) {
+		t.Errorf("once more it says %q", got)
+	}
+	o.refused(1, fmt.Sprint("deadletters discard ", n), "it is replayed")
+	shown := o.ok("deadletters", "show", fmt.Sprint(n))
+	for _, want := range []string{"dead letter " + fmt.Sprint(n) + ", replayed\n", ": replay by postgres (", "(type added): done ", "null_in_template: ", "audit"} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("no %q in\n%s", want, shown)
+		}
+	}
+	if code := o.relay.Stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+}
+
+func TestBulkRequests(t *testing.T) {
+	t.Parallel()
+	o := withLetters(t, "")
+	o.bad("7", 12)
+	if got := o.ok("deadletters", "replay", "--all", "--routing-key", "order.mended", "--error", "null_in_template", "--rate", "100/s"); got != "job 1: 12 of 12 done\n" {
+		t.Errorf("a bulk replay says %q", got)
+	}
+	must(t, o.consumer.WaitCount(within(t, bound), 12))
+	if got := o.ok("deadletters", "replay", "--all"); got != "nothing to replay: the filter chooses no row that allows it\n" {
+		t.Errorf("again it says %q", got)
+	}
+	o.bad("8", 3)
+	res := o.command("deadletters", "replay", "--all", "--wait", "30s")
+	if refusal(t, res, 1, "job 2: replay failed for 3 dead letters"); res.Stdout != "job 2: 0 of 3 done, 3 failed\n" {
+		t.Errorf("a bulk replay that fails says %q", res.Stdout)
+	}
+	// One that would take an hour is cancelled: what was done is done, the rest stays open.
+	said := o.ok("deadletters", "discard", "--all", "--rate", "1/s", "--wait", "0")
+	if !strings.HasPrefix(said, "job 3: ") {
+		t.Errorf("it says %q", said)
+	}
+	if got := o.ok("deadletters", "job", "3", "--cancel", "--reason", "too slow"); !strings.HasPrefix(got, "job 3: ") || !strings.Contains(o.ok("deadletters", "job"), "cancelled") {
+		t.Errorf("cancelling says %q", got)
+	}
+	open := ask[int](o.rig, `SELECT count(*) FROM cdc_relay.dead_letter WHERE state = 'open'`)
+	if done := ask[int](o.rig, `SELECT count(*) FROM cdc_relay.request WHERE job = 3 AND state = 'done'`); open != 3-done || open == 0 {
+		t.Errorf("%d are open, %d requests are done", open, done)
+	}
+}
+
+// After purge --key nothing in the relay's tables has the key, the payload, or anything made of them.
+func TestPurgeOfAKey(t *testing.T) {
+	t.Parallel()
+	o := withLetters(t, "dead_letters: {followers: hold}\n")
+	o.bad("customer-17", 1)
+	o.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'customer-17', 'created', '{"secret": true}')`)
+	eventually(t, func() string {
+		if got := ask[int](o.rig, `SELECT count(*) FROM cdc_relay.retry`); got != 1 {
+			return fmt.Sprintf("%d rows wait behind the letters, want 1", got)
+		}
+		return ""
+	})
+	kept := o.bad("customer-18", 1)[0]
+	if got := o.ok("deadletters", "purge", "--key", "customer-17", "--reason", "GDPR 7"); got != "job 1: 2 of 2 done\n" {
+		t.Errorf("it says %q", got)
+	}
+	eventually(t, func() string { // the job forgets its filter when it is closed
+		for _, table := range []string{"retry", "dead_letter", "request", "bulk", "audit", "error_text"} {
+			rows := ask[string](o.rig, `SELECT coalesce(string_agg(to_jsonb(t)::text, ' '), '') FROM cdc_relay.`+table+` t WHERE to_jsonb(t)->>'n' IS DISTINCT FROM $1`, fmt.Sprint(kept))
+			for _, text := range []string{"customer-17", "secret"} {
+				if strings.Contains(rows, text) || strings.Contains(rows, fmt.Sprintf("%x", text)) || strings.Contains(rows, fmt.Sprintf("%x", encoded(text))) {
+					return fmt.Sprintf("%s has %s: %s", table, text, rows)
+				}
+			}
+		}
+		return ""
+	})
+	if got := decoded[rowsPage](t, o.ok("deadletters", "list", "--json")); len(got.Items) != 1 || got.Items[0].N != kept {
+		t.Errorf("left are %+v", got)
+	}
+	// Its key is free again.
+	o.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type) VALUES ('11111111-1111-1111-1111-111111111111', 'order', 'customer-17', 'created')`)
+	must(t, o.consumer.WaitIDs(within(t, bound), []string{"11111111-1111-1111-1111-111111111111"}))
+}
+
+// encoded is base64 of a text, as a filter is stored.
+func encoded(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+
+// The mirror: a queue of one's own, bound as in the documents, gets a copy of each dead letter.
+func TestMirror(t *testing.T) {
+	t.Parallel()
+	b := withBroker(t)
+	conn, err := amqp.Dial(b.vhost)
+	must(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	ch, err := conn.Channel()
+	must(t, err)
+	must(t, ch.ExchangeDeclare("outbox.dlx", "direct", true, false, false, false, nil))
+	_, err = ch.QueueDeclare("outbox.dlq", true, false, false, false, nil)
+	must(t, err)
+	must(t, ch.QueueBind("outbox.dlq", "outbox.dlq", "outbox.dlx", false, nil))
+	b.exec(`ALTER TABLE outbox ALTER type DROP NOT NULL, ADD COLUMN region text`)
+	b.more = "dead_letters: {mirror: {exchange: outbox.dlx, routing_key: outbox.dlq}}\noutbox: {headers: {region: region}}\n"
+	o := &operated{b, b.start()}
+	o.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, payload) VALUES ('11111111-1111-1111-1111-111111111111', 'order', '7', '{"n": 1}')`)
+	var d amqp.Delivery
+	eventually(t, func() string {
+		var ok bool
+		d, ok, err = ch.Get("outbox.dlq", true)
+		must(t, err)
+		if !ok {
+			return "the queue is empty"
+		}
+		return ""
+	})
+	position := ask[string](o.rig, `SELECT lpad(to_hex((commit_lsn - '0/0'::pg_lsn)::bigint), 16, '0') || '-' || lpad(idx::text, 8, '0') FROM cdc_relay.dead_letter`)
+	if string(d.Body) != `{"n": 1}` || d.ContentType != "application/json" || d.MessageId != "11111111-1111-1111-1111-111111111111" || d.Headers["cdc_replay"] != nil {
+		t.Errorf("the copy is %+v", d)
+	}
+	for name, want := range map[string]any{
+		"event_id": "11111111-1111-1111-1111-111111111111", "event_key": "7", "failure_class": "permanent", "attempts": int64(1), "cdc_position": position,
+		"original_destination": "outbox.events", "aggregate_id": "7",
+	} {
+		if got := d.Headers[name]; fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("header %s is %v, want %v", name, got, want)
+		}
+	}
+	if reason, _ := d.Headers["failure_reason"].(string); !strings.HasPrefix(reason, "null_in_template: ") {
+		t.Errorf("failure_reason is %q", reason)
+	}
+	for _, name := range []string{"failed_at", "first_failed_at"} {
+		if _, err := time.Parse(time.RFC3339Nano, fmt.Sprint(d.Headers[name])); err != nil {
+			t.Errorf("header %s: %v", name, err)
+		}
+	}
+	eventually(t, func() string {
+		if ask[bool](o.rig, `SELECT mirrored_at IS NULL FROM cdc_relay.dead_letter`) {
+			return "it is not noted as mirrored"
+		}
+		return ""
+	})
+	// While the mirror's exchange is away the relay goes on, and mirrors what it could not when it is back.
+	must(t, ch.ExchangeDelete("outbox.dlx", false, false))
+	o.bad("8", 2)
+	o.insert(1)
+	must(t, o.consumer.WaitCount(within(t, bound), 1))
+	must(t, ch.ExchangeDeclare("outbox.dlx", "direct", true, false, false, false, nil))
+	must(t, ch.QueueBind("outbox.dlq", "outbox.dlq", "outbox.dlx", false, nil))
+	eventually(t, func() string {
+		if n := ask[int](o.rig, `SELECT count(*) FROM cdc_relay.dead_letter WHERE mirrored_at IS NULL`); n > 0 {
+			return fmt.Sprintf("%d are not mirrored", n)
+		}
+		return ""
+	})
+	if code := o.relay.Stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+}
+
+func TestParkedCommands(t *testing.T) {
+	t.Parallel()
+	o := withLetters(t, "retry: {backoff: 1h, max_backoff: 1h}\n")
+	o.sinkDown(t)
+	o.insert(3)
+	eventually(t, func() string {
+		if got := decoded[rowsPage](t, o.ok("parked", "list", "--json")); len(got.Items) != 3 {
+			return fmt.Sprintf("parked are %+v", got)
+		}
+		return ""
+	})
+	page := decoded[rowsPage](t, o.ok("parked", "list", "--json", "--class", "destination", "--key", "2"))
+	if len(page.Items) != 1 || page.Items[0].Reason != "no_exchange" || page.Items[0].Destination != "outbox.events/order.created" {
+		t.Fatalf("parked are %+v", page)
+	}
+	n := fmt.Sprint(page.Items[0].N)
+	if got := o.ok("parked", "retry", n); got != "parked row "+n+" is to be tried now\n" {
+		t.Errorf("a retry says %q", got)
+	}
+	if got := o.ok("parked", "deadletter", n, "--reason", "given up"); got != "parked row "+n+" is now a dead letter\n" {
+		t.Errorf("giving it up says %q", got)
+	}
+	o.refused(1, "parked show "+n, "it is a dead letter: cdc-relay deadletters show "+n)
+	if code, body := o.send("GET", "/api/v1/parked?limit=1", ""); code != 200 || !strings.Contains(body, `"next":"`) {
+		t.Errorf("/api/v1/parked answers %d %s", code, body)
+	}
+}
+
+// sinkDown removes the exchange.
+func (o *operated) sinkDown(t *testing.T) {
+	t.Helper()
+	conn, err := amqp.Dial(o.vhost)
+	must(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	ch, err := conn.Channel()
+	must(t, err)
+	must(t, ch.ExchangeDelete("outbox.events", false, false))
+}
+
+func TestAPIOfTheSiding(t *testing.T) {
+	t.Parallel()
+	o := withLetters(t, "")
+	ns := o.bad("7", 4)
+	get := func(path string, code int, words ...string) {
+		t.Helper()
+		if why := answers(t, o.relay, path, code, words...); why != "" {
+			t.Error(why)
+		}
+	}
+	first := fmt.Sprint(ns[0])
+	get("/api/v1/dead-letters?key=7&limit=2", 200, fmt.Sprintf(`"n":%d`, ns[3]), `"next":"`)
+	get("/api/v1/dead-letters/"+first, 200, `"text":"{\"secret\": true}"`)
+	get("/api/v1/dead-letters/99999", 404, "there is no dead letter 99999")
+	get("/api/v1/events/"+ask[string](o.rig, `SELECT convert_from(id, 'UTF8') FROM cdc_relay.dead_letter ORDER BY n LIMIT 1`), 200, `"state":"dead"`)
+	get("/api/v1/events/nobody's", 200, `"state":"not held by the relay"`)
+	send := func(method, path, body string, code int, words ...string) string {
+		t.Helper()
+		got, answer := o.send(method, path, body)
+		if got != code {
+			t.Errorf("%s %s answers %d, want %d: %s", method, path, got, code, answer)
+		}
+		for _, w := range words {
+			if !strings.Contains(answer, w) {
+				t.Errorf("%s %s does not say %q: %s", method, path, w, answer)
+			}
+		}
+		return answer
+	}
+	send("POST", "/api/v1/dead-letters/"+first+"/replay", `{"routing_key": "order.mended", "reason": "by hand"}`, 202, `"state":"waiting"`, `"who":"API without token from 127.0.0.1"`, `"why":"by hand"`)
+	must(t, o.consumer.WaitCount(within(t, bound), 1))
+	eventually(t, func() string { return answers(t, o.relay, "/api/v1/dead-letters/"+first, 200, `"state":"replayed"`) })
+	send("POST", "/api/v1/dead-letters/"+first+"/replay", "", 200, "was replayed already")
+	send("POST", "/api/v1/dead-letters/"+first+"/discard", "", 409, "it is replayed")
+	send("POST", "/api/v1/dead-letters/discard", `{"key": "7", "dry_run": true}`, 200, `{"dry_run":true,"matched":3}`)
+	send("POST", "/api/v1/dead-letters/discard", `{"key": "nobody's"}`, 200, `{"matched":0}`)
+	job := decoded[struct{ ID int64 }](t, send("POST", "/api/v1/dead-letters/discard", `{"key": "7", "rate": 50}`, 202, `"matched":3`)).ID
+	path := fmt.Sprint("/api/v1/jobs/", job)
+	eventually(t, func() string { return answers(t, o.relay, path, 200, `"state":"done"`, `"done":3`) })
+	get("/api/v1/jobs", 200, fmt.Sprintf(`"items":[{"id":%d,`, job))
+	send("DELETE", path, "", 200, `"state":"done"`)
+	send("DELETE", "/api/v1/jobs/999", "", 404)
+	send("POST", "/api/v1/dead-letters/purge", `{"all": true}`, 202, `"matched":4`)
+	eventually(t, func() string { return answers(t, o.relay, "/api/v1/dead-letters", 200, `{"items":[],"next":""}`) })
+}
+
+// On Kafka the mirror is a topic, and of a row that cannot be read it has the whole row. Such a letter cannot be replayed; one
+// that was too large for its topic goes to another.
+func TestMirrorOnKafka(t *testing.T) {
+	t.Parallel()
+	k := withKafka(t, 2)
+	mirror, wide := k.kafka.Topic(t, 1), k.kafka.Topic(t, 1)
+	k.exec(`ALTER TABLE outbox DROP CONSTRAINT outbox_pkey, ALTER id DROP NOT NULL`)
+	k.more = "dead_letters: {mirror: {topic: " + mirror + "}}\n"
+	must(t, k.kafka.SetTopicConfig(within(t, bound), k.topic, "max.message.bytes", "2000"))
+	relay := k.start()
+	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (NULL, 'order', '7', 'created', '{"n": 1}')`)
+	r := k.records(mirror, 1)[0]
+	if r.Header("id") != r.Header("cdc_position") || r.Header("failure_class") != "permanent" || !strings.HasPrefix(r.Header("failure_reason"), "undecodable: ") ||
+		!strings.Contains(string(r.Value), `"aggregateid":"7"`) {
+		t.Errorf("the copy is %+v: %s", r, r.Value)
+	}
+	k.refused(1, "deadletters replay 1", "undecodable", "it stays open")
+	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ('11111111-1111-1111-1111-111111111111', 'order', '8', 'created', jsonb_build_object('fill', repeat('x', 5000)))`)
+	copies := k.records(mirror, 2)
+	if got := copies[1]; got.Header("event_id") != "11111111-1111-1111-1111-111111111111" || got.Header("event_key") != "8" || got.Header("original_destination") != k.topic || len(got.Value) < 5000 {
+		t.Errorf("the copy is %+v", got)
+	}
+	k.ok("deadletters", "replay", "--id", "11111111-1111-1111-1111-111111111111", "--topic", wide)
+	if got := k.records(wide, 1)[0]; got.Header("cdc_replay") != "true" || got.Header("failure_reason") != "" {
+		t.Errorf("the replay is %+v", got)
+	}
+	if code := relay.Stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+}

@@ -1,0 +1,170 @@
+package fault
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/test/fault/stand"
+)
+
+// An event that no queue is bound for is parked, visibly, and its pair of exchange and routing key is paused, and nothing else:
+// the other events flow, the slot goes on. Binding the queue is all the mending there is.
+func TestUnroutableEventIsParked(t *testing.T) {
+	stand.Parallel(t)
+	s := stand.New(t, stand.SharedRabbitMQ(t))
+	s.WatchFlush()
+	s.AMQP(func(ch *amqp.Channel) error {
+		if err := ch.QueueBind("orders", "order.#", "outbox.events", false, nil); err != nil {
+			return err
+		}
+		return ch.QueueUnbind("orders", "#", "outbox.events", nil)
+	})
+	r := s.Start()
+	s.SQL(stand.Insert("outbox", "orphan", "of-the-storm"))
+	var id string
+	s.Query([]any{&id}, `SELECT id FROM outbox WHERE aggregatetype = 'orphan'`)
+	row := parkedFor(s, "unroutable")
+	if row.ID != id || !strings.Contains(row.Destination, "orphan.placed") || !strings.Contains(row.Words, "NO_ROUTE") {
+		t.Errorf("parked is %+v, want event %s, its routing key, and the broker's words", row, id)
+	}
+	paused := pausedFor(s, r, "unroutable")
+	if !strings.Contains(paused.Destination, "orphan.placed") || !strings.Contains(paused.Words, "NO_ROUTE") {
+		t.Errorf("paused is %+v, want the routing key and the broker's words", paused)
+	}
+	before := s.Flush()
+	s.Write(300)
+	s.Must(s.Consumer.WaitCount(s.Within(30*time.Second), s.Committed()))
+	s.Until(30*time.Second, "the slot to go on", func() bool { return s.Flush() > before })
+	code, body, err := r.Get(s.Within(10*time.Second), "/readyz")
+	s.Must(err)
+	if code != 200 || !strings.Contains(body, "orphan.placed") || !strings.Contains(body, "NO_ROUTE") {
+		t.Errorf("/readyz is %d: %s", code, body)
+	}
+	if n := metric(s, r, "outbox_parked_events"); n != 1 {
+		t.Errorf("the metrics tell of %g parked events", n)
+	}
+	named(s, r, "orphan.placed")
+
+	s.Bind("outbox.events", "#")
+	s.Check(0)
+	mended(s, r)
+}
+
+// An exchange that does not exist yet is paused, by name, and everything that goes there is parked; creating it is all the
+// mending.
+func TestMissingExchangeIsPaused(t *testing.T) {
+	stand.Parallel(t)
+	s := stand.New(t, stand.SharedRabbitMQ(t))
+	s.WatchFlush()
+	s.Sink = "exchange: later.events"
+	r := s.Start()
+	s.Write(100)
+	paused := pausedFor(s, r, "no_exchange")
+	if !strings.Contains(paused.Destination, "later.events") || !strings.Contains(paused.Words, "NOT_FOUND") {
+		t.Errorf("paused is %+v, want the exchange and the broker's words", paused)
+	}
+	s.AwaitSided(devenv.Parked, s.Committed())
+	if n, _ := s.Consumer.Count(); n != 0 {
+		t.Errorf("%d events have arrived without an exchange", n)
+	}
+	named(s, r, "later.events")
+	s.MakeExchange("later.events")
+	s.Check(0)
+	mended(s, r)
+}
+
+// What is parked survives the relay: a stop is a clean one, and the next start has it again and delivers it when its
+// destination is there.
+func TestParkedEventSurvivesAStop(t *testing.T) {
+	t.Parallel()
+	t.Run("RabbitMQ", func(t *testing.T) {
+		stand.Parallel(t)
+		s := stand.New(t, stand.SharedRabbitMQ(t))
+		s.Unbind("outbox.events", "#")
+		parkedSurvivesAStop(s, "unroutable", func() { s.Bind("outbox.events", "#") })
+	})
+	t.Run("Kafka", func(t *testing.T) {
+		stand.Parallel(t)
+		s := stand.New(t, stand.SharedKafkaWith(t, stand.Topics{None: true}))
+		parkedSurvivesAStop(s, "no_topic", func() {
+			s.Must(s.Kafka.Cluster.CreateTopic(s.Within(time.Minute), s.Kafka.Topic("order"), 3, 1, nil))
+		})
+	})
+}
+
+func parkedSurvivesAStop(s *stand.Stand, reason string, mend func()) {
+	s.T.Helper()
+	s.WatchFlush()
+	r := s.Start()
+	s.Write(30)
+	parkedFor(s, reason)
+	s.AwaitSided(devenv.Parked, s.Committed())
+	stopped(s, r, 0)
+	if again := s.Unreported(); again > 0 {
+		s.T.Errorf("%d events are sent again after a clean stop", again)
+	}
+	r = s.Start()
+	pausedFor(s, r, reason)
+	s.Write(30)
+	s.AwaitSided(devenv.Parked, s.Committed())
+	mend()
+	s.Check(0)
+	mended(s, r)
+}
+
+// parkedRow is a row of the retry table.
+type parkedRow struct{ ID, Destination, Reason, Words string }
+
+// parkedFor waits until an event is parked that was refused for a reason, and returns the first one.
+func parkedFor(s *stand.Stand, reason string) (found parkedRow) {
+	s.T.Helper()
+	s.Until(time.Minute, "an event to be parked: "+reason, func() bool {
+		s.Query([]any{&found.ID, &found.Destination, &found.Reason, &found.Words}, `SELECT coalesce(min(first.id), ''), coalesce(min(destination), ''), coalesce(min(reason), ''), coalesce(min(text), '')
+			FROM (SELECT convert_from(r.id, 'UTF8') AS id, destination, reason, text FROM cdc_relay.retry r LEFT JOIN cdc_relay.error_text e ON e.id = r.error_id
+				WHERE slot = $1 AND reason = $2 ORDER BY commit_lsn, idx LIMIT 1) first`, s.Slot, reason)
+		return found.ID != ""
+	})
+	return found
+}
+
+// pausedFor waits until a destination is paused for a reason, and returns it.
+func pausedFor(s *stand.Stand, r *devenv.Relay, reason string) (found pausedDestination) {
+	s.T.Helper()
+	s.Until(time.Minute, "a destination to be paused: "+reason, func() bool {
+		for _, paused := range status(s, r).Broker.Paused {
+			if paused.Reason == reason {
+				found = paused
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+// mended waits until the relay says that nothing is paused, held or parked any more.
+func mended(s *stand.Stand, r *devenv.Relay) {
+	s.T.Helper()
+	s.Until(30*time.Second, "nothing to be paused, held or parked", func() bool {
+		st := status(s, r)
+		return st.Parked.Events == 0 && st.Parked.HeldKeys == 0 && len(st.Broker.Paused) == 0 && metric(s, r, "outbox_destinations_paused") == 0 && metric(s, r, "outbox_parked_events") == 0
+	})
+}
+
+// named checks that the log names a destination, and does so a few times at most.
+func named(s *stand.Stand, r *devenv.Relay, destination string) {
+	s.T.Helper()
+	lines := 0
+	for line := range strings.Lines(r.Log()) {
+		if strings.Contains(line, destination) {
+			lines++
+		}
+	}
+	if lines == 0 || lines > 5 {
+		s.T.Errorf("%d lines of the log name %s, want one or a few", lines, destination)
+	}
+}

@@ -1,0 +1,257 @@
+package fault
+
+import (
+	"cmp"
+	"fmt"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/test/fault/stand"
+)
+
+// A destination is broken under load, and mended. Its events wait in the siding, in order, and none of them dies; those of
+// other destinations flow, also of the same keys; the slot goes on; and when it is mended the siding empties, while the load
+// goes on.
+
+// broken is a way in which a destination goes bad. The stand routes: usual rows go to the one that breaks, a third of them to
+// one that does not.
+type broken struct {
+	name   string
+	place  func(*testing.T) stand.Place
+	set    func(*stand.Stand) // before the first relay; nil: nothing
+	breaks func(*stand.Stand)
+	mend   func(*stand.Stand)
+	reason string // outbox_rejections_total
+	parks  int    // rows, before it is mended; 0: 100
+	late   int    // what may arrive twice beside what was on the wire; -1: any number
+	apart  bool   // the other destination has keys of its own
+
+	ordering string // "key"
+	held     int    // retry.max_held_keys; 0: the default
+}
+
+const (
+	orders  = "outbox.events"
+	healthy = "healthy.events"
+)
+
+func onShared(t *testing.T) stand.Place { return stand.SharedRabbitMQ(t) }
+
+var brokenOnRabbitMQ = []broken{
+	{
+		name: "exchange deleted", place: onShared, reason: "no_exchange",
+		breaks: func(s *stand.Stand) { s.DeleteExchange(orders) },
+		mend:   func(s *stand.Stand) { s.MakeExchange(orders) },
+	},
+	{
+		// More keys than are held one by one: the exchange is held as a whole, lane by lane.
+		name: "exchange deleted, many keys", place: onShared, reason: "no_exchange", held: 3,
+		breaks: func(s *stand.Stand) { s.DeleteExchange(orders) },
+		mend:   func(s *stand.Stand) { s.MakeExchange(orders) },
+	},
+	{
+		name: "binding removed, ordering commit", place: onShared, reason: "unroutable", ordering: "commit",
+		breaks: func(s *stand.Stand) { s.Unbind(orders, "#") },
+		mend:   func(s *stand.Stand) { s.Bind(orders, "#") },
+	},
+	{
+		name: "binding removed, ordering none", place: onShared, reason: "unroutable", ordering: "none",
+		breaks: func(s *stand.Stand) { s.Unbind(orders, "#") },
+		mend:   func(s *stand.Stand) { s.Bind(orders, "#") },
+	},
+	{
+		// What costs Debezium Server 59 % of its events.
+		name: "binding removed", place: onShared, reason: "unroutable",
+		breaks: func(s *stand.Stand) { s.Unbind(orders, "#") },
+		mend:   func(s *stand.Stand) { s.Bind(orders, "#") },
+	},
+	{
+		// The types of a key's events take turns; only one of them is not taken any more.
+		name: "binding of one type removed", place: onShared, reason: "unroutable",
+		set: func(s *stand.Stand) {
+			for _, key := range []string{"order.placed", "order.paid", "order.shipped"} {
+				s.Bind(orders, key)
+			}
+			s.Unbind(orders, "#")
+		},
+		breaks: func(s *stand.Stand) { s.Unbind(orders, "order.paid") },
+		mend:   func(s *stand.Stand) { s.Bind(orders, "order.paid") },
+	},
+	{
+		name: "right taken", place: onShared, reason: "not_permitted",
+		breaks: func(s *stand.Stand) {
+			s.Must(s.RabbitMQ.Server.AllowWrite(s.Within(time.Minute), s.RabbitMQ.VHost, "^(amq.default|"+healthy+")$"))
+			s.Broker.Reset() // a channel goes on writing where it has written
+		},
+		mend: func(s *stand.Stand) {
+			s.Must(s.RabbitMQ.Server.AllowWrite(s.Within(time.Minute), s.RabbitMQ.VHost, ".*"))
+		},
+	},
+	{
+		name: "queue full", place: onShared, reason: "nacked",
+		set: func(s *stand.Stand) {
+			s.Unbind(orders, "#")
+			s.MakeQueue("full", orders, "#", amqp.Table{"x-max-length": 30, "x-overflow": "reject-publish"})
+		},
+		breaks: func(*stand.Stand) {}, // nobody reads it
+		mend:   func(s *stand.Stand) { s.Also("full") },
+	},
+}
+
+func TestDestinationBroken(t *testing.T) {
+	t.Parallel()
+	for _, b := range brokenOnRabbitMQ {
+		t.Run("RabbitMQ/"+b.name, func(t *testing.T) {
+			stand.Parallel(t)
+			b.meet(t)
+		})
+	}
+	t.Run("Kafka/topic deleted", func(t *testing.T) {
+		stand.Parallel(t)
+		topicDeleted.meet(t)
+	})
+}
+
+// A topic is deleted when all that is in it was read. On Kafka nothing is sent twice to a topic that lives.
+var topicDeleted = broken{
+	name: "topic deleted", reason: "no_topic",
+	place: func(t *testing.T) stand.Place {
+		return stand.SharedKafkaWith(t, stand.Topics{More: []string{"healthy"}})
+	},
+	breaks: func(s *stand.Stand) {
+		s.Broker.Hold(devenv.Up) // nothing more gets there unread
+		s.Must(s.Broker.WaitHeld(s.Within(30*time.Second), devenv.Up, 200))
+		s.Must(s.Consumer.Drain(s.Within(time.Minute)))
+		s.Must(s.Kafka.Cluster.DeleteTopic(s.Within(time.Minute), s.Kafka.Topic("order")))
+		s.Broker.Release(devenv.Up)
+	},
+	mend: func(s *stand.Stand) {
+		s.Must(s.Kafka.Cluster.CreateTopic(s.Within(time.Minute), s.Kafka.Topic("order"), 5, 1, nil))
+	},
+}
+
+// other is the destination that does not break.
+func other(s *stand.Stand) string {
+	if s.Kafka != nil {
+		return s.Kafka.Topic("healthy")
+	}
+	return healthy
+}
+
+func (b broken) meet(t *testing.T) {
+	s := stand.New(t, b.place(t))
+	s.Route()
+	s.Retry = "backoff: 200ms, max_backoff: 1s"
+	if b.held > 0 {
+		s.Retry += fmt.Sprintf(", max_held_keys: %d", b.held)
+	}
+	s.Ordering = cmp.Or(b.ordering, s.Ordering)
+	s.Delivery = "confirm_timeout: 2s"
+	s.Kinds = []devenv.Kind{{Share: 0.33, Destination: other(s)}}
+	if b.apart {
+		s.Kinds = []devenv.Kind{{Share: 1, Keys: s.Keys / 2, Destination: other(s)}}
+	}
+	if s.Kafka == nil {
+		s.MakeExchange(healthy)
+	} else {
+		s.Must(s.Kafka.Cluster.CreateTopic(s.Within(time.Minute), other(s), 3, 1, nil))
+	}
+	if b.set != nil {
+		b.set(s)
+	}
+	s.WatchFlush()
+	r := s.Start()
+	stop := s.Load(200)
+	s.MoreOf(other(s), 30)
+	b.breaks(s)
+	s.AwaitSided(devenv.Parked, max(b.parks, 100))
+	s.MoreOf(other(s), 50)
+	before := s.Flush()
+	s.Until(30*time.Second, "the slot to go on", func() bool { return s.Flush() > before })
+	s.Ready(r)
+	if n := metric(s, r, fmt.Sprintf(`outbox_rejections_total{class="destination",reason=%q}`, b.reason)); n == 0 {
+		t.Errorf("no rejection is counted for the reason %s", b.reason)
+	}
+	if n := metric(s, r, "outbox_destinations_paused"); n < 1 {
+		t.Errorf("%g destinations are paused", n)
+	}
+	if n := metric(s, r, "outbox_parked_events"); n < 50 {
+		t.Errorf("the metrics tell of %g parked events, want what the table has", n)
+	}
+	b.mend(s)
+	s.AwaitEmpty() // under load
+	s.MoreOf(other(s), 10)
+	stop()
+	bound := -1
+	if b.late >= 0 {
+		bound = s.Repeats(2*s.Keys) + b.late
+	}
+	s.Check(bound)
+	s.Until(30*time.Second, "nothing to be paused or parked by the metrics", func() bool {
+		return metric(s, r, "outbox_destinations_paused") == 0 && metric(s, r, "outbox_parked_events") == 0
+	})
+	stopped(s, r, 0)
+}
+
+// A queue of two brokers is without a majority while one of them is away, and confirms nothing. Beside it is a queue of one
+// broker, which does not mind. What was sent meanwhile is in the queue when the other broker is back, and was parked.
+func TestQuorumQueueWithoutMajority(t *testing.T) {
+	stand.Parallel(t)
+	cluster, err := devenv.StartRabbitCluster(t.Context(), 2, devenv.RabbitOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	broken{
+		name: "no majority", reason: "unconfirmed", late: -1, apart: true,
+		place: func(*testing.T) stand.Place { return stand.OnRabbitMQ(cluster.Nodes[0]) },
+		set: func(s *stand.Stand) {
+			s.Unbind(orders, "#")
+			s.MakeQueue("quorum", orders, "#", amqp.Table{"x-queue-type": "quorum"})
+			s.Also("quorum")
+		},
+		breaks: func(s *stand.Stand) { s.Must(cluster.Nodes[1].Kill()) },
+		mend:   func(s *stand.Stand) { s.Must(cluster.Nodes[1].Start(s.Within(time.Minute))) },
+	}.meet(t)
+}
+
+// Of one key and exchange, an event waits behind an earlier one whose routing key nothing is bound for, though its own is
+// bound; those of other keys, and of the key in another exchange, do not.
+func TestFollowersWaitBehindAParkedEvent(t *testing.T) {
+	stand.Parallel(t)
+	s := stand.New(t, stand.SharedRabbitMQ(t))
+	s.Route()
+	s.MakeExchange(healthy)
+	s.Bind(orders, "order.placed")
+	s.Unbind(orders, "#")
+	s.WatchFlush()
+	r := s.Start()
+	insert := func(key string, seq int, exchange, routingKey string) (id string) {
+		s.Query([]any{&id}, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, destination, routing_key)
+			VALUES (gen_random_uuid(), 'order', $1, 'placed', jsonb_build_object('key', $1::text, 'seq', $2::int), $3, $4) RETURNING id::text`,
+			key, seq, exchange, routingKey)
+		return id
+	}
+	first := insert("a", 1, orders, "order.lost")
+	s.AwaitSided(devenv.Parked, 1)
+	followers := []string{insert("a", 2, orders, "order.placed"), insert("a", 3, orders, "order.placed")}
+	others := []string{insert("b", 1, orders, "order.placed"), insert("a", 4, healthy, "order.placed")}
+	s.Must(s.Consumer.WaitIDs(s.Within(30*time.Second), others))
+	s.AwaitSided(devenv.Parked, 3)
+	for _, d := range s.Consumer.Deliveries() {
+		if d.ID == first || d.ID == followers[0] || d.ID == followers[1] {
+			t.Errorf("event %s has arrived, before the first of its key", d.ID)
+		}
+	}
+	s.Bind(orders, "order.lost")
+	s.Must(s.Consumer.WaitIDs(s.Within(30*time.Second), append(followers, first)))
+	s.Check(0)
+	stopped(s, r, 0)
+}

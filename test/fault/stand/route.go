@@ -1,0 +1,103 @@
+package stand
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+// This file sends events where nothing takes them: to a destination that is not there, and poison.
+
+// Routed is a stand that routes, on a place whose destination "later" is not made yet; its consumer reads it as soon as it
+// is. The topic of the orders takes no more than some kB.
+func Routed(t *testing.T, kind Kind) *Stand {
+	t.Helper()
+	place := kind.Shared
+	if kind.Name == "Kafka" {
+		place = func(t testing.TB) Place {
+			return SharedKafkaWith(t, Topics{More: []string{later}, Configs: map[string]string{"max.message.bytes": smallest}})
+		}
+	}
+	s := New(t, place(t))
+	s.Route()
+	return s
+}
+
+// OnEachRouted is OnEach with stands that route.
+func OnEachRouted(t *testing.T, test func(*Stand)) {
+	t.Helper()
+	t.Parallel()
+	for _, kind := range Kinds {
+		t.Run(kind.Name, func(t *testing.T) {
+			Parallel(t)
+			test(Routed(t, kind))
+		})
+	}
+}
+
+const (
+	later    = "later"
+	smallest = "10000" // bytes of a message of Kafka
+	poison   = 20_000
+)
+
+// Route has each row name its destination itself: so that the events of one key go to several. The usual one is there. It is
+// called before the first relay is started.
+func (s *Stand) Route() {
+	s.T.Helper()
+	s.usual = "outbox.events"
+	if s.Kafka != nil {
+		s.usual = s.Kafka.Topic("order")
+		s.Kafka.Template = "{column:destination}"
+	} else {
+		s.Sink = strings.TrimPrefix(s.Sink+`, exchange: "{column:destination}", routing_key: "{column:routing_key}"`, ", ")
+	}
+	s.Must(devenv.RouteOutbox(s.Within(time.Minute), s.DB, s.usual))
+}
+
+// Usual is the name of the destination that is there.
+func (s *Stand) Usual() string { return s.usual }
+
+// Later is the name of the destination that is not made yet.
+func (s *Stand) Later() string {
+	if s.Kafka != nil {
+		return s.Kafka.Topic(later)
+	}
+	return "later.events"
+}
+
+// MakeLater makes it.
+func (s *Stand) MakeLater() {
+	s.T.Helper()
+	if s.Kafka == nil {
+		s.MakeExchange(s.Later())
+		return
+	}
+	s.Must(s.Kafka.Cluster.CreateTopic(s.Within(time.Minute), s.Later(), 3, 1, nil))
+}
+
+// ToLater are rows that go there, a share of those of the first keys (0: of all).
+func (s *Stand) ToLater(share float64, keys int) devenv.Kind {
+	return devenv.Kind{Share: share, Keys: keys, Destination: s.Later()}
+}
+
+// Poison are rows that no broker of the kind takes, on a stand that routes: of RabbitMQ by a routing key that is too long for
+// the protocol, of Kafka by their size.
+func (s *Stand) Poison(share float64, keys int) devenv.Kind {
+	if s.Kafka != nil {
+		return devenv.Kind{Share: share, Keys: keys, Payload: poison}
+	}
+	return devenv.Kind{Share: share, Keys: keys, RoutingKey: strings.Repeat("too-long.", 40)}
+}
+
+// Antidote makes a replay of poison succeed: it returns what the command needs.
+func (s *Stand) Antidote() (arguments []string) {
+	s.T.Helper()
+	if s.Kafka == nil {
+		return []string{"--routing-key", "order.placed"}
+	}
+	s.Must(s.Kafka.Cluster.SetTopicConfig(s.Within(time.Minute), s.Kafka.Topic("order"), "max.message.bytes", "1000000"))
+	return nil
+}

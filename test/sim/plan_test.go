@@ -1,0 +1,300 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/retry"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// How many exchanges (or topics) there are, and routing keys (or partitions) of each.
+const (
+	units = 2
+	dests = 2
+)
+
+// plan is all that is drawn before anything runs, but for the delays.
+type plan struct {
+	seed     uint64
+	ordering relay.Ordering // of the line
+	scope    retry.Scope
+	atomic   bool // the broker is Kafka's kind: a call is appended as a whole, and known when it is made again
+	hold     bool
+	calm     bool // no crash, no loss: nothing may come twice
+
+	held, window int
+	rows, page   int    // rows of a chain that are read at once, and of a page: fewer than are asked for
+	lanes        [2]int // of the two processes
+	attempts     int
+	backoff      time.Duration
+	maxBackoff   time.Duration
+	maxAge       time.Duration
+
+	lost     int // statements of a thousand with an unknown outcome
+	cut      int // calls of a thousand that lose their connection
+	spared   int // events of a thousand that the sink does not send for no reason
+	speed    [actors]time.Duration
+	events   []*event
+	txs      []*tx
+	usual    int // of txs; the others are phase C's
+	happens  []happening
+	chaosEnd time.Duration
+}
+
+// actor is what has a speed.
+type actor int
+
+const (
+	theWriter actor = iota
+	theFeeder
+	theLookup
+	theBroker
+	theReader
+	theReporter
+	actors
+)
+
+// event is one outbox row, and what is true of it.
+type event struct {
+	n      int
+	tx     *tx
+	pos    outbox.Position
+	key    int // 0: it has none
+	unit   int
+	dest   int // of the unit: a routing key, or for Kafka the partition that its key has
+	fault  bool
+	refuse bool // the database refuses its row
+	noEnd  bool // the database refuses what came of its row
+	poison int  // -1: for ever; else refused so many times more
+
+	made outbox.Event
+
+	delivered int      // by the broker, ever
+	closed    bool     // a letter of it was discarded, purged or replayed, ever
+	refusals  int      // for a fault of its own, ever
+	company   []*event // those behind it in a call that it was in (pipelined)
+	excused   bool     // it was refused in such a call
+	replays   int      // requests, ever
+	condemned bool     // an operator asked for its end
+	straight  bool     // it has to be delivered without the tables
+}
+
+type tx struct {
+	n           int
+	commit, end pglogrepl.LSN
+	keepalive   pglogrepl.LSN // after it; 0: none
+	at          time.Duration
+	events      []*event
+}
+
+// happening is what is done to the world at some moment.
+type happening struct {
+	at   time.Duration
+	what string
+	do   func(*world)
+}
+
+func (e *event) String() string {
+	return fmt.Sprintf("e%d", e.n)
+}
+
+func unitName(u int) []byte { return []byte{'x', byte('0' + u)} }
+func keyName(r int) []byte  { return []byte{'r', byte('0' + r)} }
+
+func newPlan(seed uint64) *plan {
+	d := newDice(seed)
+	p := &plan{seed: seed}
+	switch d.n(10) {
+	case 0, 1, 2, 3, 4:
+		p.ordering, p.scope = relay.Key, retry.PerKey
+	case 5, 6:
+		p.ordering, p.scope, p.atomic = relay.Pipelined, retry.PerKey, true
+	case 7:
+		p.ordering, p.scope = relay.Commit, retry.PerUnit
+	case 8:
+		p.ordering, p.scope, p.atomic = relay.Commit, retry.PerUnit, true
+	default:
+		p.ordering, p.scope = relay.Key, retry.PerKey
+		if d.in(300) {
+			p.ordering, p.scope = relay.None, retry.Free
+		}
+	}
+	p.hold = d.in(400)
+	p.calm = d.in(250)
+	p.held = pick(d, 1, 2, 3, 100)
+	p.window = pick(d, 2, 4, 8, 100)
+	for i := range p.lanes {
+		p.lanes[i] = 1 + d.n(3)
+		if p.ordering == relay.Commit {
+			p.lanes[i] = 1
+		}
+	}
+	p.rows, p.page = pick(d, 1, 2, 3, 100), pick(d, 1, 2, 500)
+	if p.scope == retry.Free { // what is not counted is not known to go on
+		p.rows = 100
+	}
+	p.attempts = 1 + d.n(4)
+	p.backoff = pick(d, 20*time.Millisecond, 200*time.Millisecond, time.Second)
+	p.maxBackoff = p.backoff * time.Duration(1+d.n(4))
+	if d.in(200) {
+		p.maxAge = pick(d, time.Second, 5*time.Second)
+	}
+	p.spared = pick(d, 0, 0, 20)
+	if !p.calm {
+		p.lost = pick(d, 0, 20, 150)
+		p.cut = pick(d, 0, 50, 200)
+	}
+	usual := pick(d, 100*time.Microsecond, 3*time.Millisecond, 50*time.Millisecond)
+	for i := range p.speed {
+		p.speed[i] = usual
+		if d.in(500) {
+			p.speed[i] = pick(d, 30*time.Microsecond, time.Millisecond, 20*time.Millisecond, 300*time.Millisecond)
+		}
+	}
+	p.chaosEnd = pick(d, 2*time.Second, 8*time.Second, 25*time.Second)
+	p.drawEvents(d)
+	p.drawHappenings(d)
+	return p
+}
+
+func (p *plan) drawEvents(d *dice) {
+	keys, oneUnit := 1+d.n(4), d.in(300)
+	poisonous := pick(d, 0, 50, 200, 400)
+	bad := 0
+	if d.in(200) {
+		bad = 100
+	}
+	total := 4 + d.n(24)
+	lsn := pglogrepl.LSN(1000)
+	at := time.Duration(0)
+	for len(p.events) < total {
+		t := &tx{n: len(p.txs), commit: lsn, end: lsn + 8}
+		lsn += 8
+		if d.in(300) {
+			t.keepalive = t.end + 4
+			lsn += 4
+		}
+		switch d.n(6) {
+		case 0: // at once
+		case 1, 2:
+			at += d.upTo(2 * p.speed[theBroker])
+		case 3, 4:
+			at += d.upTo(50 * time.Millisecond)
+		default:
+			at += d.upTo(p.chaosEnd / 4)
+		}
+		t.at = at
+		for range pick(d, 0, 1, 1, 1, 2, 3, 5) {
+			e := p.add(t, d.n(keys+1), d.n(units), d.n(dests))
+			if d.in(750) && e.key == 0 {
+				e.key = 1
+			}
+			if oneUnit {
+				e.unit = 0
+			}
+			switch {
+			case d.in(20):
+				e.fault = true
+			case d.in(poisonous):
+				e.poison = pick(d, -1, 1, 2, 5)
+			}
+			e.refuse, e.noEnd = d.in(bad), d.in(bad/2)
+		}
+		p.txs = append(p.txs, t)
+	}
+	// What is left of the events comes when nothing fails any more.
+	for i, t := range p.txs {
+		if t.at > p.chaosEnd || i >= len(p.txs)*3/4 {
+			t.at = max(t.at, p.chaosEnd) + d.upTo(50*time.Millisecond)
+			if prev := p.txs[max(i-1, 0)].at; t.at < prev {
+				t.at = prev
+			}
+		}
+	}
+	p.usual = len(p.txs)
+	for n := range 2 {
+		for u := range units {
+			t := &tx{n: len(p.txs), commit: lsn, end: lsn + 8}
+			lsn += 8
+			for key := range keys + 1 {
+				if key > 0 || !p.atomic { // else its partition is another one in each round
+					// An age of seconds may kill the first one before it is a probe; the gate stays shut then.
+					p.add(t, key, u, (key+u)%dests).straight = n == 1 && p.maxAge == 0
+				}
+			}
+			p.txs = append(p.txs, t)
+		}
+	}
+	for _, e := range p.events {
+		e.make(p)
+	}
+}
+
+// perRound is how many transactions each round of phase C commits.
+const perRound = units
+
+// add adds an event to a transaction.
+func (p *plan) add(t *tx, key, unit, dest int) *event {
+	e := &event{
+		n: len(p.events), tx: t, key: key, unit: unit, dest: dest,
+		pos: outbox.Position{Commit: t.commit, Index: uint32(2 * len(t.events))}, // every other frame is foreign
+	}
+	t.events = append(t.events, e)
+	p.events = append(p.events, e)
+	return e
+}
+
+// make makes what the stream brings of it.
+func (e *event) make(p *plan) {
+	ev := &e.made
+	*ev = outbox.Event{
+		Position: e.pos, CommitTime: time.Unix(int64(e.tx.n), 0), Time: time.Unix(int64(e.tx.n), 0),
+		ID: fmt.Append(nil, e.pos), Aggregate: []byte("a"), Type: []byte{byte('0' + e.unit), byte('0' + e.dest)},
+		Payload: payload(e.n),
+	}
+	switch {
+	case e.fault:
+		ev.Fault, ev.Raw = errUndecodable, []byte(`{"id":null}`)
+		e.key = 0
+	case e.key > 0:
+		ev.Ordered, ev.Key = true, []byte{byte('k'), byte('0' + e.key)}
+		ev.Hash = outbox.HashKey(ev.Aggregate, ev.Key)
+	}
+	if !ev.Ordered {
+		ev.Hash = outbox.HashPosition(e.pos)
+	}
+	if p.atomic {
+		e.dest = int(ev.Hash % dests) // the partition is the key's
+		ev.Type[1] = byte('0' + e.dest)
+	}
+}
+
+// payload is bytes that tell whose they are.
+func payload(n int) []byte {
+	b := make([]byte, 1+n%7)
+	for i := range b {
+		b[i] = byte(n*31 + 7)
+	}
+	return b
+}
+
+// digests of the names.
+var (
+	unitDigest [units]uint64
+	destDigest [2][units][dests]uint64 // RabbitMQ's, Kafka's
+)
+
+func init() {
+	for u := range units {
+		unitDigest[u] = sink.UnitOf(unitName(u))
+		for r := range dests {
+			destDigest[0][u][r] = sink.DestOfPair(unitDigest[u], keyName(r))
+			destDigest[1][u][r] = sink.DestOfPartition(unitDigest[u], int32(r))
+		}
+	}
+}

@@ -1,0 +1,265 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/retry"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+var (
+	errLost    = errors.New("the connection was lost")
+	errRefused = errors.New("value too long for type")
+)
+
+// store is the database as a term sees it: Memory, behind a connection that is slow and breaks. Whatever a statement did, the
+// relay may be told that nobody knows; and one of a process that died may still be carried out.
+type store struct {
+	retry.Store
+	t                      *term
+	writer, feeder, lookup dice
+}
+
+var _ retry.Store = (*store)(nil)
+
+func (t *term) newStore() *store {
+	seed := t.dice.next()
+	return &store{
+		t: t, writer: *newDice(seed, 1), feeder: *newDice(seed, 2), lookup: *newDice(seed, 3),
+		Store: t.w.db.Store(retry.StoreConfig{Slot: slot, SystemID: system, Incarnation: 1, Epoch: t.epoch, Scope: t.w.scope, Hold: t.w.hold}),
+	}
+}
+
+// do makes a statement. It is carried out in one moment, in the midst of the time that it takes; a process that is stopped is
+// stopped before it sends the statement, or before it reads the answer.
+func (s *store) do(ctx context.Context, d *dice, of actor, what string, exec func(context.Context) error) error {
+	w := s.t.w
+	w.step()
+	if !s.t.gate(ctx) {
+		return ctx.Err()
+	}
+	w.mu.Lock()
+	usual, lost, crashes := w.speed[of], w.lost, w.crashes
+	if w.still {
+		usual, lost = min(usual, 20*time.Millisecond), 0
+	}
+	down := w.down
+	w.mu.Unlock()
+	before, after, fate := d.about(usual), d.about(usual/2), d.n(1000)
+	if !slept(ctx, before) {
+		if fate%2 == 0 { // the server has it
+			time.AfterFunc(d.about(usual), func() {
+				if exec(context.Background()) == nil {
+					w.note(s.t.name, nil, "%s of the dead process is carried out", what)
+				}
+			})
+		}
+		return ctx.Err()
+	}
+	w.mu.Lock()
+	crashed, fenced := w.crashes != crashes || down, s.t.epoch != w.epoch
+	w.mu.Unlock()
+	if crashed || fate < lost/2 {
+		w.note(s.t.name, nil, "%s is lost", what)
+		return fmt.Errorf("%s: %w", what, errLost)
+	}
+	err := exec(context.WithoutCancel(ctx))
+	if fenced && !errors.Is(err, retry.ErrFenced) {
+		w.fail(nil, "I9: %s of %s is carried out, and it is fenced", what, s.t.name)
+	}
+	if !slept(ctx, after) || !s.t.gate(ctx) {
+		return ctx.Err()
+	}
+	if fate < lost {
+		w.note(s.t.name, nil, "the answer to %s is lost", what)
+		return fmt.Errorf("%s: %w", what, errLost)
+	}
+	s.t.inspect()
+	return err
+}
+
+func (s *store) Lease(ctx context.Context) (first int64, err error) {
+	err = s.do(ctx, &s.writer, theWriter, "lease", func(ctx context.Context) (err error) {
+		first, err = s.Store.Lease(ctx)
+		return err
+	})
+	return first, err
+}
+
+func (s *store) Load(ctx context.Context, each func(retry.Count) error) (highest outbox.Position, err error) {
+	var counts []retry.Count
+	err = s.do(ctx, &s.writer, theWriter, "load", func(ctx context.Context) (err error) {
+		counts = nil
+		highest, err = s.Store.Load(ctx, func(c retry.Count) error {
+			counts = append(counts, c)
+			return nil
+		})
+		return err
+	})
+	for i := 0; i < len(counts) && err == nil; i++ {
+		err = each(counts[i])
+	}
+	return highest, err
+}
+
+func (s *store) Positions(ctx context.Context, from outbox.Position, limit int) (list []outbox.Position, err error) {
+	err = s.do(ctx, &s.lookup, theLookup, "lookup", func(ctx context.Context) (err error) {
+		list, err = s.Store.Positions(ctx, from, min(limit, 1000))
+		return err
+	})
+	return list, err
+}
+
+func (s *store) Park(ctx context.Context, rows []*retry.Row) error {
+	w := s.t.w
+	naming := s.writer.in(500)
+	return s.do(ctx, &s.writer, theWriter, "park", func(ctx context.Context) error {
+		w.mu.Lock()
+		for _, row := range rows {
+			e := w.eventAt[row.Event.Position]
+			if !e.is(&row.Event) {
+				w.failLocked(e, "I5: %s parks %s with the bytes of another event", s.t.name, e)
+			}
+			if row.Dead {
+				w.checkDead(s.t, e, row, retry.Result{Class: row.Class, Reason: row.Reason, Attempts: row.Attempts})
+			}
+			if (e.refuse || w.refusing) && s.t.epoch == w.epoch {
+				w.noteLocked(s.t.name, e, "its row is refused")
+				anyone := w.refusing || !naming
+				w.mu.Unlock()
+				if len(rows) > 1 && anyone {
+					return &retry.Refused{Err: errRefused}
+				}
+				return &retry.Refused{Row: row, Err: errRefused}
+			}
+		}
+		w.mu.Unlock()
+		err := s.Store.Park(ctx, rows)
+		for _, row := range rows {
+			w.note(s.t.name, w.eventAt[row.Event.Position], "is parked, n=%d dead=%t %s: %v", row.N, row.Dead, row.Reason, err)
+		}
+		return err
+	})
+}
+
+func (s *store) Runs(ctx context.Context, chains []uint64, run int, size, acked int64) (runs []retry.Run, err error) {
+	err = s.do(ctx, &s.feeder, theFeeder, "runs", func(ctx context.Context) (err error) {
+		runs, err = s.Store.Runs(ctx, chains, min(run, s.t.w.rows), size, acked)
+		return err
+	})
+	if err == nil {
+		for _, r := range runs {
+			for _, row := range r.Rows {
+				s.t.w.note(s.t.name, s.t.w.eventAt[row.Event.Position], "is read in a run, n=%d blocked=%t", row.N, r.Blocked)
+			}
+		}
+	}
+	return runs, err
+}
+
+func (s *store) Sweep(ctx context.Context, at retry.Cursor, limit int) (chains []uint64, next retry.Cursor, err error) {
+	err = s.do(ctx, &s.feeder, theFeeder, "sweep", func(ctx context.Context) (err error) {
+		chains, next, err = s.Store.Sweep(ctx, at, min(limit, s.t.w.page))
+		return err
+	})
+	return chains, next, err
+}
+
+func (s *store) Skip(ctx context.Context, at retry.Cursor) (next retry.Cursor, ok bool, err error) {
+	err = s.do(ctx, &s.feeder, theFeeder, "skip", func(ctx context.Context) (err error) {
+		next, ok, err = s.Store.Skip(ctx, at)
+		return err
+	})
+	return next, ok, err
+}
+
+func (s *store) Due(ctx context.Context, limit int) (chains []uint64, next time.Duration, err error) {
+	err = s.do(ctx, &s.feeder, theFeeder, "due", func(ctx context.Context) (err error) {
+		chains, next, err = s.Store.Due(ctx, limit)
+		return err
+	})
+	return chains, next, err
+}
+
+func (s *store) Apply(ctx context.Context, results []retry.Result) error {
+	w := s.t.w
+	return s.do(ctx, &s.feeder, theFeeder, "apply", func(ctx context.Context) error {
+		w.mu.Lock()
+		for _, r := range results {
+			e := w.eventAt[r.Row.Event.Position]
+			switch {
+			case r.Kind == retry.Delivered && e.delivered == 0:
+				w.failLocked(e, "I2: %s deletes the row of %s, which was not delivered", s.t.name, e)
+			case r.Kind == retry.Dead:
+				w.checkDead(s.t, e, r.Row, r)
+			}
+			if e.noEnd && s.t.epoch == w.epoch {
+				w.noteLocked(s.t.name, e, "its end is refused")
+				w.mu.Unlock()
+				return &retry.Refused{Err: errRefused}
+			}
+		}
+		w.mu.Unlock()
+		err := s.Store.Apply(ctx, results)
+		for _, r := range results {
+			w.note(s.t.name, w.eventAt[r.Row.Event.Position], "%s, n=%d, attempts %d, after %s: %v",
+				[...]string{"its row is deleted", "backs off", "dies"}[r.Kind], r.Row.N, r.Attempts, r.After, err)
+		}
+		return err
+	})
+}
+
+func (s *store) Requests(ctx context.Context, limit int, size int64) (list []retry.Request, err error) {
+	err = s.do(ctx, &s.feeder, theFeeder, "requests", func(ctx context.Context) (err error) {
+		list, err = s.Store.Requests(ctx, limit, size)
+		return err
+	})
+	return list, err
+}
+
+func (s *store) Answer(ctx context.Context, answers []retry.Answer) (done []bool, err error) {
+	w := s.t.w
+	err = s.do(ctx, &s.feeder, theFeeder, "answer", func(ctx context.Context) (err error) {
+		w.mu.Lock()
+		for _, a := range answers {
+			if a.Request.Row == nil {
+				continue
+			}
+			e := w.eventAt[a.Request.Row.Event.Position]
+			if a.Request.Kind == retry.Replay && a.Outcome.State == sink.Confirmed && e.delivered == 0 {
+				w.failLocked(e, "I2: %s calls %s replayed, which was not delivered", s.t.name, e)
+			}
+			if e.noEnd && s.t.epoch == w.epoch {
+				w.mu.Unlock()
+				return &retry.Refused{Err: errRefused}
+			}
+		}
+		w.mu.Unlock()
+		done, err = s.Store.Answer(ctx, answers)
+		for i, a := range answers {
+			if a.Request.Row != nil {
+				w.note(s.t.name, w.eventAt[a.Request.Row.Event.Position], "%s is answered: %t %v", a.Request.Kind, done[i], err)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return make([]bool, len(answers)), err
+	}
+	return done, nil
+}
+
+// checkDead checks that a dead letter has a reason to be one (invariant I4).
+func (w *world) checkDead(t *term, e *event, row *retry.Row, r retry.Result) {
+	switch {
+	case e.fault || r.Class == sink.Permanent && e.refusals > 0:
+	case r.Class == sink.Transient && r.Reason != "" && e.refusals > 0 && r.Attempts >= min(w.attempts, e.refusals):
+	case w.maxAge > 0 && !row.ParkedAt.IsZero() && time.Since(row.ParkedAt) > w.maxAge:
+	default:
+		w.failLocked(e, "I4: %s condemns %s: %s %s, %d attempts", t.name, e, r.Class, r.Reason, r.Attempts)
+	}
+}
