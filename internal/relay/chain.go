@@ -17,6 +17,8 @@ type chain struct {
 	// late: the first of waiting was refused for a fault of its own while there was no room to hold the chain. It is offered
 	// again when the lane says so.
 	late bool
+	// awaited: a letter is to be replayed, and goes when front is settled. A key that never rests would never let it.
+	awaited bool
 
 	waiting fifo // new events, in order
 
@@ -40,7 +42,7 @@ func (ln *lane) chain(it *item) *chain {
 
 // leave forgets a chain that nothing is to be known of any more.
 func (ln *lane) leave(c *chain) {
-	if c.front == nil && !c.dying && c.rows == 0 && c.waiting.first == nil {
+	if c.front == nil && !c.dying && c.rows == 0 && !c.awaited && c.waiting.first == nil {
 		delete(ln.chains, c.id)
 		c.next, ln.spare = ln.spare, c
 	}
@@ -64,7 +66,7 @@ func (ln *lane) stance(it *item, c *chain) stance {
 		}
 		return goes
 	}
-	if c != nil && (c.dying || c.late) {
+	if c != nil && (c.dying || c.late || c.awaited) {
 		return waits
 	}
 	if is, keep := ln.holds.of(it.chain, it.place.Unit); is {

@@ -19,6 +19,7 @@ func (ln *lane) take(rows []*Fed) {
 
 // takeRow takes in a row that was offered.
 func (ln *lane) takeRow(f *Fed) {
+	f.Outcome = sink.Outcome{}
 	it := &item{ev: f.Event, place: f.Place, chain: f.Chain, fed: f, size: f.Event.Size()}
 	if f.Replay {
 		ln.replays.push(it)
@@ -33,13 +34,13 @@ func (ln *lane) fillRows() {
 	if ln.replays.first == nil && ln.rows.first == nil {
 		return
 	}
-	limit := sink.MaxCallEvents
+	limit, room := sink.MaxCallEvents, sink.MaxCallBytes
 	if ln.ready.first != nil {
-		limit /= 2
+		limit, room = limit/2, room/2
 	}
 	for _, list := range []*fifo{&ln.replays, &ln.rows} {
 		var rest fifo
-		for list.first != nil && len(ln.open.items) < limit && ln.open.room(list.first) {
+		for list.first != nil && len(ln.open.items) < limit && (len(ln.open.items) == 0 || ln.open.bytes+list.first.size <= room) {
 			if it := list.pop(); ln.admits(it) {
 				ln.open.add(it)
 			} else {
@@ -60,6 +61,9 @@ func (ln *lane) admits(it *item) bool {
 	c := ln.chains[it.chain]
 	switch {
 	case c != nil && (c.front != nil || c.dying):
+		if it.fed.Replay {
+			ln.mark(&c.awaited, true)
+		}
 		return false
 	case c != nil && c.rows > 0 && (ln.oneByOne || c.replay || it.fed.Replay):
 		return false
@@ -67,6 +71,7 @@ func (ln *lane) admits(it *item) bool {
 		return false
 	}
 	c = ln.chain(it)
+	ln.mark(&c.awaited, false)
 	if c.rows++; c.rows == 1 {
 		ln.special++
 	}

@@ -413,6 +413,7 @@ func (b *broker) learn(lane int, call []message, moved bool) {
 		unit := sink.Place{Unit: unitDigest[m.unit]}
 		pair := sink.Place{Unit: unitDigest[m.unit], Dest: destDigest[kind][m.unit][m.dest]}
 		switch f := m.out.Fault; {
+		case m.from == fromLetter: // it goes where an operator said, and pauses nothing
 		case f != nil && f.Class == sink.Destination && f.Whole:
 			b.shut[unit] = time.Now()
 		case f != nil && f.Class == sink.Destination:
