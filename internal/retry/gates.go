@@ -155,7 +155,7 @@ func (f *feeder) probeWith(ctx context.Context, due []gate) error {
 		return nil
 	}
 	acked := f.s.writer.acked.Load()
-	runs, err := f.cfg.Store.Runs(ctx, chains, 1, budgetBytes, acked)
+	runs, err := f.cfg.Store.Runs(ctx, chains, 1, f.cfg.BudgetBytes, acked)
 	if err != nil {
 		return err
 	}
@@ -250,7 +250,7 @@ func (f *feeder) findFor(ctx context.Context, g gate, p *probe) error {
 	if len(free) == 0 {
 		return nil
 	}
-	runs, err := f.cfg.Store.Runs(ctx, free, 1, budgetBytes/8, f.s.writer.acked.Load())
+	runs, err := f.cfg.Store.Runs(ctx, free, 1, f.cfg.BudgetBytes/8, f.s.writer.acked.Load())
 	if err != nil {
 		return err
 	}

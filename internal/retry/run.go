@@ -49,8 +49,8 @@ func (r *run) add(row *Row, at sink.Place) {
 // room is how many rows may be read and offered now. It is 0 while it is too little to be worth a statement, unless nothing
 // is in flight.
 func (f *feeder) room() (rows int, bytes int64) {
-	rows, bytes = budgetRows-probeRows-f.rows, budgetBytes-f.bytes
-	if f.rows > 0 && (rows < budgetRows/8 || bytes < budgetBytes/8) {
+	rows, bytes = budgetRows-probeRows-f.rows, f.cfg.BudgetBytes-f.bytes
+	if f.rows > 0 && (rows < budgetRows/8 || bytes < f.cfg.BudgetBytes/8) {
 		return 0, 0
 	}
 	return max(rows, 0), max(bytes, 1)

@@ -182,7 +182,7 @@ func (w *world) empty() string {
 		return "nobody leads"
 	}
 	line, siding := s.term.line.Snapshot(), s.term.siding.Snapshot()
-	if line.Events+line.HeldChains+siding.Queued+siding.InFlight > 0 {
+	if line.Events+line.HeldChains+siding.Queued+siding.InFlight > 0 || line.Bytes+siding.QueuedBytes > 0 {
 		return fmt.Sprintf("%+v %+v", line, siding)
 	}
 	for _, e := range w.events[:w.live] {

@@ -32,6 +32,10 @@ type plan struct {
 	mirror   bool // dead letters are mirrored
 
 	held, window int
+	windowBytes  int64
+	roundBytes   int64  // of a statement of the writer
+	budgetBytes  int64  // of rows that are fed
+	oversize     int64  // bytes of the largest event, if it is larger than the window
 	rows, page   int    // rows of a chain that are read at once, and of a page: fewer than are asked for
 	lanes        [2]int // of the two processes
 	attempts     int
@@ -165,6 +169,7 @@ func newPlan(seed uint64) *plan {
 	}
 	p.chaosEnd = pick(d, 2*time.Second, 8*time.Second, 25*time.Second)
 	p.drawEvents(d)
+	p.drawBytes(newDice(seed, 5))
 	p.drawMirror(newDice(seed, 4))
 	p.drawHappenings(d)
 	return p
@@ -243,6 +248,28 @@ func (p *plan) drawEvents(d *dice) {
 	}
 }
 
+// drawBytes draws bounds of memory that bind, and payloads as large as them, in some of the seeds. It has dice of its own.
+func (p *plan) drawBytes(d *dice) {
+	p.windowBytes, p.roundBytes, p.budgetBytes = 256<<10, 2<<20, 8<<20
+	switch {
+	case d.in(150):
+		p.windowBytes, p.roundBytes, p.budgetBytes = pick[int64](d, 50, 200, 1000), pick[int64](d, 50, 200, 1000), pick[int64](d, 50, 400, 2000)
+	case d.in(10): // as large as it has to be for chunks of several events
+	default:
+		return
+	}
+	for _, e := range p.events {
+		if size := p.windowBytes / pick[int64](d, 2, 4, 20); d.in(300) {
+			e.made.Payload = payload(e.n, d.n(int(size)+1))
+		} else if d.in(50) {
+			e.made.Payload = payload(e.n, int(p.windowBytes)+d.n(100)) // more than the whole window
+		}
+		if size := int64(e.made.Size()); size > p.windowBytes {
+			p.oversize = max(p.oversize, size)
+		}
+	}
+}
+
 // perRound is how many transactions each round of phase C commits.
 const perRound = units
 
@@ -263,7 +290,7 @@ func (e *event) make(p *plan) {
 	*ev = outbox.Event{
 		Position: e.pos, CommitTime: time.Unix(int64(e.tx.n), 0), Time: time.Unix(int64(e.tx.n), 0),
 		ID: fmt.Append(nil, e.pos), Aggregate: []byte("a"), Type: []byte{byte('0' + e.unit), byte('0' + e.dest)},
-		Payload: payload(e.n),
+		Payload: payload(e.n, 1+e.n%7),
 	}
 	switch {
 	case e.fault:
@@ -283,8 +310,8 @@ func (e *event) make(p *plan) {
 }
 
 // payload is bytes that tell whose they are.
-func payload(n int) []byte {
-	b := make([]byte, 1+n%7)
+func payload(n, size int) []byte {
+	b := make([]byte, size)
 	for i := range b {
 		b[i] = byte(n*31 + 7)
 	}

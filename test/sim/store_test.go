@@ -118,6 +118,7 @@ func (s *store) Positions(ctx context.Context, from outbox.Position, limit int) 
 
 func (s *store) Park(ctx context.Context, rows []*retry.Row) error {
 	w := s.t.w
+	s.t.inspectRound(rows)
 	naming := s.writer.in(500)
 	return s.do(ctx, &s.writer, theWriter, "park", func(ctx context.Context) error {
 		w.mu.Lock()
@@ -149,6 +150,7 @@ func (s *store) Park(ctx context.Context, rows []*retry.Row) error {
 }
 
 func (s *store) Runs(ctx context.Context, chains []uint64, run int, size, acked int64) (runs []retry.Run, err error) {
+	s.t.inspectBudget(size)
 	err = s.do(ctx, &s.feeder, theFeeder, "runs", func(ctx context.Context) (err error) {
 		runs, err = s.Store.Runs(ctx, chains, min(run, s.t.w.rows), size, acked)
 		return err
@@ -189,7 +191,7 @@ func (s *store) Due(ctx context.Context, limit int) (chains []uint64, next time.
 
 func (s *store) Apply(ctx context.Context, results []retry.Result) error {
 	w := s.t.w
-	return s.do(ctx, &s.feeder, theFeeder, "apply", func(ctx context.Context) error {
+	err := s.do(ctx, &s.feeder, theFeeder, "apply", func(ctx context.Context) error {
 		w.mu.Lock()
 		for _, r := range results {
 			e := w.eventAt[r.Row.Event.Position]
@@ -213,6 +215,10 @@ func (s *store) Apply(ctx context.Context, results []retry.Result) error {
 		}
 		return err
 	})
+	if err == nil {
+		s.t.unfed(results)
+	}
+	return err
 }
 
 func (s *store) Requests(ctx context.Context, limit int, size int64) (list []retry.Request, err error) {

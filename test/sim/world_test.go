@@ -116,8 +116,8 @@ func (w *world) history(of *event) string {
 		of = nil
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "plan: ordering %d, atomic %t, hold %t, calm %t, mirror %t, held %d, window %d, rows %d, page %d, lanes %v, attempts %d, backoff %s to %s, max age %s, lost %d, cut %d, spared %d, speed %v, chaos ends at %s\n",
-		w.ordering, w.atomic, w.hold, w.calm, w.mirror, w.held, w.window, w.rows, w.page, w.lanes, w.attempts, w.backoff, w.maxBackoff, w.maxAge, w.lost, w.cut, w.spared, w.speed, w.chaosEnd)
+	fmt.Fprintf(&b, "plan: ordering %d, atomic %t, hold %t, calm %t, mirror %t, held %d, window %d of %d bytes, rounds of %d, budget of %d, rows %d, page %d, lanes %v, attempts %d, backoff %s to %s, max age %s, lost %d, cut %d, spared %d, speed %v, chaos ends at %s\n",
+		w.ordering, w.atomic, w.hold, w.calm, w.mirror, w.held, w.window, w.windowBytes, w.roundBytes, w.budgetBytes, w.rows, w.page, w.lanes, w.attempts, w.backoff, w.maxBackoff, w.maxAge, w.lost, w.cut, w.spared, w.speed, w.chaosEnd)
 	for _, e := range w.events[:w.live] {
 		if of == nil || w.together(of, e) {
 			fmt.Fprintf(&b, "%s: %s of tx%d (at %s), key %d, to %s.%s, fault %t, poison %d, row refused %t %t; delivered %d times, copied %d times, %d refused\n", e, e.pos, e.tx.n, e.tx.at, e.key,
