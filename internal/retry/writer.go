@@ -101,7 +101,7 @@ func (w *writer) round() []queued {
 		return []queued{e}
 	}
 	n, size := 0, 0
-	for n < len(w.queue) && n < roundRows && (n == 0 || size+w.queue[n].size <= roundBytes) {
+	for n < len(w.queue) && n < roundRows && (n == 0 || int64(size+w.queue[n].size) <= w.s.cfg.RoundBytes) {
 		size += w.queue[n].size
 		n++
 	}
