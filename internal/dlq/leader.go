@@ -245,16 +245,9 @@ func (l *Leader) ask(ctx context.Context, j *job, t *table, last bool, n int) er
 	w.and("t.slot = $1 AND t.system_id = $4 AND (t.incarnation, t.commit_lsn, t.idx) > ($6::bigint, $7::pg_lsn, $8::bigint)")
 	w.and("t.parked_at <= $9") // what came after it was asked for is not meant
 	j.bulk.chosen(&w, t)
-	desk := Desk{db: l.cfg.DB, slot: l.cfg.Slot}
-	ids, err := desk.errorTexts(ctx, &j.bulk.Filter)
-	if err != nil {
-		return err
-	}
-	if ids != nil {
-		w.and("t.error_id = ANY (?)", ids)
-	}
+	j.bulk.Filter.said(&w)
 	var found int
-	err = l.fenced(ctx, "make a job's requests", `, job AS MATERIALIZED (SELECT b.* FROM cdc_relay.bulk b, fence
+	err := l.fenced(ctx, "make a job's requests", `, job AS MATERIALIZED (SELECT b.* FROM cdc_relay.bulk b, fence
 			WHERE b.job = $3 AND b.state = 'asking' AND (b.in_letters, b.incarnation, b.commit_lsn, b.idx) = (`+fmt.Sprint(j.letters)+`, $6, $7, $8) FOR UPDATE OF b),
 		page AS MATERIALIZED (SELECT t.n, t.incarnation, t.commit_lsn, t.idx FROM `+t.name+` t WHERE EXISTS (SELECT FROM job) AND `+w.sql.String()+`
 			ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT $5),

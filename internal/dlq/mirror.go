@@ -232,7 +232,7 @@ func (m *Mirror) read(ctx context.Context, now time.Time) ([]letter, error) {
 		FROM (SELECT n AS x, sum(bytes) OVER (ORDER BY n) - bytes AS before FROM (SELECT n, bytes FROM cdc_relay.dead_letter
 				WHERE slot = $1 AND system_id = $2 AND mirrored_at IS NULL AND state <> 'purged' AND redacted_at IS NULL AND n <> ALL ($3)
 				ORDER BY n LIMIT $4) page) part
-			JOIN cdc_relay.dead_letter t ON t.n = x LEFT JOIN cdc_relay.error_text e ON e.id = t.error_id
+			JOIN cdc_relay.dead_letter t ON t.n = x LEFT JOIN cdc_relay.error_text e ON e.slot = t.slot AND e.id = t.error_id
 		WHERE before < $5 ORDER BY t.n`, m.cfg.Slot, m.cfg.SystemID, later, mirrorRows, mirrorBytes)
 	if err != nil {
 		return nil, explain("read letters for the mirror", err)

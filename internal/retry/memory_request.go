@@ -151,6 +151,9 @@ func (m *Memory) Answer(ctx context.Context, answers []Answer) ([]bool, error) {
 			q.State = "done"
 		}
 		note := AuditNote{Who: q.Who, Why: q.Why, Action: string(q.Kind), Result: q.Result, N: q.N, Request: q.ID}
+		if v == refused {
+			note.Result = string(a.result().Reason)
+		}
 		if a.Request.Row != nil {
 			note.Position = a.Request.Row.Event.Position
 		}
@@ -194,6 +197,7 @@ func (m *Memory) carryOut(a *Answer, v verdict) (done bool, result string) {
 		return true, "redacted"
 	case Purge:
 		e.empty()
+		m.db.forgetAsked(e.row.N)
 		return true, string(Purged)
 	case DeadLetter:
 		e.die()
@@ -202,6 +206,18 @@ func (m *Memory) carryOut(a *Answer, v verdict) (done bool, result string) {
 		heads := m.db.list(func(head *kept) bool { return m.parked(head) && head.row.Chain == e.row.Chain })
 		heads[0].row.NextAttempt = time.Now()
 		return true, "is tried"
+	}
+}
+
+// forgetAsked removes from what was asked for about a row what tells of the row.
+func (db *Database) forgetAsked(n int64) {
+	for _, q := range db.requests {
+		if q.N != n || q.State == "waiting" {
+			continue
+		}
+		if q.Route = (outbox.Route{}); q.State == "failed" {
+			q.Result = wordsPurged
+		}
 	}
 }
 

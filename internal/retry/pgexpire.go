@@ -2,6 +2,7 @@ package retry
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -37,6 +38,41 @@ var expireSQL = fence + `, slot AS MATERIALIZED (SELECT coalesce(s.active_pid, 0
 
 // Expire implements Store.
 func (p *Postgres) Expire(ctx context.Context, keep time.Duration, limit int) (changed int, err error) {
+	if changed, err = p.expireRows(ctx, keep, limit); err != nil {
+		return changed, err
+	}
+	texts, err := p.expireTexts(ctx, 10*limit)
+	return changed + texts, err
+}
+
+// expireTextsSQL looks at a page of texts, and removes those that no row refers to. Rows that came with a copy of another system's
+// database keep theirs.
+var expireTextsSQL = fence + `, page AS MATERIALIZED (SELECT e.id FROM fence, cdc_relay.error_text e WHERE e.slot = $1 AND e.id > $3 ORDER BY e.id LIMIT $4),
+		gone AS (DELETE FROM cdc_relay.error_text e USING page WHERE e.slot = $1 AND e.id = page.id AND ` + unused("page.id", "true") + ` RETURNING e.id)
+		SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM page), (SELECT max(id) FROM page) FROM fence`
+
+// expireTexts goes on where it ended the last time, and begins anew behind the last one.
+func (p *Postgres) expireTexts(ctx context.Context, limit int) (gone int, err error) {
+	p.mu.Lock()
+	from := p.swept
+	p.mu.Unlock()
+	var looked int
+	var last *int64
+	err = p.changeAlone(ctx, "expire texts", expireTextsSQL, func(storable) []any { return []any{from, limit} }, func(rows pgx.Rows) error {
+		return rows.Scan(&gone, &looked, &last)
+	})
+	if err != nil {
+		return 0, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.swept = math.MinInt64; looked == limit {
+		p.swept = *last
+	}
+	return gone, nil
+}
+
+func (p *Postgres) expireRows(ctx context.Context, keep time.Duration, limit int) (changed int, err error) {
 	p.mu.Lock()
 	seen := p.seen
 	p.mu.Unlock()

@@ -52,6 +52,7 @@ CREATE TABLE cdc_relay.retry (
 CREATE UNIQUE INDEX retry_n     ON cdc_relay.retry (n);
 CREATE        INDEX retry_chain ON cdc_relay.retry (slot, chain, incarnation, commit_lsn, idx);
 CREATE        INDEX retry_dest  ON cdc_relay.retry (slot, unit, dest, incarnation, commit_lsn, idx);
+CREATE        INDEX retry_error ON cdc_relay.retry (slot, error_id) WHERE error_id IS NOT NULL;
 CREATE        INDEX retry_due   ON cdc_relay.retry (slot, next_attempt) WHERE next_attempt IS NOT NULL;
 COMMENT ON TABLE  cdc_relay.retry IS 'Events that wait: refused ones, those behind them, and those whose destination is paused. Rows of another slot or system_id (a copy of the database) are not touched.';
 COMMENT ON COLUMN cdc_relay.retry.system_id       IS 'of the cluster the event was committed in: in a copy of the database its rows are another system''s, and are not sent';
@@ -163,11 +164,13 @@ COMMENT ON COLUMN cdc_relay.dead_letter.redacted_at        IS 'when its contents
 COMMENT ON COLUMN cdc_relay.dead_letter.state              IS 'open; replayed; discarded; purged: emptied, only the position stays until the slot can not send the event again';
 
 CREATE TABLE cdc_relay.error_text (
-    id      bigint PRIMARY KEY,
+    slot    text COLLATE "C" NOT NULL,
+    id      bigint NOT NULL,
     text    text NOT NULL,
-    seen_at timestamptz NOT NULL DEFAULT now()
+    seen_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (slot, id)
 );
-COMMENT ON TABLE  cdc_relay.error_text IS 'Words of refusals, numbers in them replaced by #, so that there are few.';
+COMMENT ON TABLE  cdc_relay.error_text IS 'Words of refusals, numbers in them replaced by #, so that there are few. They may hold a name that was made of data: those that no row refers to any more are removed.';
 COMMENT ON COLUMN cdc_relay.error_text.id      IS 'digest of text';
 COMMENT ON COLUMN cdc_relay.error_text.seen_at IS 'when it was first met';
 
