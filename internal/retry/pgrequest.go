@@ -177,8 +177,8 @@ var answerSQL = func() string {
 		`t.state <> 'purged' AND `+purges, "'purged'") + `,
 		purging AS MATERIALIZED (SELECT t.n, t.error_id FROM q JOIN cdc_relay.dead_letter t ON ` + named + ` WHERE t.state <> 'purged' AND ` + purges + `
 			UNION ALL SELECT t.n, t.error_id FROM q JOIN cdc_relay.retry t ON ` + named + ` WHERE ` + purges + `),
-		told AS (DELETE FROM cdc_relay.error_text e USING (SELECT DISTINCT error_id AS id FROM purging) p WHERE e.slot = $1 AND e.id = p.id
-			AND ` + unused("p.id", "t.n NOT IN (SELECT n FROM purging)") + ` AND p.id <> ALL ($` + strconv.Itoa(5+len(a.values)) + `)),
+		told AS (DELETE FROM cdc_relay.error_text e WHERE e.slot = $1 AND e.id = ANY (ARRAY(SELECT p.id FROM (SELECT DISTINCT error_id AS id FROM purging) p
+			WHERE p.id <> ALL ($` + strconv.Itoa(5+len(a.values)) + `) AND ` + unused("p.id", "t.n NOT IN (SELECT n FROM purging)") + `))),
 		asked AS (UPDATE cdc_relay.request r SET route_name = NULL, routing_key = NULL, result = CASE r.state WHEN 'failed' THEN '` + wordsPurged + `' ELSE r.result END
 			FROM purging p WHERE r.n = p.n AND r.slot = $1 AND r.state <> 'waiting' AND r.id NOT IN (SELECT x_request FROM q)),
 		` + taken("dying", "deadletter") + `,

@@ -55,7 +55,7 @@ func testTextsExpire(b *bench, w *database) {
 		b.park(row)
 		b.must(b.Apply(ctx(b.T), []Result{{Row: row, Kind: Delivered}}))
 	}
-	for range 5 {
+	for range 15 {
 		_, err := b.Expire(ctx(b.T), time.Nanosecond, 1)
 		b.must(err)
 	}
