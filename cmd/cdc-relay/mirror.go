@@ -34,7 +34,8 @@ func newOperators(c *config.Config, v *view, columns []string, t replication.Ter
 	})
 	if m := c.DeadLetters.Mirror; m.IsSet() {
 		o.mirror = dlq.NewMirror(dlq.MirrorConfig{
-			DB: t.Pool, Slot: c.Source.Slot, SystemID: t.SystemID, Epoch: t.Epoch, Route: mirrorRoute(m), Columns: len(columns),
+			Store: &dlq.MirrorPostgres{DB: t.Pool, Slot: c.Source.Slot, SystemID: t.SystemID, Epoch: t.Epoch},
+			Route: mirrorRoute(m), Columns: len(columns),
 			Publish: o.feeds.publish, Mirrored: v.metrics.Mirrored, Failed: v.metrics.MirrorFailed, Log: log,
 		})
 	}
