@@ -45,7 +45,7 @@ func (b *broker) ids() string {
 
 func (r *rig) mirror(b *broker) *Mirror {
 	return NewMirror(MirrorConfig{
-		DB: r.pool, Slot: r.slot, SystemID: r.system(), Epoch: r.epoch(), Publish: b.publish, Columns: 2,
+		Store: &MirrorPostgres{DB: r.pool, Slot: r.slot, SystemID: r.system(), Epoch: r.epoch()}, Publish: b.publish, Columns: 2,
 		Route: outbox.Route{Name: []byte("outbox.dlx"), RoutingKey: []byte("outbox.dlq")}, Log: zap.NewNop(),
 	})
 }

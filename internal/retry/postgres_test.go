@@ -18,6 +18,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -115,6 +116,10 @@ func (w *database) scan(sql string, args []any, to ...any) bool {
 }
 
 func (w *database) store(c StoreConfig) Store { return NewPostgres(w.pool, c) }
+
+func (w *database) mirror(c StoreConfig) dlq.MirrorStore {
+	return &dlq.MirrorPostgres{DB: w.pool, Slot: c.Slot, SystemID: c.SystemID, Epoch: c.Epoch}
+}
 
 func (w *database) raise(slot string) (epoch int64) {
 	w.t.Helper()

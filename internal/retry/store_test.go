@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -23,6 +24,7 @@ func TestMain(m *testing.M) { devenv.Main(m) }
 // world is what a store stands on: a database that others look into and change too.
 type world interface {
 	store(c StoreConfig) Store
+	mirror(c StoreConfig) dlq.MirrorStore
 	raise(slot string) int64 // a new leader; its epoch
 	ask(c StoreConfig, kind RequestKind, n int64, route outbox.Route) int64
 	cancel(id int64)
@@ -196,6 +198,8 @@ var conformance = map[string]func(*bench){
 	"another system":      testAnotherSystem,
 	"former incarnation":  testFormerIncarnation,
 	"expire":              testExpire,
+	"mirror":              testMirror,
+	"mirror's fence":      testMirrorFence,
 	"lease":               testLease,
 }
 

@@ -16,6 +16,9 @@ import (
 const (
 	units = 2
 	dests = 2
+
+	mirrorUnit = units // where letters are mirrored to; no event goes there
+	places     = units + 1
 )
 
 // plan is all that is drawn before anything runs, but for the delays.
@@ -26,6 +29,7 @@ type plan struct {
 	atomic   bool // the broker is Kafka's kind: a call is appended as a whole, and known when it is made again
 	hold     bool
 	calm     bool // no crash, no loss: nothing may come twice
+	mirror   bool // dead letters are mirrored
 
 	held, window int
 	rows, page   int    // rows of a chain that are read at once, and of a page: fewer than are asked for
@@ -73,6 +77,9 @@ type event struct {
 	poison int  // -1: for ever; else refused so many times more
 
 	made outbox.Event
+
+	copyPoison int // as poison, of its copy in the mirror
+	copies     int // that the mirror's destination has
 
 	delivered int      // by the broker, ever
 	closed    bool     // a letter of it was discarded, purged or replayed, ever
@@ -158,6 +165,7 @@ func newPlan(seed uint64) *plan {
 	}
 	p.chaosEnd = pick(d, 2*time.Second, 8*time.Second, 25*time.Second)
 	p.drawEvents(d)
+	p.drawMirror(newDice(seed, 4))
 	p.drawHappenings(d)
 	return p
 }
@@ -285,12 +293,12 @@ func payload(n int) []byte {
 
 // digests of the names.
 var (
-	unitDigest [units]uint64
-	destDigest [2][units][dests]uint64 // RabbitMQ's, Kafka's
+	unitDigest [places]uint64
+	destDigest [2][places][dests]uint64 // RabbitMQ's, Kafka's
 )
 
 func init() {
-	for u := range units {
+	for u := range places {
 		unitDigest[u] = sink.UnitOf(unitName(u))
 		for r := range dests {
 			destDigest[0][u][r] = sink.DestOfPair(unitDigest[u], keyName(r))

@@ -34,7 +34,7 @@ type life struct {
 	stopping chan struct{} // closed: a clean stop is asked for
 	grace    time.Duration
 	term     *term
-	known    [units]time.Time // when its sink knows the partitions of a topic
+	known    [places]time.Time // when its sink knows the partitions of a topic
 	changed  chan struct{}
 }
 
@@ -47,6 +47,7 @@ type term struct {
 
 	line   *relay.Line
 	siding *retry.Siding
+	mirror *mirror // nil: there is none in this seed
 	store  *store
 	sink   *broker
 	cancel context.CancelFunc
@@ -60,6 +61,8 @@ type term struct {
 	dead      []bool
 	delivered []int
 	doubts    []int // outcomes that were unknown
+	copied    []int // by the broker
+	recopies  []int // reasons to copy once more
 }
 
 // run lives until ctx is done.
@@ -158,6 +161,7 @@ func (l *life) newTerm(epoch int64, start pglogrepl.LSN) (*term, error) {
 	t := &term{life: l, name: fmt.Sprintf("%s/%d", l.name, epoch), epoch: epoch, start: start, done: make(chan struct{})}
 	n := len(w.events)
 	t.parked, t.dead, t.delivered, t.doubts = make([]bool, n), make([]bool, n), make([]int, n), make([]int, n)
+	t.copied, t.recopies = make([]int, n), make([]int, n)
 	w.mu.Lock()
 	now := w.tables()
 	for _, e := range w.events {
@@ -179,10 +183,15 @@ func (l *life) newTerm(epoch int64, start pglogrepl.LSN) (*term, error) {
 			return d.upTo(most)
 		},
 	})
+	copies := relay.NewCopies(t.sink)
 	t.line = relay.New(relay.Config{
-		Ordering: w.ordering, Window: w.window, WindowBytes: 256 << 10, Start: start, Sink: t.sink, Siding: t.siding,
+		Ordering: w.ordering, Window: w.window, WindowBytes: 256 << 10, Start: start, Sink: t.sink, Siding: copies.Before(t.siding),
 		MaxHeldKeys: w.held, Hold: w.hold, Retry: relay.Backoff{Min: 50 * time.Millisecond, Max: time.Second},
 	})
+	copies.Through(t.line)
+	if w.plan.mirror {
+		t.mirror = t.newMirror(copies)
+	}
 	ctx, cancel := context.WithTimeout(l.ctx, time.Minute)
 	defer cancel()
 	if err := t.siding.Load(ctx, t.line); err != nil {
@@ -202,12 +211,14 @@ func (t *term) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return t.line.Run(ctx) })
 	group.Go(func() error { return t.siding.Run(ctx) })
+	group.Go(func() error { return t.mirror.run(ctx) })
 	return group.Wait()
 }
 
 // Stopping is cmd's line.Stopping.
 func (t *term) Stopping() {
 	t.stopped.Store(true)
+	t.mirror.stop()
 	t.siding.StopFeeding()
 	t.line.Stopping()
 }
@@ -217,6 +228,7 @@ func (t *term) WaitSettled(ctx context.Context) error {
 	if err := t.line.WaitSettled(ctx); err != nil || !t.stopped.Load() {
 		return err
 	}
+	t.mirror.wait(ctx)
 	return t.siding.WaitIdle(ctx)
 }
 

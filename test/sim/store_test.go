@@ -20,17 +20,19 @@ var (
 // relay may be told that nobody knows; and one of a process that died may still be carried out.
 type store struct {
 	retry.Store
-	t                      *term
-	writer, feeder, lookup dice
+	memory                         *retry.Memory // the Store
+	t                              *term
+	writer, feeder, lookup, mirror dice
 }
 
 var _ retry.Store = (*store)(nil)
 
 func (t *term) newStore() *store {
 	seed := t.dice.next()
+	memory := t.w.db.Store(retry.StoreConfig{Slot: slot, SystemID: system, Incarnation: 1, Epoch: t.epoch, Scope: t.w.scope, Hold: t.w.hold})
 	return &store{
-		t: t, writer: *newDice(seed, 1), feeder: *newDice(seed, 2), lookup: *newDice(seed, 3),
-		Store: t.w.db.Store(retry.StoreConfig{Slot: slot, SystemID: system, Incarnation: 1, Epoch: t.epoch, Scope: t.w.scope, Hold: t.w.hold}),
+		t: t, writer: *newDice(seed, 1), feeder: *newDice(seed, 2), lookup: *newDice(seed, 3), mirror: *newDice(seed, 4),
+		Store: memory, memory: memory,
 	}
 }
 
@@ -68,7 +70,7 @@ func (s *store) do(ctx context.Context, d *dice, of actor, what string, exec fun
 		return fmt.Errorf("%s: %w", what, errLost)
 	}
 	err := exec(context.WithoutCancel(ctx))
-	if fenced && !errors.Is(err, retry.ErrFenced) {
+	if fenced && !isFenced(err) {
 		w.fail(nil, "I9: %s of %s is carried out, and it is fenced", what, s.t.name)
 	}
 	if !slept(ctx, after) || !s.t.gate(ctx) {
