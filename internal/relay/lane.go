@@ -33,7 +33,7 @@ type lane struct {
 	rows     fifo
 	chains   map[uint64]*chain
 	spare    *chain // free ones
-	special  int    // chains that are dying, late, or have a row in open
+	special  int    // chains that are dying, late, or have rows in open
 	holds    holds
 	flush    []uint64 // units that are counted as a whole now, and whose waiting events are to be parked
 	late     []late
@@ -263,6 +263,11 @@ func (ln *lane) judge(now time.Time) (refused, unknown int) {
 		ln.tellConfirmed(c.rows, now)
 		for _, it := range c.rows {
 			ln.rowConfirmed(it)
+		}
+	}
+	for _, it := range c.refused { // after that: a row that passed it may have begun a cut-over
+		if it.fed != nil {
+			ln.turnBack(it)
 		}
 	}
 	return refused, unknown

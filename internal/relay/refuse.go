@@ -27,7 +27,7 @@ func (ln *lane) refuse(it *item, f *sink.Fault, now time.Time) {
 	case sink.Permanent:
 	}
 	if it.fed != nil {
-		ln.rowRefused(it, f)
+		ln.rowBack(it, sink.Outcome{State: sink.Rejected, Fault: f})
 		return
 	}
 	it.parked = Parked{Fault: f, Attempts: it.attempts, Since: it.since}

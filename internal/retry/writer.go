@@ -46,8 +46,8 @@ type queued struct {
 
 // A round is at most this much, and at least one row.
 const (
-	roundRows  = 1000
-	roundBytes = 4 << 20
+	roundRows  = 500
+	roundBytes = 2 << 20
 )
 
 func (w *writer) init(s *Siding) {
