@@ -2,6 +2,7 @@ package retry
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
@@ -243,12 +244,14 @@ func (m *Memory) Expire(ctx context.Context, keep time.Duration, limit int) (cha
 	}
 	defer end()
 	old := func(t time.Time) bool { return keep > 0 && !t.IsZero() && time.Since(t) > keep }
+	purged := 0
 	for _, e := range m.db.list(m.ours) {
 		switch {
 		case e.state == Purged && (e.incarnation < m.c.Incarnation || e.incarnation == m.c.Incarnation && e.position.Commit < m.db.saved[m.c.Slot]):
 			delete(m.db.rows, e.place)
 		case (e.state == Replayed || e.state == Discarded) && old(e.closed):
 			e.empty()
+			purged++
 		default:
 			continue
 		}
@@ -263,5 +266,8 @@ func (m *Memory) Expire(ctx context.Context, keep time.Duration, limit int) (cha
 		rest = append(rest, q)
 	}
 	m.db.requests = rest
+	if purged > 0 {
+		m.db.audit = append(m.db.audit, AuditNote{Who: byAge, Why: whyByAge(keep), Action: "purge", Result: fmt.Sprint(purged, " dead letters")})
+	}
 	return changed, nil
 }

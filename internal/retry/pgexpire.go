@@ -32,7 +32,9 @@ var expireSQL = fence + `, slot AS MATERIALIZED (SELECT coalesce(s.active_pid, 0
 			WHERE ` + inSlot("t") + ` AND t.state IN ('replayed', 'discarded') AND t.closed_at < now() - make_interval(secs => $4::float8)
 			ORDER BY t.closed_at LIMIT $5) o WHERE t.n = o.n RETURNING t.n),
 		forgotten AS (DELETE FROM cdc_relay.request q USING (SELECT q.id FROM fence, cdc_relay.request q WHERE q.slot = $1 AND q.system_id = $3
-			AND q.state <> 'waiting' AND q.done_at < now() - make_interval(secs => $4::float8) ORDER BY q.done_at LIMIT $5) o WHERE q.id = o.id RETURNING q.id)
+			AND q.state <> 'waiting' AND q.done_at < now() - make_interval(secs => $4::float8) ORDER BY q.done_at LIMIT $5) o WHERE q.id = o.id RETURNING q.id),
+		noted AS (INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result)
+			SELECT $1, $3, '` + byAge + `', 'purge', 0, $10, e.n || ' dead letters' FROM (SELECT count(*) AS n FROM emptied) e WHERE e.n > 0)
 		SELECT (SELECT count(*) FROM removed) + (SELECT count(*) FROM emptied) + (SELECT count(*) FROM forgotten),
 			slot.pid, slot.restart::text, slot.flush::text FROM fence LEFT JOIN slot ON true`
 
@@ -86,7 +88,7 @@ func (p *Postgres) expireRows(ctx context.Context, keep time.Duration, limit int
 		restart, flush *string
 	)
 	args := func(storable) []any {
-		return []any{p.c.SystemID, age, limit, p.c.Incarnation, seen.pid, seen.restart.String(), seen.flush.String()}
+		return []any{p.c.SystemID, age, limit, p.c.Incarnation, seen.pid, seen.restart.String(), seen.flush.String(), whyByAge(keep)}
 	}
 	err = p.change(ctx, "expire letters", expireSQL, args, func(rows pgx.Rows) error {
 		return rows.Scan(&changed, &pid, &restart, &flush)
@@ -106,6 +108,11 @@ func (p *Postgres) expireRows(ctx context.Context, keep time.Duration, limit int
 	p.mu.Unlock()
 	return changed, nil
 }
+
+// byAge is who purges by age, for the audit.
+const byAge = "relay"
+
+func whyByAge(keep time.Duration) string { return "dead_letters.keep: " + keep.String() }
 
 // forever is longer than any letter was kept.
 const forever = 200 * 365 * 24 * time.Hour

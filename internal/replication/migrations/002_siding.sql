@@ -260,7 +260,7 @@ CREATE TABLE cdc_relay.audit (
     request     bigint
 );
 CREATE INDEX audit_n ON cdc_relay.audit (n);
-COMMENT ON TABLE  cdc_relay.audit IS 'What operators did to events: who, when, what, why. Never purged by the relay; it holds no id, key or payload.';
-COMMENT ON COLUMN cdc_relay.audit.n           IS 'of the row it was done to; with incarnation, commit_lsn and idx (NULL: the row was gone) the event''s position';
+COMMENT ON TABLE  cdc_relay.audit IS 'What was done to events: who, when, what, why. Never purged by the relay; it holds no id, key or payload, nor words of a broker.';
+COMMENT ON COLUMN cdc_relay.audit.n           IS 'of the row it was done to (0: a job that was cancelled, or letters purged by age, as result says); with incarnation, commit_lsn and idx (NULL: the row was gone) the event''s position';
 COMMENT ON COLUMN cdc_relay.audit.result      IS 'what became of it';
 COMMENT ON COLUMN cdc_relay.audit.request     IS 'id of the request';
