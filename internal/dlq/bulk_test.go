@@ -252,6 +252,8 @@ func TestFencedLeader(t *testing.T) {
 			t.Errorf("got %v, want that it is fenced", err)
 		}
 	}
+	_, err = l.jobs(r.ctx)
+	wantFenced(err)
 	wantFenced(l.advance(r.ctx, &jobs[0], 10))
 	jobs[0].state, jobs[0].waiting = "asked", 0
 	wantFenced(l.advance(r.ctx, &jobs[0], 10))

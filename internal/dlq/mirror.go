@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
@@ -33,7 +32,7 @@ type MirrorConfig struct {
 type MirrorStore interface {
 	// Unmirrored reads the next letters that are not noted as mirrored, in the order of their numbers, without those of
 	// except: at most limit, and none once those before it have size bytes. Those whose contents were removed are not
-	// mirrored any more.
+	// mirrored any more. It is an *outbox.Stop, instead of letters, once a newer leader has raised the epoch.
 	Unmirrored(ctx context.Context, except []int64, limit int, size int64) ([]Letter, error)
 	// NoteMirrored notes that letters were mirrored. It changes nothing, and is an *outbox.Stop, once a newer leader has
 	// raised the epoch.
@@ -57,7 +56,9 @@ type MirrorPostgres struct {
 	DB       Querier
 	Slot     string
 	SystemID string
-	Epoch    int64 // of this term: nothing is changed once it is not the slot's any more
+	Epoch    int64 // of this term: nothing is read or changed once it is not the slot's any more
+
+	patience time.Duration // as of a term
 }
 
 var _ MirrorStore = (*MirrorPostgres)(nil)
@@ -235,32 +236,35 @@ func (m *Mirror) putOff(now time.Time) []int64 {
 	return later
 }
 
+func (p *MirrorPostgres) term() *term {
+	return &term{db: p.DB, slot: p.Slot, epoch: p.Epoch, patience: p.patience}
+}
+
 // NoteMirrored implements MirrorStore.
 func (p *MirrorPostgres) NoteMirrored(ctx context.Context, ns []int64) error {
-	l := Leader{cfg: LeaderConfig{DB: p.DB, Slot: p.Slot, Epoch: p.Epoch}}
-	return l.fenced(ctx, "note mirrored letters", `, noted AS (UPDATE cdc_relay.dead_letter t SET mirrored_at = now() FROM fence
+	return p.term().change(ctx, "note mirrored letters", `, noted AS (UPDATE cdc_relay.dead_letter t SET mirrored_at = now() FROM fence
 			WHERE t.slot = $1 AND t.system_id = $3 AND t.n = ANY ($4) AND t.mirrored_at IS NULL)
-		SELECT count(*) FROM fence`, []any{p.SystemID, ns})
+		SELECT `+ours, []any{p.SystemID, ns})
 }
 
 // Unmirrored implements MirrorStore.
-func (p *MirrorPostgres) Unmirrored(ctx context.Context, except []int64, limit int, size int64) ([]Letter, error) {
-	rows, err := p.DB.Query(ctx, `SELECT t.n, t.commit_lsn::text, t.idx, t.commit_time, t.event_time, t.id, t.key, t.aggregate, t.type, t.payload, t.payload_kind,
-			t.raw, t.route_name, t.routing_key, t.class, t.reason, coalesce(e.text, ''), t.attempts, t.first_failed_at, t.failed_at, t.died_at
+func (p *MirrorPostgres) Unmirrored(ctx context.Context, except []int64, limit int, size int64) (list []Letter, err error) {
+	err = p.term().read(ctx, "read letters for the mirror", ` SELECT `+ours+`, t.n, t.commit_lsn::text, t.idx, t.commit_time, t.event_time, t.id, t.key, t.aggregate, t.type,
+			t.payload, t.payload_kind, t.raw, t.route_name, t.routing_key, t.class, t.reason, coalesce(e.text, ''), t.attempts, t.first_failed_at, t.failed_at, t.died_at
 		FROM (SELECT n AS x, sum(bytes) OVER (ORDER BY n) - bytes AS before FROM (SELECT n, bytes FROM cdc_relay.dead_letter
-				WHERE slot = $1 AND system_id = $2 AND mirrored_at IS NULL AND state <> 'purged' AND redacted_at IS NULL AND n <> ALL ($3)
-				ORDER BY n LIMIT $4) page) part
-			JOIN cdc_relay.dead_letter t ON t.n = x LEFT JOIN cdc_relay.error_text e ON e.id = t.error_id
-		WHERE before < $5 ORDER BY t.n`, p.Slot, p.SystemID, except, limit, size)
-	if err != nil {
-		return nil, explain("read letters for the mirror", err)
-	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Letter, error) {
+				WHERE slot = $1 AND system_id = $3 AND mirrored_at IS NULL AND state <> 'purged' AND redacted_at IS NULL AND n <> ALL ($4)
+				ORDER BY n LIMIT $5) page) part
+			JOIN cdc_relay.dead_letter t ON t.n = x LEFT JOIN cdc_relay.error_text e ON e.slot = t.slot AND e.id = t.error_id
+		WHERE before < $6 ORDER BY t.n`, []any{p.SystemID, except, limit, size}, func(scan func(...any) error) error {
 		l := Letter{Event: outbox.Event{Route: &outbox.Route{}}}
 		ev := &l.Event
-		err := row.Scan(&l.N, &ev.Position.Commit, &ev.Position.Index, &ev.CommitTime, &ev.Time, &ev.ID, &ev.Key, &ev.Aggregate, &ev.Type, &ev.Payload, &ev.PayloadKind,
+		err := scan(&l.N, &ev.Position.Commit, &ev.Position.Index, &ev.CommitTime, &ev.Time, &ev.ID, &ev.Key, &ev.Aggregate, &ev.Type, &ev.Payload, &ev.PayloadKind,
 			&ev.Raw, &ev.Route.Name, &ev.Route.RoutingKey, &l.Class, &l.Reason, &l.Words, &l.Attempts, &l.First, &l.Last, &l.Died)
-		return l, err
+		list = append(list, l)
+		return err
 	})
-	return list, explain("read letters for the mirror", err)
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
 }

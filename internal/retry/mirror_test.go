@@ -93,5 +93,8 @@ func testMirrorFence(b *bench) {
 	if err := former.NoteMirrored(ctx(b.T), []int64{letter.N}); !errors.As(err, &stop) || stop.Reason != "fenced" {
 		b.Errorf("got %v, want that it is fenced", err)
 	}
+	if letters, err := former.Unmirrored(ctx(b.T), []int64{}, 10, all); !errors.As(err, &stop) || len(letters) > 0 {
+		b.Errorf("got %d letters, %v, want that it is fenced", len(letters), err)
+	}
 	equal(b, "not noted", b.unmirrored(10, all), []int64{letter.N})
 }

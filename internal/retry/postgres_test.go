@@ -183,6 +183,7 @@ func TestPostgres(t *testing.T) {
 	for name, test := range map[string]func(*bench, *database){
 		"fence while the epoch is raised": testFenceWhileRaised, "refused": testRefused, "not refused": testNotRefused,
 		"no letter twice": testNoLetterTwice, "list order": testDigests, "durable": testDurable,
+		"texts expire": testTextsExpire, "texts purged": testTextsPurged, "text in use": testTextInUse,
 	} {
 		t.Run(name, func(t *testing.T) { w.t = t; test(newBench(t, w), w) })
 	}

@@ -804,6 +804,10 @@ func testPurge(b *bench) {
 	hold := b.with(func(c *StoreConfig) { c.Hold = true })
 	parked, letter := b.row("k", 1, 1), b.letter("l")
 	b.park(parked)
+	failed := b.ask(b.c, Replay, letter.N, outbox.Route{Name: []byte("person")})
+	b.answer(failed, false, sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Destination, Reason: sink.NoExchange, Words: "no exchange person"}})
+	b.wantAsked(failed, "failed", "no_exchange: no exchange person")
+	equal(b, "audit", b.audit(letter.N), []string{"ann, replay, " + letter.Event.Position.String() + ", why, no_exchange"}) // it is kept
 	for _, row := range []*Row{parked, letter} {
 		id := b.ask(b.c, Purge, row.N, outbox.Route{})
 		b.answer(id, true, sink.Outcome{})
@@ -812,6 +816,7 @@ func testPurge(b *bench) {
 		again := b.ask(b.c, Purge, row.N, outbox.Route{})
 		b.answer(again, false, sink.Outcome{})
 	}
+	b.wantAsked(failed, "failed", wordsPurged)
 	if runs := hold.runs(all, parked.Chain, letter.Chain); len(runs) > 0 {
 		b.Errorf("runs %+v", runs)
 	}
@@ -979,6 +984,11 @@ func testExpire(b *bench) {
 	b.wantWhere("purged", discarded)
 	b.wantWhere("open", open)
 	equal(b, "audit", len(b.audit(discarded.N)), 1)
+	notes := b.audit(0)
+	equal(b, "audit of the age", notes[len(notes)-1], "relay, purge, "+outbox.Position{}.String()+", dead_letters.keep: 1ns, 1 dead letters")
+	was := len(notes)
+	expire(time.Nanosecond, 0)
+	equal(b, "audit", len(b.audit(0)), was)
 }
 
 func testLease(b *bench) {
