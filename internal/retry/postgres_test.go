@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -177,7 +179,7 @@ func TestPostgres(t *testing.T) {
 	}
 	for name, test := range map[string]func(*bench, *database){
 		"fence while the epoch is raised": testFenceWhileRaised, "refused": testRefused, "not refused": testNotRefused,
-		"no letter twice": testNoLetterTwice, "list order": testDigests, "durable": testDurable,
+		"no letter twice": testNoLetterTwice, "list order": testDigests, "durable": testDurable, "cancelled meanwhile": testCancelledMeanwhile,
 	} {
 		t.Run(name, func(t *testing.T) { w.t = t; test(newBench(t, w), w) })
 	}
@@ -284,6 +286,33 @@ func testNoLetterTwice(b *bench, w *database) {
 		b.Fatalf("got %v", err)
 	}
 	b.wantWhere("parked", row)
+}
+
+// An operator cancels a request in the moment in which it is carried out: either he is told that it is done, or it is not done.
+func testCancelledMeanwhile(b *bench, w *database) {
+	letter := b.letter("k")
+	id := b.ask(b.c, Discard, letter.N, outbox.Route{})
+	answers := []Answer{{Request: b.request(id)}}
+	tx, err := w.conn.Begin(ctx(b.T))
+	b.must(err)
+	_, err = tx.Exec(ctx(b.T), `UPDATE cdc_relay.request SET state = 'cancelled', done_at = now() WHERE id = $1 AND state = 'waiting'`, id)
+	b.must(err)
+	done := make(chan []bool, 1)
+	go func() {
+		took, err := b.Answer(ctx(b.T), answers)
+		if err != nil {
+			b.Error(err)
+		}
+		done <- took
+	}()
+	for waits, c := false, ctx(b.T); !waits && len(done) == 0; {
+		b.must(w.pool.QueryRow(c, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE usename = current_user AND wait_event_type = 'Lock')`).Scan(&waits))
+	}
+	b.must(tx.Commit(ctx(b.T)))
+	equal(b, "done", <-done, []bool{false})
+	b.wantAsked(id, "cancelled", "")
+	b.wantWhere("open", letter)
+	equal(b, "audit", len(b.audit(letter.N)), 0)
 }
 
 // What lists find letters by is the same however a row became one, and nothing of it is left of a purged one.
@@ -427,6 +456,32 @@ func TestStatementLate(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The session of a statement without an answer does not end when it is told to. Nothing is written until it has.
+func TestSessionThatDoesNotEnd(t *testing.T) {
+	w := newDatabase(t, devenv.SharedPostgres(t), "")
+	b := newBench(t, w)
+	store := NewPostgres(w.pool, b.c)
+	row := b.row("k", 1, 1)
+	conn, err := w.pool.Acquire(ctx(t))
+	b.must(err)
+	session := conn.Hijack()
+	t.Cleanup(func() { session.Close(context.Background()) })
+	pid := session.PgConn().PID()
+	send := func(s syscall.Signal) { b.must(syscall.Kill(int(pid), s)) }
+	send(syscall.SIGSTOP)
+	thaw := sync.OnceFunc(func() { send(syscall.SIGCONT) })
+	t.Cleanup(thaw)
+	store.doubt[pid] = true
+	if err := store.Park(ctx(t), []*Row{row}); err == nil || !strings.Contains(err.Error(), "do not end") {
+		t.Errorf("beside a session that lives: %v", err)
+	}
+	b.wantWhere("", row)
+	thaw()
+	b.must(store.Park(ctx(t), []*Row{row}))
+	b.wantWhere("parked", row)
+	equal(t, "doubts left", len(store.doubt), 0)
 }
 
 func (b *bench) fedChain() uint64 {
