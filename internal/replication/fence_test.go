@@ -328,6 +328,7 @@ func TestStandbyThatComesLate(t *testing.T) {
 	between.settledRun("b").endClean()
 	held.Store(false)
 	close(goes)
+	standby.waitPhase(Streaming)
 	b.insert("c")
 	standby.waitSeen("c")
 	standby.endClean()
