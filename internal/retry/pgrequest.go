@@ -29,8 +29,16 @@ var requestsSQL = fence + `, q AS MATERIALIZED (SELECT q.* FROM fence, cdc_relay
 			ON s.before = 0 OR s.before < $5
 		ORDER BY s.due_at, s.id`
 
-// Requests implements Store.
+const anyRequestSQL = `SELECT EXISTS (SELECT FROM cdc_relay.request q WHERE q.slot = $1 AND q.system_id = $3 AND q.state = 'waiting' AND q.due_at <= now())
+		FROM cdc_relay.slots WHERE slot = $1::text AND epoch = $2`
+
+// Requests implements Store. It looks without the lock of the fence first: that is a commit, and nobody asks most of the time.
 func (p *Postgres) Requests(ctx context.Context, limit int, size int64) (list []Request, err error) {
+	some := false
+	err = p.read(ctx, "look for requests", anyRequestSQL, []any{p.c.SystemID}, func(rows pgx.Rows) error { return rows.Scan(&some) })
+	if err != nil || !some {
+		return nil, err
+	}
 	err = p.read(ctx, "read requests", requestsSQL, []any{p.c.SystemID, limit, size}, func(rows pgx.Rows) error {
 		var (
 			q     Request

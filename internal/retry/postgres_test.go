@@ -180,6 +180,7 @@ func TestPostgres(t *testing.T) {
 	for name, test := range map[string]func(*bench, *database){
 		"fence while the epoch is raised": testFenceWhileRaised, "refused": testRefused, "not refused": testNotRefused,
 		"no letter twice": testNoLetterTwice, "list order": testDigests, "durable": testDurable, "cancelled meanwhile": testCancelledMeanwhile,
+		"look for requests": testLookForRequests,
 	} {
 		t.Run(name, func(t *testing.T) { w.t = t; test(newBench(t, w), w) })
 	}
@@ -313,6 +314,30 @@ func testCancelledMeanwhile(b *bench, w *database) {
 	b.wantAsked(id, "cancelled", "")
 	b.wantWhere("open", letter)
 	equal(b, "audit", len(b.audit(letter.N)), 0)
+}
+
+// While nobody asks for anything, to look for that writes nothing: a lock of the slot's row would be a commit each time.
+func testLookForRequests(b *bench, w *database) {
+	letter := b.letter("k")
+	locked := func() (xid string) {
+		b.Helper()
+		w.scan(`SELECT xmax::text FROM cdc_relay.slots WHERE slot = $1`, []any{b.c.Slot}, &xid)
+		return xid
+	}
+	look := func(want int) {
+		b.Helper()
+		list, err := b.Requests(ctx(b.T), 10, all)
+		b.must(err)
+		equal(b, "requests", len(list), want)
+	}
+	before := locked()
+	look(0)
+	equal(b, "who has locked the slot's row", locked(), before)
+	b.ask(b.c, Discard, letter.N, outbox.Route{})
+	look(1)
+	if locked() == before {
+		b.Error("what is carried out is read without the fence")
+	}
 }
 
 // What lists find letters by is the same however a row became one, and nothing of it is left of a purged one.

@@ -13,9 +13,10 @@ import (
 // Store keeps the rows of one slot: Postgres in production, Memory in the simulation. One conformance suite holds for both.
 //
 // Each method is one statement in one round trip under the fence: it changes and returns nothing unless the epoch of the
-// slot is still ours (ErrFenced). Any other error of a method that writes is one of two kinds: the statement certainly did
-// nothing (errors.As *Refused), or its outcome is unknown; then the same call has to be made again before any other. All
-// may be called again after they have succeeded: a second time they change nothing.
+// slot is still ours (ErrFenced). (Requests may be two, the first without a lock.) Any other error of a method that writes is
+// one of two kinds: the statement certainly did nothing (errors.As *Refused), or its outcome is unknown; then the same call
+// has to be made again before any other. All may be called again after they have succeeded: a second time they change
+// nothing.
 //
 // Times that are read are on this process's clock, whatever the database's says.
 //
