@@ -40,8 +40,10 @@ type Mirror struct {
 	stop    chan struct{}
 	stopped sync.Once
 	refused map[int64]refusal // letters that the broker refuses for themselves: the others go on
-	backoff time.Duration     // of all, while the mirror's destination refuses
-	said    string            // the last trouble that was logged
+	passed  int64             // more are refused than are remembered: those up to this one rest until passAt
+	passAt  time.Time
+	backoff time.Duration // of all, while the mirror's destination refuses
+	said    string        // the last trouble that was logged
 }
 
 // refusal is when a letter is tried again.
@@ -63,7 +65,7 @@ const (
 	mirrorBackoff    = time.Second
 	maxMirrorBackoff = time.Minute
 	maxLetterBackoff = 10 * time.Minute
-	maxRefused       = 1000 // letters whose refusal is remembered; any other is tried in turn
+	maxRefused       = 1000 // letters whose refusal is remembered; beyond it those are passed that were tried
 )
 
 // IsMirrored reports whether an event is a copy that this Mirror publishes.
@@ -159,6 +161,10 @@ func (m *Mirror) pause(trouble *sink.Fault, confirmed, read int) time.Duration {
 func (m *Mirror) refuse(n int64, now time.Time) {
 	r, known := m.refused[n]
 	if !known && len(m.refused) >= maxRefused {
+		if m.passed == 0 {
+			m.passAt = now.Add(maxLetterBackoff)
+		}
+		m.passed = max(m.passed, n)
 		return
 	}
 	r.backoff = min(max(2*r.backoff, mirrorBackoff), maxLetterBackoff)
@@ -220,6 +226,9 @@ type letter struct {
 
 // read takes the next letters, in the order of their numbers. Those whose contents were removed are not mirrored any more.
 func (m *Mirror) read(ctx context.Context, now time.Time) ([]letter, error) {
+	if !now.Before(m.passAt) {
+		m.passed = 0
+	}
 	later := []int64{}
 	for n, r := range m.refused {
 		if now.Before(r.next) {
@@ -230,10 +239,10 @@ func (m *Mirror) read(ctx context.Context, now time.Time) ([]letter, error) {
 	rows, err := m.cfg.DB.Query(ctx, `SELECT t.n, t.commit_lsn::text, t.idx, t.commit_time, t.event_time, t.id, t.key, t.aggregate, t.type, t.payload, t.payload_kind,
 			t.raw, t.route_name, t.routing_key, t.class, t.reason, coalesce(e.text, ''), t.attempts, t.first_failed_at, t.failed_at, t.died_at
 		FROM (SELECT n AS x, sum(bytes) OVER (ORDER BY n) - bytes AS before FROM (SELECT n, bytes FROM cdc_relay.dead_letter
-				WHERE slot = $1 AND system_id = $2 AND mirrored_at IS NULL AND state <> 'purged' AND redacted_at IS NULL AND n <> ALL ($3)
+				WHERE slot = $1 AND system_id = $2 AND mirrored_at IS NULL AND state <> 'purged' AND redacted_at IS NULL AND n <> ALL ($3) AND n > $6
 				ORDER BY n LIMIT $4) page) part
 			JOIN cdc_relay.dead_letter t ON t.n = x LEFT JOIN cdc_relay.error_text e ON e.id = t.error_id
-		WHERE before < $5 ORDER BY t.n`, m.cfg.Slot, m.cfg.SystemID, later, mirrorRows, mirrorBytes)
+		WHERE before < $5 ORDER BY t.n`, m.cfg.Slot, m.cfg.SystemID, later, mirrorRows, mirrorBytes, m.passed)
 	if err != nil {
 		return nil, explain("read letters for the mirror", err)
 	}
