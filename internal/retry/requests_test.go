@@ -348,3 +348,24 @@ func TestRequestWaitsForACancelledReplay(t *testing.T) {
 		})
 	}
 }
+
+// Replays that wait for the broker keep nothing waiting that needs none.
+func TestRequestsBehindManyReplays(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.start()
+		for i := range requestRows + 1 {
+			f.park(permanent, fmt.Sprintf("%03d k%d x/a", i, i))
+		}
+		f.settle()
+		f.line.set(func() { f.line.keep = true })
+		for i := range requestRows {
+			f.ask(Replay, fmt.Sprintf("%03d", i))
+		}
+		discard := f.ask(Discard, fmt.Sprint(requestRows))
+		f.pass(10 * time.Second)
+		f.equal("asked", f.asked(discard), "done")
+		f.line.set(func() { f.line.keep = false })
+		f.line.release(0)
+		f.pass(5 * time.Second)
+	})
+}

@@ -61,9 +61,9 @@ type Store interface {
 	// Apply does what came of rows: all of it or nothing. A row that is not there any more with that N is left out.
 	Apply(ctx context.Context, results []Result) error
 
-	// Requests lists what operators asked for and was not answered, oldest first, each with its row or letter: whole ones
-	// of Replay, at most about size bytes of them, the others without what is only sent (Event.Payload, Headers, Columns
-	// and Raw).
+	// Requests lists what operators asked for and was not answered, oldest first, each with its row or letter. Those that need
+	// no broker come first, without what is only sent (Event.Payload, Headers, Columns and Raw), and then those of Replay, with
+	// all of it, at most about size bytes of them.
 	Requests(ctx context.Context, limit int, size int64) ([]Request, error)
 
 	// Answer carries out requests that need no broker (discard, retry, deadletter, redact, purge), and writes what became

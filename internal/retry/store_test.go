@@ -706,10 +706,8 @@ func testRequests(b *bench) {
 	if again := b.ask(b.c, Discard, letters[0].N, outbox.Route{}); again != 0 {
 		b.Fatal("two requests about one letter")
 	}
-	ids := []int64{
-		first, b.ask(b.c, Discard, letters[1].N, outbox.Route{}), b.ask(b.c, Replay, letters[2].N, outbox.Route{}), b.ask(b.c, Retry, parked.N, outbox.Route{}),
-		b.ask(b.c, Replay, 1<<50, outbox.Route{}),
-	}
+	discard, second := b.ask(b.c, Discard, letters[1].N, outbox.Route{}), b.ask(b.c, Replay, letters[2].N, outbox.Route{})
+	ids := []int64{discard, b.ask(b.c, Retry, parked.N, outbox.Route{}), first, second, b.ask(b.c, Replay, 1<<50, outbox.Route{})}
 	list, err := b.Requests(ctx(b.T), 100, all)
 	b.must(err)
 	var got []int64
@@ -717,21 +715,21 @@ func testRequests(b *bench) {
 		got = append(got, q.ID)
 	}
 	equal(b, "requests", got, ids)
-	equal(b, "route", list[0].Route, route)
-	equal(b, "no route", list[2].Route, outbox.Route{})
-	if r := list[0].Row; r == nil || r.N != letters[0].N || r.Event.Payload == nil || !r.Dead || !list[0].Open {
-		b.Errorf("replay: %+v", list[0])
+	equal(b, "route", list[2].Route, route)
+	equal(b, "no route", list[3].Route, outbox.Route{})
+	if r := list[2].Row; r == nil || r.N != letters[0].N || r.Event.Payload == nil || !r.Dead || !list[2].Open {
+		b.Errorf("replay: %+v", list[2])
 	}
-	if r := list[1].Row; r == nil || r.Event.Payload != nil || !r.Dead || !list[1].Open || string(r.Event.ID) != string(letters[1].Event.ID) {
-		b.Errorf("discard: %+v", list[1])
+	if r := list[0].Row; r == nil || r.Event.Payload != nil || !r.Dead || !list[0].Open || string(r.Event.ID) != string(letters[1].Event.ID) {
+		b.Errorf("discard: %+v", list[0])
 	}
-	if r := list[3].Row; r == nil || r.N != parked.N || r.Dead || list[3].Open {
-		b.Errorf("retry: %+v", list[3])
+	if r := list[1].Row; r == nil || r.N != parked.N || r.Dead || list[1].Open {
+		b.Errorf("retry: %+v", list[1])
 	}
 	if list[4].Row != nil {
 		b.Errorf("of nothing: %+v", list[4])
 	}
-	for limit, n := range map[[2]int64]int{{2, all}: 2, {100, 1}: 1, {100, int64(letters[0].Event.Size() + 1)}: 3} {
+	for limit, n := range map[[2]int64]int{{2, all}: 2, {100, 1}: 3, {100, int64(letters[0].Event.Size() + 1)}: 4} {
 		if list, err := b.Requests(ctx(b.T), int(limit[0]), limit[1]); err != nil || len(list) != n {
 			b.Errorf("%v: %d requests, %v", limit, len(list), err)
 		}
