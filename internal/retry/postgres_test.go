@@ -180,7 +180,7 @@ func TestPostgres(t *testing.T) {
 	for name, test := range map[string]func(*bench, *database){
 		"fence while the epoch is raised": testFenceWhileRaised, "refused": testRefused, "not refused": testNotRefused,
 		"no letter twice": testNoLetterTwice, "list order": testDigests, "durable": testDurable, "cancelled meanwhile": testCancelledMeanwhile,
-		"look for requests": testLookForRequests,
+		"look for requests": testLookForRequests, "fence of what is held up": testFenceHeldUp,
 	} {
 		t.Run(name, func(t *testing.T) { w.t = t; test(newBench(t, w), w) })
 	}
@@ -208,6 +208,32 @@ func testFenceWhileRaised(b *bench, w *database) {
 			b.Fatalf("%s did not wait: %v", name, err)
 		case <-time.After(50 * time.Millisecond):
 		}
+		b.must(tx.Commit(ctx(b.T)))
+		if err := <-done; !errors.Is(err, ErrFenced) {
+			b.Errorf("%s: got %v", name, err)
+		}
+	}
+	b.with(func(c *StoreConfig) { c.Epoch = epoch }).unchanged(parked, letter, fresh, request)
+}
+
+// The statement of a former leader is held up before it has begun, and the next one raises the epoch: it changes nothing.
+func testFenceHeldUp(b *bench, w *database) {
+	parked, letter, fresh, request := b.fenced()
+	calls := methods(b, parked, letter, fresh, request)
+	delete(calls, "Lease") // it needs none of the tables
+	epoch := b.c.Epoch
+	for name := range calls {
+		former := b.with(func(c *StoreConfig) { c.Epoch = epoch })
+		tx, err := w.conn.Begin(ctx(b.T))
+		b.must(err)
+		_, err = tx.Exec(ctx(b.T), `LOCK TABLE cdc_relay.retry, cdc_relay.dead_letter, cdc_relay.request`)
+		b.must(err)
+		done := make(chan error, 1)
+		go func() { done <- methods(former, parked, letter, fresh, request)[name]() }()
+		for waits, c := false, ctx(b.T); !waits; {
+			b.must(w.pool.QueryRow(c, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE usename = current_user AND wait_event_type = 'Lock')`).Scan(&waits))
+		}
+		b.must(w.pool.QueryRow(ctx(b.T), `UPDATE cdc_relay.slots SET epoch = epoch + 1 WHERE slot = $1 RETURNING epoch`, b.c.Slot).Scan(&epoch))
 		b.must(tx.Commit(ctx(b.T)))
 		if err := <-done; !errors.Is(err, ErrFenced) {
 			b.Errorf("%s: got %v", name, err)
