@@ -3,6 +3,7 @@ package replication
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -317,6 +318,8 @@ func TestStandbyThatComesLate(t *testing.T) {
 	}
 	leader := b.settledRun("a")
 	standby := late.run()
+	letGo := sync.OnceFunc(func() { close(goes) })
+	t.Cleanup(letGo)
 	standby.waitPhase(Standby)
 	held.Store(true)
 	leader.endClean()
@@ -327,7 +330,7 @@ func TestStandbyThatComesLate(t *testing.T) {
 	}
 	between.settledRun("b").endClean()
 	held.Store(false)
-	close(goes)
+	letGo()
 	standby.waitPhase(Streaming)
 	b.insert("c")
 	standby.waitSeen("c")
