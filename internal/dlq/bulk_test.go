@@ -245,26 +245,95 @@ func TestFencedLeader(t *testing.T) {
 	r.must(err)
 	r.exec(`UPDATE cdc_relay.slots SET epoch = epoch + 1`)
 	before := r.contents()
-	wantFenced := func(err error) {
-		t.Helper()
-		var stop *outbox.Stop
-		if !errors.As(err, &stop) || stop.Reason != "fenced" || stop.Code != outbox.ExitFailure {
-			t.Errorf("got %v, want that it is fenced", err)
-		}
-	}
-	_, err = l.jobs(r.ctx)
-	wantFenced(err)
-	wantFenced(l.advance(r.ctx, &jobs[0], 10))
+	wantFenced(t, l.advance(r.ctx, &jobs[0], 10))
 	jobs[0].state, jobs[0].waiting = "asked", 0
-	wantFenced(l.advance(r.ctx, &jobs[0], 10))
-	wantFenced(l.forget(r.ctx))
-	wantFenced(l.Run(r.ctx))
+	wantFenced(t, l.advance(r.ctx, &jobs[0], 10))
+	wantFenced(t, l.forget(r.ctx))
+	wantFenced(t, l.Run(r.ctx))
 	if r.contents() != before {
 		t.Error("it has changed something")
 	}
 	r.expand() // by the new one
 	if got := r.asked(asking.ID); got != "discard 1" {
 		t.Errorf("the new leader asks for %s", got)
+	}
+}
+
+func wantFenced(t *testing.T, err error) {
+	t.Helper()
+	var stop *outbox.Stop
+	if !errors.As(err, &stop) || stop.Reason != "fenced" || stop.Code != outbox.ExitFailure {
+		t.Errorf("got %v, want that it is fenced", err)
+	}
+}
+
+// beside makes a statement while another session has made one of its own and not committed it yet, and commits that when the
+// first waits for it, or is through.
+func (r *rig) beside(other string, do func() error) error {
+	r.t.Helper()
+	tx, err := r.pool.Begin(r.ctx)
+	r.must(err)
+	_, err = tx.Exec(r.ctx, other)
+	r.must(err)
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	for len(done) == 0 && !value[bool](r, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`) {
+		continue
+	}
+	r.must(tx.Commit(r.ctx))
+	return <-done
+}
+
+// The statement of a former leader meets the next one's raise of the epoch: it waits for that, and then changes nothing.
+func TestLeaderFencedMeanwhile(t *testing.T) {
+	r := setup(t)
+	r.put(sample{})
+	j := r.start(Bulk{Kind: Discard})
+	const raise = `UPDATE cdc_relay.slots SET epoch = epoch + 1`
+	l := r.leader()
+	jobs, err := l.jobs(r.ctx)
+	r.must(err)
+	wantFenced(t, r.beside(raise, func() error { return l.advance(r.ctx, &jobs[0], 10) }))
+	m := r.mirror(&broker{})
+	wantFenced(t, r.beside(raise, func() error { return m.confirm(r.ctx, []int64{1}) }))
+	if got := r.asked(j.ID); got != "" || value[bool](r, `SELECT mirrored_at IS NOT NULL FROM cdc_relay.dead_letter`) {
+		t.Errorf("it has asked for %q, or noted the letter", got)
+	}
+}
+
+// A job is cancelled while a page of it is asked for: what the operator was told is cancelled has no request that waits.
+func TestCancelledMeanwhile(t *testing.T) {
+	r := setup(t)
+	r.put(sample{})
+	j := r.start(Bulk{Kind: Discard})
+	l := r.leader()
+	jobs, err := l.jobs(r.ctx)
+	r.must(err)
+	r.must(r.beside(`UPDATE cdc_relay.bulk SET state = 'cancelled', closed_at = now(), filter = NULL`, func() error { return l.advance(r.ctx, &jobs[0], 10) }))
+	j, err = r.desk.Job(r.ctx, j.ID)
+	r.must(err)
+	if got := r.asked(j.ID); got != "" || j.State != JobCancelled {
+		t.Errorf("it asks for %s: %+v", got, j)
+	}
+}
+
+// The answer to a page was lost, and it is asked for again when its requests have been carried out: they are made once.
+func TestPageIsAskedForOnce(t *testing.T) {
+	r := setup(t)
+	for range 5 {
+		r.put(sample{})
+	}
+	j := r.start(Bulk{Kind: Redact})
+	l := r.leader()
+	jobs, err := l.jobs(r.ctx)
+	r.must(err)
+	again := jobs[0]
+	r.must(l.advance(r.ctx, &jobs[0], 3))
+	r.exec(`UPDATE cdc_relay.request SET state = 'done', done_at = now()`)
+	r.must(l.advance(r.ctx, &again, 3))
+	r.expand()
+	if got := r.asked(j.ID); got != "redact 1, redact 2, redact 3, redact 4, redact 5" {
+		t.Errorf("it asks for %s", got)
 	}
 }
 

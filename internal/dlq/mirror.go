@@ -30,10 +30,10 @@ type MirrorConfig struct {
 // MirrorStore is what a Mirror asks of the database: MirrorPostgres in production, retry.Memory in the simulation. One suite
 // holds for both (in retry). Each method is one statement in one round trip.
 type MirrorStore interface {
-	// Unmirrored reads the next letters that are not noted as mirrored, in the order of their numbers, without those of
-	// except: at most limit, and none once those before it have size bytes. Those whose contents were removed are not
-	// mirrored any more. It is an *outbox.Stop, instead of letters, once a newer leader has raised the epoch.
-	Unmirrored(ctx context.Context, except []int64, limit int, size int64) ([]Letter, error)
+	// Unmirrored reads the next letters above a number that are not noted as mirrored, in the order of their numbers, without
+	// those of except: at most limit, and none once those before it have size bytes. Those whose contents were removed are
+	// not mirrored any more. It is an *outbox.Stop, instead of letters, once a newer leader has raised the epoch.
+	Unmirrored(ctx context.Context, after int64, except []int64, limit int, size int64) ([]Letter, error)
 	// NoteMirrored notes that letters were mirrored. It changes nothing, and is an *outbox.Stop, once a newer leader has
 	// raised the epoch.
 	NoteMirrored(ctx context.Context, ns []int64) error
@@ -71,8 +71,10 @@ type Mirror struct {
 	stop    chan struct{}
 	stopped sync.Once
 	refused map[int64]refusal // letters that the broker refuses for themselves: the others go on
-	backoff time.Duration     // of all, while the mirror's destination refuses
-	said    string            // the last trouble that was logged
+	passed  int64             // more are refused than are remembered: those up to this one rest until passAt
+	passAt  time.Time
+	backoff time.Duration // of all, while the mirror's destination refuses
+	said    string        // the last trouble that was logged
 }
 
 // refusal is when a letter is tried again.
@@ -94,7 +96,7 @@ const (
 	mirrorBackoff    = time.Second
 	maxMirrorBackoff = time.Minute
 	maxLetterBackoff = 10 * time.Minute
-	maxRefused       = 1000 // letters whose refusal is remembered; any other is tried in turn
+	maxRefused       = 1000 // letters whose refusal is remembered; beyond it those are passed that were tried
 )
 
 // IsMirrored reports whether an event is a copy that this Mirror publishes.
@@ -132,7 +134,8 @@ func (m *Mirror) Run(ctx context.Context) error {
 
 // once mirrors some letters and says how long to wait before the next ones.
 func (m *Mirror) once(ctx context.Context, now time.Time) (wait time.Duration, err error) {
-	letters, err := m.cfg.Store.Unmirrored(ctx, m.putOff(now), mirrorRows, mirrorBytes)
+	later := m.putOff(now)
+	letters, err := m.cfg.Store.Unmirrored(ctx, m.passed, later, mirrorRows, mirrorBytes)
 	if err != nil || len(letters) == 0 {
 		return mirrorTick, err
 	}
@@ -190,6 +193,10 @@ func (m *Mirror) pause(trouble *sink.Fault, confirmed, read int) time.Duration {
 func (m *Mirror) refuse(n int64, now time.Time) {
 	r, known := m.refused[n]
 	if !known && len(m.refused) >= maxRefused {
+		if m.passed == 0 {
+			m.passAt = now.Add(maxLetterBackoff)
+		}
+		m.passed = max(m.passed, n)
 		return
 	}
 	r.backoff = min(max(2*r.backoff, mirrorBackoff), maxLetterBackoff)
@@ -226,6 +233,9 @@ func (m *Mirror) confirm(ctx context.Context, ns []int64) error {
 
 // putOff are the refused letters that are not tried again yet.
 func (m *Mirror) putOff(now time.Time) []int64 {
+	if !now.Before(m.passAt) {
+		m.passed = 0
+	}
 	later := []int64{}
 	for n, r := range m.refused {
 		if now.Before(r.next) {
@@ -248,14 +258,14 @@ func (p *MirrorPostgres) NoteMirrored(ctx context.Context, ns []int64) error {
 }
 
 // Unmirrored implements MirrorStore.
-func (p *MirrorPostgres) Unmirrored(ctx context.Context, except []int64, limit int, size int64) (list []Letter, err error) {
+func (p *MirrorPostgres) Unmirrored(ctx context.Context, after int64, except []int64, limit int, size int64) (list []Letter, err error) {
 	err = p.term().read(ctx, "read letters for the mirror", ` SELECT `+ours+`, t.n, t.commit_lsn::text, t.idx, t.commit_time, t.event_time, t.id, t.key, t.aggregate, t.type,
 			t.payload, t.payload_kind, t.raw, t.route_name, t.routing_key, t.class, t.reason, coalesce(e.text, ''), t.attempts, t.first_failed_at, t.failed_at, t.died_at
 		FROM (SELECT n AS x, sum(bytes) OVER (ORDER BY n) - bytes AS before FROM (SELECT n, bytes FROM cdc_relay.dead_letter
-				WHERE slot = $1 AND system_id = $3 AND mirrored_at IS NULL AND state <> 'purged' AND redacted_at IS NULL AND n <> ALL ($4)
+				WHERE slot = $1 AND system_id = $3 AND mirrored_at IS NULL AND state <> 'purged' AND redacted_at IS NULL AND n > $7 AND n <> ALL ($4)
 				ORDER BY n LIMIT $5) page) part
 			JOIN cdc_relay.dead_letter t ON t.n = x LEFT JOIN cdc_relay.error_text e ON e.slot = t.slot AND e.id = t.error_id
-		WHERE before < $6 ORDER BY t.n`, []any{p.SystemID, except, limit, size}, func(scan func(...any) error) error {
+		WHERE before < $6 ORDER BY t.n`, []any{p.SystemID, except, limit, size, after}, func(scan func(...any) error) error {
 		l := Letter{Event: outbox.Event{Route: &outbox.Route{}}}
 		ev := &l.Event
 		err := scan(&l.N, &ev.Position.Commit, &ev.Position.Index, &ev.CommitTime, &ev.Time, &ev.ID, &ev.Key, &ev.Aggregate, &ev.Type, &ev.Payload, &ev.PayloadKind,

@@ -231,3 +231,40 @@ func TestRunsUntilItIsStopped(t *testing.T) {
 	cancel()
 	r.must(<-done)
 }
+
+// More letters are refused for themselves than are remembered: what is behind them is mirrored all the same, and they are
+// tried again in their turn, not again and again.
+func TestMirrorThatRefusesManyLetters(t *testing.T) {
+	r := setup(t)
+	r.put(sample{id: "bad"})
+	const bad = maxRefused + 2*mirrorRows
+	r.exec(`INSERT INTO cdc_relay.dead_letter SELECT (jsonb_populate_record(d, jsonb_build_object('n', i, 'idx', i))).*
+		FROM cdc_relay.dead_letter d, generate_series(2, $1::int) i`, bad)
+	r.next = bad + 1
+	r.put(sample{id: "good"})
+	tries := map[string]int{}
+	b := &broker{refuse: func(ev *outbox.Event) sink.Outcome {
+		tries[string(ev.ID)]++
+		if string(ev.ID) == "bad" {
+			return sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge}}
+		}
+		return sink.Outcome{State: sink.Confirmed}
+	}}
+	m := r.mirror(b)
+	now := time.Now()
+	for range bad/mirrorRows + 3 {
+		_, err := m.once(r.ctx, now)
+		r.must(err)
+	}
+	if tries["good"] != 1 || tries["bad"] != bad {
+		t.Errorf("tries of the letters: %v, want one of each of %d", tries, bad+1)
+	}
+	b.refuse = nil
+	for range bad/mirrorRows + 3 {
+		_, err := m.once(r.ctx, now.Add(maxLetterBackoff+time.Second))
+		r.must(err)
+	}
+	if left := value[int](r, `SELECT count(*) FROM cdc_relay.dead_letter WHERE mirrored_at IS NULL`); left > 0 {
+		t.Errorf("%d letters are not mirrored after the mend", left)
+	}
+}

@@ -3,6 +3,8 @@ package replication
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -214,6 +216,125 @@ func TestCeilingIsRaisedOnlyByTheHolderUnderItsEpoch(t *testing.T) {
 		t.Errorf("the table says %s, the term %s", got, pglogrepl.LSN(tm.ceiling.Load()))
 	}
 	r.endClean()
+}
+
+// The raise of the ceiling, and its lowering, meet a raise of the epoch: they wait for that, and then change nothing.
+func TestCeilingIsLeftToWhoRaisesTheEpoch(t *testing.T) {
+	b := shared(t)
+	b.settledRun("a")
+	pool, err := connectPool(&b.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	ctx := bounded(t, 20*time.Second)
+	other := b.connect()
+	for name, write := range map[string]func(tm *term, pid uint32) error{
+		"raise": func(tm *term, pid uint32) error { return raiseCeiling(ctx, pool, &b.cfg, tm, pid, 0) },
+		"lower": func(tm *term, pid uint32) error { return lowerCeiling(ctx, pool, &b.cfg, tm, pid, 0) },
+	} {
+		rec, err := readRecord(ctx, pool, b.cfg.Slot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slot, err := readSlot(ctx, pool, b.cfg.Slot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		progress := b.text(`SELECT p::text FROM cdc_relay.progress p`)
+		tx, err := other.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(ctx, `UPDATE cdc_relay.slots SET epoch = epoch + 1`); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- write(ceilingOf(rec.Epoch), uint32(slot.ActivePID)) }()
+		until(t, name+" to wait", func() bool {
+			return len(done) > 0 || b.text(`SELECT count(*)::text FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == "1"
+		})
+		if err := tx.Commit(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; name == "raise" {
+			wantStop(t, err, outbox.ExitFailure, "fenced")
+		} else if err != nil {
+			t.Error(err)
+		}
+		if after := b.text(`SELECT p::text FROM cdc_relay.progress p`); after != progress {
+			t.Errorf("%s: changed:\n%s\n%s", name, progress, after)
+		}
+	}
+}
+
+// A relay that took the slot is kept waiting when it raises the epoch, and its session ends meanwhile. It does not lead before
+// it holds the slot again.
+func TestSlotLostBeforeTheEpochIsRaised(t *testing.T) {
+	b := shared(t)
+	b.settledRun("a").endClean()
+	newLine := b.cfg.NewLine
+	b.cfg.NewLine = func(ctx context.Context, at Term) (Line, error) {
+		slot, err := readSlot(ctx, at.Pool, b.cfg.Slot)
+		if err != nil || slot.ActivePID == 0 {
+			t.Errorf("a line is made, and nobody holds the slot: %v", err)
+		}
+		return newLine(ctx, at)
+	}
+	tx, err := b.connect().Begin(bounded(t, 20*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(bounded(t, 20*time.Second), `SELECT FROM cdc_relay.slots WHERE slot = $1 FOR SHARE`, b.cfg.Slot); err != nil {
+		t.Fatal(err)
+	}
+	r := b.run()
+	until(t, "the takeover to wait", func() bool {
+		return b.text(`SELECT count(*)::text FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == "1"
+	})
+	b.exec(`SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
+	b.waitFree()
+	if err := tx.Commit(bounded(t, 20*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	b.insert("b")
+	r.waitSeen("b")
+	r.endClean()
+}
+
+// A standby is held up on its way to the slot, and meanwhile another one leads and stops. What it then compares the slot with
+// must be of the time when it holds it.
+func TestStandbyThatComesLate(t *testing.T) {
+	b := shared(t)
+	late, between := b.another(), b.another()
+	var held atomic.Bool
+	asked, goes := make(chan struct{}, 8), make(chan struct{})
+	late.cfg.Password = func() (string, error) { // asked for at every connect
+		if held.Load() {
+			asked <- struct{}{}
+			<-goes
+		}
+		return "", nil
+	}
+	leader := b.settledRun("a")
+	standby := late.run()
+	letGo := sync.OnceFunc(func() { close(goes) })
+	t.Cleanup(letGo)
+	standby.waitPhase(Standby)
+	held.Store(true)
+	leader.endClean()
+	select {
+	case <-asked:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the standby does not come")
+	}
+	between.settledRun("b").endClean()
+	held.Store(false)
+	letGo()
+	standby.waitPhase(Streaming)
+	b.insert("c")
+	standby.waitSeen("c")
+	standby.endClean()
 }
 
 // The epoch was raised under a running leader, as a takeover would: its next raise finds out, and it stops.

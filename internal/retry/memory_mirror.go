@@ -14,14 +14,14 @@ import (
 var _ dlq.MirrorStore = (*Memory)(nil)
 
 // Unmirrored implements dlq.MirrorStore.
-func (m *Memory) Unmirrored(ctx context.Context, except []int64, limit int, size int64) (list []dlq.Letter, err error) {
+func (m *Memory) Unmirrored(ctx context.Context, after int64, except []int64, limit int, size int64) (list []dlq.Letter, err error) {
 	end, err := m.beginMirror(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
 	letters := m.db.list(func(e *kept) bool {
-		return m.ours(e) && e.state != "" && e.state != Purged && !e.redacted && e.mirrored.IsZero() && !slices.Contains(except, e.row.N)
+		return m.ours(e) && e.state != "" && e.state != Purged && !e.redacted && e.mirrored.IsZero() && e.row.N > after && !slices.Contains(except, e.row.N)
 	})
 	slices.SortFunc(letters, func(a, b *kept) int { return cmp.Compare(a.row.N, b.row.N) })
 	var taken int64

@@ -3,6 +3,7 @@ package retry
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
@@ -109,7 +110,10 @@ func (m *Memory) Requests(ctx context.Context, limit int, size int64) (list []Re
 		rows[e.row.N] = e
 	}
 	var taken int64
-	for _, q := range m.db.requests {
+	last := map[RequestKind]int{Replay: 1}
+	asked := slices.Clone(m.db.requests)
+	slices.SortStableFunc(asked, func(a, b *MemoryRequest) int { return last[a.Kind] - last[b.Kind] })
+	for _, q := range asked {
 		if q.Slot != m.c.Slot || q.System != m.c.SystemID || q.State != "waiting" {
 			continue
 		}

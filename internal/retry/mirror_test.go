@@ -12,7 +12,7 @@ import (
 // unmirrored reads the numbers of the next letters of a mirror.
 func (b *bench) unmirrored(limit int, size int64, except ...int64) (ns []int64) {
 	b.Helper()
-	letters, err := b.mirror(b.c).Unmirrored(ctx(b.T), append([]int64{}, except...), limit, size)
+	letters, err := b.mirror(b.c).Unmirrored(ctx(b.T), 0, append([]int64{}, except...), limit, size)
 	b.must(err)
 	for i := range letters {
 		ns = append(ns, letters[i].N)
@@ -46,7 +46,12 @@ func testMirror(b *bench) {
 	equal(b, "bytes of one", b.unmirrored(10, size), want[:1])
 	equal(b, "bytes of one, and one", b.unmirrored(10, size+1), want[:2])
 
-	letters, err := b.mirror(b.c).Unmirrored(ctx(b.T), []int64{}, 10, all)
+	letters, err := b.mirror(b.c).Unmirrored(ctx(b.T), want[2], []int64{}, 10, all)
+	b.must(err)
+	if len(letters) != 2 || letters[0].N != want[3] || letters[1].N != want[4] {
+		b.Errorf("above %d: %+v", want[2], letters)
+	}
+	letters, err = b.mirror(b.c).Unmirrored(ctx(b.T), 0, []int64{}, 10, all)
 	b.must(err)
 	testMirrorLetters(b, letters, died, rows[2], raw)
 
@@ -93,7 +98,7 @@ func testMirrorFence(b *bench) {
 	if err := former.NoteMirrored(ctx(b.T), []int64{letter.N}); !errors.As(err, &stop) || stop.Reason != "fenced" {
 		b.Errorf("got %v, want that it is fenced", err)
 	}
-	if letters, err := former.Unmirrored(ctx(b.T), []int64{}, 10, all); !errors.As(err, &stop) || len(letters) > 0 {
+	if letters, err := former.Unmirrored(ctx(b.T), 0, []int64{}, 10, all); !errors.As(err, &stop) || len(letters) > 0 {
 		b.Errorf("got %d letters, %v, want that it is fenced", len(letters), err)
 	}
 	equal(b, "not noted", b.unmirrored(10, all), []int64{letter.N})

@@ -18,21 +18,29 @@ const may = `(q.kind = 'replay' AND t.state = 'open' AND t.redacted_at IS NULL O
 	OR q.kind IN ('redact', 'purge') AND t.state <> 'purged')`
 
 var requestsSQL = fence + `, q AS MATERIALIZED (SELECT q.* FROM fence, cdc_relay.request q
-			WHERE q.slot = $1 AND q.system_id = $3 AND q.state = 'waiting' ORDER BY q.id LIMIT $4),
+			WHERE q.slot = $1 AND q.system_id = $3 AND q.state = 'waiting' ORDER BY q.kind = 'replay', q.id LIMIT $4),
 		rows AS MATERIALIZED (
 			SELECT q.id AS request, true AS dead, t.state = 'open' AS open, t.n AS found, t.bytes AS size FROM q JOIN cdc_relay.dead_letter t ON t.n = q.n AND ` + byNumber("t") + ` AND ` + may + `
 			UNION ALL SELECT q.id, false AS dead, false AS open, t.n, t.bytes FROM q JOIN cdc_relay.retry t ON t.n = q.n AND ` + byNumber("t") + ` AND q.kind IN ('retry', 'deadletter', 'purge')),
-		sized AS (SELECT q.*, r.dead, r.open, r.found, sum(z.size) OVER (ORDER BY q.id) - z.size AS before FROM q LEFT JOIN rows r ON r.request = q.id
+		sized AS (SELECT q.*, r.dead, r.open, r.found, sum(z.size) OVER (ORDER BY q.kind = 'replay', q.id) - z.size AS before FROM q LEFT JOIN rows r ON r.request = q.id
 			CROSS JOIN LATERAL (SELECT CASE WHEN q.kind = 'replay' THEN coalesce(r.size, 0) ELSE 0 END AS size) z)
 		SELECT s.id, s.kind, s.route_name, s.routing_key, s.found IS NOT NULL, s.dead, s.open, t.*
 		FROM fence LEFT JOIN (sized s LEFT JOIN LATERAL (
 			SELECT ` + rowOf("t", true, "s.kind = 'replay'") + ` FROM cdc_relay.dead_letter t WHERE s.dead AND t.n = s.found
 			UNION ALL SELECT ` + rowOf("t", false, "false") + ` FROM cdc_relay.retry t WHERE NOT s.dead AND t.n = s.found) t ON true)
 			ON s.before = 0 OR s.before < $5
-		ORDER BY s.id`
+		ORDER BY s.kind = 'replay', s.id`
 
-// Requests implements Store.
+const anyRequestSQL = `SELECT EXISTS (SELECT FROM cdc_relay.request q WHERE q.slot = $1 AND q.system_id = $3 AND q.state = 'waiting')
+		FROM cdc_relay.slots WHERE slot = $1::text AND epoch = $2`
+
+// Requests implements Store. It looks without the lock of the fence first: that is a commit, and nobody asks most of the time.
 func (p *Postgres) Requests(ctx context.Context, limit int, size int64) (list []Request, err error) {
+	some := false
+	err = p.read(ctx, "look for requests", anyRequestSQL, []any{p.c.SystemID}, func(rows pgx.Rows) error { return rows.Scan(&some) })
+	if err != nil || !some {
+		return nil, err
+	}
 	err = p.read(ctx, "read requests", requestsSQL, []any{p.c.SystemID, limit, size}, func(rows pgx.Rows) error {
 		var (
 			q     Request

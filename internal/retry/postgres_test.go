@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -182,7 +184,8 @@ func TestPostgres(t *testing.T) {
 	}
 	for name, test := range map[string]func(*bench, *database){
 		"fence while the epoch is raised": testFenceWhileRaised, "refused": testRefused, "not refused": testNotRefused,
-		"no letter twice": testNoLetterTwice, "list order": testDigests, "durable": testDurable,
+		"no letter twice": testNoLetterTwice, "list order": testDigests, "durable": testDurable, "cancelled meanwhile": testCancelledMeanwhile,
+		"look for requests": testLookForRequests, "fence of what is held up": testFenceHeldUp,
 		"texts expire": testTextsExpire, "texts purged": testTextsPurged, "text in use": testTextInUse,
 	} {
 		t.Run(name, func(t *testing.T) { w.t = t; test(newBench(t, w), w) })
@@ -211,6 +214,32 @@ func testFenceWhileRaised(b *bench, w *database) {
 			b.Fatalf("%s did not wait: %v", name, err)
 		case <-time.After(50 * time.Millisecond):
 		}
+		b.must(tx.Commit(ctx(b.T)))
+		if err := <-done; !errors.Is(err, ErrFenced) {
+			b.Errorf("%s: got %v", name, err)
+		}
+	}
+	b.with(func(c *StoreConfig) { c.Epoch = epoch }).unchanged(parked, letter, fresh, request)
+}
+
+// The statement of a former leader is held up before it has begun, and the next one raises the epoch: it changes nothing.
+func testFenceHeldUp(b *bench, w *database) {
+	parked, letter, fresh, request := b.fenced()
+	calls := methods(b, parked, letter, fresh, request)
+	delete(calls, "Lease") // it needs none of the tables
+	epoch := b.c.Epoch
+	for name := range calls {
+		former := b.with(func(c *StoreConfig) { c.Epoch = epoch })
+		tx, err := w.conn.Begin(ctx(b.T))
+		b.must(err)
+		_, err = tx.Exec(ctx(b.T), `LOCK TABLE cdc_relay.retry, cdc_relay.dead_letter, cdc_relay.request`)
+		b.must(err)
+		done := make(chan error, 1)
+		go func() { done <- methods(former, parked, letter, fresh, request)[name]() }()
+		for waits, c := false, ctx(b.T); !waits; {
+			b.must(w.pool.QueryRow(c, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE usename = current_user AND wait_event_type = 'Lock')`).Scan(&waits))
+		}
+		b.must(w.pool.QueryRow(ctx(b.T), `UPDATE cdc_relay.slots SET epoch = epoch + 1 WHERE slot = $1 RETURNING epoch`, b.c.Slot).Scan(&epoch))
 		b.must(tx.Commit(ctx(b.T)))
 		if err := <-done; !errors.Is(err, ErrFenced) {
 			b.Errorf("%s: got %v", name, err)
@@ -290,6 +319,57 @@ func testNoLetterTwice(b *bench, w *database) {
 		b.Fatalf("got %v", err)
 	}
 	b.wantWhere("parked", row)
+}
+
+// An operator cancels a request in the moment in which it is carried out: either he is told that it is done, or it is not done.
+func testCancelledMeanwhile(b *bench, w *database) {
+	letter := b.letter("k")
+	id := b.ask(b.c, Discard, letter.N, outbox.Route{})
+	answers := []Answer{{Request: b.request(id)}}
+	tx, err := w.conn.Begin(ctx(b.T))
+	b.must(err)
+	_, err = tx.Exec(ctx(b.T), `UPDATE cdc_relay.request SET state = 'cancelled', done_at = now() WHERE id = $1 AND state = 'waiting'`, id)
+	b.must(err)
+	done := make(chan []bool, 1)
+	go func() {
+		took, err := b.Answer(ctx(b.T), answers)
+		if err != nil {
+			b.Error(err)
+		}
+		done <- took
+	}()
+	for waits, c := false, ctx(b.T); !waits && len(done) == 0; {
+		b.must(w.pool.QueryRow(c, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE usename = current_user AND wait_event_type = 'Lock')`).Scan(&waits))
+	}
+	b.must(tx.Commit(ctx(b.T)))
+	equal(b, "done", <-done, []bool{false})
+	b.wantAsked(id, "cancelled", "")
+	b.wantWhere("open", letter)
+	equal(b, "audit", len(b.audit(letter.N)), 0)
+}
+
+// While nobody asks for anything, to look for that writes nothing: a lock of the slot's row would be a commit each time.
+func testLookForRequests(b *bench, w *database) {
+	letter := b.letter("k")
+	locked := func() (xid string) {
+		b.Helper()
+		w.scan(`SELECT xmax::text FROM cdc_relay.slots WHERE slot = $1`, []any{b.c.Slot}, &xid)
+		return xid
+	}
+	look := func(want int) {
+		b.Helper()
+		list, err := b.Requests(ctx(b.T), 10, all)
+		b.must(err)
+		equal(b, "requests", len(list), want)
+	}
+	before := locked()
+	look(0)
+	equal(b, "who has locked the slot's row", locked(), before)
+	b.ask(b.c, Discard, letter.N, outbox.Route{})
+	look(1)
+	if locked() == before {
+		b.Error("what is carried out is read without the fence")
+	}
 }
 
 // What lists find letters by is the same however a row became one, and nothing of it is left of a purged one.
@@ -433,6 +513,32 @@ func TestStatementLate(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The session of a statement without an answer does not end when it is told to. Nothing is written until it has.
+func TestSessionThatDoesNotEnd(t *testing.T) {
+	w := newDatabase(t, devenv.SharedPostgres(t), "")
+	b := newBench(t, w)
+	store := NewPostgres(w.pool, b.c)
+	row := b.row("k", 1, 1)
+	conn, err := w.pool.Acquire(ctx(t))
+	b.must(err)
+	session := conn.Hijack()
+	t.Cleanup(func() { session.Close(context.Background()) })
+	pid := session.PgConn().PID()
+	send := func(s syscall.Signal) { b.must(syscall.Kill(int(pid), s)) }
+	send(syscall.SIGSTOP)
+	thaw := sync.OnceFunc(func() { send(syscall.SIGCONT) })
+	t.Cleanup(thaw)
+	store.doubt[pid] = true
+	if err := store.Park(ctx(t), []*Row{row}); err == nil || !strings.Contains(err.Error(), "do not end") {
+		t.Errorf("beside a session that lives: %v", err)
+	}
+	b.wantWhere("", row)
+	thaw()
+	b.must(store.Park(ctx(t), []*Row{row}))
+	b.wantWhere("parked", row)
+	equal(t, "doubts left", len(store.doubt), 0)
 }
 
 func (b *bench) fedChain() uint64 {

@@ -38,13 +38,13 @@ func (f *feeder) takeRequests(ctx context.Context) (bool, error) {
 		case f.replays[q.ID] != nil:
 		case q.Row == nil:
 			answers = append(answers, Answer{Request: q})
+		case f.inTheWay(q):
 		case q.Kind == Replay:
 			if r, a := f.replay(q); r != nil {
 				replays = append(replays, r)
 			} else if a != nil {
 				answers = append(answers, *a)
 			}
-		case f.inTheWay(q):
 		default:
 			answers = append(answers, Answer{Request: q})
 		}
@@ -60,10 +60,16 @@ func (f *feeder) takeRequests(ctx context.Context) (bool, error) {
 	return true, f.exec(ctx, st)
 }
 
-// inTheWay reports whether a request about a parked row has to wait: the row is on its way, or is not seen to be committed
-// yet. What leaves the table then would be delivered, or written, once more.
+// inTheWay reports whether a request has to wait. A parked row may be on its way, or not seen to be committed yet: what leaves
+// the table then would be delivered, or written, once more. A letter may be on its way for a replay that was cancelled
+// meanwhile, and is a replay all the same when it is confirmed.
 func (f *feeder) inTheWay(q Request) bool {
 	if q.Row.Dead {
+		for _, r := range f.replays {
+			if r.request.Row.N == q.Row.N {
+				return true
+			}
+		}
 		return false
 	}
 	if r := f.runs[q.Row.Chain]; r != nil {

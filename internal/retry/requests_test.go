@@ -321,3 +321,51 @@ func TestRequestsThatCannotBe(t *testing.T) {
 		f.equal("sent", f.line.sentIDs(), "")
 	})
 }
+
+// A replay that is cancelled on its way is a replay when it is confirmed: what is asked for about its letter meanwhile waits.
+func TestRequestWaitsForACancelledReplay(t *testing.T) {
+	for kind, want := range map[RequestKind]string{Discard: "failed", Replay: "failed", Redact: "done", Purge: "done"} {
+		t.Run(string(kind), func(t *testing.T) {
+			inBubble(t, Config{Hold: true}, func(f *fixture) {
+				f.start()
+				f.park(permanent, "1 k x/a")
+				f.settle()
+				f.line.set(func() { f.line.keep = true })
+				replay := f.ask(Replay, "1")
+				f.pass(2 * time.Second)
+				f.db.Cancel(replay)
+				second := f.ask(kind, "1")
+				f.pass(5 * time.Second)
+				f.equal("meanwhile", f.asked(replay)+", "+f.asked(second), "cancelled, waiting")
+				f.line.set(func() { f.line.keep = false })
+				f.line.release(0)
+				f.pass(5 * time.Second)
+				f.equal("asked", f.asked(replay)+", "+f.asked(second), "done, "+want)
+				if log := f.line.said(); strings.Count(log, "sent 1") != 1 || strings.Count(log, "uncount") != 1 {
+					t.Errorf("log:\n%s", log)
+				}
+			})
+		})
+	}
+}
+
+// Replays that wait for the broker keep nothing waiting that needs none.
+func TestRequestsBehindManyReplays(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.start()
+		for i := range requestRows + 1 {
+			f.park(permanent, fmt.Sprintf("%03d k%d x/a", i, i))
+		}
+		f.settle()
+		f.line.set(func() { f.line.keep = true })
+		for i := range requestRows {
+			f.ask(Replay, fmt.Sprintf("%03d", i))
+		}
+		discard := f.ask(Discard, fmt.Sprint(requestRows))
+		f.pass(10 * time.Second)
+		f.equal("asked", f.asked(discard), "done")
+		f.line.set(func() { f.line.keep = false })
+		f.line.release(0)
+		f.pass(5 * time.Second)
+	})
+}

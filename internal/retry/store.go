@@ -13,9 +13,10 @@ import (
 // Store keeps the rows of one slot: Postgres in production, Memory in the simulation. One conformance suite holds for both.
 //
 // Each method is one statement in one round trip under the fence: it changes and returns nothing unless the epoch of the
-// slot is still ours (ErrFenced). Any other error of a method that writes is one of two kinds: the statement certainly did
-// nothing (errors.As *Refused), or its outcome is unknown; then the same call has to be made again before any other. All
-// may be called again after they have succeeded: a second time they change nothing.
+// slot is still ours (ErrFenced). (Requests may be two, the first without a lock.) Any other error of a method that writes is
+// one of two kinds: the statement certainly did nothing (errors.As *Refused), or its outcome is unknown; then the same call
+// has to be made again before any other. All may be called again after they have succeeded: a second time they change
+// nothing.
 //
 // Times that are read are on this process's clock, whatever the database's says.
 //
@@ -60,9 +61,9 @@ type Store interface {
 	// Apply does what came of rows: all of it or nothing. A row that is not there any more with that N is left out.
 	Apply(ctx context.Context, results []Result) error
 
-	// Requests lists what operators asked for and was not answered, oldest first, each with its row or letter: whole ones
-	// of Replay, at most about size bytes of them, the others without what is only sent (Event.Payload, Headers, Columns
-	// and Raw).
+	// Requests lists what operators asked for and was not answered, oldest first, each with its row or letter. Those that need
+	// no broker come first, without what is only sent (Event.Payload, Headers, Columns and Raw), and then those of Replay, with
+	// all of it, at most about size bytes of them.
 	Requests(ctx context.Context, limit int, size int64) ([]Request, error)
 
 	// Answer carries out requests that need no broker (discard, retry, deadletter, redact, purge), and writes what became

@@ -181,6 +181,7 @@ var conformance = map[string]func(*bench){
 	"parked twice":        testParkedTwice,
 	"another event":       testAnotherEvent,
 	"load":                testLoad,
+	"load in pages":       testLoadInPages,
 	"load by other order": testRescope,
 	"positions":           testPositions,
 	"runs":                testRuns,
@@ -311,6 +312,22 @@ func testAnotherEvent(b *bench) {
 			b.wantWhere("", rows...)
 		}
 	}
+	// No id at all, as of a row that could not be decoded, is another one than any.
+	unread := b.row("u", 1, 1)
+	unread.Event.ID = nil
+	b.park(unread)
+	for _, there := range []*Row{parked, dead, unread} {
+		row := b.row("k", 1, 1)
+		row.Event.Position = there.Event.Position
+		if there != unread {
+			row.Event.ID = nil
+		}
+		var refused *Refused
+		if err := b.Park(ctx(b.T), []*Row{row}); !errors.As(err, &refused) || refused.Row != row {
+			b.Errorf("id %q at the position of %q: got %v", row.Event.ID, there.Event.ID, err)
+		}
+	}
+	b.park(unread)
 	// Twice in one call.
 	rows := b.rows(2, "t", 1, 1)
 	rows[1].Event.Position = rows[0].Event.Position
@@ -361,6 +378,24 @@ func testLoad(b *bench) {
 	if _, err := b.Load(ctx(b.T), func(Count) error { return stop }); !errors.Is(err, stop) {
 		b.Errorf("got %v", err)
 	}
+}
+
+// Keys as long as these are read a few at a time, and each row is counted once all the same, wherever a page ends.
+func testLoadInPages(b *bench) {
+	k, l := b.row("k", 1, 1), b.row("l", 1, 1)
+	var rows []*Row
+	for i := range 80 { // 20 MiB of keys
+		like := k
+		if i%3 == 0 {
+			like = l
+		}
+		row := b.row("", 1, 1)
+		row.Event.Key, row.Event.Aggregate = []byte(big), []byte(big)
+		row.Event.Hash, row.Chain = like.Event.Hash, like.Chain
+		rows = append(rows, row)
+	}
+	b.park(rows...)
+	equal(b, "counts", b.counts(), map[uint64]int{k.Chain: 53, l.Chain: 27})
 }
 
 func testRescope(b *bench) {
@@ -475,6 +510,15 @@ func testHold(b *bench) {
 	equal(b, "runs", hold.runs(all, k[0].Chain, alone.Chain, 99), []Run{{Chain: dead.Chain, Blocked: true}, {Chain: alone.Chain, Blocked: true}})
 	b.answer(b.ask(b.c, Discard, dead.N, outbox.Route{}), true, sink.Outcome{})
 	hold.wantRows(k[0].Chain, k...)
+	// What is not counted holds nothing: a row that could not be decoded, although all events of its unit are one chain.
+	unit := b.with(func(c *StoreConfig) { c.Hold, c.Scope = true, PerUnit })
+	unread, next := unit.row("", 9, 1), unit.row("n", 9, 1)
+	unread.Event.Fault, unread.Event.Raw, unread.Dead = errors.New("id is NULL"), []byte("{}"), true
+	unread.Chain, unread.Ordered = unit.c.Scope.Chain(&unread.Event, 9)
+	unit.park(unread, next)
+	equal(b, "chain", unread.Chain, next.Chain)
+	unit.wantRows(next.Chain, next)
+	equal(b, "count", unit.counts()[next.Chain], 1)
 }
 
 func testSweep(b *bench) {
@@ -666,10 +710,8 @@ func testRequests(b *bench) {
 	if again := b.ask(b.c, Discard, letters[0].N, outbox.Route{}); again != 0 {
 		b.Fatal("two requests about one letter")
 	}
-	ids := []int64{
-		first, b.ask(b.c, Discard, letters[1].N, outbox.Route{}), b.ask(b.c, Replay, letters[2].N, outbox.Route{}), b.ask(b.c, Retry, parked.N, outbox.Route{}),
-		b.ask(b.c, Replay, 1<<50, outbox.Route{}),
-	}
+	discard, second := b.ask(b.c, Discard, letters[1].N, outbox.Route{}), b.ask(b.c, Replay, letters[2].N, outbox.Route{})
+	ids := []int64{discard, b.ask(b.c, Retry, parked.N, outbox.Route{}), first, second, b.ask(b.c, Replay, 1<<50, outbox.Route{})}
 	list, err := b.Requests(ctx(b.T), 100, all)
 	b.must(err)
 	var got []int64
@@ -677,21 +719,21 @@ func testRequests(b *bench) {
 		got = append(got, q.ID)
 	}
 	equal(b, "requests", got, ids)
-	equal(b, "route", list[0].Route, route)
-	equal(b, "no route", list[2].Route, outbox.Route{})
-	if r := list[0].Row; r == nil || r.N != letters[0].N || r.Event.Payload == nil || !r.Dead || !list[0].Open {
-		b.Errorf("replay: %+v", list[0])
+	equal(b, "route", list[2].Route, route)
+	equal(b, "no route", list[3].Route, outbox.Route{})
+	if r := list[2].Row; r == nil || r.N != letters[0].N || r.Event.Payload == nil || !r.Dead || !list[2].Open {
+		b.Errorf("replay: %+v", list[2])
 	}
-	if r := list[1].Row; r == nil || r.Event.Payload != nil || !r.Dead || !list[1].Open || string(r.Event.ID) != string(letters[1].Event.ID) {
-		b.Errorf("discard: %+v", list[1])
+	if r := list[0].Row; r == nil || r.Event.Payload != nil || !r.Dead || !list[0].Open || string(r.Event.ID) != string(letters[1].Event.ID) {
+		b.Errorf("discard: %+v", list[0])
 	}
-	if r := list[3].Row; r == nil || r.N != parked.N || r.Dead || list[3].Open {
-		b.Errorf("retry: %+v", list[3])
+	if r := list[1].Row; r == nil || r.N != parked.N || r.Dead || list[1].Open {
+		b.Errorf("retry: %+v", list[1])
 	}
 	if list[4].Row != nil {
 		b.Errorf("of nothing: %+v", list[4])
 	}
-	for limit, n := range map[[2]int64]int{{2, all}: 2, {100, 1}: 1, {100, int64(letters[0].Event.Size() + 1)}: 3} {
+	for limit, n := range map[[2]int64]int{{2, all}: 2, {100, 1}: 3, {100, int64(letters[0].Event.Size() + 1)}: 4} {
 		if list, err := b.Requests(ctx(b.T), int(limit[0]), limit[1]); err != nil || len(list) != n {
 			b.Errorf("%v: %d requests, %v", limit, len(list), err)
 		}
