@@ -98,7 +98,7 @@ func TestKnown(t *testing.T) {
 		if known, _ := f.s.Known(f.t.Context(), outbox.Position{Commit: 100 + 2501*16}); !known {
 			t.Error("the last is not known any more")
 		}
-		// A position once more, lower: never asked so, and answered all the same.
+		// So does one of which several were known: it begins again with a lower position.
 		if known, _ := f.s.Known(f.t.Context(), outbox.Position{Commit: 100 + 16}); !known {
 			t.Error("the first is not known any more")
 		}
