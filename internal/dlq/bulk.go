@@ -66,13 +66,10 @@ func (b *Bulk) chosen(w *where, t *table) {
 // tables are those that hold what the request may be about, in the order in which they are gone through: a parked row
 // becomes a letter, and never the other way.
 func (b *Bulk) tables() []*table {
-	switch of := b.Kind.of(); {
-	case of == Parked:
-		return []*table{parked}
-	case of == Both && b.Filter.Key != nil && b.Filter.State == "":
+	if b.Kind == Purge && b.Filter.Key != nil && b.Filter.State == "" {
 		return []*table{parked, letters}
 	}
-	return []*table{letters}
+	return []*table{b.Kind.table()}
 }
 
 func (b *Bulk) check() error {
@@ -97,7 +94,7 @@ func (d *Desk) Match(ctx context.Context, b Bulk) (int64, error) {
 	}
 	var sum int64
 	for _, t := range b.tables() {
-		n, err := d.count(ctx, &b.Filter, t, func(w *where) { b.chosen(w, t) })
+		n, err := d.count(ctx, &b, t)
 		if err != nil {
 			return 0, err
 		}
@@ -106,20 +103,11 @@ func (d *Desk) Match(ctx context.Context, b Bulk) (int64, error) {
 	return sum, nil
 }
 
-// Count counts the rows that the filter chooses.
-func (d *Desk) Count(ctx context.Context, of Of, f Filter) (int64, error) {
-	if err := f.Check(of); err != nil {
-		return 0, err
-	}
-	t := tableOf(of)
-	return d.count(ctx, &f, t, func(w *where) { f.choose(w, t) })
-}
-
-func (d *Desk) count(ctx context.Context, f *Filter, t *table, choose func(*where)) (n int64, err error) {
+func (d *Desk) count(ctx context.Context, b *Bulk, t *table) (n int64, err error) {
 	w := where{args: []any{d.slot}}
 	w.and(mine)
-	choose(&w)
-	ids, err := d.errorTexts(ctx, f)
+	b.chosen(&w, t)
+	ids, err := d.errorTexts(ctx, &b.Filter)
 	if err != nil {
 		return 0, err
 	}

@@ -11,7 +11,6 @@ type Of string
 const (
 	Letters Of = "letters" // dead letters
 	Parked  Of = "parked"  // the retry table
-	Both    Of = "both"    // only of a purge
 )
 
 // Row is a parked row or a dead letter, as lists show it. What is nil is NULL, or not so far.
