@@ -30,9 +30,13 @@ func TestOpenAPI(t *testing.T) {
 	}
 	described := map[string][]string{}
 	for path, item := range doc.Paths {
-		for method := range item {
-			if method != "parameters" {
-				described[path] = append(described[path], strings.ToUpper(method))
+		for method, operation := range item {
+			if method == "parameters" {
+				continue
+			}
+			described[path] = append(described[path], strings.ToUpper(method))
+			if answers := fmt.Sprint(operation); strings.HasPrefix(path, "/api/") && !strings.Contains(answers, "default:map[$ref:#/components/responses/Problem]") {
+				t.Errorf("%s %s: a token that is refused is not described: %s", method, path, answers)
 			}
 		}
 	}
@@ -165,6 +169,9 @@ func TestRequestsThatAreNotUnderstood(t *testing.T) {
 		{"GET", "/api/v1/dead-letters?cursor=x", "", 400, "cursor is \"x\""},
 		{"GET", "/api/v1/dead-letters?class=fatal", "", 400, "class is \"fatal\""},
 		{"GET", "/api/v1/dead-letters?key=a&key_of=1", "", 400, "key_of is given beside key"},
+		{"GET", "/api/v1/dead-letters?class=permanent&destination=", "", 400, "destination is empty; leave it out"},
+		{"POST", "/api/v1/dead-letters/discard", `{"all": true, "state": ""}`, 400, "state is empty; leave it out"},
+		{"POST", "/api/v1/dead-letters/purge", `{"key": "a", "key_of": 0}`, 400, "key_of is given beside key"},
 		{"GET", "/api/v1/parked?state=open", "", 400, "state is not asked of parked rows"},
 		{"GET", "/api/v1/dead-letters/replay", "", 405, "takes POST"},
 		{"GET", "/api/v1/dead-letters/x", "", 400, `there is no number "x"`},
