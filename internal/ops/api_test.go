@@ -129,7 +129,7 @@ func TestWhoMayChangeSomething(t *testing.T) {
 			}
 		}
 	}
-	// A page of another site, and one whose name was made to lead here, change nothing where no token is needed.
+	// A page of another site changes nothing where no token is needed, and one whose name was made to lead here reads nothing either.
 	const path = "/api/v1/dead-letters/1/discard"
 	port := strings.TrimPrefix(open, "http://127.0.0.1")
 	for want, headers := range map[int][]string{
@@ -143,6 +143,9 @@ func TestWhoMayChangeSomething(t *testing.T) {
 	for host, want := range map[string]int{"evil.example" + port: 403, "localhost" + port: reached, "[::1]" + port: reached, "127.0.0.1": reached} {
 		if code, body, _ := send(t, http.MethodPost, open+path, "{}", "Host", host); code != want {
 			t.Errorf("called %s it answers %d, want %d: %s", host, code, want, body)
+		}
+		if code, body, _ := send(t, http.MethodGet, open+"/api/v1/parked", "", "Host", host); code != want {
+			t.Errorf("called %s it answers a GET with %d, want %d: %s", host, code, want, body)
 		}
 		if code, _, _ := send(t, http.MethodPost, one+path, "{}", "Host", host, "Authorization", "Bearer operate"); code != reached {
 			t.Errorf("called %s with a token it answers %d", host, code)
