@@ -38,6 +38,14 @@ type Job struct {
 	Done      int64 `json:"done"`
 	Failed    int64 `json:"failed"`
 	Cancelled int64 `json:"cancelled"`
+
+	Failures []Failure `json:"failures,omitempty"` // only of one job that was asked for: not in a list of jobs
+}
+
+// Failure is what some rows of a job failed with, and one of them.
+type Failure struct {
+	N      int64  `json:"n"`
+	Result string `json:"result"`
 }
 
 // The states of a job.
@@ -156,7 +164,22 @@ func (d *Desk) Job(ctx context.Context, id int64) (Job, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Job{}, &NotFound{What: "job", N: id, Slot: d.slot}
 	}
+	if err == nil && j.Failed > 0 {
+		j.Failures, err = d.failures(ctx, id)
+	}
 	return j, explain("read cdc_relay.bulk", err)
+}
+
+// failures are the most frequent ones of a job, one for each text that differs in more than numbers. A thousand of its requests
+// are looked at: it is asked while it runs, too.
+func (d *Desk) failures(ctx context.Context, id int64) ([]Failure, error) {
+	rows, err := d.db.Query(ctx, `SELECT (array_agg(n ORDER BY n))[1], (array_agg(result ORDER BY n))[1]
+		FROM (SELECT n, result FROM cdc_relay.request WHERE job = $1 AND state = 'failed' LIMIT 1000) f
+		GROUP BY regexp_replace(result, '[0-9]+', '#', 'g') ORDER BY count(*) DESC, 1 LIMIT 5`, id)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[Failure])
 }
 
 // Jobs lists the newest jobs.
