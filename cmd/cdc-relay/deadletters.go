@@ -108,7 +108,7 @@ func newList(g *global, of dlq.Of, example string) *cobra.Command {
 		short = "List parked rows, the newest first"
 	}
 	cmd := &cobra.Command{
-		Use: "list", Short: short, Example: example, Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Use: "list", Short: short, Example: example, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := f.filter(cmd.Context(), nil); err != nil {
 				return err
@@ -146,9 +146,9 @@ func newShow(g *global, of dlq.Of, example string) *cobra.Command {
 		short = "Show a parked row and its contents"
 	}
 	cmd := &cobra.Command{
-		Use: "show NUMBER", Short: short, Example: example, Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+		Use: "show NUMBER", Short: short, Example: example, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ns, err := numbers(args)
+			ns, err := numbers("row", args)
 			if err != nil {
 				return err
 			}

@@ -39,7 +39,7 @@ func (g *grid) write(w io.Writer) error {
 				line.WriteString(strings.Repeat(" ", widths[c]-utf8.RuneCountInString(text)+2))
 			}
 		}
-		if text := strings.TrimRight(line.String(), " "); terminal && r == 0 {
+		if text := strings.TrimRight(line.String(), " "); r == 0 && colourful(w) {
 			fmt.Fprintf(&b, "\x1b[1m%s\x1b[0m\n", text)
 		} else {
 			fmt.Fprintln(&b, text)
@@ -77,9 +77,9 @@ func printRows(w io.Writer, of dlq.Of, page dlq.Page) error {
 		return err
 	}
 	g := grid{most: []int{0, 0, 0, 36, 16, 24, 24, 32, 0, 0, 60}}
-	when := "DIED"
+	when := "DIED (UTC)"
 	if of == dlq.Parked {
-		when = "PARKED"
+		when = "PARKED (UTC)"
 	}
 	g.head = []string{"NUMBER", when, "STATE", "ID", "AGGREGATE", "KEY", "TYPE", "DESTINATION", "REASON", "ATTEMPTS", "ERROR"}
 	for i := range page.Rows {
@@ -120,11 +120,11 @@ func printJobs(w io.Writer, jobs []dlq.Job) error {
 		_, err := fmt.Fprintln(w, "none")
 		return err
 	}
-	g := grid{head: []string{"JOB", "AT", "KIND", "STATE", "MATCHED", "DONE", "FAILED", "WHO", "WHY"}, most: []int{0, 0, 0, 0, 0, 0, 0, 30, 40}}
+	g := grid{head: []string{"JOB", "AT (UTC)", "KIND", "STATE", "MATCHED", "DONE", "FAILED", "SKIPPED", "WHO", "WHY"}, most: []int{0, 0, 0, 0, 0, 0, 0, 0, 30, 40}}
 	for _, j := range jobs {
 		g.rows = append(g.rows, []string{
 			fmt.Sprint(j.ID), j.At.Format(time.DateTime), string(j.Kind), j.State, thousands(uint64(j.Matched)), thousands(uint64(j.Done)),
-			thousands(uint64(j.Failed)), clean(j.Who), clean(j.Why),
+			thousands(uint64(j.Failed)), thousands(uint64(j.Skipped)), clean(j.Who), clean(j.Why),
 		})
 	}
 	return g.write(w)
@@ -166,7 +166,7 @@ func printDetail(w io.Writer, r *dlq.Detail) error {
 	}
 	d.contents(r)
 	for _, q := range r.Requests {
-		d.line("request", "%d: %s by %s at %s%s: %s%s%s", q.ID, q.Kind, clean(q.Who), stamp(q.At), why(q.Why), q.State, at(" ", q.DoneAt), ifSet(q.Result != "", ", "+clean(q.Result)))
+		d.line("request", "%d: %s%s by %s at %s%s: %s%s%s", q.ID, q.Kind, rerouted(&q), clean(q.Who), stamp(q.At), why(q.Why), q.State, at(" ", q.DoneAt), ifSet(q.Result != "", ", "+clean(q.Result)))
 	}
 	for _, e := range r.Audit {
 		d.line("audit", "%s %s by %s%s: %s", stamp(e.At), e.Action, clean(e.Who), why(e.Why), clean(e.Result))
@@ -175,7 +175,18 @@ func printDetail(w io.Writer, r *dlq.Detail) error {
 	return err
 }
 
-// contents come last and as they are: they may have many lines.
+// rerouted is where a replay goes, if not to where the event was going.
+func rerouted(q *dlq.Request) (to string) {
+	if q.RouteName != nil {
+		to = " to " + shortText(q.RouteName)
+	}
+	if q.RoutingKey != nil {
+		to += " with routing key " + shortText(q.RoutingKey)
+	}
+	return to
+}
+
+// contents are shown as they are: they may have many lines.
 func (d *details) contents(r *dlq.Detail) {
 	if r.Traceparent != nil {
 		d.line("traceparent", "%s", clean(*r.Traceparent))
@@ -196,17 +207,25 @@ func (d *details) contents(r *dlq.Detail) {
 	d.line("payload", "%s: %s", kind, show(r.Payload))
 }
 
-func show(c *dlq.Content) string {
+func show(c *dlq.Content) (text string) {
 	switch {
 	case c == nil:
 		return "-"
 	case c.Hidden:
 		return "not shown (admin.show_payloads is false)"
 	case c.Base64 != nil:
-		return "base64 " + *c.Base64
+		text = "base64 " + *c.Base64
+	default:
+		text = *c.Text
 	}
-	return *c.Text
+	if len(text) > mostShown {
+		text = strings.ToValidUTF8(text[:mostShown], "") + "… (--json has all of it)"
+	}
+	return text
 }
+
+// mostShown is how much of a payload people are shown: one that was too large for the broker would fill their terminal.
+const mostShown = 4 << 10
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
