@@ -139,11 +139,11 @@ func (d *details) line(label, format string, args ...any) {
 
 func printDetail(w io.Writer, r *dlq.Detail) error {
 	var d details
-	name := "dead letter"
+	name := fmt.Sprintf("dead letter %d, %s", r.N, r.State)
 	if r.State == dlq.Waiting {
-		name = "parked row"
+		name = fmt.Sprintf("parked row %d", r.N)
 	}
-	d.line(name, "%d, %s%s", r.N, r.State, ifSet(r.Copied, ": it came with a copy of another system's database, and nobody acts on it here"))
+	fmt.Fprintf(&d, "%s%s\n", name, ifSet(r.Copied, ": it came with a copy of another system's database, and nobody acts on it here"))
 	d.line("event", "%s, type %s", shortText(r.ID), shortText(r.Type))
 	d.line("key", "%s of %s", shortText(r.Key), shortText(r.Aggregate))
 	d.line("position", "%s, committed %s", r.Position, stamp(r.CommittedAt))
@@ -161,6 +161,9 @@ func printDetail(w io.Writer, r *dlq.Detail) error {
 		d.line("fault", "%s", clean(*r.Fault))
 	}
 	d.line("parked", "%s%s", stamp(r.ParkedAt), at(", next attempt ", r.NextAttempt))
+	if r.Behind != nil {
+		d.line("waits", "behind parked row %d of its key", *r.Behind)
+	}
 	if r.DiedAt != nil {
 		d.line("dead", "%s%s%s%s", stamp(*r.DiedAt), at(", "+r.State+" ", r.ClosedAt), at(", mirrored ", r.MirroredAt), ifSet(r.Redacted, ", redacted"))
 	}

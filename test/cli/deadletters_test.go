@@ -125,6 +125,16 @@ func TestDeadLettersShow(t *testing.T) {
 			Hidden bool
 		}
 	}
+	if got := r.ok("parked", "show", "3"); !strings.HasPrefix(got, "parked row 3\nevent       e-3, ") {
+		t.Errorf("the parked row is shown as\n%s", got)
+	}
+	r.exec(`UPDATE cdc_relay.dead_letter SET payload = convert_to(repeat('x', 5000), 'UTF8') WHERE n = 1`)
+	if got := r.ok("deadletters", "show", "1"); !strings.Contains(got, "x… (--json has all of it)\n") || strings.Count(got, "x") > 4200 {
+		t.Errorf("a long payload is shown as\n%s", got)
+	}
+	if got := decoded[shown](t, r.ok("deadletters", "show", "1", "--json")); len(got.Payload.Text) != 5000 {
+		t.Errorf("as JSON it has %d bytes of payload", len(got.Payload.Text))
+	}
 	if got := decoded[shown](t, r.ok("parked", "show", "3", "--json")); got.N != 3 || got.Payload.Text != `{"secret":3}` {
 		t.Errorf("the parked row is %+v", got)
 	}

@@ -85,8 +85,12 @@ func TestReplay(t *testing.T) {
 		t.Errorf("once more it says %q", got)
 	}
 	o.refused(1, fmt.Sprint("deadletters discard ", n), "it is replayed")
+	closed := ask[time.Time](o.rig, `SELECT closed_at FROM cdc_relay.dead_letter`).UTC().Format(time.RFC3339)
+	if got, want := o.ok("events", "show", id), "(replayed since "+closed+")"; !strings.Contains(got, want) {
+		t.Errorf("no %q in\n%s", want, got)
+	}
 	shown := o.ok("deadletters", "show", fmt.Sprint(n))
-	for _, want := range []string{"dead letter " + fmt.Sprint(n) + ", replayed\n", ": replay by postgres (", "(type added): done ", "null_in_template: ", "audit"} {
+	for _, want := range []string{"dead letter " + fmt.Sprint(n) + ", replayed\n", ": replay by postgres (", ": replay with routing key order.mended by postgres (", "(type added): done ", "null_in_template: ", "audit"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("no %q in\n%s", want, shown)
 		}
