@@ -231,13 +231,13 @@ func (f *actFlags) bulk(ctx context.Context, d *desk, by dlq.By, out *answer) er
 	return out.job(job, runs)
 }
 
-// numbers reads numbers of rows, or of jobs.
+// numbers reads numbers of rows, requests or jobs.
 func numbers(what string, args []string) ([]int64, error) {
 	var ns []int64
 	for _, arg := range args {
 		n, err := strconv.ParseInt(arg, 10, 64)
 		if err != nil || n <= 0 {
-			return nil, usageError(fmt.Sprintf("%q is no number of a %s; the list shows them in its first column", arg, what))
+			return nil, usageError(fmt.Sprintf("%q is no number of a %s, such as 17", arg, what))
 		}
 		ns = append(ns, n)
 	}

@@ -60,6 +60,7 @@ purged row its bare position stays until the slot cannot send the event again.`,
   cdc-relay deadletters purge --all --to 720h
   cdc-relay deadletters purge --key customer-17 --reason "GDPR request 7"`,
 		}),
+		newRequest(g),
 		newJob(g),
 	)
 	return cmd

@@ -148,7 +148,7 @@ func (d *Desk) whyNot(ctx context.Context, a Ask) (Request, error) {
 		waiting.Again = true
 		return waiting, nil
 	case err == nil:
-		return Request{}, &NotNow{a.Kind, a.N, fmt.Sprintf("a %s of it waits already (request %d, by %s)", waiting.Kind, waiting.ID, waiting.Who)}
+		return Request{}, &NotNow{a.Kind, a.N, fmt.Sprintf("a %s of it waits already (request %d, by %s); `cdc-relay deadletters request %[2]d --cancel` takes it back", waiting.Kind, waiting.ID, waiting.Who)}
 	case !errors.Is(err, pgx.ErrNoRows):
 		return Request{}, explain("read cdc_relay.request", err)
 	}

@@ -123,7 +123,7 @@ func TestWhoMayChangeSomething(t *testing.T) {
 		if code, body, _ := send(t, http.MethodGet, c.base+"/api/v1/parked", "", headers...); code != c.get {
 			t.Errorf("token %q: GET answers %d, want %d: %s", c.token, code, c.get, body)
 		}
-		for method, path := range map[string]string{http.MethodPost: "/api/v1/dead-letters/1/replay", http.MethodDelete: "/api/v1/jobs/1"} {
+		for method, path := range map[string]string{http.MethodPost: "/api/v1/dead-letters/1/replay", http.MethodDelete: "/api/v1/requests/1"} {
 			if code, body, _ := send(t, method, c.base+path, "", headers...); code != c.post {
 				t.Errorf("token %q: %s answers %d, want %d: %s", c.token, method, code, c.post, body)
 			}

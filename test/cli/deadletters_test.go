@@ -193,6 +193,8 @@ func TestDeadLettersUsage(t *testing.T) {
 		"deadletters discard 1 --exchange x":         {"unknown flag: --exchange"},
 		"deadletters purge --class permanent":        {"say --all"},
 		"deadletters job --cancel":                   {"which job?"},
+		"deadletters request":                        {"accepts 1 arg"},
+		"deadletters request x":                      {`"x" is no number of a request`},
 		"deadletters job 1 2":                        {"accepts at most 1 arg"},
 		"parked retry --all --destination=":          {"--destination is empty"},
 		"parked deadletter":                          {"which?"},
@@ -246,6 +248,16 @@ func TestAskedForWhileNoRelayRuns(t *testing.T) {
 		t.Errorf("the job is %s", got.State)
 	}
 	r.refused(1, "deadletters job 99", "there is no job 99")
+	r.refused(1, "deadletters request 99", "there is no request 99")
+	if got := r.ok("deadletters", "request", "1"); !strings.HasPrefix(got, "replay of dead letter 1, asked for by postgres (") || !strings.HasSuffix(got, " (mended): waiting\n") {
+		t.Errorf("the request is told as %q", got)
+	}
+	if got := r.ok("deadletters", "request", "6", "--cancel"); !strings.HasPrefix(got, "retry of parked row 7, asked for by postgres (") || !strings.Contains(got, ": cancelled 20") {
+		t.Errorf("cancelling a request says %q", got)
+	}
+	if got := decoded[struct{ State string }](t, r.ok("deadletters", "request", "6", "--cancel", "--json")); got.State != "cancelled" {
+		t.Errorf("the request is %s", got.State)
+	}
 	if got := decoded[rowsPage](t, r.ok("deadletters", "list", "--state", "replaying", "--json")); len(got.Items) != 1 || got.Items[0].N != 1 || got.Items[0].State != "replaying" {
 		t.Errorf("replaying are %+v", got)
 	}
