@@ -85,8 +85,12 @@ func TestReplay(t *testing.T) {
 		t.Errorf("once more it says %q", got)
 	}
 	o.refused(1, fmt.Sprint("deadletters discard ", n), "it is replayed")
+	closed := ask[time.Time](o.rig, `SELECT closed_at FROM cdc_relay.dead_letter`).UTC().Format(time.RFC3339)
+	if got, want := o.ok("events", "show", id), "(replayed since "+closed+")"; !strings.Contains(got, want) {
+		t.Errorf("no %q in\n%s", want, got)
+	}
 	shown := o.ok("deadletters", "show", fmt.Sprint(n))
-	for _, want := range []string{"dead letter " + fmt.Sprint(n) + ", replayed\n", ": replay by postgres (", "(type added): done ", "null_in_template: ", "audit"} {
+	for _, want := range []string{"dead letter " + fmt.Sprint(n) + ", replayed\n", ": replay by postgres (", ": replay with routing key order.mended by postgres (", "(type added): done ", "null_in_template: ", "audit"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("no %q in\n%s", want, shown)
 		}
@@ -109,7 +113,7 @@ func TestBulkRequests(t *testing.T) {
 	}
 	o.bad("8", 3)
 	res := o.command("deadletters", "replay", "--all", "--wait", "30s")
-	if refusal(t, res, 1, "job 2: replay failed for 3 dead letters"); res.Stdout != "job 2: 0 of 3 done, 3 failed\n" {
+	if refusal(t, res, 1, "job 2: replay failed for 3 dead letters"); !strings.HasPrefix(res.Stdout, "job 2: 0 of 3 done, 3 failed\nsuch as dead letter ") || !strings.HasSuffix(res.Stdout, ": null_in_template: routing key has a NULL in its template\n") || strings.Count(res.Stdout, "\n") != 2 {
 		t.Errorf("a bulk replay that fails says %q", res.Stdout)
 	}
 	// One that would take an hour is cancelled: what was done is done, the rest stays open.
@@ -117,8 +121,11 @@ func TestBulkRequests(t *testing.T) {
 	if !strings.HasPrefix(said, "job 3: ") {
 		t.Errorf("it says %q", said)
 	}
-	if got := o.ok("deadletters", "job", "3", "--cancel", "--reason", "too slow"); !strings.HasPrefix(got, "job 3: ") || !strings.Contains(o.ok("deadletters", "job"), "cancelled") {
+	if got := o.ok("deadletters", "job", "3", "--cancel", "--reason", "too slow"); !strings.HasPrefix(got, "job 3 was cancelled: ") || !strings.Contains(o.ok("deadletters", "job"), "cancelled") {
 		t.Errorf("cancelling says %q", got)
+	}
+	if got := o.ok("deadletters", "job", "1", "--cancel"); got != "nothing to cancel: it has ended\njob 1: 12 of 12 done\n" {
+		t.Errorf("cancelling what has ended says %q", got)
 	}
 	open := ask[int](o.rig, `SELECT count(*) FROM cdc_relay.dead_letter WHERE state = 'open'`)
 	if done := ask[int](o.rig, `SELECT count(*) FROM cdc_relay.request WHERE job = 3 AND state = 'done'`); open != 3-done || open == 0 {
@@ -306,6 +313,9 @@ func TestAPIOfTheSiding(t *testing.T) {
 	send("POST", "/api/v1/dead-letters/"+first+"/replay", `{"routing_key": "order.mended", "reason": "by hand"}`, 202, `"state":"waiting"`, `"who":"API without token from 127.0.0.1"`, `"why":"by hand"`)
 	must(t, o.consumer.WaitCount(within(t, bound), 1))
 	eventually(t, func() string { return answers(t, o.relay, "/api/v1/dead-letters/"+first, 200, `"state":"replayed"`) })
+	get("/api/v1/requests/1", 200, `"id":1`, `"state":"done"`)
+	get("/api/v1/requests/99", 404, "there is no request 99")
+	send("DELETE", "/api/v1/requests/1", "", 200, `"state":"done"`)
 	send("POST", "/api/v1/dead-letters/"+first+"/replay", "", 200, "was replayed already")
 	send("POST", "/api/v1/dead-letters/"+first+"/discard", "", 409, "it is replayed")
 	send("POST", "/api/v1/dead-letters/discard", `{"key": "7", "dry_run": true}`, 200, `{"dry_run":true,"matched":3}`)
