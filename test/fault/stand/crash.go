@@ -19,10 +19,12 @@ type Work struct {
 	Name  string
 	Table string // that the statements in question write to
 	begin func(*crash)
-	off   func(*crash)      // sets the work off; nil: it is under way
-	busy  func(*crash)      // waits for a moment in it that the seed picks; nil: begin has
-	done  func(*crash) bool // says that there is no more of it; nil: there always is
-	end   func(*crash)      // waits for what a new relay has to finish; nil: the checker does
+	// middle: it is always met in the middle; else in half of the runs at its first statement.
+	middle bool
+	off    func(*crash)      // sets the work off; nil: it is under way
+	busy   func(*crash)      // waits for a moment in it that the seed picks; nil: begin has
+	done   func(*crash) bool // says that there is no more of it; nil: there always is
+	end    func(*crash)      // waits for what a new relay has to finish; nil: the checker does
 }
 
 // crash is one run.
@@ -69,25 +71,22 @@ var Works = []Work{
 		c.flow()
 		c.AwaitSided(devenv.Parked, 300)
 	}, off: (*crash).mend, busy: func(c *crash) { c.MoreOf(c.Later(), 1+c.random.IntN(200)) }, done: (*crash).nothingParked},
-	{Name: "cutting over", Table: "retry", begin: func(c *crash) {
-		c.Keys = 5 // of which each is busy all the time
-		c.Kinds = []devenv.Kind{c.ToLater(0.5, 0)}
-		c.flow()
-		c.AwaitSided(devenv.Parked, 300)
-	}, off: (*crash).mend, busy: func(c *crash) {
-		few := c.random.IntN(100)
-		c.Until(time.Minute, fmt.Sprintf("at most %d rows to be parked", few), func() bool { return c.Sided(devenv.Parked) <= few })
-	}, done: (*crash).nothingParked},
+	{Name: "cutting over", Table: "retry", begin: (*crash).beginCutOver, middle: true, off: (*crash).mend, busy: (*crash).cutOver, done: (*crash).nothingParked},
 }
 
 // flow starts a relay under load.
 func (c *crash) flow() {
 	c.T.Helper()
+	c.flowAt(300)
+}
+
+func (c *crash) flowAt(rate float64) {
+	c.T.Helper()
 	c.WatchFlush()
 	c.relay = c.LaunchVia(c.way)
 	c.Leads(c.relay)
 	c.MakeStops()
-	c.stop = c.Load(300)
+	c.stop = c.Load(rate)
 }
 
 func (c *crash) noLetters() bool     { return c.Sided(devenv.Open) == 0 }
@@ -122,9 +121,10 @@ var states = []state{
 		return func() { c.way.Release(devenv.Up) }
 	}},
 	{"with statements whose answers have not come", func(c *crash, w Work) func() {
-		w.run(c)
+		release := c.inside(w, behindFence(w.Table))
 		c.way.Hold(devenv.Down)
-		c.pause(time.Second) // a statement that was on its way is done, and nobody hears of it
+		release()
+		c.Gone() // it is done, and nobody hears of it
 		return func() { c.way.Release(devenv.Down) }
 	}},
 	{"with events at the broker that are not confirmed", func(c *crash, w Work) func() {
@@ -152,7 +152,7 @@ func (w Work) over(c *crash) bool { return w.done != nil && w.done(c) }
 // inside has a statement of the relay stand at a stop.
 func (c *crash) inside(w Work, at Stop) (release func()) {
 	c.T.Helper()
-	if w.busy != nil && c.random.IntN(2) == 0 { // in the middle; else at the first statement
+	if w.busy != nil && (w.middle || c.random.IntN(2) == 0) {
 		w.run(c)
 		release = c.Hold(at)
 	} else {
@@ -163,13 +163,6 @@ func (c *crash) inside(w Work, at Stop) (release func()) {
 	}
 	c.Until(time.Minute, "a statement to stand "+at.Name, func() bool { return c.waiting() > 0 || w.over(c) })
 	return release
-}
-
-// pause lets the servers go on for a while.
-func (c *crash) pause(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	<-timer.C
 }
 
 func (w Work) on(s *Stand, seed uint64) *crash {
@@ -188,6 +181,7 @@ func (w Work) Crash(s *Stand, in state, seed uint64) {
 	leave := in.enter(c, w)
 	c.Must(c.relay.Kill())
 	leave()
+	c.Broker.Delay(0)
 	c.Gone()
 	bound := c.Unreported()
 	c.mend()
