@@ -75,8 +75,9 @@ var Works = []Work{
 		c.Kinds = []devenv.Kind{c.ToLater(0.5, 0)}
 		c.flow()
 		c.AwaitSided(devenv.Parked, 300)
-	}, off: (*crash).mend, busy: func(c *crash) { c.MoreOf(c.Later(), 1+c.random.IntN(200)) }, done: (*crash).nothingParked,
-		vary: func(c *crash) { c.Ordering = "commit" }},
+	}, off: (*crash).mend, busy: func(c *crash) {
+		c.MoreOf(c.Later(), 1+c.random.IntN(200))
+	}, done: (*crash).nothingParked, vary: func(c *crash) { c.Ordering = "commit" }},
 	{Name: "cutting over", Table: "retry", begin: (*crash).beginCutOver, middle: true, off: (*crash).mend, busy: (*crash).cutOver, done: (*crash).nothingParked},
 }
 
