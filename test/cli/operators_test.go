@@ -222,24 +222,37 @@ func TestMirror(t *testing.T) {
 		if ask[bool](o.rig, `SELECT mirrored_at IS NULL FROM cdc_relay.dead_letter`) {
 			return "it is not noted as mirrored"
 		}
-		return ""
+		return mirrored(t, o.relay, 1, 0)
 	})
 	// While the mirror's exchange is away the relay goes on, and mirrors what it could not when it is back.
 	must(t, ch.ExchangeDelete("outbox.dlx", false, false))
 	o.bad("8", 2)
 	o.insert(1)
 	must(t, o.consumer.WaitCount(within(t, bound), 1))
+	eventually(t, func() string { return mirrored(t, o.relay, 1, 1) })
 	must(t, ch.ExchangeDeclare("outbox.dlx", "direct", true, false, false, false, nil))
 	must(t, ch.QueueBind("outbox.dlq", "outbox.dlq", "outbox.dlx", false, nil))
 	eventually(t, func() string {
 		if n := ask[int](o.rig, `SELECT count(*) FROM cdc_relay.dead_letter WHERE mirrored_at IS NULL`); n > 0 {
 			return fmt.Sprintf("%d are not mirrored", n)
 		}
-		return ""
+		return mirrored(t, o.relay, 3, 1)
 	})
 	if code := o.relay.Stop(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}
+}
+
+// mirrored says "" when the metrics tell of so many copies that were confirmed, and of so many, or more, that were refused: none is
+// none.
+func mirrored(t *testing.T, relay *devenv.Relay, copies, refused float64) string {
+	t.Helper()
+	m := scrape(t, relay)
+	done, failed := m.values["outbox_dlq_mirrored_total"], m.values["outbox_dlq_publish_failed_total"]
+	if done != copies || failed < refused || refused == 0 && failed > 0 {
+		return fmt.Sprintf("%g copies are confirmed and %g refused by the metrics, want %g and %g", done, failed, copies, refused)
+	}
+	return ""
 }
 
 func TestParkedCommands(t *testing.T) {
@@ -356,9 +369,18 @@ func TestMirrorOnKafka(t *testing.T) {
 		!strings.Contains(string(r.Value), `"aggregateid":"7"`) {
 		t.Errorf("the copy is %+v: %s", r, r.Value)
 	}
+	for _, name := range []string{"failed_at", "first_failed_at"} {
+		if at, err := time.Parse(time.RFC3339Nano, r.Header(name)); err != nil || time.Since(at).Abs() > time.Hour {
+			t.Errorf("header %s is %q: %v", name, r.Header(name), err)
+		}
+	}
+	if r.Header("attempts") != "1" {
+		t.Errorf("header attempts is %q", r.Header("attempts"))
+	}
 	k.refused(1, "deadletters replay 1", "undecodable", "it stays open")
 	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ('11111111-1111-1111-1111-111111111111', 'order', '8', 'created', jsonb_build_object('fill', repeat('x', 5000)))`)
 	copies := k.records(mirror, 2)
+	eventually(t, func() string { return mirrored(t, relay, 2, 0) })
 	if got := copies[1]; got.Header("event_id") != "11111111-1111-1111-1111-111111111111" || got.Header("event_key") != "8" || got.Header("original_destination") != k.topic || len(got.Value) < 5000 {
 		t.Errorf("the copy is %+v", got)
 	}
