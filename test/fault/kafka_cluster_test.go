@@ -248,6 +248,7 @@ func brokerOfThreeFrozen(t *testing.T, cluster *devenv.Kafka) {
 				paused = append(paused, p.Destination)
 			}
 		}
+		slices.Sort(paused) // they are listed by the time when they were
 		return slices.Equal(paused, want)
 	})
 	before := status(s, r).Totals.Published // no consumer reads a partition without its replicas
