@@ -112,7 +112,7 @@ func tooFewReplicas(t *testing.T, cluster *devenv.Kafka) {
 	s.More(100)
 	s.Leads(s.Ready(r))
 	stop()
-	s.Check(inDoubt(s, r))
+	s.Check(s.InDoubt(r))
 	mended(s, r)
 }
 
@@ -160,7 +160,7 @@ func noLeader(t *testing.T, cluster *devenv.Kafka) {
 	s.Fresh(100)
 	s.Leads(s.Ready(r))
 	stop()
-	s.Check(inDoubt(s, r))
+	s.Check(s.InDoubt(r))
 	mended(s, r)
 }
 
@@ -258,15 +258,6 @@ func brokerOfThreeFrozen(t *testing.T, cluster *devenv.Kafka) {
 	s.Fresh(100)
 	s.Leads(s.Ready(r))
 	stop()
-	s.Check(inDoubt(s, r))
+	s.Check(s.InDoubt(r))
 	mended(s, r)
-}
-
-// inDoubt is how many events were parked that may be in the log all the same: those whose partition did not answer.
-func inDoubt(s *stand.Stand, r *devenv.Relay) (n int) {
-	s.T.Helper()
-	for _, reason := range []string{"unconfirmed", "no_leader", "too_few_replicas"} {
-		n += int(metric(s, r, fmt.Sprintf(`outbox_rejections_total{class="destination",reason=%q}`, reason)))
-	}
-	return n
 }

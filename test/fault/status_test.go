@@ -2,8 +2,6 @@ package fault
 
 import (
 	"encoding/json"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
@@ -48,17 +46,9 @@ func status(s *stand.Stand, r *devenv.Relay) (st apiStatus) {
 }
 
 // metric is the value of a metric, by its name and labels; one that has not been counted yet is 0.
-func metric(s *stand.Stand, r *devenv.Relay, name string) (value float64) {
+func metric(s *stand.Stand, r *devenv.Relay, name string) float64 {
 	s.T.Helper()
-	_, body, err := r.Get(s.Within(10*time.Second), "/metrics")
-	s.Must(err)
-	for line := range strings.Lines(body) {
-		if text, ok := strings.CutPrefix(line, name+" "); ok {
-			value, err = strconv.ParseFloat(strings.TrimSpace(text), 64)
-			s.Must(err)
-		}
-	}
-	return value
+	return s.Metric(r, name)
 }
 
 // inFlight waits until the relay has so many events that are not confirmed.
