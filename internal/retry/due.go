@@ -10,7 +10,7 @@ import (
 // lookDue readies the chains whose heads have waited long enough.
 func (f *feeder) lookDue(ctx context.Context) (bool, error) {
 	now := time.Now()
-	if now.Before(f.dueAt) || len(f.ready.of)+dueRows > readyLimit {
+	if now.Before(f.dueAt) || len(f.ready.order)+dueRows > readyLimit {
 		return false, nil
 	}
 	chains, next, err := f.cfg.Store.Due(ctx, dueRows)

@@ -484,13 +484,13 @@ func TestBudgetOfBytes(t *testing.T) {
 	})
 }
 
-// A lane that stands still does not take the budget of the others.
+// A lane that stands still does not take the budget of the others, nor their places, however much waits for it.
 func TestLaneThatStandsStill(t *testing.T) {
-	inBubble(t, Config{}, func(f *fixture) {
+	inBubble(t, Config{Backoff: 5 * time.Second}, func(f *fixture) {
 		f.line.shut("x")
 		f.start()
 		var still, others []string
-		for i := 0; len(still) < 3000 || len(others) < 30; i++ {
+		for i := 0; len(still) < readyLimit+1000 || len(others) < 30; i++ {
 			spec := fmt.Sprintf("%05d k%d x/a", i, i)
 			if digest(fmt.Sprintf("key k%d", i))%8 == 1 {
 				still = append(still, spec)
@@ -514,6 +514,47 @@ func TestLaneThatStandsStill(t *testing.T) {
 		if n := len(strings.Fields(f.line.sentIDs())); n != 30 {
 			t.Errorf("%d sent", n)
 		}
+		f.pass(10 * time.Second)
+		f.park(transient, "late "+others[0][6:])
+		for range 10 {
+			f.pass(time.Second)
+			f.line.releaseBut(1)
+		}
+		if !strings.Contains(f.line.said(), "sent late") {
+			t.Error("no backoff ends")
+		}
+		f.line.set(func() { f.line.keep = false })
+		f.line.releaseBut(-1)
+		f.pass(30 * time.Second)
+		f.equal("table", f.table(), "")
+	})
+}
+
+// What is due for a lane that stands still is not listed as due again and again: it would keep others out of the list.
+func TestDueOfALaneThatStandsStill(t *testing.T) {
+	inBubble(t, Config{Backoff: 5 * time.Second}, func(f *fixture) {
+		f.start()
+		f.line.set(func() { f.line.keep = true })
+		var still, other string
+		for i := 0; i < laneRows+2*dueRows; {
+			still = fmt.Sprintf("k%d", digest(still+other))
+			if digest("key "+still)%8 != 1 {
+				other = still
+				continue
+			}
+			if i++; i <= laneRows {
+				f.park(nil, fmt.Sprintf("%05d %s x/a", i, still))
+			} else {
+				f.park(transient, fmt.Sprintf("%05d %s x/a", i, still))
+			}
+		}
+		f.pass(time.Second)
+		f.park(transient, "other "+other+" x/a")
+		for range 30 {
+			f.pass(time.Second)
+			f.line.releaseBut(1)
+		}
+		f.equal("sent", f.line.sentIDs(), "other")
 		f.line.set(func() { f.line.keep = false })
 		f.line.releaseBut(-1)
 		f.pass(30 * time.Second)
