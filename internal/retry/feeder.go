@@ -130,7 +130,7 @@ func (f *feeder) init(s *Siding) {
 	}
 }
 
-// duty is one of the things that the feeder does, in the order of their urgency. One that fails rests for a while, and keeps
+// duty is one of the things that the feeder does, first in the order of their urgency. One that fails rests for a while, and keeps
 // the others from nothing.
 type duty struct {
 	do    func(context.Context) (did bool, err error)
@@ -155,7 +155,8 @@ func (f *feeder) run(ctx context.Context) {
 }
 
 // step does one thing, the most urgent one; false when there is nothing to do now. A thing is at most a few statements. The
-// error is that of the last that failed.
+// error is that of the last that failed. A duty that did something is less urgent than all others then, unless it must be
+// done: one that always finds something keeps none waiting.
 func (f *feeder) step(ctx context.Context) (did bool, err error) {
 	stopped := f.isStopped()
 	for i, d := range f.duties {
@@ -177,6 +178,9 @@ func (f *feeder) step(ctx context.Context) (did bool, err error) {
 			f.succeeded(d)
 		}
 		if did || err != nil {
+			if !d.must {
+				f.duties = append(slices.Delete(f.duties, i, i+1), d)
+			}
 			return true, err
 		}
 	}
