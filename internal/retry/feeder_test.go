@@ -629,6 +629,35 @@ func TestNotNow(t *testing.T) {
 	}
 }
 
+// A cut-over waits for a letter that holds the chain, and is not in the table yet: once it is, the lane is told.
+func TestNotNowOfALetter(t *testing.T) {
+	inBubble(t, Config{Hold: true}, func(f *fixture) {
+		f.line.shut("x/a")
+		f.start()
+		f.park(itsRoute, "1 k x/a")
+		f.settle()
+		f.store.set(func() {
+			f.store.fault = func(call string) (error, bool) {
+				if call == "park 2" {
+					return errLost, false
+				}
+				return nil, false
+			}
+		})
+		f.park(permanent, "2 k x/a")
+		f.settle()
+		f.line.said()
+		f.line.mend("x/a")
+		f.line.set(func() { clear(f.line.paused) })
+		signal(f.line.changed)
+		f.pass(time.Second)
+		f.equal("at once", f.heard(), "sent 1")
+		f.store.set(func() { f.store.fault = nil })
+		f.pass(10 * time.Second)
+		f.equal("later", f.heard(), "settled 2 not now k@x")
+	})
+}
+
 // heard is what the line was told, in one line, without what it was offered.
 func (f *fixture) heard() string {
 	log := strings.Fields(strings.ReplaceAll(f.line.said(), " ", "_"))
