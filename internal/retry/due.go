@@ -72,11 +72,11 @@ func (f *feeder) age(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// restful are the first of chains that are not in flight.
+// restful are the first of chains that are not in flight, and can be read.
 func (f *feeder) restful(chains []uint64, most int) []uint64 {
 	var rest []uint64
 	for _, chain := range chains {
-		if f.runs[chain] == nil && len(rest) < most {
+		if f.runs[chain] == nil && len(rest) < most && !f.cannotRead(chain) {
 			rest = append(rest, chain)
 		}
 	}
@@ -92,7 +92,7 @@ func (f *feeder) bury(ctx context.Context, chains []uint64, bytes int64) (rows i
 	if !f.cfg.Hold { // else the first blocks the rest
 		perChain = max(1, min(maxRun, (budgetRows-f.rows)/len(chains)))
 	}
-	read, err := f.cfg.Store.Runs(ctx, chains, perChain, bytes, f.s.writer.acked.Load())
+	read, err := f.read(ctx, chains, perChain, bytes, f.s.writer.acked.Load())
 	if err != nil {
 		return 0, err
 	}

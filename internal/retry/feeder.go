@@ -56,6 +56,7 @@ type feeder struct {
 	taken     int         // chains from ready, ever
 	ready     ready
 	later     []later
+	unread    map[uint64]time.Time // chains that cannot be read: left alone until then
 	owed      map[uint64]owing
 	owedUnits map[owing]uint64 // with a chain of each
 
@@ -111,7 +112,7 @@ func (f *feeder) init(s *Siding) {
 		s: s, cfg: &s.cfg, said: map[string]bool{}, woken: make(chan struct{}, 1),
 		feds: map[*relay.Fed]*run{}, runs: map[uint64]*run{}, lanes: map[int]int{}, ready: newReady(),
 		asked: pace{log: s.cfg.Log, what: "answering an operator's request"},
-		owed:  map[uint64]owing{}, owedUnits: map[owing]uint64{}, gates: map[gate]*probe{}, replays: map[int64]*run{},
+		owed:  map[uint64]owing{}, owedUnits: map[owing]uint64{}, unread: map[uint64]time.Time{}, gates: map[gate]*probe{}, replays: map[int64]*run{},
 	}
 	for _, d := range []duty{
 		{do: f.again, must: true},

@@ -146,6 +146,10 @@ func (f *feeder) probeWith(ctx context.Context, due []gate) error {
 	for _, g := range due {
 		p := f.gates[g]
 		f.probeAfter(p, p.wait)
+		if f.cannotRead(p.chain) {
+			p.chain = 0
+			continue
+		}
 		if _, twice := of[p.chain]; f.runs[p.chain] == nil && !twice {
 			of[p.chain] = g
 			chains = append(chains, p.chain)
@@ -155,7 +159,7 @@ func (f *feeder) probeWith(ctx context.Context, due []gate) error {
 		return nil
 	}
 	acked := f.s.writer.acked.Load()
-	runs, err := f.cfg.Store.Runs(ctx, chains, 1, budgetBytes, acked)
+	runs, err := f.read(ctx, chains, 1, budgetBytes, acked)
 	if err != nil {
 		return err
 	}
@@ -250,7 +254,7 @@ func (f *feeder) findFor(ctx context.Context, g gate, p *probe) error {
 	if len(free) == 0 {
 		return nil
 	}
-	runs, err := f.cfg.Store.Runs(ctx, free, 1, budgetBytes/8, f.s.writer.acked.Load())
+	runs, err := f.read(ctx, free, 1, budgetBytes/8, f.s.writer.acked.Load())
 	if err != nil {
 		return err
 	}

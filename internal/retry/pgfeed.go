@@ -54,11 +54,14 @@ func (p *Postgres) Runs(ctx context.Context, chains []uint64, run int, size, ack
 			return nil
 		}
 		row, err := p.scanRow(rows, nil, nil, nil)
+		if err != nil {
+			return &Refused{Err: err}
+		}
 		last := &runs[len(runs)-1]
 		last.Rows = append(last.Rows, row)
-		return err
+		return nil
 	})
-	return runs, err
+	return runs, aboutRow(err)
 }
 
 // Sweep implements Store.

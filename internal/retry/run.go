@@ -64,7 +64,7 @@ func (f *feeder) feed(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	began := time.Now()
-	taken := f.atRest(f.ready.take(min(len(f.ready.order), maxChains, rows)))
+	taken := f.legible(f.atRest(f.ready.take(min(len(f.ready.order), maxChains, rows))))
 	if len(taken) == 0 {
 		return true, nil
 	}
@@ -72,11 +72,12 @@ func (f *feeder) feed(ctx context.Context) (bool, error) {
 	// Asked before acked is: what is not in the writer's hands now is not above it.
 	acked := f.s.writer.acked.Load()
 	perChain := min(max(rows/len(chains), 1), maxRun)
-	runs, err := f.cfg.Store.Runs(ctx, chains, perChain, bytes, acked)
+	runs, err := f.read(ctx, chains, perChain, bytes, acked)
 	if err != nil {
 		f.ready.putBack(taken)
 		return false, err
 	}
+	taken = f.legible(taken)
 	var read int64
 	of := make(map[uint64]*Run, len(runs))
 	for i := range runs {

@@ -40,7 +40,7 @@ type Store interface {
 	// Runs reads the first rows of each of these chains, in order: at most run rows of a chain, at most about size bytes
 	// in all (every chain's first row before any second; at least one), and none from the first with N above acked on. A
 	// chain with neither rows nor a letter that holds it is not in the answer; one without rows in it is Blocked, has a
-	// first row above acked, or had no room.
+	// first row above acked, or had no room. An error that is about a row, so that it comes again, is a *Refused.
 	Runs(ctx context.Context, chains []uint64, run int, size int64, acked int64) ([]Run, error)
 
 	// Sweep lists the chains of the next limit rows for the cursor's destination, in order of position, each once, and
@@ -62,7 +62,7 @@ type Store interface {
 
 	// Requests lists what operators asked for and was not answered, oldest first, each with its row or letter: whole ones
 	// of Replay, at most about size bytes of them, the others without what is only sent (Event.Payload, Headers, Columns
-	// and Raw).
+	// and Raw); with size 0 all are without that. An error that is about a row is a *Refused.
 	Requests(ctx context.Context, limit int, size int64) ([]Request, error)
 
 	// Answer carries out requests that need no broker (discard, retry, deadletter, redact, purge), and writes what became

@@ -692,6 +692,10 @@ func testRequests(b *bench) {
 			b.Errorf("%v: %d requests, %v", limit, len(list), err)
 		}
 	}
+	light, err := b.Requests(ctx(b.T), 100, 0)
+	if err != nil || len(light) != len(ids) || light[0].Row.N != letters[0].N || light[0].Row.Event.Payload != nil {
+		b.Errorf("without what is sent: %+v, %v", light, err)
+	}
 	b.answer(ids[4], false, sink.Outcome{})
 	b.wantAsked(ids[4], "failed", notAllowed)
 }
