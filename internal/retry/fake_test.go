@@ -237,6 +237,19 @@ func (l *fakeLine) Paused(p sink.Place) bool {
 	return l.paused[gate{p.Unit, 0}] || l.paused[gate{p.Unit, p.Dest}]
 }
 
+// pausedOnes is how many gates are shut.
+func (l *fakeLine) pausedOnes() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return fmt.Sprint(len(l.paused))
+}
+
+func (l *fakeLine) Forget(p sink.Place) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.paused, gate{p.Unit, p.Dest})
+}
+
 func (l *fakeLine) GatesChanged() <-chan struct{} { return l.changed }
 
 func (l *fakeLine) ConfirmedSince(dest uint64, since time.Time) bool {

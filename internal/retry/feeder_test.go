@@ -167,7 +167,7 @@ func TestProbeIsTheFirstOfItsChain(t *testing.T) {
 	})
 }
 
-// A gate that nothing is left of probes what comes, and does not wait for as long as it has waited.
+// A gate that nothing is left of is forgotten, and what comes does not wait for as long as it has waited.
 func TestGateWithoutRows(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")
@@ -176,11 +176,38 @@ func TestGateWithoutRows(t *testing.T) {
 		f.pass(30 * time.Second)
 		f.ask(DeadLetter, "1")
 		f.pass(2 * time.Minute)
+		f.equal("paused", f.line.pausedOnes(), "0")
 		f.line.said()
 		f.line.mend("x/a")
 		f.park(nil, "2 j x/a")
 		f.pass(2 * time.Second)
 		f.equal("sent", f.line.sentIDs(), "2")
+	})
+}
+
+// Also one that was shut by the last that went there, and one of a unit.
+func TestGateShutByTheLast(t *testing.T) {
+	inBubble(t, Config{DestinationMaxAge: time.Minute}, func(f *fixture) {
+		f.start()
+		f.park(permanent, "1 k x/a")
+		f.settle()
+		f.line.shut("y")
+		f.park(itsUnit, "2 k y/a")
+		f.pass(30 * time.Second)
+		f.line.set(func() {
+			f.line.broken["x"], f.line.broken["z/a"] = itsUnit, itsRoute
+			f.line.keep = true
+		})
+		f.park(nil, "3 k z/a")
+		f.ask(Replay, "1")
+		f.pass(2 * time.Minute) // 3 is too old when it is refused
+		f.line.set(func() { f.line.keep = false })
+		f.line.release(0)
+		f.settle()
+		f.equal("paused", f.line.pausedOnes(), "3")
+		f.pass(time.Minute)
+		f.equal("table", f.table(), "")
+		f.equal("paused", f.line.pausedOnes(), "0")
 	})
 }
 

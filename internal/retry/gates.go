@@ -98,6 +98,13 @@ func (f *feeder) opened(g gate) bool {
 	return true
 }
 
+// forget has a gate forgotten of which nothing is in the table, and so nothing will find out. What is parked meanwhile finds out
+// anew: a gate only spares useless sends.
+func (f *feeder) forget(g gate) {
+	f.s.line.Forget(g.place())
+	f.opened(g)
+}
+
 // rowsOf is where in the table the rows of a gate are: the whole unit, once a row was seen that is under another destination
 // than it goes to now (a topic has more partitions than when it was parked).
 func (f *feeder) rowsOf(g gate) gate {
@@ -246,6 +253,9 @@ func (f *feeder) findFor(ctx context.Context, g gate, p *probe) error {
 		return err
 	}
 	if p.find.ended { // nothing for now; a row that comes is heard of
+		if !p.find.found {
+			f.forget(g)
+		}
 		p.find = nil
 		f.probeAfter(p, maxProbe)
 		return nil

@@ -115,6 +115,7 @@ func (f *feeder) replayed(r *run) {
 		return
 	}
 	if out.State == sink.Rejected {
+		f.shut(r.feds[0].Place, 0)
 		call(f.cfg.Hooks.Failed, 1)
 	}
 	r.request.Row.Event.Payload = nil // the answer needs it no more
