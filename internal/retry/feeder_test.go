@@ -436,6 +436,27 @@ func TestDueButPaused(t *testing.T) {
 	})
 }
 
+// Chains that are due and held by a letter keep others not out of the list.
+func TestDueButHeld(t *testing.T) {
+	inBubble(t, Config{Hold: true, Backoff: 10 * time.Second}, func(f *fixture) {
+		f.start()
+		for i := range dueRows {
+			f.park(transient, fmt.Sprintf("%03d k%d x/a", i, i), fmt.Sprintf("behind%d k%d x/a", i, i))
+		}
+		f.settle()
+		for i := range dueRows {
+			f.ask(DeadLetter, fmt.Sprintf("behind%d", i))
+		}
+		f.pass(5 * time.Second)
+		f.park(transient, "other j x/a")
+		f.pass(15 * time.Second)
+		f.equal("sent", f.line.sentIDs(), "other")
+		f.ask(Discard, "behind7")
+		f.pass(2 * time.Second)
+		f.equal("sent", f.line.sentIDs(), "other 007")
+	})
+}
+
 // The budget of rows in the lanes, and of each lane.
 func TestBudget(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {

@@ -55,6 +55,7 @@ type Store interface {
 	// Due lists chains whose head's NextAttempt has come, at most limit, the longest due first, and how long it is until
 	// the next one comes; 0 when there is none. One that may not go although it is due (its destination is paused) is
 	// listed again, and keeps others out of the list, until it is given a Backoff with After 0: Sweep finds it then.
+	// One that a letter holds is not listed.
 	Due(ctx context.Context, limit int) (chains []uint64, next time.Duration, err error)
 
 	// Apply does what came of rows: all of it or nothing. A row that is not there any more with that N is left out.

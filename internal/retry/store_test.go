@@ -471,6 +471,23 @@ func testHold(b *bench) {
 	equal(b, "runs", hold.runs(all, k[0].Chain, alone.Chain, 99), []Run{{Chain: dead.Chain, Blocked: true}, {Chain: alone.Chain, Blocked: true}})
 	b.answer(b.ask(b.c, Discard, dead.N, outbox.Route{}), true, sink.Outcome{})
 	hold.wantRows(k[0].Chain, k...)
+	// Nor is such a chain due while the letter is open.
+	due, free := b.row("due", 1, 1), b.row("free", 1, 1)
+	due.NextAttempt, free.NextAttempt = time.Now().Add(-time.Hour), time.Now().Add(-time.Second)
+	b.park(due, free)
+	dead = b.letter("due")
+	for _, c := range []struct {
+		of   *bench
+		want []uint64
+	}{{b, []uint64{due.Chain}}, {hold, []uint64{free.Chain}}} {
+		chains, _, err := c.of.Due(ctx(b.T), 1)
+		b.must(err)
+		equal(b, "due", chains, c.want)
+	}
+	b.answer(b.ask(b.c, Discard, dead.N, outbox.Route{}), true, sink.Outcome{})
+	chains, _, err := hold.Due(ctx(b.T), 1)
+	b.must(err)
+	equal(b, "due after the letter was closed", chains, []uint64{due.Chain})
 }
 
 func testSweep(b *bench) {
