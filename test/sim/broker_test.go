@@ -22,7 +22,8 @@ type broker struct {
 	dice  []*dice // of each lane
 
 	mu sync.Mutex // guards what the lanes learn of gates
-	// shut is when the broker was heard to refuse a unit or pair, and no row was confirmed there since (nil: never).
+	// shut is when the broker was heard to refuse a unit or pair, and no row was confirmed there since, nor had the siding none
+	// left to find out with (nil: never).
 	shut    map[sink.Place]time.Time
 	offered map[int]bool // events that were in a call
 	doubt   []bool       // of each lane: its last call moved nothing
@@ -426,6 +427,19 @@ func (b *broker) learn(lane int, call []message, moved bool) {
 			delete(b.shut, sink.Place{Unit: unitDigest[m.unit], Dest: destDigest[kind][m.unit][m.dest]})
 		}
 	}
+}
+
+// sidingsLine is the line as the siding has it: the broker's double hears what is forgotten.
+type sidingsLine struct {
+	*relay.Line
+	b *broker
+}
+
+func (l sidingsLine) Forget(p sink.Place) {
+	l.b.mu.Lock()
+	defer l.b.mu.Unlock()
+	delete(l.b.shut, p)
+	l.Line.Forget(p)
 }
 
 // inspectBytes checks that the events of a call carry their own bytes.

@@ -185,7 +185,7 @@ func (l *life) newTerm(epoch int64, start pglogrepl.LSN) (*term, error) {
 	})
 	ctx, cancel := context.WithTimeout(l.ctx, time.Minute)
 	defer cancel()
-	if err := t.siding.Load(ctx, t.line); err != nil {
+	if err := t.siding.Load(ctx, sidingsLine{t.line, t.sink}); err != nil {
 		return nil, err
 	}
 	ctx, t.cancel = context.WithCancel(l.ctx)
