@@ -414,6 +414,26 @@ func TestAgeOfMany(t *testing.T) {
 	})
 }
 
+// Keys with many rows, of which only the first may die, keep those behind them not from it.
+func TestAgeBehindHeldKeys(t *testing.T) {
+	inBubble(t, Config{DestinationMaxAge: 10 * time.Minute, Hold: true}, func(f *fixture) {
+		f.line.shut("x/a")
+		f.start()
+		var specs []string
+		for i := range 2*pageRows + 100 {
+			specs = append(specs, fmt.Sprintf("%04d k%d x/a", i, i%10))
+		}
+		for i := range 30 {
+			specs = append(specs, fmt.Sprintf("behind%02d other%d x/a", i, i))
+		}
+		f.park(itsRoute, specs...)
+		f.pass(11 * time.Minute)
+		if n := len(f.db.Letters(slot)); n != 40 {
+			t.Errorf("%d letters", n)
+		}
+	})
+}
+
 // A row that is due while its destination is paused leaves the list of those that are due, and is found when the gate opens.
 func TestDueButPaused(t *testing.T) {
 	inBubble(t, Config{Backoff: 10 * time.Second}, func(f *fixture) {
