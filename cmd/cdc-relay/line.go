@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -36,8 +35,6 @@ func newLine(ctx context.Context, c *config.Config, v *view, columns []string, t
 		Hooks: work.hooks(v.metrics),
 	})}
 	work.copies.Through(l.Line)
-	ctx, cancel := context.WithTimeout(ctx, loadPatience)
-	defer cancel()
 	if err := beside.Load(ctx, l.Line); errors.Is(err, context.DeadlineExceeded) {
 		return nil, fmt.Errorf("parked rows are not counted yet: PostgreSQL or the broker does not answer: %w", err)
 	} else if err != nil {
@@ -45,9 +42,6 @@ func newLine(ctx context.Context, c *config.Config, v *view, columns []string, t
 	}
 	return l, nil
 }
-
-// loadPatience bounds the counting of what is parked; it waits for a broker that does not say yet where events belong.
-const loadPatience = 5 * time.Minute
 
 // sidingConfig is the siding of one term.
 func sidingConfig(c *config.Config, v *view, columns []string, t replication.Term, log *zap.Logger) retry.Config {

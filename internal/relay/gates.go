@@ -23,8 +23,9 @@ type Gate struct {
 const maxGates = 10_000
 
 // gates are the destinations that are paused. A gate only spares useless sends: what keeps the order is the count of a chain
-// (holds). So it may be shut late, or forgotten in a restart. It opens at the confirm of a row that the siding fed, its probe,
-// and by nothing else: a new event that is confirmed now may have been on the wire before the destination broke.
+// (holds). So it may be shut late, or forgotten: in a restart, or when the siding has no row left that goes there. It opens at
+// the confirm of a row that the siding fed, its probe, and by nothing else: a new event that is confirmed now may have been on
+// the wire before the destination broke.
 type gates struct {
 	log   *zap.Logger
 	count atomic.Int32 // of shut ones: zero spares the lanes the lock
@@ -102,6 +103,24 @@ func (g *gates) open(p sink.Place) {
 	case g.changed <- struct{}{}:
 	default:
 	}
+}
+
+// Forget ends the pause of a destination, or with Dest 0 of a whole unit, that nothing is left to probe with: no row of the siding
+// goes there. It is not known whether it accepts again; the next event finds out.
+func (l *Line) Forget(p sink.Place) { l.gates.forget(p) }
+
+func (g *gates) forget(p sink.Place) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	at, of := g.dests, p.Dest
+	if p.Dest == 0 {
+		at, of = g.units, p.Unit
+	}
+	if gate := at[of]; gate != nil {
+		delete(at, of)
+		g.log.Info("destination is paused no longer: none of its events is left in the retry table", zap.String("destination", gate.Destination))
+	}
+	g.count.Store(int32(len(g.units) + len(g.dests)))
 }
 
 // list is what is paused, the longest first.

@@ -29,6 +29,7 @@ type recorder struct {
 	moved         chan struct{}
 	drained       chan struct{} // as moved, for WaitSettled
 	arrived       chan struct{}
+	failed        chan error // the lanes end with it
 }
 
 type recorded struct {
@@ -48,10 +49,18 @@ func newRecorder(start pglogrepl.LSN) *recorder {
 	return &recorder{
 		position: start, ends: map[pglogrepl.LSN]bool{start: true},
 		moved: make(chan struct{}, 1), drained: make(chan struct{}, 1), arrived: make(chan struct{}, 1),
+		failed: make(chan error, 1),
 	}
 }
 
-func (r *recorder) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+func (r *recorder) Run(ctx context.Context) error {
+	select {
+	case err := <-r.failed:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
 
 func (r *recorder) Begin(commit pglogrepl.LSN, _ uint32) error {
 	r.mu.Lock()

@@ -213,7 +213,10 @@ func (se *session) interruptIdle() {
 // down, and only then is the stop a clean one. readErr is why the reader returned; a Stop among these is not forgotten.
 func (se *session) finish(draining context.Context, readErr error) error {
 	se.t.line.Stopping()
-	settled := se.t.line.WaitSettled(draining)
+	settled := se.settle(draining)
+	if err := se.laneError(); err != nil {
+		return err
+	}
 	if err := se.reportFinally(draining); err != nil {
 		se.cfg.Log.Warn("the last report was not acknowledged: what it covered is sent again", zap.Error(err))
 	} else if settled == nil {
@@ -234,6 +237,30 @@ func (se *session) finish(draining context.Context, readErr error) error {
 		return cut(se.t.line.Unsettled())
 	}
 	return errCleanStop
+}
+
+// settle waits until nothing is unsettled, or the lanes have ended, which settle nothing more.
+func (se *session) settle(draining context.Context) error {
+	ctx, cancel := context.WithCancel(draining)
+	defer cancel()
+	go func() {
+		select {
+		case <-se.t.done:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return se.t.line.WaitSettled(ctx)
+}
+
+// laneError is why the lanes have ended, a newer leader perhaps; nil while they have not.
+func (se *session) laneError() error {
+	select {
+	case <-se.t.done:
+		return se.t.err
+	default:
+		return nil
+	}
 }
 
 // reportFinally raises the ceiling for the last watermark and waits until the pool sees that the slot has it: some seconds

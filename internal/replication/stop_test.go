@@ -83,6 +83,24 @@ func TestStopInsideATransaction(t *testing.T) {
 	}
 }
 
+// A leader that is fenced while it stops has no lanes any more to wait for, and says why.
+func TestFencedDuringAStop(t *testing.T) {
+	b := shared(t)
+	b.cfg.Grace = time.Hour // the test would not end
+	r := b.settledRun("a")
+	line := b.current()
+	line.hold()
+	b.insert("b")
+	r.waitSeen("b")
+	r.stop()
+	r.waitPhase(Stopping)
+	line.failed <- fenced(&b.cfg, 1)
+	wantStop(t, r.wait(), outbox.ExitFailure, "fenced")
+	next := b.run()
+	next.waitSeen("b")
+	next.endClean()
+}
+
 // The second signal skips what the first one waits for: the end of a transaction, and the broker.
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	for name, prepare := range map[string]func(b *bench, r *running){

@@ -10,7 +10,7 @@ import (
 // lookDue readies the chains whose heads have waited long enough.
 func (f *feeder) lookDue(ctx context.Context) (bool, error) {
 	now := time.Now()
-	if now.Before(f.dueAt) || len(f.ready.of)+dueRows > readyLimit {
+	if now.Before(f.dueAt) || len(f.ready.order)+dueRows > readyLimit {
 		return false, nil
 	}
 	chains, next, err := f.cfg.Store.Due(ctx, dueRows)
@@ -61,45 +61,48 @@ func (f *feeder) age(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	old, err := f.bury(ctx, f.restful(chains, rows), bytes)
+	old, young, err := f.bury(ctx, f.restful(chains, rows), bytes)
 	if err != nil {
 		return false, err
 	}
-	// The order of a page is that of commits, so behind one without old rows there are hardly any.
-	if w.ended || len(chains) > 0 && old == 0 {
+	// The order of a page is that of commits, so behind one with young heads and no old ones there are hardly any. (A page
+	// whose chains are held, or in flight, tells nothing of what is behind it.)
+	if w.ended || young && !old {
 		f.aging = f.aging[1:]
 	}
 	return true, nil
 }
 
-// restful are the first of chains that are not in flight.
+// restful are the first of chains that are not in flight, and can be read.
 func (f *feeder) restful(chains []uint64, most int) []uint64 {
 	var rest []uint64
 	for _, chain := range chains {
-		if f.runs[chain] == nil && len(rest) < most {
+		if f.runs[chain] == nil && len(rest) < most && !f.cannotRead(chain) {
 			rest = append(rest, chain)
 		}
 	}
 	return rest
 }
 
-// bury decides that the first rows of chains become dead letters, as many as are too old and paused.
-func (f *feeder) bury(ctx context.Context, chains []uint64, bytes int64) (rows int, err error) {
+// bury decides that the first rows of chains become dead letters, as many as are too old and paused. It reports whether there
+// are any, and whether the head of a chain is too young.
+func (f *feeder) bury(ctx context.Context, chains []uint64, bytes int64) (old, young bool, err error) {
 	if len(chains) == 0 {
-		return 0, nil
+		return false, false, nil
 	}
 	perChain := 1
 	if !f.cfg.Hold { // else the first blocks the rest
 		perChain = max(1, min(maxRun, (budgetRows-f.rows)/len(chains)))
 	}
-	read, err := f.cfg.Store.Runs(ctx, chains, perChain, bytes, f.s.writer.acked.Load())
+	read, err := f.read(ctx, chains, perChain, bytes, f.s.writer.acked.Load())
 	if err != nil {
-		return 0, err
+		return false, false, err
 	}
 	now := time.Now()
 	var out []*run
 	for i := range read {
 		r := &run{chain: read[i].Chain, judged: true}
+		young = young || len(read[i].Rows) > 0 && !f.tooOld(read[i].Rows[0], now)
 		for _, row := range read[i].Rows {
 			at, ok := f.place(row)
 			if !ok || read[i].Blocked || !f.tooOld(row, now) || !f.shut(at, 0) {
@@ -112,7 +115,7 @@ func (f *feeder) bury(ctx context.Context, chains []uint64, bytes int64) (rows i
 		}
 		if len(r.rows) > 0 {
 			r.more = true
-			rows += len(r.rows)
+			old = true
 			out = append(out, r)
 		}
 	}
@@ -120,7 +123,7 @@ func (f *feeder) bury(ctx context.Context, chains []uint64, bytes int64) (rows i
 		f.book(r)
 	}
 	f.launch(out)
-	return rows, nil
+	return old, young, nil
 }
 
 // buriedUnsent is the end of a row that is too old. What it was refused for itself stays; else it is what paused its place.

@@ -237,6 +237,19 @@ func (l *fakeLine) Paused(p sink.Place) bool {
 	return l.paused[gate{p.Unit, 0}] || l.paused[gate{p.Unit, p.Dest}]
 }
 
+// pausedOnes is how many gates are shut.
+func (l *fakeLine) pausedOnes() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return fmt.Sprint(len(l.paused))
+}
+
+func (l *fakeLine) Forget(p sink.Place) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.paused, gate{p.Unit, p.Dest})
+}
+
 func (l *fakeLine) GatesChanged() <-chan struct{} { return l.changed }
 
 func (l *fakeLine) ConfirmedSince(dest uint64, since time.Time) bool {
@@ -327,6 +340,7 @@ type faultyStore struct {
 	fault func(call string) (err error, done bool)
 	bad   map[string]bool // ids of rows that are refused
 	named bool            // a Refused names its row
+	torn  map[string]bool // ids of rows that cannot be read
 	parks [][]int64       // numbers of the rows of each Park
 }
 
@@ -413,7 +427,24 @@ func (s *faultyStore) Park(ctx context.Context, rows []*Row) error {
 
 func (s *faultyStore) Runs(ctx context.Context, chains []uint64, run int, size, acked int64) (runs []Run, err error) {
 	err = s.call("runs", func() (err error) { runs, err = s.Memory.Runs(ctx, chains, run, size, acked); return err })
+	for _, r := range runs {
+		for _, row := range r.Rows {
+			if err == nil {
+				err = s.read(row)
+			}
+		}
+	}
 	return runs, err
+}
+
+// read is what it meets to read a row.
+func (s *faultyStore) read(row *Row) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.torn[string(row.Event.ID)] {
+		return fmt.Errorf("read: %w", &Refused{Err: errors.New("missing chunk number 0")})
+	}
+	return nil
 }
 
 func (s *faultyStore) Sweep(ctx context.Context, at Cursor, limit int) (chains []uint64, next Cursor, err error) {
@@ -441,6 +472,11 @@ func (s *faultyStore) Apply(ctx context.Context, results []Result) error {
 
 func (s *faultyStore) Requests(ctx context.Context, limit int, size int64) (list []Request, err error) {
 	err = s.call("requests", func() (err error) { list, err = s.Memory.Requests(ctx, limit, size); return err })
+	for _, q := range list {
+		if err == nil && q.Row != nil && q.Row.Event.Payload != nil {
+			err = s.read(q.Row)
+		}
+	}
 	return list, err
 }
 

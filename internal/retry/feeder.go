@@ -56,6 +56,7 @@ type feeder struct {
 	taken     int         // chains from ready, ever
 	ready     ready
 	later     []later
+	unread    map[uint64]time.Time // chains that cannot be read: left alone until then
 	owed      map[uint64]owing
 	owedUnits map[owing]uint64 // with a chain of each
 
@@ -111,7 +112,7 @@ func (f *feeder) init(s *Siding) {
 		s: s, cfg: &s.cfg, said: map[string]bool{}, woken: make(chan struct{}, 1),
 		feds: map[*relay.Fed]*run{}, runs: map[uint64]*run{}, lanes: map[int]int{}, ready: newReady(),
 		asked: pace{log: s.cfg.Log, what: "answering an operator's request"},
-		owed:  map[uint64]owing{}, owedUnits: map[owing]uint64{}, gates: map[gate]*probe{}, replays: map[int64]*run{},
+		owed:  map[uint64]owing{}, owedUnits: map[owing]uint64{}, unread: map[uint64]time.Time{}, gates: map[gate]*probe{}, replays: map[int64]*run{},
 	}
 	for _, d := range []duty{
 		{do: f.again, must: true},
@@ -130,7 +131,7 @@ func (f *feeder) init(s *Siding) {
 	}
 }
 
-// duty is one of the things that the feeder does, in the order of their urgency. One that fails rests for a while, and keeps
+// duty is one of the things that the feeder does, first in the order of their urgency. One that fails rests for a while, and keeps
 // the others from nothing.
 type duty struct {
 	do    func(context.Context) (did bool, err error)
@@ -155,7 +156,8 @@ func (f *feeder) run(ctx context.Context) {
 }
 
 // step does one thing, the most urgent one; false when there is nothing to do now. A thing is at most a few statements. The
-// error is that of the last that failed.
+// error is that of the last that failed. A duty that did something is less urgent than all others then, unless it must be
+// done: one that always finds something keeps none waiting.
 func (f *feeder) step(ctx context.Context) (did bool, err error) {
 	stopped := f.isStopped()
 	for i, d := range f.duties {
@@ -177,6 +179,9 @@ func (f *feeder) step(ctx context.Context) (did bool, err error) {
 			f.succeeded(d)
 		}
 		if did || err != nil {
+			if !d.must {
+				f.duties = append(slices.Delete(f.duties, i, i+1), d)
+			}
 			return true, err
 		}
 	}

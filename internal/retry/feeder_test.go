@@ -167,7 +167,7 @@ func TestProbeIsTheFirstOfItsChain(t *testing.T) {
 	})
 }
 
-// A gate that nothing is left of probes what comes, and does not wait for as long as it has waited.
+// A gate that nothing is left of is forgotten, and what comes does not wait for as long as it has waited.
 func TestGateWithoutRows(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")
@@ -176,11 +176,38 @@ func TestGateWithoutRows(t *testing.T) {
 		f.pass(30 * time.Second)
 		f.ask(DeadLetter, "1")
 		f.pass(2 * time.Minute)
+		f.equal("paused", f.line.pausedOnes(), "0")
 		f.line.said()
 		f.line.mend("x/a")
 		f.park(nil, "2 j x/a")
 		f.pass(2 * time.Second)
 		f.equal("sent", f.line.sentIDs(), "2")
+	})
+}
+
+// Also one that was shut by the last that went there, and one of a unit.
+func TestGateShutByTheLast(t *testing.T) {
+	inBubble(t, Config{DestinationMaxAge: time.Minute}, func(f *fixture) {
+		f.start()
+		f.park(permanent, "1 k x/a")
+		f.settle()
+		f.line.shut("y")
+		f.park(itsUnit, "2 k y/a")
+		f.pass(30 * time.Second)
+		f.line.set(func() {
+			f.line.broken["x"], f.line.broken["z/a"] = itsUnit, itsRoute
+			f.line.keep = true
+		})
+		f.park(nil, "3 k z/a")
+		f.ask(Replay, "1")
+		f.pass(2 * time.Minute) // 3 is too old when it is refused
+		f.line.set(func() { f.line.keep = false })
+		f.line.release(0)
+		f.settle()
+		f.equal("paused", f.line.pausedOnes(), "3")
+		f.pass(time.Minute)
+		f.equal("table", f.table(), "")
+		f.equal("paused", f.line.pausedOnes(), "0")
 	})
 }
 
@@ -387,6 +414,26 @@ func TestAgeOfMany(t *testing.T) {
 	})
 }
 
+// Keys with many rows, of which only the first may die, keep those behind them not from it.
+func TestAgeBehindHeldKeys(t *testing.T) {
+	inBubble(t, Config{DestinationMaxAge: 10 * time.Minute, Hold: true}, func(f *fixture) {
+		f.line.shut("x/a")
+		f.start()
+		var specs []string
+		for i := range 2*pageRows + 100 {
+			specs = append(specs, fmt.Sprintf("%04d k%d x/a", i, i%10))
+		}
+		for i := range 30 {
+			specs = append(specs, fmt.Sprintf("behind%02d other%d x/a", i, i))
+		}
+		f.park(itsRoute, specs...)
+		f.pass(11 * time.Minute)
+		if n := len(f.db.Letters(slot)); n != 40 {
+			t.Errorf("%d letters", n)
+		}
+	})
+}
+
 // A row that is due while its destination is paused leaves the list of those that are due, and is found when the gate opens.
 func TestDueButPaused(t *testing.T) {
 	inBubble(t, Config{Backoff: 10 * time.Second}, func(f *fixture) {
@@ -406,6 +453,27 @@ func TestDueButPaused(t *testing.T) {
 		f.line.mend("x/a")
 		f.pass(15 * time.Second)
 		f.equal("table", f.table(), "")
+	})
+}
+
+// Chains that are due and held by a letter keep others not out of the list.
+func TestDueButHeld(t *testing.T) {
+	inBubble(t, Config{Hold: true, Backoff: 10 * time.Second}, func(f *fixture) {
+		f.start()
+		for i := range dueRows {
+			f.park(transient, fmt.Sprintf("%03d k%d x/a", i, i), fmt.Sprintf("behind%d k%d x/a", i, i))
+		}
+		f.settle()
+		for i := range dueRows {
+			f.ask(DeadLetter, fmt.Sprintf("behind%d", i))
+		}
+		f.pass(5 * time.Second)
+		f.park(transient, "other j x/a")
+		f.pass(15 * time.Second)
+		f.equal("sent", f.line.sentIDs(), "other")
+		f.ask(Discard, "behind7")
+		f.pass(2 * time.Second)
+		f.equal("sent", f.line.sentIDs(), "other 007")
 	})
 }
 
@@ -513,13 +581,13 @@ func TestBudgetOfProbes(t *testing.T) {
 	})
 }
 
-// A lane that stands still does not take the budget of the others.
+// A lane that stands still does not take the budget of the others, nor their places, however much waits for it.
 func TestLaneThatStandsStill(t *testing.T) {
-	inBubble(t, Config{}, func(f *fixture) {
+	inBubble(t, Config{Backoff: 5 * time.Second}, func(f *fixture) {
 		f.line.shut("x")
 		f.start()
 		var still, others []string
-		for i := 0; len(still) < 3000 || len(others) < 30; i++ {
+		for i := 0; len(still) < readyLimit+1000 || len(others) < 30; i++ {
 			spec := fmt.Sprintf("%05d k%d x/a", i, i)
 			if digest(fmt.Sprintf("key k%d", i))%8 == 1 {
 				still = append(still, spec)
@@ -543,6 +611,47 @@ func TestLaneThatStandsStill(t *testing.T) {
 		if n := len(strings.Fields(f.line.sentIDs())); n != 30 {
 			t.Errorf("%d sent", n)
 		}
+		f.pass(10 * time.Second)
+		f.park(transient, "late "+others[0][6:])
+		for range 10 {
+			f.pass(time.Second)
+			f.line.releaseBut(1)
+		}
+		if !strings.Contains(f.line.said(), "sent late") {
+			t.Error("no backoff ends")
+		}
+		f.line.set(func() { f.line.keep = false })
+		f.line.releaseBut(-1)
+		f.pass(30 * time.Second)
+		f.equal("table", f.table(), "")
+	})
+}
+
+// What is due for a lane that stands still is not listed as due again and again: it would keep others out of the list.
+func TestDueOfALaneThatStandsStill(t *testing.T) {
+	inBubble(t, Config{Backoff: 5 * time.Second}, func(f *fixture) {
+		f.start()
+		f.line.set(func() { f.line.keep = true })
+		var still, other string
+		for i := 0; i < laneRows+2*dueRows; {
+			still = fmt.Sprintf("k%d", digest(still+other))
+			if digest("key "+still)%8 != 1 {
+				other = still
+				continue
+			}
+			if i++; i <= laneRows {
+				f.park(nil, fmt.Sprintf("%05d %s x/a", i, still))
+			} else {
+				f.park(transient, fmt.Sprintf("%05d %s x/a", i, still))
+			}
+		}
+		f.pass(time.Second)
+		f.park(transient, "other "+other+" x/a")
+		for range 30 {
+			f.pass(time.Second)
+			f.line.releaseBut(1)
+		}
+		f.equal("sent", f.line.sentIDs(), "other")
 		f.line.set(func() { f.line.keep = false })
 		f.line.releaseBut(-1)
 		f.pass(30 * time.Second)
@@ -615,6 +724,35 @@ func TestNotNow(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A cut-over waits for a letter that holds the chain, and is not in the table yet: once it is, the lane is told.
+func TestNotNowOfALetter(t *testing.T) {
+	inBubble(t, Config{Hold: true}, func(f *fixture) {
+		f.line.shut("x/a")
+		f.start()
+		f.park(itsRoute, "1 k x/a")
+		f.settle()
+		f.store.set(func() {
+			f.store.fault = func(call string) (error, bool) {
+				if call == "park 2" {
+					return errLost, false
+				}
+				return nil, false
+			}
+		})
+		f.park(permanent, "2 k x/a")
+		f.settle()
+		f.line.said()
+		f.line.mend("x/a")
+		f.line.set(func() { clear(f.line.paused) })
+		signal(f.line.changed)
+		f.pass(time.Second)
+		f.equal("at once", f.heard(), "sent 1")
+		f.store.set(func() { f.store.fault = nil })
+		f.pass(10 * time.Second)
+		f.equal("later", f.heard(), "settled 2 not now k@x")
+	})
 }
 
 // heard is what the line was told, in one line, without what it was offered.

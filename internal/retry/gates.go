@@ -98,6 +98,13 @@ func (f *feeder) opened(g gate) bool {
 	return true
 }
 
+// forget has a gate forgotten of which nothing is in the table, and so nothing will find out. What is parked meanwhile finds out
+// anew: a gate only spares useless sends.
+func (f *feeder) forget(g gate) {
+	f.s.line.Forget(g.place())
+	f.opened(g)
+}
+
 // rowsOf is where in the table the rows of a gate are: the whole unit, once a row was seen that is under another destination
 // than it goes to now (a topic has more partitions than when it was parked).
 func (f *feeder) rowsOf(g gate) gate {
@@ -146,6 +153,10 @@ func (f *feeder) probeWith(ctx context.Context, due []gate) error {
 	for _, g := range due {
 		p := f.gates[g]
 		f.probeAfter(p, p.wait)
+		if f.cannotRead(p.chain) {
+			p.chain = 0
+			continue
+		}
 		if _, twice := of[p.chain]; f.runs[p.chain] == nil && !twice {
 			of[p.chain] = g
 			chains = append(chains, p.chain)
@@ -155,7 +166,7 @@ func (f *feeder) probeWith(ctx context.Context, due []gate) error {
 		return nil
 	}
 	acked := f.s.writer.acked.Load()
-	runs, err := f.cfg.Store.Runs(ctx, chains, 1, f.probeRoom(), acked)
+	runs, err := f.read(ctx, chains, 1, f.probeRoom(), acked)
 	if err != nil {
 		return err
 	}
@@ -245,6 +256,9 @@ func (f *feeder) findFor(ctx context.Context, g gate, p *probe) error {
 		return err
 	}
 	if p.find.ended { // nothing for now; a row that comes is heard of
+		if !p.find.found {
+			f.forget(g)
+		}
 		p.find = nil
 		f.probeAfter(p, maxProbe)
 		return nil
@@ -253,7 +267,7 @@ func (f *feeder) findFor(ctx context.Context, g gate, p *probe) error {
 	if len(free) == 0 {
 		return nil
 	}
-	runs, err := f.cfg.Store.Runs(ctx, free, 1, min(f.probeRoom(), max(f.cfg.BudgetBytes/8, 1)), f.s.writer.acked.Load())
+	runs, err := f.read(ctx, free, 1, min(f.probeRoom(), max(f.cfg.BudgetBytes/8, 1)), f.s.writer.acked.Load())
 	if err != nil {
 		return err
 	}

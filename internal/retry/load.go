@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
@@ -24,10 +25,16 @@ func (s *Siding) Load(ctx context.Context, line Line) error {
 	s.writer.next, s.writer.end = first, first+LeaseSize
 	s.writer.acked.Store(first - 1)
 	s.known.highest, err = s.cfg.Store.Load(ctx, func(c Count) error {
+		ctx, cancel := context.WithTimeout(ctx, loadPatience)
+		defer cancel()
 		return line.Load(ctx, &c.Event, c.Rows)
 	})
 	return s.loading(err)
 }
+
+// loadPatience bounds the wait for a broker that does not say yet where an event belongs. It does not bound the whole, which
+// takes as long as the table is large; the statements have a bound of their own.
+const loadPatience = 5 * time.Minute
 
 func (s *Siding) loading(err error) error {
 	switch {

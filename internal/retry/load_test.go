@@ -54,6 +54,38 @@ func TestLoadFails(t *testing.T) {
 	})
 }
 
+// Counting may take as long as it goes on; a broker that says nothing of one event ends it.
+func TestLoadIsPatient(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.line.shut("x")
+		f.start()
+		f.park(nil, "1 i x/a", "2 j x/a", "3 k x/a")
+		f.settle()
+		f.stop()
+		f.succeed(Config{})
+		if err := f.s.Load(f.t.Context(), slowLine{f.line, loadPatience - time.Second}); err != nil {
+			t.Errorf("slow: %v", err)
+		}
+		f.succeed(Config{})
+		if err := f.s.Load(f.t.Context(), slowLine{f.line, loadPatience + time.Second}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("silent: %v", err)
+		}
+	})
+}
+
+// slowLine takes so long to learn where an event belongs.
+type slowLine struct {
+	*fakeLine
+	wait time.Duration
+}
+
+func (l slowLine) Load(ctx context.Context, ev *outbox.Event, rows int) error {
+	if !slept(ctx, l.wait) {
+		return ctx.Err()
+	}
+	return l.fakeLine.Load(ctx, ev, rows)
+}
+
 // What the stream repeats of what is in the tables is known, and nothing else; the database is asked once for many.
 func TestKnown(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {

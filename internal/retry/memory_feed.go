@@ -112,7 +112,11 @@ func (m *Memory) Due(ctx context.Context, limit int) (chains []uint64, next time
 		return nil, 0, err
 	}
 	defer end()
-	heads := m.db.list(func(e *kept) bool { return m.parked(e) && !e.row.NextAttempt.IsZero() })
+	blocked := map[uint64]bool{}
+	for _, e := range m.db.list(m.holds) {
+		blocked[e.row.Chain] = true
+	}
+	heads := m.db.list(func(e *kept) bool { return m.parked(e) && !e.row.NextAttempt.IsZero() && !blocked[e.row.Chain] })
 	slices.SortStableFunc(heads, func(a, b *kept) int { return a.row.NextAttempt.Compare(b.row.NextAttempt) })
 	for _, e := range heads {
 		in := time.Until(e.row.NextAttempt)

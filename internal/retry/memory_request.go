@@ -123,7 +123,7 @@ func (m *Memory) Requests(ctx context.Context, limit int, size int64) (list []Re
 		r := Request{ID: q.ID, Kind: q.Kind, Route: q.Route}
 		if e := rows[q.N]; e != nil && e.allows(q.Kind) {
 			r.Row, r.Open = e.read(m.c.Columns), e.state == Open
-			if q.Kind == Replay {
+			if q.Kind == Replay && size > 0 {
 				taken += int64(e.row.Event.Size() + len(e.row.Event.Raw))
 			} else {
 				ev := &r.Row.Event

@@ -84,6 +84,7 @@ func (f *feeder) collect() {
 func (f *feeder) learn(n news) {
 	switch r := f.runs[n.chain]; {
 	case n.dead:
+		f.readyIfOwed(n.chain) // it may be what the lane waits for, and holds its chain
 	case r != nil:
 		r.again = true
 	case !n.due.IsZero():

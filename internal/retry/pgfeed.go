@@ -11,11 +11,7 @@ import (
 // runsSQL picks, by positions and sizes alone, the rows of each chain that go, and then reads them. The cut at size goes by
 // each row's place in its chain (i), so that no chain has a gap and every head comes before any second row.
 func (p *Postgres) runsSQL() string {
-	blocked := `false`
-	if p.c.Hold {
-		blocked = `EXISTS (SELECT FROM cdc_relay.dead_letter d WHERE ` + inSlot("d") + ` AND d.chain = c.chain AND d.ordered AND d.state = 'open')`
-	}
-	return fence + `, c AS MATERIALIZED (SELECT c.chain, c.o, ` + blocked + ` AS blocked FROM fence, unnest($4::bigint[]) WITH ORDINALITY AS c(chain, o)),
+	return fence + `, c AS MATERIALIZED (SELECT c.chain, c.o, ` + p.blocked("c") + ` AS blocked FROM fence, unnest($4::bigint[]) WITH ORDINALITY AS c(chain, o)),
 		first AS MATERIALIZED (SELECT c.o, t.*, row_number() OVER w AS i, bool_or(t.n > $7) OVER w AS fresh
 			FROM c CROSS JOIN LATERAL (SELECT t.n, t.bytes, t.incarnation, t.commit_lsn, t.idx FROM cdc_relay.retry t
 				WHERE ` + inSlot("t") + ` AND t.chain = c.chain AND NOT c.blocked ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT $5) t
@@ -25,6 +21,14 @@ func (p *Postgres) runsSQL() string {
 		SELECT c.chain, c.blocked, t.n IS NOT NULL, ` + rowOf("t", false, "true") + `
 		FROM fence LEFT JOIN (c LEFT JOIN (picked JOIN cdc_relay.retry t USING (n)) ON t.chain = c.chain) ON c.blocked OR EXISTS (SELECT FROM first f WHERE f.o = c.o)
 		ORDER BY c.o, t.incarnation, t.commit_lsn, t.idx`
+}
+
+// blocked is whether an open letter holds the chain of alias. OFFSET 0: it is looked up for each.
+func (p *Postgres) blocked(alias string) string {
+	if !p.c.Hold {
+		return `false`
+	}
+	return `EXISTS (SELECT FROM cdc_relay.dead_letter d WHERE ` + inSlot("d") + ` AND d.chain = ` + alias + `.chain AND d.ordered AND d.state = 'open' OFFSET 0)`
 }
 
 // Runs implements Store.
@@ -54,11 +58,14 @@ func (p *Postgres) Runs(ctx context.Context, chains []uint64, run int, size, ack
 			return nil
 		}
 		row, err := p.scanRow(rows, nil, nil, nil)
+		if err != nil {
+			return &Refused{Err: err}
+		}
 		last := &runs[len(runs)-1]
 		last.Rows = append(last.Rows, row)
-		return err
+		return nil
 	})
-	return runs, err
+	return runs, aboutRow(err)
 }
 
 // Sweep implements Store.
@@ -103,7 +110,7 @@ func (p *Postgres) Skip(ctx context.Context, at Cursor) (next Cursor, ok bool, e
 // Due implements Store.
 func (p *Postgres) Due(ctx context.Context, limit int) (chains []uint64, next time.Duration, err error) {
 	sql := fence + ` SELECT t.chain, extract(epoch FROM t.next_attempt - now())::float8 FROM fence LEFT JOIN LATERAL (
-			SELECT t.chain, t.next_attempt FROM cdc_relay.retry t WHERE ` + inSlot("t") + ` AND t.next_attempt IS NOT NULL
+			SELECT t.chain, t.next_attempt FROM cdc_relay.retry t WHERE ` + inSlot("t") + ` AND t.next_attempt IS NOT NULL AND NOT ` + p.blocked("t") + `
 			ORDER BY t.next_attempt LIMIT $4) t ON true ORDER BY t.next_attempt`
 	err = p.read(ctx, "read due chains", sql, []any{p.c.SystemID, limit + 1}, func(rows pgx.Rows) error {
 		var (

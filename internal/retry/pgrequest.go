@@ -23,10 +23,10 @@ var requestsSQL = fence + `, q AS MATERIALIZED (SELECT q.* FROM fence, cdc_relay
 			SELECT q.id AS request, true AS dead, t.state = 'open' AS open, t.n AS found, t.bytes AS size FROM q JOIN cdc_relay.dead_letter t ON t.n = q.n AND ` + byNumber("t") + ` AND ` + may + `
 			UNION ALL SELECT q.id, false AS dead, false AS open, t.n, t.bytes FROM q JOIN cdc_relay.retry t ON t.n = q.n AND ` + byNumber("t") + ` AND q.kind IN ('retry', 'deadletter', 'purge')),
 		sized AS (SELECT q.*, r.dead, r.open, r.found, sum(z.size) OVER (ORDER BY q.kind = 'replay', q.id) - z.size AS before FROM q LEFT JOIN rows r ON r.request = q.id
-			CROSS JOIN LATERAL (SELECT CASE WHEN q.kind = 'replay' THEN coalesce(r.size, 0) ELSE 0 END AS size) z)
+			CROSS JOIN LATERAL (SELECT CASE WHEN q.kind = 'replay' AND $5::bigint > 0 THEN coalesce(r.size, 0) ELSE 0 END AS size) z)
 		SELECT s.id, s.kind, s.route_name, s.routing_key, s.found IS NOT NULL, s.dead, s.open, t.*
 		FROM fence LEFT JOIN (sized s LEFT JOIN LATERAL (
-			SELECT ` + rowOf("t", true, "s.kind = 'replay'") + ` FROM cdc_relay.dead_letter t WHERE s.dead AND t.n = s.found
+			SELECT ` + rowOf("t", true, "s.kind = 'replay' AND $5::bigint > 0") + ` FROM cdc_relay.dead_letter t WHERE s.dead AND t.n = s.found
 			UNION ALL SELECT ` + rowOf("t", false, "false") + ` FROM cdc_relay.retry t WHERE NOT s.dead AND t.n = s.found) t ON true)
 			ON s.before = 0 OR s.before < $5
 		ORDER BY s.kind = 'replay', s.id`
@@ -59,14 +59,14 @@ func (p *Postgres) Requests(ctx context.Context, limit int, size int64) (list []
 		if found {
 			row, err := p.scanRow(rows, make([]any, len(head))...)
 			if err != nil {
-				return err
+				return &Refused{Err: err}
 			}
 			row.Dead, q.Row, q.Open = *dead, row, *open
 		}
 		list = append(list, q)
 		return nil
 	})
-	return list, err
+	return list, aboutRow(err)
 }
 
 // verdict is what Answer does about a request.

@@ -184,11 +184,38 @@ func TestPostgres(t *testing.T) {
 	}
 	for name, test := range map[string]func(*bench, *database){
 		"fence while the epoch is raised": testFenceWhileRaised, "refused": testRefused, "not refused": testNotRefused,
-		"no letter twice": testNoLetterTwice, "list order": testDigests, "durable": testDurable, "cancelled meanwhile": testCancelledMeanwhile,
+		"no letter twice": testNoLetterTwice, "list order": testDigests, "durable": testDurable, "damaged": testDamaged, "cancelled meanwhile": testCancelledMeanwhile,
 		"look for requests": testLookForRequests, "fence of what is held up": testFenceHeldUp,
 		"texts expire": testTextsExpire, "texts purged": testTextsPurged, "text in use": testTextInUse,
 	} {
 		t.Run(name, func(t *testing.T) { w.t = t; test(newBench(t, w), w) })
+	}
+}
+
+// A row that cannot be read is told from a database that does not answer.
+func testDamaged(b *bench, w *database) {
+	b = b.with(func(c *StoreConfig) { c.Columns = []string{"tenant"} })
+	row, letter := b.row("k", 1, 1), b.row("k", 1, 1)
+	letter.Dead = true
+	row.Event.Columns, letter.Event.Columns = [][]byte{nil}, [][]byte{nil}
+	b.park(row, letter)
+	b.ask(b.c, Replay, letter.N, outbox.Route{})
+	w.exec(`UPDATE cdc_relay.retry SET columns = '\xff' WHERE n = ` + fmt.Sprint(row.N))
+	w.exec(`UPDATE cdc_relay.dead_letter SET columns = '\xff' WHERE n = ` + fmt.Sprint(letter.N))
+	if _, err := b.Runs(ctx(b.T), []uint64{row.Chain}, 1, all, all); !isUnreadable(err) || !errors.Is(err, errColumns) {
+		b.Errorf("runs: %v", err)
+	}
+	if _, err := b.Requests(ctx(b.T), 1, all); !isUnreadable(err) || !errors.Is(err, errColumns) {
+		b.Errorf("requests: %v", err)
+	}
+	list, err := b.Requests(ctx(b.T), 1, 0)
+	if b.must(err); len(list) != 1 || list[0].Row == nil || list[0].Row.N != letter.N {
+		b.Errorf("without what is sent: %+v", list)
+	}
+	ended, end := context.WithCancel(ctx(b.T))
+	end()
+	if _, err := b.Runs(ended, []uint64{row.Chain}, 1, all, all); err == nil || isUnreadable(err) {
+		b.Errorf("no answer: %v", err)
 	}
 }
 

@@ -4,18 +4,21 @@ package retry
 type ready struct {
 	order []*readied
 	of    map[uint64]*readied
-	aside map[int][]*readied // those whose lane has rows enough for now
+	aside map[int][]*readied // those whose lane has rows enough for now, laneRows of each at the most
+	left  map[int]bool       // lanes with chains that found no place there
 }
 
 type readied struct {
 	chain uint64
 	due   bool // the backoff of its head is over
-	aside bool
 }
 
+// readyLimit bounds order. What is set aside does not count: a lane that stands still must not take the place of others.
 const readyLimit = 10_000
 
-func newReady() ready { return ready{of: map[uint64]*readied{}, aside: map[int][]*readied{}} }
+func newReady() ready {
+	return ready{of: map[uint64]*readied{}, aside: map[int][]*readied{}, left: map[int]bool{}}
+}
 
 // add is false when there is no place for the chain.
 func (r *ready) add(chain uint64, due bool) bool {
@@ -23,7 +26,7 @@ func (r *ready) add(chain uint64, due bool) bool {
 		e.due = e.due || due
 		return true
 	}
-	if len(r.of) >= readyLimit {
+	if len(r.order) >= readyLimit {
 		return false
 	}
 	e := &readied{chain: chain, due: due}
@@ -59,18 +62,27 @@ func (r *ready) putBack(taken []*readied) {
 	r.order = append(order, r.order...)
 }
 
-// setAside keeps a chain until its lane has room.
-func (r *ready) setAside(e *readied, lane int) {
-	e.aside = true
+// setAside keeps a chain until its lane has room. It is false when there is no place for it.
+func (r *ready) setAside(e *readied, lane int) bool {
+	if len(r.aside[lane]) >= laneRows {
+		r.left[lane] = true
+		return false
+	}
 	r.of[e.chain] = e
 	r.aside[lane] = append(r.aside[lane], e)
+	return true
 }
 
-// laneHasRoom takes back what was set aside for the lane.
-func (r *ready) laneHasRoom(lane int) {
-	for _, e := range r.aside[lane] {
-		e.aside = false
-		r.order = append(r.order, e)
+// laneHasRoom takes back what was set aside for the lane, as many as there is room for. It reports whether others, which
+// found no place there, are to be looked for now.
+func (r *ready) laneHasRoom(lane, room int) (look bool) {
+	n := min(room, len(r.aside[lane]))
+	r.order = append(r.order, r.aside[lane][:n]...)
+	if r.aside[lane] = r.aside[lane][n:]; len(r.aside[lane]) > 0 {
+		return false
 	}
 	delete(r.aside, lane)
+	look = r.left[lane]
+	delete(r.left, lane)
+	return look
 }

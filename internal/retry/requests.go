@@ -26,12 +26,11 @@ func (f *feeder) takeRequests(ctx context.Context) (bool, error) {
 	if now.Before(f.requestsAt) {
 		return false, nil
 	}
-	all, err := f.cfg.Store.Requests(ctx, requestRows, requestBytes)
+	all, limit, answers, err := f.readRequests(ctx)
 	if err != nil {
 		return false, err
 	}
 	f.requestsAt = now.Add(requestsEvery)
-	var answers []Answer
 	var replays []*run
 	for _, q := range all {
 		switch {
@@ -54,7 +53,7 @@ func (f *feeder) takeRequests(ctx context.Context) (bool, error) {
 		return len(replays) > 0, nil
 	}
 	st := f.answering(answers)
-	if done := st.done; len(answers) == requestRows {
+	if done := st.done; len(answers) == limit {
 		st.done = func() { f.requestsAt = time.Now(); done() } // perhaps there are more
 	}
 	return true, f.exec(ctx, st)
@@ -122,6 +121,7 @@ func (f *feeder) replayed(r *run) {
 		return
 	}
 	if out.State == sink.Rejected {
+		f.shut(r.feds[0].Place, 0)
 		call(f.cfg.Hooks.Failed, 1)
 	}
 	r.request.Row.Event.Payload = nil // the answer needs it no more

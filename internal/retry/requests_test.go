@@ -273,6 +273,32 @@ func TestRequestIsNotStarved(t *testing.T) {
 	})
 }
 
+// However many requests wait, rows are fed beside them.
+func TestRequestsDoNotStarveFeeding(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.start()
+		for i := range 2000 {
+			f.park(permanent, fmt.Sprintf("%04d k%d x/a", i, i))
+		}
+		f.pass(time.Second)
+		var last int64
+		for _, l := range f.db.Letters(slot) {
+			last = f.db.Ask(MemoryRequest{Slot: slot, System: "1", Kind: Discard, N: l.Row.N})
+		}
+		for f.store.count("answer") == 0 {
+			f.pass(time.Millisecond)
+		}
+		f.park(nil, "new k x/b")
+		f.pass(20 * time.Millisecond)
+		if state := f.asked(last); state != "waiting" {
+			t.Fatalf("the last request is %s already", state)
+		}
+		f.equal("sent", f.line.sentIDs(), "new")
+		f.pass(2 * time.Second)
+		f.equal("asked", f.asked(last), "done")
+	})
+}
+
 // None is carried out while it is not known what became of a statement.
 func TestNoRequestBesideAnUnknownEnd(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {

@@ -45,6 +45,7 @@ func (f *feeder) sentence(row *Row, at sink.Place, fault *sink.Fault, chain uint
 	case sink.Destination:
 		switch {
 		case f.tooOld(row, now):
+			f.shut(at, 0)
 			res.Kind = Dead
 		case f.shut(at, chain): // it waits for the gate
 			f.accuse(at, fault)

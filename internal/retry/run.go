@@ -72,7 +72,7 @@ func (f *feeder) feed(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	began := time.Now()
-	taken := f.atRest(f.ready.take(min(len(f.ready.order), maxChains, rows)))
+	taken := f.legible(f.atRest(f.ready.take(min(len(f.ready.order), maxChains, rows))))
 	if len(taken) == 0 {
 		return true, nil
 	}
@@ -80,11 +80,12 @@ func (f *feeder) feed(ctx context.Context) (bool, error) {
 	// Asked before acked is: what is not in the writer's hands now is not above it.
 	acked := f.s.writer.acked.Load()
 	perChain := min(max(rows/len(chains), 1), maxRun)
-	runs, err := f.cfg.Store.Runs(ctx, chains, perChain, bytes, acked)
+	runs, err := f.read(ctx, chains, perChain, bytes, acked)
 	if err != nil {
 		f.ready.putBack(taken)
 		return false, err
 	}
+	taken = f.legible(taken)
 	var read int64
 	of := make(map[uint64]*Run, len(runs))
 	for i := range runs {
@@ -171,8 +172,7 @@ func (f *feeder) visit(e *readied, read *Run, h hand) *run {
 		f.notNow(e.chain)
 		return f.waits(e, read)
 	case f.lanes[at.Lane] >= laneRows:
-		f.ready.setAside(e, at.Lane)
-		return nil
+		return f.enough(e, read, at.Lane)
 	}
 	r := f.newRun(e.chain, at, head)
 	for _, row := range read.Rows {
@@ -221,6 +221,19 @@ func (f *feeder) waits(e *readied, read *Run) *run {
 	return r
 }
 
+// enough is a chain whose lane has rows enough for now.
+func (f *feeder) enough(e *readied, read *Run, lane int) *run {
+	if r := f.waits(e, read); r != nil {
+		f.notNow(e.chain)
+		r.again = true // it is set aside then
+		return r
+	}
+	if !f.ready.setAside(e, lane) {
+		f.notNow(e.chain)
+	}
+	return nil
+}
+
 // book takes a run's part of the budget.
 func (f *feeder) book(r *run) {
 	f.rows += len(r.rows)
@@ -237,8 +250,8 @@ func (f *feeder) unbook(r *run) {
 	if f.lanes[r.lane] -= len(r.rows); f.lanes[r.lane] == 0 {
 		delete(f.lanes, r.lane)
 	}
-	if f.lanes[r.lane] < laneRows/2 {
-		f.ready.laneHasRoom(r.lane)
+	if n := f.lanes[r.lane]; n < laneRows/2 && f.ready.laneHasRoom(r.lane, laneRows-n) {
+		f.sweep(gate{})
 	}
 }
 

@@ -36,6 +36,8 @@ type Line interface {
 	Load(ctx context.Context, ev *outbox.Event, rows int) error
 	// Paused reports whether the destination or its unit is paused; with Dest 0, whether the unit is.
 	Paused(at sink.Place) bool
+	// Forget: of the destination, or with Dest 0 the unit, that is paused no row is left to find out with whether it accepts.
+	Forget(at sink.Place)
 	// GatesChanged delivers after a destination or unit was opened; several may be one signal.
 	GatesChanged() <-chan struct{}
 	// ConfirmedSince reports whether something of that destination is known to have been confirmed after that time.

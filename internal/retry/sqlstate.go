@@ -28,6 +28,14 @@ func isRefusal(err error) bool {
 	return false
 }
 
+// aboutRow is err, as a *Refused when the server could not read what the statement asked for: a damaged row.
+func aboutRow(err error) error {
+	if isRefusal(err) {
+		return &Refused{Err: err}
+	}
+	return err
+}
+
 // didNothing reports whether the statement was certainly rolled back. An ERROR ends its transaction; FATAL and PANIC end
 // the session, perhaps after the commit.
 func didNothing(err error) bool {

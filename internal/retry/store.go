@@ -41,7 +41,7 @@ type Store interface {
 	// Runs reads the first rows of each of these chains, in order: at most run rows of a chain, at most about size bytes
 	// in all (every chain's first row before any second; at least one), and none from the first with N above acked on. A
 	// chain with neither rows nor a letter that holds it is not in the answer; one without rows in it is Blocked, has a
-	// first row above acked, or had no room.
+	// first row above acked, or had no room. An error that is about a row, so that it comes again, is a *Refused.
 	Runs(ctx context.Context, chains []uint64, run int, size int64, acked int64) ([]Run, error)
 
 	// Sweep lists the chains of the next limit rows for the cursor's destination, in order of position, each once, and
@@ -56,6 +56,7 @@ type Store interface {
 	// Due lists chains whose head's NextAttempt has come, at most limit, the longest due first, and how long it is until
 	// the next one comes; 0 when there is none. One that may not go although it is due (its destination is paused) is
 	// listed again, and keeps others out of the list, until it is given a Backoff with After 0: Sweep finds it then.
+	// One that a letter holds is not listed.
 	Due(ctx context.Context, limit int) (chains []uint64, next time.Duration, err error)
 
 	// Apply does what came of rows: all of it or nothing. A row that is not there any more with that N is left out.
@@ -63,7 +64,8 @@ type Store interface {
 
 	// Requests lists what operators asked for and was not answered, oldest first, each with its row or letter. Those that need
 	// no broker come first, without what is only sent (Event.Payload, Headers, Columns and Raw), and then those of Replay, with
-	// all of it, at most about size bytes of them.
+	// all of it, at most about size bytes of them; with size 0 they are without it too. An error that is about a row is a
+	// *Refused.
 	Requests(ctx context.Context, limit int, size int64) ([]Request, error)
 
 	// Answer carries out requests that need no broker (discard, retry, deadletter, redact, purge), and writes what became

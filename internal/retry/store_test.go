@@ -510,6 +510,23 @@ func testHold(b *bench) {
 	equal(b, "runs", hold.runs(all, k[0].Chain, alone.Chain, 99), []Run{{Chain: dead.Chain, Blocked: true}, {Chain: alone.Chain, Blocked: true}})
 	b.answer(b.ask(b.c, Discard, dead.N, outbox.Route{}), true, sink.Outcome{})
 	hold.wantRows(k[0].Chain, k...)
+	// Nor is such a chain due while the letter is open.
+	due, free := b.row("due", 1, 1), b.row("free", 1, 1)
+	due.NextAttempt, free.NextAttempt = time.Now().Add(-time.Hour), time.Now().Add(-time.Second)
+	b.park(due, free)
+	dead = b.letter("due")
+	for _, c := range []struct {
+		of   *bench
+		want []uint64
+	}{{b, []uint64{due.Chain}}, {hold, []uint64{free.Chain}}} {
+		chains, _, err := c.of.Due(ctx(b.T), 1)
+		b.must(err)
+		equal(b, "due", chains, c.want)
+	}
+	b.answer(b.ask(b.c, Discard, dead.N, outbox.Route{}), true, sink.Outcome{})
+	chains, _, err := hold.Due(ctx(b.T), 1)
+	b.must(err)
+	equal(b, "due after the letter was closed", chains, []uint64{due.Chain})
 	// What is not counted holds nothing: a row that could not be decoded, although all events of its unit are one chain.
 	unit := b.with(func(c *StoreConfig) { c.Hold, c.Scope = true, PerUnit })
 	unread, next := unit.row("", 9, 1), unit.row("n", 9, 1)
@@ -737,6 +754,10 @@ func testRequests(b *bench) {
 		if list, err := b.Requests(ctx(b.T), int(limit[0]), limit[1]); err != nil || len(list) != n {
 			b.Errorf("%v: %d requests, %v", limit, len(list), err)
 		}
+	}
+	light, err := b.Requests(ctx(b.T), 100, 0)
+	if err != nil || len(light) != len(ids) || light[2].Row.N != letters[0].N || light[2].Row.Event.Payload != nil {
+		b.Errorf("without what is sent: %+v, %v", light, err)
 	}
 	b.answer(ids[4], false, sink.Outcome{})
 	b.wantAsked(ids[4], "failed", notAllowed)

@@ -13,6 +13,7 @@ type walk struct {
 	at    Cursor
 	begun bool
 	ended bool
+	found bool // any chain
 }
 
 // pageRows is how many rows a page looks at.
@@ -44,7 +45,7 @@ func (f *feeder) next(ctx context.Context, w *walk) (chains []uint64, err error)
 	if len(chains) == 0 {
 		return nil, f.skip(ctx, w, w.at)
 	}
-	w.at = next
+	w.at, w.found = next, true
 	return chains, nil
 }
 

@@ -175,6 +175,9 @@ func TestParkedIsGivenUp(t *testing.T) {
 		s.AwaitSided(devenv.Parked, events)
 		operated(s, "parked", "deadletter", "--all", "--reason", "the destination is gone for good")
 		s.AwaitSided(devenv.Open, events)
+		s.Until(time.Minute, "no destination to be paused of which nothing is parked", func() bool {
+			return metric(s, r, "outbox_destinations_paused") == 0
+		})
 		s.CheckHistory(devenv.History{MaxDead: events})
 		s.MakeLater()
 		operated(s, "deadletters", "replay", "--all")

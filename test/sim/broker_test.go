@@ -22,7 +22,8 @@ type broker struct {
 	dice  []*dice // of each lane
 
 	mu sync.Mutex // guards what the lanes learn of gates
-	// shut is when the broker was heard to refuse a unit or pair, and no row was confirmed there since (nil: never).
+	// shut is when the broker was heard to refuse a unit or pair, and no row was confirmed there since, nor had the siding none
+	// left to find out with (nil: never).
 	shut    map[sink.Place]time.Time
 	offered map[int]bool // events that were in a call
 	doubt   []bool       // of each lane: its last call moved nothing

@@ -9,7 +9,7 @@ import (
 // What the siding has in memory is counted from outside (invariant I5): rows from when they are offered to their lanes until
 // they are back, or, if they were confirmed, until they are deleted.
 
-// offering is the line as the siding sees it.
+// offering is the line as the siding sees it; the double of the broker hears what is forgotten.
 type offering struct {
 	*relay.Line
 	t *term
@@ -23,6 +23,15 @@ func (o offering) Offer(rows []*relay.Fed) {
 	}
 	o.t.w.mu.Unlock()
 	o.Line.Offer(rows)
+}
+
+// Forget implements retry.Line.
+func (o offering) Forget(p sink.Place) {
+	b := o.t.sink
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.shut, p)
+	o.Line.Forget(p)
 }
 
 // fedBack is the siding as the line sees it.
