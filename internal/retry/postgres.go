@@ -45,8 +45,8 @@ func NewPostgres(pool *pgxpool.Pool, c StoreConfig) *Postgres {
 	return &Postgres{pool: pool, c: c, doubt: map[uint32]bool{}, swept: math.MinInt64}
 }
 
-// Every statement begins with the fence: it takes effect for the leader of this epoch only. All that it reads or writes is joined to the fence, and so is its answer: no
-// row at all means fenced. $1 is the slot, $2 the epoch, $3 the system.
+// Every statement begins with the fence: it takes effect for the leader of this epoch only. All that it reads or writes is joined to
+// the fence, and so is its answer: no row at all means fenced. $1 is the slot, $2 the epoch, $3 the system.
 const fence = dlq.Fence
 
 // Conditions that a row is of our slot and system. A table that was never analysed is taken for one where they choose few
