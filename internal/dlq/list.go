@@ -65,8 +65,8 @@ func (f *Filter) byWords() bool { return f.Error != "" && !f.isReason() }
 
 // texts is the query for the texts of slot $1 that have the words asked for.
 func (f *Filter) texts(w *where) string {
-	return w.bind(`SELECT id FROM cdc_relay.error_text WHERE slot = $1 AND strpos(lower(regexp_replace(text, '#+', '#', 'g')), lower(?)) > 0`,
-		numbers.ReplaceAllString(f.Error, "#"))
+	return w.bind(`SELECT id FROM cdc_relay.error_text WHERE slot = $1 AND strpos(lower(text), lower(?)) > 0`,
+		WithoutNumbers(f.Error))
 }
 
 // said adds the condition on the error's words, where no order is wanted.
@@ -76,7 +76,10 @@ func (f *Filter) said(w *where) {
 	}
 }
 
-// numbers are what error texts are kept without, UUIDs among them; # stands for each.
+// WithoutNumbers is a text with # for what differs where the same is said: a UUID, or a run of digits. So are the words of refusals kept,
+// and asked for.
+func WithoutNumbers(words string) string { return numbers.ReplaceAllString(words, "#") }
+
 var numbers = regexp.MustCompile(`\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|[0-9#]+`)
 
 // columnsOf are the columns that scan reads.

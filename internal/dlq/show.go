@@ -3,7 +3,6 @@ package dlq
 import (
 	"context"
 	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"strings"
 	"unicode"
@@ -110,37 +109,12 @@ func content(b []byte, shown bool) *Content {
 // unreadable are characters that text does not have: those that a terminal would obey.
 func unreadable(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r' }
 
-// splitColumns reads the extra columns: per column the length of its name, the name, the length of its value + 1 or 0 for
-// NULL, the value; lengths as unsigned LEB128. It stops where they do not fit.
-func splitColumns(b []byte) []Column {
-	var list []Column
-	for len(b) > 0 {
-		name, rest, ok := cutPart(b, 0)
-		if !ok {
-			break
-		}
-		value, rest, ok := cutPart(rest, 1)
-		if !ok {
-			break
-		}
+// splitColumns reads the extra columns, up to where they do not fit.
+func splitColumns(b []byte) (list []Column) {
+	EachColumn(b, func(name, value []byte) {
 		list = append(list, Column{Name: string(name), Value: content(value, true)})
-		b = rest
-	}
+	})
 	return list
-}
-
-// cutPart takes a length, more than that of the part by that much, and the part; a length of 0 is nil then.
-func cutPart(b []byte, more uint64) (part, rest []byte, ok bool) {
-	size, n := binary.Uvarint(b)
-	if n <= 0 || size > uint64(len(b)-n)+more {
-		return nil, nil, false
-	}
-	b = b[n:]
-	if size < more {
-		return nil, b, true
-	}
-	size -= more
-	return b[:size:size], b[size:], true
 }
 
 // history is how many requests and entries of the audit are shown of a row.

@@ -20,9 +20,9 @@ type term struct {
 // would keep a connection of the pool, which has three.
 const statementTimeout = 20 * time.Second
 
-// fence is how every statement begins; $1 is the slot, $2 the epoch. What it locks keeps the next leader from raising the epoch until
+// Fence is how every statement of a leader begins; $1 is the slot, $2 the epoch. What it locks keeps the next leader from raising the epoch until
 // the statement is committed. A read asks it in its rows alone: when there are none nothing is locked, and nothing written.
-const fence = `WITH fence AS MATERIALIZED (SELECT FROM cdc_relay.slots WHERE slot = $1::text AND epoch = $2 FOR SHARE)`
+const Fence = `WITH fence AS MATERIALIZED (SELECT FROM cdc_relay.slots WHERE slot = $1::text AND epoch = $2 FOR SHARE)`
 
 // ours is the first column of every statement's rows.
 const ours = `EXISTS (SELECT FROM fence)`
@@ -39,7 +39,7 @@ func (t *term) read(ctx context.Context, what, sql string, args []any, each func
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.patience)
 	defer cancel()
-	rows, err := t.db.Query(ctx, fence+sql, append([]any{anew, t.slot, t.epoch}, args...)...)
+	rows, err := t.db.Query(ctx, Fence+sql, append([]any{anew, t.slot, t.epoch}, args...)...)
 	if err != nil {
 		return explain(what, err)
 	}
@@ -57,7 +57,7 @@ func (t *term) read(ctx context.Context, what, sql string, args []any, each func
 }
 
 // Fenced is the end of a leader that another one replaced.
-func Fenced(slot string, epoch int64) error {
+func Fenced(slot string, epoch int64) *outbox.Stop {
 	return &outbox.Stop{
 		Code: outbox.ExitFailure, Reason: "fenced",
 		What: fmt.Sprintf("fenced: a newer leader of slot %q raised the epoch past %d", slot, epoch),

@@ -1,28 +1,10 @@
-// Extra columns as the tables of the siding hold them: with their names, because a row may outlive the configuration
-// that listed them in some order.
-
 package retry
 
 import (
-	"encoding/binary"
 	"errors"
-)
 
-// appendColumns appends per column the length of its name, the name, the length of its value + 1 (0: NULL) and the value.
-// nil when there are no columns.
-func appendColumns(b []byte, names []string, values [][]byte) []byte {
-	for i, value := range values {
-		b = binary.AppendUvarint(b, uint64(len(names[i])))
-		b = append(b, names[i]...)
-		if value == nil {
-			b = binary.AppendUvarint(b, 0)
-			continue
-		}
-		b = binary.AppendUvarint(b, uint64(len(value))+1)
-		b = append(b, value...)
-	}
-	return b
-}
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
+)
 
 var errColumns = errors.New("column \"columns\" is not as a relay writes it")
 
@@ -32,38 +14,15 @@ func readColumns(b []byte, names []string) ([][]byte, error) {
 		return nil, nil
 	}
 	values := make([][]byte, len(names))
-	for len(b) > 0 {
-		name, rest, ok := cut(b, 0)
-		if !ok {
-			return nil, errColumns
-		}
-		value, rest, ok := cut(rest, 1)
-		if !ok {
-			return nil, errColumns
-		}
+	ok := dlq.EachColumn(b, func(name, value []byte) {
 		for i := range names {
 			if names[i] == string(name) {
 				values[i] = value
 			}
 		}
-		b = rest
+	})
+	if !ok {
+		return nil, errColumns
 	}
 	return values, nil
-}
-
-// cut takes a length, of which more is counted too much, and as many bytes. A length below more is NULL.
-func cut(b []byte, more uint64) (part, rest []byte, ok bool) {
-	size, n := binary.Uvarint(b)
-	if n <= 0 {
-		return nil, nil, false
-	}
-	b = b[n:]
-	if size < more {
-		return nil, b, true
-	}
-	size -= more
-	if size > uint64(len(b)) {
-		return nil, nil, false
-	}
-	return b[:size:size], b[size:], true
 }

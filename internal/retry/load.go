@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
@@ -47,10 +48,4 @@ func (s *Siding) loading(err error) error {
 }
 
 // stop is the end of a leader that has a successor.
-func (s *Siding) stop() *outbox.Stop {
-	return &outbox.Stop{
-		Code: outbox.ExitFailure, Reason: "fenced",
-		What: fmt.Sprintf("fenced: a newer leader of slot %q raised the epoch past %d", s.cfg.Slot, s.cfg.Epoch),
-		Mend: "none: start this relay again, it stands by",
-	}
-}
+func (s *Siding) stop() *outbox.Stop { return dlq.Fenced(s.cfg.Slot, s.cfg.Epoch) }

@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
 )
 
 // StoreConfig says whose rows a store keeps, and how.
@@ -43,10 +45,9 @@ func NewPostgres(pool *pgxpool.Pool, c StoreConfig) *Postgres {
 	return &Postgres{pool: pool, c: c, doubt: map[uint32]bool{}, swept: math.MinInt64}
 }
 
-// Every statement begins with the fence: it takes effect for the leader of this epoch only, and keeps the next leader from
-// raising the epoch until it is committed. All that it reads or writes is joined to the fence, and so is its answer: no
-// row at all means fenced. $1 is the slot, $2 the epoch, $3 the system.
-const fence = `WITH fence AS (SELECT FROM cdc_relay.slots WHERE slot = $1::text AND epoch = $2 FOR SHARE)`
+// Every statement begins with the fence: it takes effect for the leader of this epoch only. All that it reads or writes is joined to
+// the fence, and so is its answer: no row at all means fenced. $1 is the slot, $2 the epoch, $3 the system.
+const fence = dlq.Fence
 
 // Conditions that a row is of our slot and system. A table that was never analysed is taken for one where they choose few
 // rows; the planner would then look for two rows by them, find a million, and filter. So only ours can be looked up in an

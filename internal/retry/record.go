@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -128,7 +129,7 @@ func (p *Postgres) record(row *Row, words texts, storable func(string) string) r
 		commitTime: ev.CommitTime, eventTime: ev.Time,
 		id: ev.ID, aggregate: ev.Aggregate, key: ev.Key, typ: ev.Type,
 		payloadKind: int16(ev.PayloadKind), payload: ev.Payload, traceparent: ev.Traceparent, headers: ev.Headers,
-		columns: appendColumns(nil, p.c.Columns, ev.Columns), raw: ev.Raw,
+		columns: dlq.AppendColumns(nil, p.c.Columns, ev.Columns), raw: ev.Raw,
 	}
 	r.class, r.reason = refusal(row.Class, row.Reason)
 	if ev.Route != nil {

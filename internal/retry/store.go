@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -155,16 +156,16 @@ const (
 )
 
 // RequestKind is what an operator asked for.
-type RequestKind string
+type RequestKind = dlq.Kind
 
-// The kinds of requests. Replay, Discard and Redact are about letters, Retry and DeadLetter about parked rows, Purge about either.
+// The kinds of requests.
 const (
-	Replay     RequestKind = "replay"
-	Discard    RequestKind = "discard"
-	Redact     RequestKind = "redact"
-	Retry      RequestKind = "retry"
-	DeadLetter RequestKind = "deadletter"
-	Purge      RequestKind = "purge"
+	Replay     = dlq.Replay
+	Discard    = dlq.Discard
+	Redact     = dlq.Redact
+	Retry      = dlq.Retry
+	DeadLetter = dlq.Bury
+	Purge      = dlq.Purge
 )
 
 // Request is a row of cdc_relay.request that waits.

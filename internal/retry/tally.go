@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -35,14 +36,9 @@ const tallySQL = `SELECT
 	(SELECT extract(epoch FROM clock_timestamp() - died_at)::float8 FROM cdc_relay.dead_letter WHERE slot = $1 AND system_id = $2 AND state = 'open'
 		ORDER BY died_at, n LIMIT 1)`
 
-// Querier is what a pool and a connection have in common.
-type Querier interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
 // ReadTally counts what the tables hold of a slot; limit stands for that many and more. A database without these tables holds
 // nothing.
-func ReadTally(ctx context.Context, db Querier, slot, systemID string, limit int) (Tally, error) {
+func ReadTally(ctx context.Context, db dlq.Querier, slot, systemID string, limit int) (Tally, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var t Tally

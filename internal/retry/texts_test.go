@@ -43,7 +43,9 @@ func testTextsExpire(b *bench, w *database) {
 	}
 	expire("no a", "no b", "no c", "no d", "too large")
 	b.must(b.Apply(ctx(b.T), []Result{
-		{Row: fed, Kind: Delivered}, {Row: buried, Kind: Dead}, {Row: same, Kind: Delivered},
+		{Row: fed, Kind: Delivered},
+		{Row: buried, Kind: Dead},
+		{Row: same, Kind: Delivered},
 		{Row: told, Kind: Backoff, Class: sink.Destination, Reason: sink.NoExchange, Words: "still no b", After: time.Hour},
 	}))
 	expire("no c", "no d", "still no b", "too large")

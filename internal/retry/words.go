@@ -1,20 +1,17 @@
 package retry
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// number is what differs in the words of refusals that say the same: a UUID, or a run of digits.
-var number = regexp.MustCompile(`\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|[0-9]+`)
-
 // normalise makes few texts of many: the words of a refusal as cdc_relay.error_text keeps them.
 func normalise(words string) string {
-	return bounded(number.ReplaceAllString(bounded(words, 4*ErrorSize), "#"), ErrorSize)
+	return bounded(dlq.WithoutNumbers(bounded(words, 4*ErrorSize)), ErrorSize)
 }
 
 // bounded is s as a text column can hold it: valid, without NUL, and at most size bytes.

@@ -1,0 +1,57 @@
+// Extra columns as the tables of the siding hold them: with their names, because a row may outlive the configuration
+// that listed them in some order.
+
+package dlq
+
+import "encoding/binary"
+
+// AppendColumns appends per column the length of its name, the name, the length of its value + 1 (0: NULL) and the value; lengths as
+// unsigned LEB128. nil when there are no columns.
+func AppendColumns(b []byte, names []string, values [][]byte) []byte {
+	for i, value := range values {
+		b = binary.AppendUvarint(b, uint64(len(names[i])))
+		b = append(b, names[i]...)
+		if value == nil {
+			b = binary.AppendUvarint(b, 0)
+			continue
+		}
+		b = binary.AppendUvarint(b, uint64(len(value))+1)
+		b = append(b, value...)
+	}
+	return b
+}
+
+// EachColumn gives each column's name and value, which alias b, and reports whether b is as AppendColumns writes it: it ends
+// where it is not.
+func EachColumn(b []byte, each func(name, value []byte)) (ok bool) {
+	for len(b) > 0 {
+		name, rest, ok := cut(b, 0)
+		if !ok {
+			return false
+		}
+		value, rest, ok := cut(rest, 1)
+		if !ok {
+			return false
+		}
+		each(name, value)
+		b = rest
+	}
+	return true
+}
+
+// cut takes a length, of which more is counted too much, and as many bytes. A length below more is NULL.
+func cut(b []byte, more uint64) (part, rest []byte, ok bool) {
+	size, n := binary.Uvarint(b)
+	if n <= 0 {
+		return nil, nil, false
+	}
+	b = b[n:]
+	if size < more {
+		return nil, b, true
+	}
+	size -= more
+	if size > uint64(len(b)) {
+		return nil, nil, false
+	}
+	return b[:size:size], b[size:], true
+}

@@ -1,0 +1,117 @@
+package relay
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// scripted is a broker that answers by an event's type.
+type scripted struct {
+	sink.Sink
+	answer chan struct{} // what is of type late waits for
+}
+
+func (s *scripted) Place(ev *outbox.Event) (sink.Place, bool) {
+	return sink.Place{Lane: int(ev.ID[0] % 2), Unit: 1, Dest: 1}, string(ev.Type) != "unknown topic"
+}
+
+func (s *scripted) Publish(_ context.Context, _ int, events []*outbox.Event, outcomes []sink.Outcome) error {
+	for i, ev := range events {
+		switch string(ev.Type) {
+		case "late":
+			<-s.answer
+			outcomes[i] = sink.Outcome{State: sink.Confirmed}
+		case "bad":
+			outcomes[i] = sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge}}
+		default:
+			outcomes[i] = sink.Outcome{State: sink.Confirmed}
+		}
+	}
+	return nil
+}
+
+// onCopies runs a test on the way of copies through a line that has a siding of its own.
+func onCopies(t *testing.T, test func(t *testing.T, c *Copies, s *scripted, line *Line, own *shelf)) {
+	synctest.Test(t, func(t *testing.T) {
+		s, own := &scripted{answer: make(chan struct{})}, &shelf{}
+		c := NewCopies(s)
+		line := New(Config{Ordering: Key, Window: 10, WindowBytes: 1 << 20, Sink: s, Siding: c.Before(own), Log: zap.NewNop()})
+		c.Through(line)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- line.Run(ctx) }()
+		synctest.Wait()
+		test(t, c, s, line, own)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func copyOf(id, typ string) *outbox.Event {
+	return &outbox.Event{ID: []byte(id), Type: []byte(typ), Route: &outbox.Route{Name: []byte("dlx")}}
+}
+
+func states(outcomes []sink.Outcome) (list []sink.State) {
+	for _, o := range outcomes {
+		list = append(list, o.State)
+	}
+	return list
+}
+
+// Each copy has its own outcome, whatever lane it went through and whatever came back with it; the siding sees its own rows alone.
+func TestCopies(t *testing.T) {
+	onCopies(t, func(t *testing.T, c *Copies, s *scripted, line *Line, own *shelf) {
+		row := &Fed{Event: *copyOf("own", "late")}
+		row.Place, _ = s.Place(&row.Event)
+		line.Offer([]*Fed{row})
+		got := make(chan []sink.Outcome, 1)
+		go func() {
+			got <- c.Publish(t.Context(), []*outbox.Event{copyOf("a", "good"), copyOf("b", "bad"), copyOf("c", "unknown topic"), copyOf("d", "good"), copyOf("o", "bad")})
+		}()
+		synctest.Wait()
+		if len(got) > 0 {
+			t.Error("it has not waited for those behind a row of the siding's")
+		}
+		close(s.answer)
+		want := []sink.State{sink.Confirmed, sink.Rejected, sink.Unsent, sink.Confirmed, sink.Rejected}
+		if outcomes := <-got; !slices.Equal(states(outcomes), want) || outcomes[1].Fault.Reason != sink.TooLarge {
+			t.Errorf("the outcomes are %+v, want %v", outcomes, want)
+		}
+		synctest.Wait()
+		if news := own.news(); !slices.Equal(news, []string{"own comes back confirmed"}) {
+			t.Errorf("the siding is told that %q", news)
+		}
+		if outcomes := c.Publish(t.Context(), []*outbox.Event{copyOf("c", "unknown topic")}); !slices.Equal(states(outcomes), []sink.State{sink.Unsent}) {
+			t.Errorf("where nothing can be sent: %+v", outcomes)
+		}
+	})
+}
+
+// Publish does not outlive its context. What comes back afterwards is nobody's any more, and no row of the siding's.
+func TestCopiesThatAreGivenUp(t *testing.T) {
+	onCopies(t, func(t *testing.T, c *Copies, s *scripted, _ *Line, own *shelf) {
+		ctx, cancel := context.WithCancel(t.Context())
+		got := make(chan []sink.Outcome, 1)
+		go func() { got <- c.Publish(ctx, []*outbox.Event{copyOf("a", "late"), copyOf("b", "good")}) }()
+		synctest.Wait()
+		cancel()
+		outcomes := <-got
+		close(s.answer)
+		synctest.Wait()
+		if want := []sink.State{sink.Unknown, sink.Unknown}; !slices.Equal(states(outcomes), want) {
+			t.Errorf("the outcomes are %v, want %v", states(outcomes), want)
+		}
+		if news := own.news(); len(news) > 0 || len(c.out) > 0 {
+			t.Errorf("the siding is told that %q, %d copies are left", news, len(c.out))
+		}
+	})
+}
