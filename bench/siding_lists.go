@@ -124,7 +124,7 @@ func (s *stand) copyLetters(ctx context.Context, n int) error {
 	}
 	words := []string{"message size # is larger than configured max size #", "a header of # bytes", "routing key longer than #"}
 	for i, text := range words {
-		if _, err := conn.Exec(ctx, "INSERT INTO cdc_relay.error_text (id, text) VALUES ($1, $2) ON CONFLICT DO NOTHING", i+1, text); err != nil {
+		if _, err := conn.Exec(ctx, "INSERT INTO cdc_relay.error_text (slot, id, text) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", "bench", i+1, text); err != nil {
 			return fmt.Errorf("write texts: %w", err)
 		}
 	}

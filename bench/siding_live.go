@@ -21,7 +21,7 @@ func (s *rabbitStand) resume(ctx context.Context) (_ result, err error) {
 	rate := int(whole.rate / 2)
 	// The events are there from the beginning, and are let go in time: nothing has to keep up but the relay.
 	writing := s.size.live
-	l.events = rate * int(3*writing/time.Second)
+	l.events = rate * int(longestLoad/time.Second)
 	if err := execSQL(ctx, s.db, "TRUNCATE outbox"); err != nil {
 		return result{}, err
 	}
@@ -38,10 +38,15 @@ func (s *rabbitStand) resume(ctx context.Context) (_ result, err error) {
 		return result{}, errors.Join(fmt.Errorf("%w: %s", err, relay.Log()), relay.Kill())
 	}
 	first := s.nextRun()
-	writer := make(chan error, 1)
+	writer, enough := make(chan error, 1), make(chan struct{})
 	life, stop := context.WithCancel(ctx)
 	defer stop()
-	go func() { writer <- s.pour(life, first, l, rate) }()
+	poured := 0
+	go func() {
+		n, err := s.pour(life, enough, first, l, rate)
+		poured = n
+		writer <- err
+	}()
 	if err := waitUntil(ctx, time.Now().Add(writing)); err != nil {
 		return fail(err)
 	}
@@ -57,16 +62,12 @@ func (s *rabbitStand) resume(ctx context.Context) (_ result, err error) {
 		return fail(err)
 	}
 	took := time.Since(mended)
-	under := true
-	select {
-	case err = <-writer: // it had ended before
-		under = false
-	default:
-		err = <-writer
-	}
-	if err != nil {
+	close(enough)
+	if err := <-writer; err != nil {
 		return fail(err)
 	}
+	under := poured < l.events
+	l.events = poured
 	if _, err := watch(ctx, q, l.events, func() error { return alive(relay) }); err != nil {
 		return fail(err)
 	}
@@ -83,32 +84,41 @@ func (s *rabbitStand) resume(ctx context.Context) (_ result, err error) {
 	}
 	if !under {
 		r.void = true
-		r.note += "; the load had ended before"
+		r.note += fmt.Sprintf("; the load had ended after %s", longestLoad)
 	}
 	return r, q.check(ctx, h)
 }
 
-// pour commits the events of l to the exchange that is not there at first, at so many a second.
-func (s *rabbitStand) pour(ctx context.Context, first int64, l load, rate int) error {
+// longestLoad is how long the load goes on at the most while what was parked is to come to an end.
+const longestLoad = time.Minute
+
+// pour commits the events of l to the exchange that is not there at first, at so many a second, until it is enough. It
+// returns how many these were.
+func (s *rabbitStand) pour(ctx context.Context, enough <-chan struct{}, first int64, l load, rate int) (n int, err error) {
 	conn, err := pgx.Connect(ctx, s.db)
 	if err != nil {
-		return fmt.Errorf("connect to PostgreSQL: %w", err)
+		return 0, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	start := time.Now()
 	for i := 0; i < l.events; i += l.rowsPerTx {
+		select {
+		case <-enough:
+			return i, nil
+		default:
+		}
 		if err := waitUntil(ctx, start.Add(time.Duration(i)*time.Second/time.Duration(rate))); err != nil {
-			return err
+			return i, err
 		}
 		_, err := conn.Exec(ctx, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, destination)
 			SELECT lpad(to_hex($1::bigint + i), 32, '0')::uuid, 'order', 'customer-' || i % $4, 'created',
 				('{"n": ' || i || ', "pad": "' || repeat('x', $5 - 18 - length(i::text)) || '"}')::jsonb, $6
 			FROM generate_series($2::bigint, $3::bigint) i`, first, i, min(i+l.rowsPerTx, l.events)-1, l.keys.count, l.bytes(), missing)
 		if err != nil {
-			return fmt.Errorf("insert: %w", err)
+			return i, fmt.Errorf("insert: %w", err)
 		}
 	}
-	return nil
+	return l.events, nil
 }
 
 // poison is the time from the commit of an event that is too large to its dead letter, beside a live load.

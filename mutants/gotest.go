@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -25,8 +26,9 @@ func goTest(ctx context.Context, dir, pkg, pattern string, timeout time.Duration
 	// The test ends itself at its timeout; this bound is for the build, and for a process that does not even do that.
 	ctx, cancel := context.WithTimeout(ctx, timeout+5*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-timeout", timeout.String(), "-run", pattern, pkg)
+	cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-vet=off", "-failfast", "-timeout", timeout.String(), "-run", pattern, pkg)
 	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOFLAGS=-trimpath")                     // what is the same in all copies is built once
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) } // go test passes it on to the test
 	cmd.WaitDelay = 10 * time.Second
 	var out bytes.Buffer

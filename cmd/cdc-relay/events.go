@@ -74,7 +74,11 @@ func printEvent(w io.Writer, e *dlq.Event) error {
 		if r.State == dlq.Waiting {
 			command, when = "parked", &r.ParkedAt
 		}
-		d.line(ifSet(i == 0, "see"), "cdc-relay %s show %d (%s since %s)", command, r.N, r.State, when.UTC().Format(time.RFC3339))
+		whose := ""
+		if r.Copied {
+			whose = ", another system's"
+		}
+		d.line(ifSet(i == 0, "see"), "cdc-relay %s show %d (%s since %s%s)", command, r.N, r.State, when.UTC().Format(time.RFC3339), whose)
 	}
 	_, err := fmt.Fprint(w, d.String())
 	return err

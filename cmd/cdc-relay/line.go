@@ -32,10 +32,10 @@ func newLine(ctx context.Context, c *config.Config, v *view, columns []string, t
 	beside, work := retry.New(cfg), newOperators(c, v, columns, t, cfg.Store, log)
 	l := &line{siding: beside, operators: work, Line: relay.New(relay.Config{
 		Ordering: ordering(c), Window: c.Delivery.Window, WindowBytes: c.Delivery.WindowBytes,
-		Start: t.Start, Sink: v.sink, Siding: siding{beside, &work.feeds}, MaxHeldKeys: c.Retry.MaxHeldKeys, Hold: holds(c), Log: log,
+		Start: t.Start, Sink: v.sink, Siding: work.copies.Before(beside), MaxHeldKeys: c.Retry.MaxHeldKeys, Hold: holds(c), Log: log,
 		Hooks: work.hooks(v.metrics),
 	})}
-	work.feeds.line = l.Line
+	work.copies.Through(l.Line)
 	ctx, cancel := context.WithTimeout(ctx, loadPatience)
 	defer cancel()
 	if err := beside.Load(ctx, l.Line); errors.Is(err, context.DeadlineExceeded) {

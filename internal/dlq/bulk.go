@@ -119,13 +119,7 @@ func (d *Desk) count(ctx context.Context, f *Filter, t *table, choose func(*wher
 	w := where{args: []any{d.slot}}
 	w.and(mine)
 	choose(&w)
-	ids, err := d.errorTexts(ctx, f)
-	if err != nil {
-		return 0, err
-	}
-	if ids != nil {
-		w.and("t.error_id = ANY (?)", ids)
-	}
+	f.said(&w)
 	err = d.db.QueryRow(ctx, "SELECT count(*) FROM "+t.name+" t WHERE "+w.sql.String(), append([]any{anew}, w.args...)...).Scan(&n)
 	return n, explain("count the rows", err)
 }

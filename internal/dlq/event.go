@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,24 +60,27 @@ func (d *Desk) Event(ctx context.Context, id string, tables []Outbox, relay Rela
 		}
 		e.Rows = append(e.Rows, page.Rows...)
 	}
-	if len(e.Rows) > 0 {
-		e.sided()
+	if i := slices.IndexFunc(e.Rows, func(r Row) bool { return !r.Copied }); i >= 0 {
+		e.sided(&e.Rows[i])
 		return e, nil
-	}
-	for _, t := range tables {
-		found, err := d.committed(ctx, e, t, relay)
-		if found || err != nil {
-			return e, err
-		}
 	}
 	e.State = EventNotHeld
 	e.Why = "no outbox table, parked row or dead letter has this id: the event was delivered and its row deleted, or it was never committed"
+	for _, t := range tables {
+		if found, err := d.committed(ctx, e, t, relay); err != nil {
+			return e, err
+		} else if found {
+			break
+		}
+	}
+	if len(e.Rows) > 0 {
+		e.Why = fmt.Sprintf("row %d of it came with a copy of another system's database, and is not sent here; of this system: %s", e.Rows[0].N, e.Why)
+	}
 	return e, nil
 }
 
-// sided tells of an event that is in the siding: the first of its rows is parked, or the newest letter.
-func (e *Event) sided() {
-	r := &e.Rows[0]
+// sided tells of an event that is in the siding, by the first of its rows that is ours: it is parked, or the newest letter.
+func (e *Event) sided(r *Row) {
 	e.CommittedAt = &r.CommittedAt
 	if r.State == Waiting {
 		e.State = EventParked

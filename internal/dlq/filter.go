@@ -131,7 +131,7 @@ func tableOf(of Of) *table {
 	return letters
 }
 
-// choose adds the conditions of the filter, but for those on error texts: see errors. Dead letters have an index for each.
+// choose adds the conditions of the filter, but for the one on the error's words: see said. Dead letters have an index for each.
 func (f *Filter) choose(w *where, t *table) {
 	f.same(w, t, "id", f.ID)
 	f.same(w, t, "aggregate", f.Aggregate)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
@@ -28,6 +27,7 @@ type LeaderConfig struct {
 // goroutine, for one term.
 type Leader struct {
 	cfg LeaderConfig
+	db  term
 
 	pace    map[int64]pace // of the jobs with a rate
 	expired time.Time      // when Expire was called last
@@ -41,7 +41,9 @@ type pace struct {
 }
 
 // NewLeader makes a Leader; it starts nothing.
-func NewLeader(cfg LeaderConfig) *Leader { return &Leader{cfg: cfg, pace: map[int64]pace{}} }
+func NewLeader(cfg LeaderConfig) *Leader {
+	return &Leader{cfg: cfg, db: term{db: cfg.DB, slot: cfg.Slot, epoch: cfg.Epoch}, pace: map[int64]pace{}}
+}
 
 const (
 	leaderTick  = time.Second            // between two looks for jobs
@@ -147,39 +149,14 @@ func (l *Leader) expire(ctx context.Context, now time.Time) error {
 	return l.forget(ctx)
 }
 
-// fence is how every statement of a leader begins; $1 is the slot, $2 the epoch.
-const fence = `WITH fence AS MATERIALIZED (SELECT FROM cdc_relay.slots WHERE slot = $1::text AND epoch = $2 FOR SHARE)`
-
-// fenced runs one statement whose first value is how many rows the fence has.
-func (l *Leader) fenced(ctx context.Context, what, sql string, args []any, into ...any) error {
-	var ours int
-	row := l.cfg.DB.QueryRow(ctx, fence+sql, append([]any{anew, l.cfg.Slot, l.cfg.Epoch}, args...)...)
-	if err := row.Scan(append([]any{&ours}, into...)...); err != nil {
-		return explain(what, err)
-	}
-	if ours == 0 {
-		return Fenced(l.cfg.Slot, l.cfg.Epoch)
-	}
-	return nil
-}
-
-// Fenced is the end of a leader that another one replaced.
-func Fenced(slot string, epoch int64) error {
-	return &outbox.Stop{
-		Code: outbox.ExitFailure, Reason: "fenced",
-		What: fmt.Sprintf("fenced: a newer leader of slot %q raised the epoch past %d", slot, epoch),
-		Mend: "none: start this relay again, it stands by",
-	}
-}
-
 // forget removes jobs that ended longer ago than rows are kept.
 func (l *Leader) forget(ctx context.Context) error {
 	if l.cfg.Keep <= 0 {
 		return nil
 	}
-	return l.fenced(ctx, "forget old jobs", `, gone AS (DELETE FROM cdc_relay.bulk b USING fence
+	return l.db.change(ctx, "forget old jobs", `, gone AS (DELETE FROM cdc_relay.bulk b USING fence
 			WHERE b.slot = $1 AND b.closed_at < now() - make_interval(secs => $3))
-		SELECT count(*) FROM fence`, []any{l.cfg.Keep.Seconds()})
+		SELECT `+ours, []any{l.cfg.Keep.Seconds()})
 }
 
 // job is a row of cdc_relay.bulk that is not closed.
@@ -201,32 +178,33 @@ type place struct {
 	index       int64
 }
 
-func (l *Leader) jobs(ctx context.Context) ([]job, error) {
-	rows, err := l.cfg.DB.Query(ctx, `SELECT b.job, b.kind, b.filter, coalesce(b.rate, 0), b.state, b.in_letters,
+func (l *Leader) jobs(ctx context.Context) (list []job, err error) {
+	err = l.db.read(ctx, "read cdc_relay.bulk", ` SELECT `+ours+`, b.job, b.kind, b.filter, coalesce(b.rate, 0), b.state, b.in_letters,
 			b.incarnation, b.commit_lsn::text, b.idx, b.created_at, (SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'waiting')
-		FROM cdc_relay.bulk b WHERE b.slot = $1 AND b.system_id = $2 AND b.closed_at IS NULL ORDER BY b.job LIMIT 100`, l.cfg.Slot, l.cfg.SystemID)
+		FROM cdc_relay.bulk b WHERE b.slot = $1 AND b.system_id = $3 AND b.closed_at IS NULL ORDER BY b.job LIMIT 100`,
+		[]any{l.cfg.SystemID}, func(scan func(...any) error) error {
+			var j job
+			var filter []byte
+			err := scan(&j.id, &j.bulk.Kind, &filter, &j.rate, &j.state, &j.letters, &j.place.incarnation, &j.place.commit, &j.place.index, &j.created, &j.waiting)
+			if err == nil {
+				err = j.bulk.Filter.load(filter)
+			}
+			list = append(list, j)
+			return err
+		})
 	if err != nil {
-		return nil, explain("read cdc_relay.bulk", err)
+		return nil, err
 	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (job, error) {
-		var j job
-		var filter []byte
-		err := row.Scan(&j.id, &j.bulk.Kind, &filter, &j.rate, &j.state, &j.letters, &j.place.incarnation, &j.place.commit, &j.place.index, &j.created, &j.waiting)
-		if err == nil {
-			err = j.bulk.Filter.load(filter)
-		}
-		return j, err
-	})
-	return list, explain("read cdc_relay.bulk", err)
+	return list, nil
 }
 
 // advance makes up to n requests of a job, or closes one that has none left to make and none that waits.
 func (l *Leader) advance(ctx context.Context, j *job, n int) error {
 	switch {
 	case j.state == "asked" && j.waiting == 0:
-		return l.fenced(ctx, "close the job", `, closed AS (UPDATE cdc_relay.bulk b SET state = 'done', closed_at = now(), filter = NULL FROM fence
+		return l.db.change(ctx, "close the job", `, closed AS (UPDATE cdc_relay.bulk b SET state = 'done', closed_at = now(), filter = NULL FROM fence
 				WHERE b.job = $3 AND b.state = 'asked' AND NOT EXISTS (SELECT FROM cdc_relay.request r WHERE r.job = $3 AND r.state = 'waiting'))
-			SELECT count(*) FROM fence`, []any{j.id})
+			SELECT `+ours, []any{j.id})
 	case j.state == "asked" || n <= 0:
 		return nil
 	}
@@ -245,16 +223,9 @@ func (l *Leader) ask(ctx context.Context, j *job, t *table, last bool, n int) er
 	w.and("t.slot = $1 AND t.system_id = $4 AND (t.incarnation, t.commit_lsn, t.idx) > ($6::bigint, $7::pg_lsn, $8::bigint)")
 	w.and("t.parked_at <= $9") // what came after it was asked for is not meant
 	j.bulk.chosen(&w, t)
-	desk := Desk{db: l.cfg.DB, slot: l.cfg.Slot}
-	ids, err := desk.errorTexts(ctx, &j.bulk.Filter)
-	if err != nil {
-		return err
-	}
-	if ids != nil {
-		w.and("t.error_id = ANY (?)", ids)
-	}
+	j.bulk.Filter.said(&w)
 	var found int
-	err = l.fenced(ctx, "make a job's requests", `, job AS MATERIALIZED (SELECT b.* FROM cdc_relay.bulk b, fence
+	err := l.db.change(ctx, "make a job's requests", `, job AS MATERIALIZED (SELECT b.* FROM cdc_relay.bulk b, fence
 			WHERE b.job = $3 AND b.state = 'asking' AND (b.in_letters, b.incarnation, b.commit_lsn, b.idx) = (`+fmt.Sprint(j.letters)+`, $6, $7, $8) FOR UPDATE OF b),
 		page AS MATERIALIZED (SELECT t.n, t.incarnation, t.commit_lsn, t.idx FROM `+t.name+` t WHERE EXISTS (SELECT FROM job) AND `+w.sql.String()+`
 			ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT $5),
@@ -270,7 +241,7 @@ func (l *Leader) ask(ctx context.Context, j *job, t *table, last bool, n int) er
 				commit_lsn = CASE WHEN f.yes THEN (SELECT commit_lsn FROM last) ELSE '0/0' END,
 				idx = CASE WHEN f.yes THEN (SELECT idx FROM last) ELSE -1 END
 			FROM job, full_page f, (SELECT count(*) AS n FROM made) m WHERE b.job = job.job)
-		SELECT (SELECT count(*) FROM fence), (SELECT n FROM full_page)`, w.args[2:], &found)
+		SELECT `+ours+`, (SELECT n FROM full_page)`, w.args[2:], &found)
 	if err == nil && found < n && last {
 		j.state = "asked"
 	}

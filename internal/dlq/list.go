@@ -29,11 +29,7 @@ func (d *Desk) List(ctx context.Context, of Of, f Filter, cursor string, limit i
 	w.and("t.slot = ?", d.slot)
 	f.choose(&w, t)
 	from.after(&w, t)
-	sql, err := d.page(ctx, &f, t, &w, limit+1)
-	if sql == "" || err != nil {
-		return Page{Rows: []Row{}}, err
-	}
-	rows, err := d.rows(ctx, sql, w.args)
+	rows, err := d.rows(ctx, f.page(t, &w, limit+1), w.args)
 	if err != nil {
 		return Page{}, err
 	}
@@ -53,46 +49,31 @@ func (t *table) order() string {
 	return "t.died_at DESC, t.n DESC"
 }
 
-// page is the statement that reads a page of what w chooses, "" when that is nothing. With a part of the error's words it
-// takes a page of each text that has it: the server has an index for one text in order, not for several.
-func (d *Desk) page(ctx context.Context, f *Filter, t *table, w *where, limit int) (string, error) {
-	ids, err := d.errorTexts(ctx, f)
-	if err != nil {
-		return "", err
-	}
-	query := func(from, and string) string {
-		return "SELECT " + columnsOf(t) + " FROM " + from + t.name + " t LEFT JOIN cdc_relay.error_text e ON e.id = t.error_id WHERE " + w.sql.String() + and
-	}
+// page is the statement that reads a page of what w chooses. With a part of the error's words it takes a page of each text that
+// has it: the server has an index for one text in order, not for several.
+func (f *Filter) page(t *table, w *where, limit int) string {
+	query := "SELECT " + columnsOf(t) + " FROM " + t.name + " t LEFT JOIN cdc_relay.error_text e ON e.slot = t.slot AND e.id = t.error_id WHERE " + w.sql.String()
 	last := fmt.Sprintf(" ORDER BY %s LIMIT %d", t.order(), limit)
-	switch {
-	case ids == nil:
-		return query("", "") + last, nil
-	case len(ids) == 0:
-		return "", nil
+	if f.byWords() {
+		return "SELECT t.* FROM (" + f.texts(w) + ") x CROSS JOIN LATERAL (" + query + " AND t.error_id = x.id" + last + ") t" + last
 	}
-	w.args = append(w.args, ids)
-	return fmt.Sprintf("SELECT t.* FROM unnest($%d::bigint[]) x (id) CROSS JOIN LATERAL (%s) t%s",
-		len(w.args), query("", " AND t.error_id = x.id")+last, last), nil
+	return query + last
 }
 
-// errorTexts are the ids of the texts that have the words asked for; nil when none are asked for.
-func (d *Desk) errorTexts(ctx context.Context, f *Filter) ([]int64, error) {
-	if f.Error == "" || f.isReason() {
-		return nil, nil
+// byWords is true when a part of the error's words is asked for.
+func (f *Filter) byWords() bool { return f.Error != "" && !f.isReason() }
+
+// texts is the query for the texts of slot $1 that have the words asked for.
+func (f *Filter) texts(w *where) string {
+	return w.bind(`SELECT id FROM cdc_relay.error_text WHERE slot = $1 AND strpos(lower(regexp_replace(text, '#+', '#', 'g')), lower(?)) > 0`,
+		numbers.ReplaceAllString(f.Error, "#"))
+}
+
+// said adds the condition on the error's words, where no order is wanted.
+func (f *Filter) said(w *where) {
+	if f.byWords() {
+		w.and("t.error_id = ANY (ARRAY(" + f.texts(w) + "))")
 	}
-	rows, err := d.db.Query(ctx, `SELECT id FROM cdc_relay.error_text
-		WHERE strpos(lower(regexp_replace(text, '#+', '#', 'g')), lower($1)) > 0`, numbers.ReplaceAllString(f.Error, "#"))
-	if err != nil {
-		return nil, explain("read cdc_relay.error_text", err)
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil {
-		return nil, explain("read cdc_relay.error_text", err)
-	}
-	if ids == nil {
-		ids = []int64{}
-	}
-	return ids, nil
 }
 
 // numbers are what error texts are kept without, UUIDs among them; # stands for each.

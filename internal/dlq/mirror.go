@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pglogrepl"
-	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
@@ -18,12 +16,9 @@ import (
 
 // MirrorConfig is what a Mirror works with.
 type MirrorConfig struct {
-	DB       Querier
-	Slot     string
-	SystemID string
-	Epoch    int64        // of this term: nothing is changed once it is not the slot's any more
-	Route    outbox.Route // where letters are mirrored to
-	Columns  int          // how many extra columns the sink expects of an event; the mirror leaves them NULL
+	Store   MirrorStore
+	Route   outbox.Route // where letters are mirrored to
+	Columns int          // how many extra columns the sink expects of an event; the mirror leaves them NULL
 	// Publish publishes the events and waits for what becomes of them: one outcome each. Those that are neither Confirmed
 	// nor Rejected are offered again. It returns soon after ctx is done. IsMirrored tells these events from others.
 	Publish func(ctx context.Context, events []*outbox.Event) []sink.Outcome
@@ -31,6 +26,42 @@ type MirrorConfig struct {
 	Mirrored, Failed func(n int)
 	Log              *zap.Logger
 }
+
+// MirrorStore is what a Mirror asks of the database: MirrorPostgres in production, retry.Memory in the simulation. One suite
+// holds for both (in retry). Each method is one statement in one round trip.
+type MirrorStore interface {
+	// Unmirrored reads the letters after that number that are not noted as mirrored, in the order of their numbers, without those of
+	// except: at most limit, and none once those before it have size bytes. Those whose contents were removed are not
+	// mirrored any more. It is an *outbox.Stop, instead of letters, once a newer leader has raised the epoch.
+	Unmirrored(ctx context.Context, after int64, except []int64, limit int, size int64) ([]Letter, error)
+	// NoteMirrored notes that letters were mirrored. It changes nothing, and is an *outbox.Stop, once a newer leader has
+	// raised the epoch.
+	NoteMirrored(ctx context.Context, ns []int64) error
+}
+
+// Letter is a dead letter as a Mirror reads it.
+type Letter struct {
+	N int64
+	// Event is the one that died, with the Route it was going to; what is not in a copy (Traceparent, Headers, Columns) is
+	// left out, and Raw is there when it could not be decoded.
+	Event                outbox.Event
+	Class, Reason, Words string // of the last refusal
+	Attempts             int
+	First, Last          *time.Time // of the refusals; nil without one
+	Died                 time.Time
+}
+
+// MirrorPostgres is the MirrorStore over PostgreSQL, of one slot.
+type MirrorPostgres struct {
+	DB       Querier
+	Slot     string
+	SystemID string
+	Epoch    int64 // of this term: nothing is read or changed once it is not the slot's any more
+
+	patience time.Duration // as of a term
+}
+
+var _ MirrorStore = (*MirrorPostgres)(nil)
 
 // Mirror publishes a copy of each dead letter: original body, headers that say what happened. It offers each until the
 // broker has confirmed it; after a crash in between once more. One goroutine, for one term.
@@ -103,20 +134,20 @@ func (m *Mirror) Run(ctx context.Context) error {
 
 // once mirrors some letters and says how long to wait before the next ones.
 func (m *Mirror) once(ctx context.Context, now time.Time) (wait time.Duration, err error) {
-	letters, err := m.read(ctx, now)
+	letters, err := m.next(ctx, now)
 	if err != nil || len(letters) == 0 {
 		return mirrorTick, err
 	}
 	events := make([]*outbox.Event, len(letters))
 	for i := range letters {
-		events[i] = letters[i].event(&m.cfg.Route, m.cfg.Columns)
+		events[i] = letters[i].copy(&m.cfg.Route, m.cfg.Columns)
 	}
 	outcomes := m.cfg.Publish(ctx, events)
 	var confirmed []int64
 	var trouble *sink.Fault
 	failed := 0
 	for i, o := range outcomes {
-		n := letters[i].n
+		n := letters[i].N
 		switch o.State {
 		case sink.Confirmed:
 			confirmed = append(confirmed, n)
@@ -192,40 +223,15 @@ func (m *Mirror) confirm(ctx context.Context, ns []int64) error {
 	if len(ns) == 0 {
 		return nil
 	}
-	l := Leader{cfg: LeaderConfig{DB: m.cfg.DB, Slot: m.cfg.Slot, Epoch: m.cfg.Epoch}}
-	err := l.fenced(ctx, "note mirrored letters", `, noted AS (UPDATE cdc_relay.dead_letter t SET mirrored_at = now() FROM fence
-			WHERE t.slot = $1 AND t.system_id = $3 AND t.n = ANY ($4) AND t.mirrored_at IS NULL)
-		SELECT count(*) FROM fence`, []any{m.cfg.SystemID, ns})
+	err := m.cfg.Store.NoteMirrored(ctx, ns)
 	if err == nil && m.cfg.Mirrored != nil {
 		m.cfg.Mirrored(len(ns))
 	}
 	return err
 }
 
-// letter is what the mirror needs of a dead letter.
-type letter struct {
-	n           int64
-	commit      pglogrepl.LSN
-	index       uint32
-	commitTime  time.Time
-	eventTime   time.Time
-	id, key     []byte
-	aggregate   []byte
-	kind        []byte
-	payload     []byte
-	payloadKind outbox.PayloadKind
-	raw         []byte
-	name        []byte
-	routingKey  []byte
-
-	class, reason, words string
-	attempts             int
-	first, last          *time.Time
-	died                 time.Time
-}
-
-// read takes the next letters, in the order of their numbers. Those whose contents were removed are not mirrored any more.
-func (m *Mirror) read(ctx context.Context, now time.Time) ([]letter, error) {
+// next are the letters to mirror, without those refused ones that are not tried again yet.
+func (m *Mirror) next(ctx context.Context, now time.Time) ([]Letter, error) {
 	if !now.Before(m.passAt) {
 		m.passed = 0
 	}
@@ -236,21 +242,38 @@ func (m *Mirror) read(ctx context.Context, now time.Time) ([]letter, error) {
 		}
 	}
 	slices.Sort(later)
-	rows, err := m.cfg.DB.Query(ctx, `SELECT t.n, t.commit_lsn::text, t.idx, t.commit_time, t.event_time, t.id, t.key, t.aggregate, t.type, t.payload, t.payload_kind,
-			t.raw, t.route_name, t.routing_key, t.class, t.reason, coalesce(e.text, ''), t.attempts, t.first_failed_at, t.failed_at, t.died_at
+	return m.cfg.Store.Unmirrored(ctx, m.passed, later, mirrorRows, mirrorBytes)
+}
+
+func (p *MirrorPostgres) term() *term {
+	return &term{db: p.DB, slot: p.Slot, epoch: p.Epoch, patience: p.patience}
+}
+
+// NoteMirrored implements MirrorStore.
+func (p *MirrorPostgres) NoteMirrored(ctx context.Context, ns []int64) error {
+	return p.term().change(ctx, "note mirrored letters", `, noted AS (UPDATE cdc_relay.dead_letter t SET mirrored_at = now() FROM fence
+			WHERE t.slot = $1 AND t.system_id = $3 AND t.n = ANY ($4) AND t.mirrored_at IS NULL)
+		SELECT `+ours, []any{p.SystemID, ns})
+}
+
+// Unmirrored implements MirrorStore.
+func (p *MirrorPostgres) Unmirrored(ctx context.Context, after int64, except []int64, limit int, size int64) (list []Letter, err error) {
+	err = p.term().read(ctx, "read letters for the mirror", ` SELECT `+ours+`, t.n, t.commit_lsn::text, t.idx, t.commit_time, t.event_time, t.id, t.key, t.aggregate, t.type,
+			t.payload, t.payload_kind, t.raw, t.route_name, t.routing_key, t.class, t.reason, coalesce(e.text, ''), t.attempts, t.first_failed_at, t.failed_at, t.died_at
 		FROM (SELECT n AS x, sum(bytes) OVER (ORDER BY n) - bytes AS before FROM (SELECT n, bytes FROM cdc_relay.dead_letter
-				WHERE slot = $1 AND system_id = $2 AND mirrored_at IS NULL AND state <> 'purged' AND redacted_at IS NULL AND n <> ALL ($3) AND n > $6
-				ORDER BY n LIMIT $4) page) part
-			JOIN cdc_relay.dead_letter t ON t.n = x LEFT JOIN cdc_relay.error_text e ON e.id = t.error_id
-		WHERE before < $5 ORDER BY t.n`, m.cfg.Slot, m.cfg.SystemID, later, mirrorRows, mirrorBytes, m.passed)
-	if err != nil {
-		return nil, explain("read letters for the mirror", err)
-	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (letter, error) {
-		var l letter
-		err := row.Scan(&l.n, &l.commit, &l.index, &l.commitTime, &l.eventTime, &l.id, &l.key, &l.aggregate, &l.kind, &l.payload, &l.payloadKind,
-			&l.raw, &l.name, &l.routingKey, &l.class, &l.reason, &l.words, &l.attempts, &l.first, &l.last, &l.died)
-		return l, err
+				WHERE slot = $1 AND system_id = $3 AND mirrored_at IS NULL AND state <> 'purged' AND redacted_at IS NULL AND n <> ALL ($4) AND n > $7
+				ORDER BY n LIMIT $5) page) part
+			JOIN cdc_relay.dead_letter t ON t.n = x LEFT JOIN cdc_relay.error_text e ON e.slot = t.slot AND e.id = t.error_id
+		WHERE before < $6 ORDER BY t.n`, []any{p.SystemID, except, limit, size, after}, func(scan func(...any) error) error {
+		l := Letter{Event: outbox.Event{Route: &outbox.Route{}}}
+		ev := &l.Event
+		err := scan(&l.N, &ev.Position.Commit, &ev.Position.Index, &ev.CommitTime, &ev.Time, &ev.ID, &ev.Key, &ev.Aggregate, &ev.Type, &ev.Payload, &ev.PayloadKind,
+			&ev.Raw, &ev.Route.Name, &ev.Route.RoutingKey, &l.Class, &l.Reason, &l.Words, &l.Attempts, &l.First, &l.Last, &l.Died)
+		list = append(list, l)
+		return err
 	})
-	return list, explain("read letters for the mirror", err)
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
 }

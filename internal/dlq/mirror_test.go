@@ -45,7 +45,7 @@ func (b *broker) ids() string {
 
 func (r *rig) mirror(b *broker) *Mirror {
 	return NewMirror(MirrorConfig{
-		DB: r.pool, Slot: r.slot, SystemID: r.system(), Epoch: r.epoch(), Publish: b.publish, Columns: 2,
+		Store: &MirrorPostgres{DB: r.pool, Slot: r.slot, SystemID: r.system(), Epoch: r.epoch()}, Publish: b.publish, Columns: 2,
 		Route: outbox.Route{Name: []byte("outbox.dlx"), RoutingKey: []byte("outbox.dlq")}, Log: zap.NewNop(),
 	})
 }
@@ -172,11 +172,15 @@ func TestMirrorWithoutItsDestination(t *testing.T) {
 func TestMirrorOfAFormerLeader(t *testing.T) {
 	r := setup(t)
 	r.put(sample{})
-	m := r.mirror(&broker{})
+	b := &broker{}
+	m := r.mirror(b)
 	r.exec(`UPDATE cdc_relay.slots SET epoch = epoch + 1`)
 	var stop *outbox.Stop
 	if err := m.Run(r.ctx); !errors.As(err, &stop) || stop.Reason != "fenced" {
 		t.Errorf("got %v, want that it is fenced", err)
+	}
+	if got := b.ids(); got != "" {
+		t.Errorf("it has published %s", got)
 	}
 	if value[int](r, `SELECT count(*) FROM cdc_relay.dead_letter WHERE mirrored_at IS NOT NULL`) != 0 {
 		t.Error("it has noted a letter")

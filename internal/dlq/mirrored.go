@@ -27,31 +27,33 @@ type facts struct {
 	Destination string `json:"original_destination"`
 }
 
-// event is the message of a letter. What could not be decoded goes as the whole row, in JSON.
-func (l *letter) event(to *outbox.Route, columns int) *outbox.Event {
+// copy is the message of a letter. What could not be decoded goes as the whole row, in JSON.
+func (l *Letter) copy(to *outbox.Route, columns int) *outbox.Event {
+	dead := &l.Event
 	ev := &outbox.Event{
-		Position: outbox.Position{Commit: l.commit, Index: l.index}, CommitTime: l.commitTime, Time: l.eventTime,
-		ID: short(l.id, maxShort), Aggregate: short(l.aggregate, maxKey), Key: short(l.key, maxKey), Type: short(l.kind, maxShort),
-		Payload: l.payload, PayloadKind: l.payloadKind, Columns: make([][]byte, columns), Route: to,
+		Position: dead.Position, CommitTime: dead.CommitTime, Time: dead.Time,
+		ID: short(dead.ID, maxShort), Aggregate: short(dead.Aggregate, maxKey), Key: short(dead.Key, maxKey), Type: short(dead.Type, maxShort),
+		Payload: dead.Payload, PayloadKind: dead.PayloadKind, Columns: make([][]byte, columns), Route: to,
 	}
 	if ev.ID == nil {
 		ev.ID = []byte(ev.Position.String()) // a message has an id
 	}
-	if l.raw != nil {
-		ev.Payload, ev.PayloadKind = l.raw, outbox.JSON
+	if dead.Raw != nil {
+		ev.Payload, ev.PayloadKind = dead.Raw, outbox.JSON
 	}
 	ev.Hash = uint64(*outbox.Digest(ev.Position.Append(nil)))
-	last := l.died
-	if l.last != nil {
-		last = *l.last
+	last := l.Died
+	if l.Last != nil {
+		last = *l.Last
 	}
 	first := last
-	if l.first != nil {
-		first = *l.first
+	if l.First != nil {
+		first = *l.First
 	}
 	f := facts{
-		ID: cutText(l.id), Key: cutText(l.key), Reason: reasonText(l.reason, l.words), Class: l.class,
-		FailedAt: stamp(last), FirstFailed: stamp(first), Attempts: l.attempts, Destination: cutText([]byte(destination(l.name, l.routingKey))),
+		ID: cutText(dead.ID), Key: cutText(dead.Key), Reason: reasonText(l.Reason, l.Words), Class: l.Class,
+		FailedAt: stamp(last), FirstFailed: stamp(first), Attempts: l.Attempts,
+		Destination: cutText([]byte(destination(dead.Route.Name, dead.Route.RoutingKey))),
 	}
 	ev.Headers, _ = json.Marshal(&f) //nolint:errcheck // strings and a number are always JSON
 	return ev

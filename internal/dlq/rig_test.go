@@ -131,7 +131,7 @@ func (r *rig) put(s sample) int64 {
 		routingKey, going = []byte(s.routingKey), s.name+"/"+s.routingKey
 	}
 	digest := *outbox.Digest([]byte(s.words))
-	r.exec(`INSERT INTO cdc_relay.error_text (id, text) VALUES ($1, $2) ON CONFLICT DO NOTHING`, digest, s.words)
+	r.exec(`INSERT INTO cdc_relay.error_text (slot, id, text) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`, r.slot, digest, s.words)
 	columns := `slot, system_id, incarnation, commit_lsn, idx, n, chain, unit, dest, hash, keyed, ordered, attempts, bytes, parked_at, first_failed_at,
 		failed_at, class, reason, error_id, destination, route_name, routing_key, commit_time, event_time, id, aggregate, key, type, payload_kind,
 		payload, traceparent, headers, columns, raw`

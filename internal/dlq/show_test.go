@@ -128,6 +128,25 @@ func TestEventShow(t *testing.T) {
 	want(later, EventInFlight, "")
 }
 
+// A row that came with a copy of another system's database says nothing of an event here: nobody sends it.
+func TestEventOfACopy(t *testing.T) {
+	r := setup(t)
+	id := value[string](r, `INSERT INTO public.outbox VALUES (gen_random_uuid(), 'a', 'k', 't') RETURNING id::text`)
+	foreign := []int64{r.put(sample{id: "copied", of: Parked}), r.put(sample{id: "both"}), r.put(sample{id: id, of: Parked})}
+	r.exec(`UPDATE cdc_relay.retry SET system_id = '7'`)
+	r.exec(`UPDATE cdc_relay.dead_letter SET system_id = '7'`)
+	own := r.put(sample{id: "both"})
+	for _, w := range []struct{ id, state, why string }{
+		{"copied", EventNotHeld, fmt.Sprintf("row %d of it came with a copy", foreign[0])},
+		{"both", EventDead, fmt.Sprintf("dead letter %d: open", own)},
+		{id, EventInFlight, fmt.Sprintf("row %d of it came with a copy", foreign[2])},
+	} {
+		if e := r.event(w.id, Relay{}); e.State != w.state || !strings.Contains(e.Why, w.why) || len(e.Rows) == 0 {
+			t.Errorf("%s is %+v, want %s: %s", w.id, e, w.state, w.why)
+		}
+	}
+}
+
 // Ids of any type are looked for as that type, so that its index serves; what is no value of it is nobody's.
 func TestEventsWithIDsOfOtherTypes(t *testing.T) {
 	r := setup(t)

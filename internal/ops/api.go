@@ -177,7 +177,11 @@ func (a *api) cancel(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return 0, nil, err
 		}
-		job, err := a.cfg.API.Desk.Cancel(ctx, n, dlq.By{Who: a.who(r)})
+		why, err := readReason(r)
+		if err != nil {
+			return 0, nil, err
+		}
+		job, err := a.cfg.API.Desk.Cancel(ctx, n, dlq.By{Who: a.who(r), Why: why})
 		return http.StatusOK, job, err
 	})
 }

@@ -151,6 +151,26 @@ func readAsk(r *http.Request, kind dlq.Kind) (*askBody, error) {
 	return &b, nil
 }
 
+// readReason reads why something is deleted: a parameter, because a DELETE's body may be lost on the way, or the body, as elsewhere.
+func readReason(r *http.Request) (string, error) {
+	var b struct {
+		Reason string `json:"reason"`
+	}
+	if err := readBody(r, &b); err != nil {
+		return "", err
+	}
+	for name, given := range r.URL.Query() {
+		switch {
+		case name != "reason":
+			return "", &badBody{"the parameter " + name + " is not known"}
+		case len(given) > 1 || b.Reason != "":
+			return "", &badBody{"the reason is given twice"}
+		}
+		b.Reason = given[0]
+	}
+	return b.Reason, nil
+}
+
 // bulkBody is the body of a request about all rows that a filter chooses.
 type bulkBody struct {
 	chosen

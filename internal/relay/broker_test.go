@@ -138,7 +138,7 @@ func (b *broker) Publish(ctx context.Context, lane int, events []*outbox.Event, 
 		cut = rnd.IntN(len(events))
 		reached = cut + rnd.IntN(len(events)-cut+1)
 	}
-	var spared []uint64 // keys with a rejected or spared event in this call
+	var spared, rejected []uint64 // keys with a rejected or spared event in this call, with a rejected one
 	for i, ev := range events {
 		switch {
 		case i >= reached:
@@ -146,6 +146,8 @@ func (b *broker) Publish(ctx context.Context, lane int, events []*outbox.Event, 
 		case ev.Ordered && slices.Contains(spared, ev.Hash):
 			if outcomes[i].State = sink.Unsent; rnd.IntN(4) == 0 { // rejected in flight with the earlier one
 				outcomes[i] = refusal(rnd)
+			} else if cut < len(events) && slices.Contains(rejected, ev.Hash) && rnd.IntN(3) == 0 { // in flight with it, and never answered
+				outcomes[i].State = sink.Unknown
 			}
 		case ev.Ordered && rnd.IntN(200) < b.plan.refused: // spared, though nothing of its key is rejected
 			outcomes[i].State = sink.Unsent
@@ -154,7 +156,7 @@ func (b *broker) Publish(ctx context.Context, lane int, events []*outbox.Event, 
 			outcomes[i].State = sink.Unknown
 		case rnd.IntN(100) < b.plan.refused:
 			outcomes[i] = refusal(rnd)
-			spared = append(spared, ev.Hash)
+			spared, rejected = append(spared, ev.Hash), append(rejected, ev.Hash)
 		default:
 			b.deliver(ev)
 			if outcomes[i].State = sink.Confirmed; cut < len(events) && rnd.IntN(2) == 0 {

@@ -11,11 +11,14 @@ type chain struct {
 	// dying is a new event on its way to the dead letters (followers: release). It counts as on the wire until its row is
 	// committed: else a crash in between would send it again behind its followers, and once more to the dead letters.
 	dying bool
-	// row: a row of the chain, or a letter that is replayed, is in open. New events wait for its outcome.
-	row bool
+	// rows of the chain are in open, or one letter that is replayed. New events wait for their outcomes.
+	rows   int
+	replay bool
 	// late: the first of waiting was refused for a fault of its own while there was no room to hold the chain. It is offered
 	// again when the lane says so.
 	late bool
+	// awaited: a letter is to be replayed, and goes when front is settled. A key that never rests would never let it.
+	awaited bool
 
 	waiting fifo // new events, in order
 
@@ -39,7 +42,7 @@ func (ln *lane) chain(it *item) *chain {
 
 // leave forgets a chain that nothing is to be known of any more.
 func (ln *lane) leave(c *chain) {
-	if c.front == nil && !c.dying && !c.row && c.waiting.first == nil {
+	if c.front == nil && !c.dying && c.rows == 0 && !c.awaited && c.waiting.first == nil {
 		delete(ln.chains, c.id)
 		c.next, ln.spare = ln.spare, c
 	}
@@ -63,7 +66,7 @@ func (ln *lane) stance(it *item, c *chain) stance {
 		}
 		return goes
 	}
-	if c != nil && (c.dying || c.late) {
+	if c != nil && (c.dying || c.late || c.awaited) {
 		return waits
 	}
 	if is, keep := ln.holds.of(it.chain, it.place.Unit); is {
@@ -72,9 +75,9 @@ func (ln *lane) stance(it *item, c *chain) stance {
 		}
 		return parks
 	}
-	row := c != nil && c.row
+	rows := c != nil && c.rows > 0
 	switch {
-	case row:
+	case rows:
 		return waits
 	case ln.line.gates.paused(it.place):
 		return parks

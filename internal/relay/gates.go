@@ -94,7 +94,10 @@ func (g *gates) open(p sink.Place) {
 	}
 	delete(g.units, p.Unit)
 	delete(g.dests, p.Dest)
-	g.count.Store(int32(len(g.units) + len(g.dests)))
+	n := int32(len(g.units) + len(g.dests))
+	if g.count.Swap(n) == n {
+		return // it was another one
+	}
 	select {
 	case g.changed <- struct{}{}:
 	default:

@@ -12,6 +12,7 @@ type holds struct {
 	room   *room
 	chains map[uint64]held // those not counted with their unit
 	units  map[uint64]held // a chain of such a unit is in chains no more
+	most   int             // the largest number of chains that the map has had: it does not shrink by itself
 }
 
 // held is the count of a chain or a unit: of rows in the tables, or on the way there.
@@ -69,6 +70,7 @@ func (h *holds) add(chain, unit uint64, n int) bool {
 	c.unit = unit
 	c.n += uint32(n)
 	h.chains[chain] = c
+	h.most = max(h.most, len(h.chains))
 	return true
 }
 
@@ -137,4 +139,10 @@ func (h *holds) undoAll() {
 func (h *holds) drop(chain uint64) {
 	delete(h.chains, chain)
 	h.room.taken.Add(-1)
+	if len(h.chains) == 0 && h.most > largeHolds {
+		h.chains, h.most = map[uint64]held{}, 0
+	}
 }
+
+// largeHolds is how many chains are worth a new map when none is left.
+const largeHolds = 1000

@@ -31,9 +31,10 @@ type lane struct {
 	ready    fifo // new events in the order in which they go
 	replays  fifo
 	rows     fifo
+	crowded  bool // the first of ready found no room in the last call: it goes before the rows
 	chains   map[uint64]*chain
 	spare    *chain // free ones
-	special  int    // chains that are dying, late, or have a row in open
+	special  int    // chains that are dying, late, awaited by a replay, or have rows in open
 	holds    holds
 	flush    []uint64 // units that are counted as a whole now, and whose waiting events are to be parked
 	late     []late
@@ -156,7 +157,9 @@ func (ln *lane) fill() {
 	}
 	ln.sift()
 	ln.offerAgain() // after that: what is left in open of their chains comes behind them
-	ln.fillRows()
+	if !ln.crowded {
+		ln.fillRows()
+	}
 	for ln.ready.first != nil && ln.open.room(ln.ready.first) {
 		it := ln.ready.first
 		what := ln.decide(it)
@@ -175,6 +178,7 @@ func (ln *lane) fill() {
 		ln.flush = ln.flush[1:]
 		ln.advanceUnit(unit)
 	}
+	ln.crowded = ln.ready.first != nil && !ln.open.room(ln.ready.first)
 	ln.fillRows() // again: some wait until the new events of their chain are out of ready
 }
 
@@ -239,12 +243,12 @@ func (ln *lane) judge(now time.Time) (refused, unknown int) {
 			}
 		case sink.Rejected:
 			refused++
+			c.refused = append(c.refused, it)
 			if !ln.oneByOne && ln.open.undecided(it) {
 				it.state = sink.Unsent // what comes before it in its chain has to be parked first
 				continue
 			}
 			it.state = sink.Rejected
-			c.refused = append(c.refused, it)
 			ln.refuse(it, cmp.Or(out.Fault, &unexplained), now)
 		case sink.Unsent:
 			// This call did nothing to it: what is in doubt since an earlier one stays so.
@@ -263,6 +267,11 @@ func (ln *lane) judge(now time.Time) (refused, unknown int) {
 		ln.tellConfirmed(c.rows, now)
 		for _, it := range c.rows {
 			ln.rowConfirmed(it)
+		}
+	}
+	for _, it := range c.refused { // after that: a row that passed it may have begun a cut-over
+		if it.fed != nil && it.fed.Outcome.State == sink.Rejected {
+			ln.turnBack(it)
 		}
 	}
 	return refused, unknown

@@ -28,9 +28,9 @@ func (o *open) add(it *item) {
 	o.bytes += it.size
 }
 
-// has reports whether something of the item's chain is in open.
+// has reports whether a new event of the item's chain is in open.
 func (o *open) has(it *item) bool {
-	return it.chain != 0 && slices.ContainsFunc(o.items, func(other *item) bool { return other.chain == it.chain })
+	return it.chain != 0 && slices.ContainsFunc(o.items, func(other *item) bool { return other.chain == it.chain && other.fed == nil })
 }
 
 // reset empties it, for the items to be added again.

@@ -21,13 +21,15 @@ func (ln *lane) refuse(it *item, f *sink.Fault, now time.Time) {
 	}
 	switch f.Class {
 	case sink.Destination:
-		ln.line.gates.shut(it.place, f)
+		if it.fed == nil || !it.fed.Replay { // a letter goes where an operator said, perhaps nothing else ever does
+			ln.line.gates.shut(it.place, f)
+		}
 	case sink.Transient:
 		ln.line.gates.watch(it.place.Dest)
 	case sink.Permanent:
 	}
 	if it.fed != nil {
-		ln.rowRefused(it, f)
+		ln.rowBack(it, sink.Outcome{State: sink.Rejected, Fault: f})
 		return
 	}
 	it.parked = Parked{Fault: f, Attempts: it.attempts, Since: it.since}

@@ -484,6 +484,35 @@ func TestBudgetOfBytes(t *testing.T) {
 	})
 }
 
+// Probes have no budget of bytes of their own: many destinations may be paused, and each first row be large.
+func TestBudgetOfProbes(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.start()
+		f.sizes = map[string]int{}
+		var specs []string
+		for i := range 40 {
+			id := fmt.Sprintf("%02d", i)
+			f.sizes[id] = 1 << 20
+			specs = append(specs, fmt.Sprintf("%s k%d x/a%d", id, i, i))
+			f.line.shut(fmt.Sprintf("x/a%d", i))
+		}
+		f.park(nil, specs...)
+		f.settle()
+		f.line.set(func() { f.line.keep = true })
+		f.pass(30 * time.Second)
+		if n, _ := f.line.inLanes(); n < 6 || n > 9 {
+			t.Errorf("%d probes of 1 MiB in the lanes", n)
+		}
+		for i := range 40 {
+			f.line.mend(fmt.Sprintf("x/a%d", i))
+		}
+		f.line.set(func() { f.line.keep = false })
+		f.line.release(0)
+		f.pass(time.Minute)
+		f.equal("table", f.table(), "")
+	})
+}
+
 // A lane that stands still does not take the budget of the others.
 func TestLaneThatStandsStill(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {

@@ -110,7 +110,7 @@ func (f *feeder) rowsOf(g gate) gate {
 // probe sends the first row of one chain to each gate that is due.
 func (f *feeder) probe(ctx context.Context) (bool, error) {
 	now := time.Now()
-	if len(f.gates) == 0 || now.Before(f.probeAt) || f.rows >= budgetRows {
+	if len(f.gates) == 0 || now.Before(f.probeAt) || f.probeRoom() == 0 {
 		return false, nil
 	}
 	var due []gate
@@ -155,15 +155,18 @@ func (f *feeder) probeWith(ctx context.Context, due []gate) error {
 		return nil
 	}
 	acked := f.s.writer.acked.Load()
-	runs, err := f.cfg.Store.Runs(ctx, chains, 1, budgetBytes, acked)
+	runs, err := f.cfg.Store.Runs(ctx, chains, 1, f.probeRoom(), acked)
 	if err != nil {
 		return err
 	}
 	found := map[gate]bool{}
 	var out []*run
 	for _, r := range runs {
-		g := of[r.Chain]
-		if p := f.gates[g]; p != nil && len(r.Rows) > 0 && f.fits(g, &r) {
+		switch g := of[r.Chain]; {
+		case f.gates[g] == nil:
+		case len(r.Rows) == 0: // it had no room, most likely: later
+			found[g] = !r.Blocked
+		case f.fits(g, &r):
 			found[g] = true
 			out = append(out, f.probing(g, &r))
 		}
@@ -211,7 +214,7 @@ func (f *feeder) probed(r *run) {
 // tenth of the time.
 func (f *feeder) findProbe(ctx context.Context) (bool, error) {
 	now := time.Now()
-	if now.Before(f.findAt) || f.rows >= budgetRows {
+	if now.Before(f.findAt) || f.probeRoom() == 0 {
 		return false, nil
 	}
 	var g gate
@@ -250,7 +253,7 @@ func (f *feeder) findFor(ctx context.Context, g gate, p *probe) error {
 	if len(free) == 0 {
 		return nil
 	}
-	runs, err := f.cfg.Store.Runs(ctx, free, 1, budgetBytes/8, f.s.writer.acked.Load())
+	runs, err := f.cfg.Store.Runs(ctx, free, 1, min(f.probeRoom(), max(f.cfg.BudgetBytes/8, 1)), f.s.writer.acked.Load())
 	if err != nil {
 		return err
 	}

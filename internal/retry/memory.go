@@ -55,7 +55,9 @@ type kept struct {
 	row      Row
 	columns  []string // names of row.Event.Columns
 	state    State
+	died     time.Time
 	closed   time.Time
+	mirrored time.Time
 	redacted bool
 }
 
@@ -84,8 +86,10 @@ func (db *Database) Store(c StoreConfig) *Memory { return &Memory{db: db, c: c} 
 
 // Letter is what a checker sees of a dead letter.
 type Letter struct {
-	Row   *Row
-	State State
+	Row      *Row
+	State    State
+	Redacted bool
+	Mirrored bool
 }
 
 // Parked lists the rows of retry of a slot, in order of position.
@@ -105,7 +109,7 @@ func (db *Database) Letters(slot string) []Letter {
 	defer db.mu.Unlock()
 	var list []Letter
 	for _, e := range db.list(func(e *kept) bool { return e.slot == slot && e.state != "" }) {
-		list = append(list, Letter{e.read(e.columns), e.state})
+		list = append(list, Letter{e.read(e.columns), e.state, e.redacted, !e.mirrored.IsZero()})
 	}
 	return list
 }
@@ -204,7 +208,7 @@ func (m *Memory) write(at place, row *Row) *kept {
 		e.row.Class = sink.Destination
 	}
 	if row.Dead {
-		e.state, e.row.NextAttempt = Open, time.Time{}
+		e.die()
 	}
 	return e
 }

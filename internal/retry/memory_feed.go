@@ -170,4 +170,6 @@ func (e *kept) refuse(r *Result) {
 }
 
 // die makes a row a dead letter.
-func (e *kept) die() { e.state, e.row.Dead, e.row.NextAttempt = Open, true, time.Time{} }
+func (e *kept) die() {
+	e.state, e.died, e.row.Dead, e.row.NextAttempt = Open, time.Now(), true, time.Time{}
+}

@@ -2,6 +2,7 @@ package retry
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -155,6 +156,9 @@ func (m *Memory) Answer(ctx context.Context, answers []Answer) ([]bool, error) {
 			q.State = "done"
 		}
 		note := AuditNote{Who: q.Who, Why: q.Why, Action: string(q.Kind), Result: q.Result, N: q.N, Request: q.ID}
+		if v == refused {
+			note.Result = string(a.result().Reason)
+		}
 		if a.Request.Row != nil {
 			note.Position = a.Request.Row.Event.Position
 		}
@@ -198,6 +202,7 @@ func (m *Memory) carryOut(a *Answer, v verdict) (done bool, result string) {
 		return true, "redacted"
 	case Purge:
 		e.empty()
+		m.db.forgetAsked(e.row.N)
 		return true, string(Purged)
 	case DeadLetter:
 		e.die()
@@ -206,6 +211,18 @@ func (m *Memory) carryOut(a *Answer, v verdict) (done bool, result string) {
 		heads := m.db.list(func(head *kept) bool { return m.parked(head) && head.row.Chain == e.row.Chain })
 		heads[0].row.NextAttempt = time.Now()
 		return true, "is tried"
+	}
+}
+
+// forgetAsked removes from what was asked for about a row what tells of the row.
+func (db *Database) forgetAsked(n int64) {
+	for _, q := range db.requests {
+		if q.N != n || q.State == "waiting" {
+			continue
+		}
+		if q.Route = (outbox.Route{}); q.State == "failed" {
+			q.Result = wordsPurged
+		}
 	}
 }
 
@@ -231,12 +248,14 @@ func (m *Memory) Expire(ctx context.Context, keep time.Duration, limit int) (cha
 	}
 	defer end()
 	old := func(t time.Time) bool { return keep > 0 && !t.IsZero() && time.Since(t) > keep }
+	purged := 0
 	for _, e := range m.db.list(m.ours) {
 		switch {
 		case e.state == Purged && (e.incarnation < m.c.Incarnation || e.incarnation == m.c.Incarnation && e.position.Commit < m.db.saved[m.c.Slot]):
 			delete(m.db.rows, e.place)
 		case (e.state == Replayed || e.state == Discarded) && old(e.closed):
 			e.empty()
+			purged++
 		default:
 			continue
 		}
@@ -251,5 +270,8 @@ func (m *Memory) Expire(ctx context.Context, keep time.Duration, limit int) (cha
 		rest = append(rest, q)
 	}
 	m.db.requests = rest
+	if purged > 0 {
+		m.db.audit = append(m.db.audit, AuditNote{Who: byAge, Why: whyByAge(keep), Action: "purge", Result: fmt.Sprint(purged, " dead letters")})
+	}
 	return changed, nil
 }

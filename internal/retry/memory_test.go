@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -14,8 +15,11 @@ import (
 type memoryWorld struct{ db *Database }
 
 func (w *memoryWorld) store(c StoreConfig) Store { return w.db.Store(c) }
-func (w *memoryWorld) raise(slot string) int64   { return w.db.Lead(slot) }
-func (w *memoryWorld) cancel(id int64)           { w.db.Cancel(id) }
+func (w *memoryWorld) mirror(c StoreConfig) dlq.MirrorStore {
+	return w.db.Store(c)
+}
+func (w *memoryWorld) raise(slot string) int64 { return w.db.Lead(slot) }
+func (w *memoryWorld) cancel(id int64)         { w.db.Cancel(id) }
 func (w *memoryWorld) asked(id int64) (string, string) {
 	q, _ := w.db.Asked(id)
 	return q.State, q.Result

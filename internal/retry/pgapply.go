@@ -112,7 +112,7 @@ func (a *applied) sql() string {
 		dead AS (DELETE FROM cdc_relay.retry t USING ` + dead + ` WHERE ` + named + ` RETURNING t.*, ` + a.dead.list() + `),
 		moved AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, parked_at, ` + digestNames + `)
 			SELECT t.slot, t.system_id, ` + fieldsOf("t", afterRefusal) + `, t.parked_at, ` + digestNames + ` FROM dead t),
-		words AS (` + insertTexts + a.words.sql(first) + ` AS t(id, text) ON CONFLICT (id) DO NOTHING)
+		words AS (` + a.words.insertTexts(first) + `)
 		SELECT true FROM fence`
 }
 

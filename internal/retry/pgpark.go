@@ -85,7 +85,20 @@ func (t texts) arrays() (a arrays) {
 	return a
 }
 
-const insertTexts = `INSERT INTO cdc_relay.error_text (id, text) SELECT t.id, t.text FROM fence, `
+// insertTexts is the statement's part that keeps the texts whose first parameter that is.
+func (a *arrays) insertTexts(first int) string {
+	return `INSERT INTO cdc_relay.error_text (slot, id, text) SELECT $1, t.id, t.text FROM fence, ` + a.sql(first) + ` AS t(id, text) ON CONFLICT (slot, id) DO NOTHING`
+}
+
+// unused is the condition that no row, of those that which is true of, refers to a text. The next text that has a row is looked for
+// by the order of an index: asked for equality, a planner that knows one text in all rows would scan them for each other text.
+func unused(text, which string) string {
+	no := func(table string) string {
+		return `coalesce((SELECT t.error_id FROM cdc_relay.` + table + ` t WHERE t.slot = $1 AND t.error_id >= ` + text + ` AND ` + which + `
+			ORDER BY t.error_id LIMIT 1) <> ` + text + `, true)`
+	}
+	return no("retry") + ` AND ` + no("dead_letter")
+}
 
 // some is sql of some columns only.
 func (a *arrays) some(first int, names ...string) string {
@@ -118,7 +131,7 @@ var parkSQL = func() string {
 	return fence + `, x AS MATERIALIZED (SELECT x.* FROM fence, ` + rows.some(4, place...) + ` UNION ALL SELECT x.* FROM fence, ` + letters.some(second, place...) + `),
 		there AS MATERIALIZED (` + there("retry", "t.id IS DISTINCT FROM x.id") + ` UNION ALL ` +
 		there("dead_letter", "t.state <> 'purged' AND t.id IS DISTINCT FROM x.id") + `),
-		words AS (` + insertTexts + words.sql(third) + ` AS t(id, text) ON CONFLICT (id) DO NOTHING),
+		words AS (` + words.insertTexts(third) + `),
 		parked AS (` + insert("retry", "next_attempt", "now() + make_interval(secs => x.next_in)", &rows, 4) + `),
 		died AS (` + insert("dead_letter", "parked_at, "+digestNames, "now(), "+digestNames, &letters, second) + `)
 		SELECT (SELECT count(*) FROM parked) + (SELECT count(*) FROM died) + (SELECT count(DISTINCT i) FROM there),

@@ -3,6 +3,8 @@ package retry
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,20 +18,20 @@ const may = `(q.kind = 'replay' AND t.state = 'open' AND t.redacted_at IS NULL O
 	OR q.kind IN ('redact', 'purge') AND t.state <> 'purged')`
 
 var requestsSQL = fence + `, q AS MATERIALIZED (SELECT q.* FROM fence, cdc_relay.request q
-			WHERE q.slot = $1 AND q.system_id = $3 AND q.state = 'waiting' AND q.due_at <= now() ORDER BY q.kind = 'replay', q.due_at, q.id LIMIT $4),
+			WHERE q.slot = $1 AND q.system_id = $3 AND q.state = 'waiting' ORDER BY q.kind = 'replay', q.id LIMIT $4),
 		rows AS MATERIALIZED (
 			SELECT q.id AS request, true AS dead, t.state = 'open' AS open, t.n AS found, t.bytes AS size FROM q JOIN cdc_relay.dead_letter t ON t.n = q.n AND ` + byNumber("t") + ` AND ` + may + `
 			UNION ALL SELECT q.id, false AS dead, false AS open, t.n, t.bytes FROM q JOIN cdc_relay.retry t ON t.n = q.n AND ` + byNumber("t") + ` AND q.kind IN ('retry', 'deadletter', 'purge')),
-		sized AS (SELECT q.*, r.dead, r.open, r.found, sum(z.size) OVER (ORDER BY q.kind = 'replay', q.due_at, q.id) - z.size AS before FROM q LEFT JOIN rows r ON r.request = q.id
+		sized AS (SELECT q.*, r.dead, r.open, r.found, sum(z.size) OVER (ORDER BY q.kind = 'replay', q.id) - z.size AS before FROM q LEFT JOIN rows r ON r.request = q.id
 			CROSS JOIN LATERAL (SELECT CASE WHEN q.kind = 'replay' THEN coalesce(r.size, 0) ELSE 0 END AS size) z)
 		SELECT s.id, s.kind, s.route_name, s.routing_key, s.found IS NOT NULL, s.dead, s.open, t.*
 		FROM fence LEFT JOIN (sized s LEFT JOIN LATERAL (
 			SELECT ` + rowOf("t", true, "s.kind = 'replay'") + ` FROM cdc_relay.dead_letter t WHERE s.dead AND t.n = s.found
 			UNION ALL SELECT ` + rowOf("t", false, "false") + ` FROM cdc_relay.retry t WHERE NOT s.dead AND t.n = s.found) t ON true)
 			ON s.before = 0 OR s.before < $5
-		ORDER BY s.kind = 'replay', s.due_at, s.id`
+		ORDER BY s.kind = 'replay', s.id`
 
-const anyRequestSQL = `SELECT EXISTS (SELECT FROM cdc_relay.request q WHERE q.slot = $1 AND q.system_id = $3 AND q.state = 'waiting' AND q.due_at <= now())
+const anyRequestSQL = `SELECT EXISTS (SELECT FROM cdc_relay.request q WHERE q.slot = $1 AND q.system_id = $3 AND q.state = 'waiting')
 		FROM cdc_relay.slots WHERE slot = $1::text AND epoch = $2`
 
 // Requests implements Store. It looks without the lock of the fence first: that is a commit, and nobody asks most of the time.
@@ -110,6 +112,12 @@ func said(a *Answer) string {
 // notAllowed is what he reads when nothing could be done.
 const notAllowed = "not there any more, or not in a state that allows it"
 
+// wordsPurged stands for what was said of a replay that failed, once its row is purged: it may have named what was made of data.
+const wordsPurged = "its words are purged"
+
+// purges is the condition that a request of answerSQL empties its row.
+const purges = `q.x_verdict = 'carry out' AND q.kind = 'purge'`
+
 // answerArrays are the parameters of answerSQL: the answers, and the texts.
 func answerArrays(answers []Answer, as storable) (a, t arrays) {
 	ids, verdicts := make([]int64, len(answers)), make([]string, len(answers))
@@ -154,6 +162,7 @@ var bare = map[string]string{
 
 // answerSQL does what was asked for, notes it in request and audit, and says of each request whether it took place. q are
 // the requests that still wait, locked against an operator who cancels them (of a replay that was confirmed: whatever he did).
+// With a row that is purged go the words that no other row has, and what its requests tell of it; the audit has no words ever.
 var answerSQL = func() string {
 	a, words := answerArrays(nil, nil)
 	x := a.sql(5) + ` AS x(` + a.list() + `)`
@@ -173,7 +182,13 @@ var answerSQL = func() string {
 		` + letter("redacted", `payload = NULL, headers = NULL, columns = NULL, raw = NULL, traceparent = NULL, redacted_at = now()`,
 		`t.state <> 'purged' AND q.x_verdict = 'carry out' AND q.kind = 'redact'`, "'redacted'") + `,
 		` + letter("purged", emptied()+`state = 'purged', closed_at = coalesce(t.closed_at, now())`,
-		`t.state <> 'purged' AND q.x_verdict = 'carry out' AND q.kind = 'purge'`, "'purged'") + `,
+		`t.state <> 'purged' AND `+purges, "'purged'") + `,
+		purging AS MATERIALIZED (SELECT t.n, t.error_id FROM q JOIN cdc_relay.dead_letter t ON ` + named + ` WHERE t.state <> 'purged' AND ` + purges + `
+			UNION ALL SELECT t.n, t.error_id FROM q JOIN cdc_relay.retry t ON ` + named + ` WHERE ` + purges + `),
+		told AS (DELETE FROM cdc_relay.error_text e WHERE e.slot = $1 AND e.id = ANY (ARRAY(SELECT p.id FROM (SELECT DISTINCT error_id AS id FROM purging) p
+			WHERE p.id <> ALL ($` + strconv.Itoa(5+len(a.values)) + `) AND ` + unused("p.id", "t.n NOT IN (SELECT n FROM purging)") + `))),
+		asked AS (UPDATE cdc_relay.request r SET route_name = NULL, routing_key = NULL, result = CASE r.state WHEN 'failed' THEN '` + wordsPurged + `' ELSE r.result END
+			FROM purging p WHERE r.n = p.n AND r.slot = $1 AND r.state <> 'waiting' AND r.id NOT IN (SELECT x_request FROM q)),
 		` + taken("dying", "deadletter") + `,
 		` + taken("going", "purge") + `,
 		died AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, parked_at, ` + digestNames + `)
@@ -193,8 +208,8 @@ var answerSQL = func() string {
 			FROM ends e WHERE r.id = e.x_request),
 		noted AS (INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, incarnation, commit_lsn, idx, why, result, request)
 			SELECT $1, $3, e.who, e.kind, e.target, nullif(e.x_incarnation, 0), nullif(e.x_commit, '0/0')::pg_lsn,
-				CASE WHEN e.x_incarnation <> 0 THEN e.x_idx END, e.why, e.result, e.x_request FROM ends e),
-		words AS (` + insertTexts + words.sql(5+len(a.values)) + ` AS t(id, text) ON CONFLICT (id) DO NOTHING)
+				CASE WHEN e.x_incarnation <> 0 THEN e.x_idx END, e.why, CASE e.x_verdict WHEN 'refused' THEN e.x_reason ELSE e.result END, e.x_request FROM ends e),
+		words AS (` + words.insertTexts(5+len(a.values)) + `)
 		SELECT r.id, coalesce(e.done, r.state = 'done') FROM fence LEFT JOIN (` + x + ` JOIN cdc_relay.request r ON r.id = x_request
 			LEFT JOIN ends e USING (x_request)) ON true`
 }()
@@ -210,7 +225,11 @@ func (p *Postgres) Answer(ctx context.Context, answers []Answer) ([]bool, error)
 		return append(append([]any{p.c.SystemID, time.Now()}, a.values...), words.values...)
 	}
 	took := map[int64]bool{}
-	err := p.change(ctx, "answer requests", answerSQL, args, func(rows pgx.Rows) error {
+	change := p.change
+	if slices.ContainsFunc(answers, func(a Answer) bool { return a.Request.Kind == Purge }) {
+		change = p.changeAlone
+	}
+	err := change(ctx, "answer requests", answerSQL, args, func(rows pgx.Rows) error {
 		var (
 			id  int64
 			was bool

@@ -3,6 +3,7 @@ package retry
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -27,16 +28,19 @@ type Postgres struct {
 	pool *pgxpool.Pool
 	c    StoreConfig
 
+	texts sync.RWMutex // see changeAlone
+
 	mu    sync.Mutex
 	doubt map[uint32]bool // server processes of statements whose outcome is unknown
 	seen  slotSeen        // what Expire saw of the slot
+	swept int64           // texts up to this one were looked at
 }
 
 var _ Store = (*Postgres)(nil)
 
 // NewPostgres is a store on the pool, whose sessions must commit durably and read what is committed (replication.Pool).
 func NewPostgres(pool *pgxpool.Pool, c StoreConfig) *Postgres {
-	return &Postgres{pool: pool, c: c, doubt: map[uint32]bool{}}
+	return &Postgres{pool: pool, c: c, doubt: map[uint32]bool{}, swept: math.MinInt64}
 }
 
 // Every statement begins with the fence: it takes effect for the leader of this epoch only, and keeps the next leader from
@@ -81,6 +85,21 @@ func (p *Postgres) read(ctx context.Context, what, sql string, args []any, each 
 
 // change runs a statement that writes. Its error is ErrFenced, a *Refused, or of unknown outcome.
 func (p *Postgres) change(ctx context.Context, what, sql string, args func(storable) []any, each func(pgx.Rows) error) error {
+	p.texts.RLock()
+	defer p.texts.RUnlock()
+	return p.write(ctx, what, sql, args, each)
+}
+
+// changeAlone is change for a statement that removes texts no row refers to: none that writes such a row may be on its way, here or
+// at the server (write ends those that were not answered), because the one does not see what the other has not committed. Texts
+// are a slot's own, and of a former leader nothing is on its way that this one's fence lets through.
+func (p *Postgres) changeAlone(ctx context.Context, what, sql string, args func(storable) []any, each func(pgx.Rows) error) error {
+	p.texts.Lock()
+	defer p.texts.Unlock()
+	return p.write(ctx, what, sql, args, each)
+}
+
+func (p *Postgres) write(ctx context.Context, what, sql string, args func(storable) []any, each func(pgx.Rows) error) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	conn, err := p.pool.Acquire(ctx)

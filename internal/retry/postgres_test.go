@@ -20,6 +20,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -118,6 +119,10 @@ func (w *database) scan(sql string, args []any, to ...any) bool {
 
 func (w *database) store(c StoreConfig) Store { return NewPostgres(w.pool, c) }
 
+func (w *database) mirror(c StoreConfig) dlq.MirrorStore {
+	return &dlq.MirrorPostgres{DB: w.pool, Slot: c.Slot, SystemID: c.SystemID, Epoch: c.Epoch}
+}
+
 func (w *database) raise(slot string) (epoch int64) {
 	w.t.Helper()
 	w.scan(`INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation, epoch) VALUES ($1, '1', 1, 'p', 'ready', 1, 1)
@@ -179,8 +184,9 @@ func TestPostgres(t *testing.T) {
 	}
 	for name, test := range map[string]func(*bench, *database){
 		"fence while the epoch is raised": testFenceWhileRaised, "refused": testRefused, "not refused": testNotRefused,
-		"no letter twice": testNoLetterTwice, "list order": testDigests, "durable": testDurable, "cancelled meanwhile": testCancelledMeanwhile,
-		"look for requests": testLookForRequests, "fence of what is held up": testFenceHeldUp,
+		"no letter twice": testNoLetterTwice, "list order": testDigests, "durable": testDurable,
+		"texts expire": testTextsExpire, "texts purged": testTextsPurged, "text in use": testTextInUse,
+		"cancelled meanwhile": testCancelledMeanwhile, "look for requests": testLookForRequests, "fence of what is held up": testFenceHeldUp,
 	} {
 		t.Run(name, func(t *testing.T) { w.t = t; test(newBench(t, w), w) })
 	}

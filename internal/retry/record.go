@@ -223,7 +223,7 @@ func rowOf(alias string, dead bool, full string) string {
 		next = "NULL::float8"
 	}
 	return fieldsOf(alias, instead) + ", extract(epoch FROM " + alias + ".parked_at - now())::float8 AS parked_in, " + next + " AS next_in, " +
-		"(SELECT e.text FROM cdc_relay.error_text e WHERE e.id = " + alias + ".error_id) AS words"
+		"(SELECT e.text FROM cdc_relay.error_text e WHERE e.slot = $1 AND e.id = " + alias + ".error_id) AS words"
 }
 
 // scanRow reads a row of rowOf; more are the targets of the columns before it.

@@ -238,8 +238,9 @@ func (f *feeder) lookAgain(r *run) bool {
 	if len(r.feds) == 0 {
 		return false
 	}
-	switch last := r.feds[len(r.feds)-1].Outcome.State; {
-	case r.ordered && last != sink.Confirmed:
+	stays := slices.ContainsFunc(r.feds, func(fed *relay.Fed) bool { return fed.Outcome.State != sink.Confirmed })
+	switch {
+	case r.ordered && stays:
 		if !slices.ContainsFunc(r.feds, func(fed *relay.Fed) bool { return fed.Outcome.State == sink.Rejected }) {
 			f.afterwards(r.chain, time.Second) // its lane ends
 		}

@@ -49,11 +49,19 @@ func (r *run) add(row *Row, at sink.Place) {
 // room is how many rows may be read and offered now. It is 0 while it is too little to be worth a statement, unless nothing
 // is in flight.
 func (f *feeder) room() (rows int, bytes int64) {
-	rows, bytes = budgetRows-probeRows-f.rows, budgetBytes-f.bytes
-	if f.rows > 0 && (rows < budgetRows/8 || bytes < budgetBytes/8) {
+	rows, bytes = budgetRows-probeRows-f.rows, f.cfg.BudgetBytes-f.bytes
+	if f.rows > 0 && (rows < budgetRows/8 || bytes < f.cfg.BudgetBytes/4) {
 		return 0, 0
 	}
-	return max(rows, 0), max(bytes, 1)
+	return max(rows, 0), max(bytes-f.cfg.BudgetBytes/8, 1)
+}
+
+// probeRoom is how many bytes probes may have now; 0: none. What room keeps back is for them.
+func (f *feeder) probeRoom() int64 {
+	if f.rows >= budgetRows {
+		return 0
+	}
+	return max(f.cfg.BudgetBytes-f.bytes, 0)
 }
 
 // feed looks at the chains that are ready, and offers what may go of them.

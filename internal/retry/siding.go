@@ -50,7 +50,8 @@ type Router interface {
 	Route(ev *outbox.Event) outbox.Route
 }
 
-// Config is what a Siding is made of. Zero values of MaxAttempts, Backoff, MaxBackoff and Log take the defaults.
+// Config is what a Siding is made of. Zero values of MaxAttempts, Backoff, MaxBackoff, RoundBytes, BudgetBytes and Log
+// take the defaults.
 type Config struct {
 	Slot        string // for the error of being fenced
 	Epoch       int64  // likewise
@@ -67,6 +68,10 @@ type Config struct {
 
 	// Tally is ReadTally, for Snapshot; nil: that is not told. It is asked now and then.
 	Tally func(ctx context.Context, limit int) (Tally, error)
+
+	// RoundBytes bounds the rows of one Park, 2 MiB, and BudgetBytes those that are read and whose end is not committed, 8 MiB;
+	// one larger row goes alone, or on top. The simulation makes them small.
+	RoundBytes, BudgetBytes int64
 
 	Hooks Hooks
 	Log   *zap.Logger
@@ -123,6 +128,7 @@ func New(cfg Config) *Siding {
 	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, 20)
 	cfg.Backoff = cmp.Or(cfg.Backoff, time.Second)
 	cfg.MaxBackoff = max(cmp.Or(cfg.MaxBackoff, 10*time.Minute), cfg.Backoff)
+	cfg.RoundBytes, cfg.BudgetBytes = cmp.Or(cfg.RoundBytes, roundBytes), cmp.Or(cfg.BudgetBytes, budgetBytes)
 	cfg.Log = cmp.Or(cfg.Log, zap.NewNop())
 	if cfg.Jitter == nil {
 		cfg.Jitter = jitter

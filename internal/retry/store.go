@@ -73,8 +73,10 @@ type Store interface {
 	Answer(ctx context.Context, answers []Answer) (done []bool, err error)
 
 	// Expire empties letters that were closed longer than keep ago (0: never), removes emptied ones whose events the slot
-	// can not send any more, and forgets requests answered longer than keep ago: at most about limit of each. It says how
-	// many rows changed; it is called now and then, and again while that is not 0.
+	// can not send any more, forgets requests answered longer than keep ago, and texts that no row refers to: at most about
+	// limit of each. It says how many rows changed; it is called now and then, and again while that is not 0. The
+	// audit has an entry for the letters emptied by one call, about row 0. (Two statements
+	// here: texts are removed alone.)
 	Expire(ctx context.Context, keep time.Duration, limit int) (changed int, err error)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -23,6 +24,7 @@ func TestMain(m *testing.M) { devenv.Main(m) }
 // world is what a store stands on: a database that others look into and change too.
 type world interface {
 	store(c StoreConfig) Store
+	mirror(c StoreConfig) dlq.MirrorStore
 	raise(slot string) int64 // a new leader; its epoch
 	ask(c StoreConfig, kind RequestKind, n int64, route outbox.Route) int64
 	cancel(id int64)
@@ -197,6 +199,8 @@ var conformance = map[string]func(*bench){
 	"another system":      testAnotherSystem,
 	"former incarnation":  testFormerIncarnation,
 	"expire":              testExpire,
+	"mirror":              testMirror,
+	"mirror's fence":      testMirrorFence,
 	"lease":               testLease,
 }
 
@@ -842,6 +846,10 @@ func testPurge(b *bench) {
 	hold := b.with(func(c *StoreConfig) { c.Hold = true })
 	parked, letter := b.row("k", 1, 1), b.letter("l")
 	b.park(parked)
+	failed := b.ask(b.c, Replay, letter.N, outbox.Route{Name: []byte("person")})
+	b.answer(failed, false, sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Destination, Reason: sink.NoExchange, Words: "no exchange person"}})
+	b.wantAsked(failed, "failed", "no_exchange: no exchange person")
+	equal(b, "audit", b.audit(letter.N), []string{"ann, replay, " + letter.Event.Position.String() + ", why, no_exchange"}) // it is kept
 	for _, row := range []*Row{parked, letter} {
 		id := b.ask(b.c, Purge, row.N, outbox.Route{})
 		b.answer(id, true, sink.Outcome{})
@@ -850,6 +858,7 @@ func testPurge(b *bench) {
 		again := b.ask(b.c, Purge, row.N, outbox.Route{})
 		b.answer(again, false, sink.Outcome{})
 	}
+	b.wantAsked(failed, "failed", wordsPurged)
 	if runs := hold.runs(all, parked.Chain, letter.Chain); len(runs) > 0 {
 		b.Errorf("runs %+v", runs)
 	}
@@ -1017,6 +1026,11 @@ func testExpire(b *bench) {
 	b.wantWhere("purged", discarded)
 	b.wantWhere("open", open)
 	equal(b, "audit", len(b.audit(discarded.N)), 1)
+	notes := b.audit(0)
+	equal(b, "audit of the age", notes[len(notes)-1], "relay, purge, "+outbox.Position{}.String()+", dead_letters.keep: 1ns, 1 dead letters")
+	was := len(notes)
+	expire(time.Nanosecond, 0)
+	equal(b, "audit", len(b.audit(0)), was)
 }
 
 func testLease(b *bench) {

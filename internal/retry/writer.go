@@ -46,8 +46,8 @@ type queued struct {
 
 // A round is at most this much, and at least one row.
 const (
-	roundRows  = 1000
-	roundBytes = 4 << 20
+	roundRows  = 500
+	roundBytes = 2 << 20
 )
 
 func (w *writer) init(s *Siding) {
@@ -101,7 +101,7 @@ func (w *writer) round() []queued {
 		return []queued{e}
 	}
 	n, size := 0, 0
-	for n < len(w.queue) && n < roundRows && (n == 0 || size+w.queue[n].size <= roundBytes) {
+	for n < len(w.queue) && n < roundRows && (n == 0 || int64(size+w.queue[n].size) <= w.s.cfg.RoundBytes) {
 		size += w.queue[n].size
 		n++
 	}

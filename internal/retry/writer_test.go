@@ -310,7 +310,7 @@ func TestRounds(t *testing.T) {
 				last = n
 			}
 		}
-		if want := []int{1, 1, 1, 1000, 1000, 501}; !slices.Equal(sizes, want) {
+		if want := []int{1, 1, 1, 500, 500, 500, 500, 500, 1}; !slices.Equal(sizes, want) {
 			t.Errorf("rounds %v, want %v", sizes, want)
 		}
 		if n := int(f.parked.Load()); n != len(specs) || f.s.Snapshot().Queued != 0 {

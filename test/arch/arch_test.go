@@ -28,7 +28,7 @@ var allowed = map[string][]string{
 	"replication":   {"outbox", "decode"},
 	"relay":         {"outbox", "decode", "sink"},
 	"dlq":           {"outbox", "sink"},
-	"retry":         {"outbox", "sink", "relay"},
+	"retry":         {"outbox", "sink", "relay", "dlq"},
 	"config":        {"outbox", "decode", "sink", "sink/..."},
 	"ops":           {"outbox", "decode", "sink", "sink/...", "dlq"},
 	"devenv/...":    {"outbox", "devenv/..."}, // it judges the relay from outside

@@ -18,7 +18,7 @@ func sided(t *testing.T, letters, parked int) *rig {
 	r := newRig(t)
 	r.ok("init")
 	digest := func(s string) int64 { return *outbox.Digest([]byte(s)) }
-	r.exec(`INSERT INTO cdc_relay.error_text (id, text) VALUES (1, 'body of # bytes'), (2, 'NO_ROUTE')`)
+	r.exec(`INSERT INTO cdc_relay.error_text (slot, id, text) SELECT s.slot, t.* FROM cdc_relay.slots s, (VALUES (1, 'body of # bytes'), (2, 'NO_ROUTE')) t`)
 	const columns = `slot, system_id, incarnation, commit_lsn, idx, n, chain, unit, dest, hash, keyed, ordered, attempts, bytes, parked_at, first_failed_at,
 		failed_at, class, reason, error_id, destination, route_name, routing_key, commit_time, event_time, id, aggregate, key, type, payload_kind, payload`
 	const values = `SELECT s.slot, s.system_id, 1, ('0/0'::pg_lsn + 1000 * i), 0, i, 1 * i, 1, 1, i, i > 0, true, 1, 10, at - interval '0', at + interval '0', date_trunc('second', at),

@@ -316,6 +316,16 @@ func TestAPIOfTheSiding(t *testing.T) {
 	get("/api/v1/jobs", 200, fmt.Sprintf(`"items":[{"id":%d,`, job))
 	send("DELETE", path, "", 200, `"state":"done"`)
 	send("DELETE", "/api/v1/jobs/999", "", 404)
+	send("DELETE", path+"?reason=a", `{"reason": "b"}`, 400, "twice")
+	send("DELETE", path+"?why=a", "", 400, "why is not known")
+	for i, why := range []string{"?reason=too+fast", ""} {
+		// One that no leader ends meanwhile: it came with a copy of another system's database.
+		slow := ask[int64](o.rig, `INSERT INTO cdc_relay.bulk (slot, system_id, kind, who, reason, matched, in_letters) SELECT slot, '7', 'redact', 'eve', '', 1, true FROM cdc_relay.slots RETURNING job`)
+		send("DELETE", fmt.Sprint("/api/v1/jobs/", slow, why), []string{"", `{"reason": "too fast"}`}[i], 200, `"state":"cancelled"`)
+		if got := ask[string](o.rig, `SELECT who || ': ' || why FROM cdc_relay.audit WHERE action = 'cancel' AND result = $1`, fmt.Sprint("job ", slow)); got != "API without token from 127.0.0.1: too fast" {
+			t.Errorf("the audit of job %d says %q", slow, got)
+		}
+	}
 	send("POST", "/api/v1/dead-letters/purge", `{"all": true}`, 202, `"matched":4`)
 	eventually(t, func() string { return answers(t, o.relay, "/api/v1/dead-letters", 200, `{"items":[],"next":""}`) })
 }

@@ -34,7 +34,7 @@ func (t *term) newBroker() *broker {
 	b := &broker{t: t, lanes: t.w.lanes[t.n], shut: map[sink.Place]time.Time{}, offered: map[int]bool{}}
 	most := b.lanes
 	if t.w.atomic {
-		most = units * dests
+		most = places * dests
 	}
 	for lane := range most {
 		b.dice = append(b.dice, newDice(t.dice.next(), 10+lane))
@@ -95,6 +95,7 @@ func (b *broker) Run(ctx context.Context) error {
 // message is an event in a call.
 type message struct {
 	e          *event
+	hash       uint64
 	unit, dest int
 	from       source
 	out        sink.Outcome
@@ -110,7 +111,7 @@ func (b *broker) Publish(ctx context.Context, lane int, events []*outbox.Event, 
 	call := make([]message, len(events))
 	for i, ev := range events {
 		unit, dest := b.where(ev)
-		call[i] = message{e: w.eventAt[ev.Position], unit: unit, dest: dest, from: sourceOf(ev)}
+		call[i] = message{e: w.eventAt[ev.Position], hash: ev.Hash, unit: unit, dest: dest, from: sourceOf(ev)}
 	}
 	w.company(call)
 	var err error
@@ -131,7 +132,7 @@ func (b *broker) Publish(ctx context.Context, lane int, events []*outbox.Event, 
 		w.noteLocked(b.t.name, m.e, "%s: %s in a call of lane %d, %d of %d %s", m.from, m.out.State, lane, i+1, len(call), why(m.out.Fault))
 		switch m.out.State {
 		case sink.Unknown:
-			b.t.doubts[m.e.n]++
+			b.t.doubt(m)
 		case sink.Rejected:
 			moved = true
 		case sink.Confirmed:
@@ -162,6 +163,9 @@ func (w *world) company(call []message) {
 	defer w.mu.Unlock()
 	for i := range call {
 		for _, later := range call[i+1:] {
+			if call[i].from == fromMirror || later.from == fromMirror {
+				continue
+			}
 			if !w.atomic || later.e.key != call[i].e.key || later.e.key == 0 {
 				call[i].e.company = append(call[i].e.company, later.e)
 			}
@@ -174,7 +178,7 @@ func (b *broker) order(m *message) uint64 {
 	if b.t.w.ordering == relay.Commit {
 		return unitDigest[m.unit]
 	}
-	return m.e.made.Hash
+	return m.hash
 }
 
 // wait is a while in which the broker is at work; false when it, or the connection, is gone, or ctx is done.
@@ -240,7 +244,7 @@ func (b *broker) publish(ctx context.Context, lane int, call []message) error {
 				m.out.State = sink.Unsent
 			}
 			continue
-		case held[b.order(m)], refused[m.e.made.Hash] && (w.ordering == relay.Key || d.in(500)), d.in(spared):
+		case held[b.order(m)], refused[m.hash] && (w.ordering == relay.Key || d.in(500)), d.in(spared):
 			m.out.State = sink.Unsent
 			held[b.order(m)] = true
 			continue
@@ -263,7 +267,7 @@ func (b *broker) publish(ctx context.Context, lane int, call []message) error {
 		case cut < len(call) && d.in(500): // the answer is lost with the connection
 		case fault != nil:
 			m.out = sink.Outcome{State: sink.Rejected, Fault: fault}
-			refused[m.e.made.Hash] = true
+			refused[m.hash] = true
 		default:
 			m.out.State = sink.Confirmed
 		}
@@ -311,10 +315,10 @@ func (b *broker) produce(ctx context.Context, lane int, call []message) error {
 	refused, held := map[uint64]bool{}, map[uint64]bool{}
 	for i := range call {
 		m := &call[i]
-		if refused[m.e.made.Hash] || held[b.order(m)] || d.in(spared) {
+		if refused[m.hash] || held[b.order(m)] || d.in(spared) {
 			m.out.State = sink.Unsent
-			if refused[m.e.made.Hash] {
-				m.e.excused = true // those of other keys behind it go
+			if refused[m.hash] {
+				m.e.excused = m.e.excused || m.from != fromMirror // those of other keys behind it go
 			} else {
 				held[b.order(m)] = true
 			}
@@ -322,7 +326,7 @@ func (b *broker) produce(ctx context.Context, lane int, call []message) error {
 		}
 		if fault := w.answer(b.t.name, b.t, m.e, m.unit, m.dest, m.from); fault != nil {
 			m.out = sink.Outcome{State: sink.Rejected, Fault: fault}
-			refused[m.e.made.Hash] = true
+			refused[m.hash] = true
 			continue
 		}
 		m.out.State = sink.Confirmed
@@ -356,7 +360,7 @@ func (b *broker) strandBatch(d *dice, call []message) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		for _, m := range call {
-			if w.unitBroken[m.unit] || w.destBroken[m.unit][m.dest] || m.e.poison != 0 {
+			if w.unitBroken[m.unit] || w.destBroken[m.unit][m.dest] || m.poisonous() {
 				return
 			}
 		}
@@ -396,7 +400,7 @@ func (b *broker) inspect(lane int, events []*outbox.Event) {
 				}
 			}
 		}
-		b.offered[e.n] = true
+		b.offered[e.n] = b.offered[e.n] || !isCopy(ev)
 	}
 }
 
@@ -413,6 +417,7 @@ func (b *broker) learn(lane int, call []message, moved bool) {
 		unit := sink.Place{Unit: unitDigest[m.unit]}
 		pair := sink.Place{Unit: unitDigest[m.unit], Dest: destDigest[kind][m.unit][m.dest]}
 		switch f := m.out.Fault; {
+		case m.from == fromLetter: // it goes where an operator said, and pauses nothing
 		case f != nil && f.Class == sink.Destination && f.Whole:
 			b.shut[unit] = time.Now()
 		case f != nil && f.Class == sink.Destination:
@@ -439,5 +444,9 @@ func (b *broker) inspectBytes(events []*outbox.Event) {
 
 // is reports whether an event carries its own bytes, wherever they are now.
 func (e *event) is(ev *outbox.Event) bool {
-	return bytes.Equal(ev.ID, e.made.ID) && bytes.Equal(ev.Payload, e.made.Payload) && bytes.Equal(ev.Key, e.made.Key) && bytes.Equal(ev.Type, e.made.Type)
+	payload := e.made.Payload
+	if isCopy(ev) && e.fault {
+		payload = e.made.Raw
+	}
+	return bytes.Equal(ev.ID, e.made.ID) && bytes.Equal(ev.Payload, payload) && bytes.Equal(ev.Key, e.made.Key) && bytes.Equal(ev.Type, e.made.Type)
 }

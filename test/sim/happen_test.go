@@ -19,7 +19,7 @@ func (p *plan) drawHappenings(d *dice) {
 			p.happens = append(p.happens, h)
 		}
 	}
-	some(pick(d, 0, 2, 6), func() happening { return breaks(d) })
+	some(pick(d, 0, 2, 6), func() happening { return breaks(d, d.n(units)) })
 	some(1, func() happening { return nacks(d) })
 	if d.in(50) {
 		some(1, func() happening {
@@ -95,8 +95,8 @@ func (p *plan) drawFaults(d *dice, some func(int, func() happening)) {
 }
 
 // breaks takes an exchange away, or a destination of it, for a while or until the end.
-func breaks(d *dice) happening {
-	u, r, whole := d.n(units), d.n(dests), d.in(400)
+func breaks(d *dice, u int) happening {
+	r, whole := d.n(dests), d.in(400)
 	lasts := pick(d, 5*time.Millisecond, 100*time.Millisecond, 3*time.Second, time.Hour)
 	lasts = d.upTo(2 * lasts)
 	at := time.Duration(0)

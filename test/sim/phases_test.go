@@ -78,10 +78,10 @@ func (w *world) phases() {
 		return
 	}
 	w.mu.Lock()
-	w.unitBroken, w.destBroken = [units]bool{}, [units][dests]bool{}
-	w.flaky = [units][dests]int{}
+	w.unitBroken, w.destBroken = [places]bool{}, [places][dests]bool{}
+	w.flaky = [places][dests]int{}
 	for _, e := range w.events[:w.live] {
-		e.poison = 0
+		e.poison, e.copyPoison = 0, 0
 	}
 	w.noteLocked("world", nil, "phase B: all is mended")
 	w.mu.Unlock()
@@ -111,7 +111,7 @@ func (w *world) flows() string {
 			return fmt.Sprintf("%s is not delivered, and nothing that it waits for is broken", e)
 		}
 	}
-	return ""
+	return w.unmirrored()
 }
 
 // ownFaultWithoutRoom: an event that is refused for ever for its own fault can not be held, so it stays in memory.
@@ -174,13 +174,15 @@ func (w *world) empty() string {
 	switch {
 	case left != "":
 		return left
+	case w.unmirrored() != "":
+		return w.unmirrored()
 	case len(t.parked) > 0:
 		return fmt.Sprintf("%d rows are parked", len(t.parked))
 	case s == nil || s.term == nil:
 		return "nobody leads"
 	}
 	line, siding := s.term.line.Snapshot(), s.term.siding.Snapshot()
-	if line.Events+line.HeldChains+siding.Queued+siding.InFlight > 0 {
+	if line.Events+line.HeldChains+siding.Queued+siding.InFlight > 0 || line.Bytes+siding.QueuedBytes > 0 {
 		return fmt.Sprintf("%+v %+v", line, siding)
 	}
 	for _, e := range w.events[:w.live] {

@@ -16,6 +16,9 @@ import (
 const (
 	units = 2
 	dests = 2
+
+	mirrorUnit = units // where letters are mirrored to; no event goes there
+	places     = units + 1
 )
 
 // plan is all that is drawn before anything runs, but for the delays.
@@ -26,8 +29,13 @@ type plan struct {
 	atomic   bool // the broker is Kafka's kind: a call is appended as a whole, and known when it is made again
 	hold     bool
 	calm     bool // no crash, no loss: nothing may come twice
+	mirror   bool // dead letters are mirrored
 
 	held, window int
+	windowBytes  int64
+	roundBytes   int64  // of a statement of the writer
+	budgetBytes  int64  // of rows that are fed
+	oversize     int64  // bytes of the largest event, if it is larger than the window
 	rows, page   int    // rows of a chain that are read at once, and of a page: fewer than are asked for
 	lanes        [2]int // of the two processes
 	attempts     int
@@ -73,6 +81,9 @@ type event struct {
 	poison int  // -1: for ever; else refused so many times more
 
 	made outbox.Event
+
+	copyPoison int // as poison, of its copy in the mirror
+	copies     int // that the mirror's destination has
 
 	delivered int      // by the broker, ever
 	closed    bool     // a letter of it was discarded, purged or replayed, ever
@@ -158,6 +169,8 @@ func newPlan(seed uint64) *plan {
 	}
 	p.chaosEnd = pick(d, 2*time.Second, 8*time.Second, 25*time.Second)
 	p.drawEvents(d)
+	p.drawBytes(newDice(seed, 5))
+	p.drawMirror(newDice(seed, 4))
 	p.drawHappenings(d)
 	return p
 }
@@ -235,6 +248,28 @@ func (p *plan) drawEvents(d *dice) {
 	}
 }
 
+// drawBytes draws bounds of memory that bind, and payloads as large as them, in some of the seeds. It has dice of its own.
+func (p *plan) drawBytes(d *dice) {
+	p.windowBytes, p.roundBytes, p.budgetBytes = 256<<10, 2<<20, 8<<20
+	switch {
+	case d.in(150):
+		p.windowBytes, p.roundBytes, p.budgetBytes = pick[int64](d, 50, 200, 1000), pick[int64](d, 50, 200, 1000), pick[int64](d, 50, 400, 2000)
+	case d.in(10): // as large as it has to be for chunks of several events
+	default:
+		return
+	}
+	for _, e := range p.events {
+		if size := p.windowBytes / pick[int64](d, 2, 4, 20); d.in(300) {
+			e.made.Payload = payload(e.n, d.n(int(size)+1))
+		} else if d.in(50) {
+			e.made.Payload = payload(e.n, int(p.windowBytes)+d.n(100)) // more than the whole window
+		}
+		if size := int64(e.made.Size()); size > p.windowBytes {
+			p.oversize = max(p.oversize, size)
+		}
+	}
+}
+
 // perRound is how many transactions each round of phase C commits.
 const perRound = units
 
@@ -255,7 +290,7 @@ func (e *event) make(p *plan) {
 	*ev = outbox.Event{
 		Position: e.pos, CommitTime: time.Unix(int64(e.tx.n), 0), Time: time.Unix(int64(e.tx.n), 0),
 		ID: fmt.Append(nil, e.pos), Aggregate: []byte("a"), Type: []byte{byte('0' + e.unit), byte('0' + e.dest)},
-		Payload: payload(e.n),
+		Payload: payload(e.n, 1+e.n%7),
 	}
 	switch {
 	case e.fault:
@@ -275,8 +310,8 @@ func (e *event) make(p *plan) {
 }
 
 // payload is bytes that tell whose they are.
-func payload(n int) []byte {
-	b := make([]byte, 1+n%7)
+func payload(n, size int) []byte {
+	b := make([]byte, size)
 	for i := range b {
 		b[i] = byte(n*31 + 7)
 	}
@@ -285,12 +320,12 @@ func payload(n int) []byte {
 
 // digests of the names.
 var (
-	unitDigest [units]uint64
-	destDigest [2][units][dests]uint64 // RabbitMQ's, Kafka's
+	unitDigest [places]uint64
+	destDigest [2][places][dests]uint64 // RabbitMQ's, Kafka's
 )
 
 func init() {
-	for u := range units {
+	for u := range places {
 		unitDigest[u] = sink.UnitOf(unitName(u))
 		for r := range dests {
 			destDigest[0][u][r] = sink.DestOfPair(unitDigest[u], keyName(r))

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/retry"
 )
@@ -34,7 +35,7 @@ type life struct {
 	stopping chan struct{} // closed: a clean stop is asked for
 	grace    time.Duration
 	term     *term
-	known    [units]time.Time // when its sink knows the partitions of a topic
+	known    [places]time.Time // when its sink knows the partitions of a topic
 	changed  chan struct{}
 }
 
@@ -47,6 +48,7 @@ type term struct {
 
 	line   *relay.Line
 	siding *retry.Siding
+	mirror *mirror // nil: there is none in this seed
 	store  *store
 	sink   *broker
 	cancel context.CancelFunc
@@ -59,7 +61,10 @@ type term struct {
 	parked    []bool
 	dead      []bool
 	delivered []int
-	doubts    []int // outcomes that were unknown
+	doubts    []int                     // outcomes that were unknown
+	copied    []int                     // by the broker
+	recopies  []int                     // reasons to copy once more
+	fed       map[outbox.Position]int64 // bytes of rows that are with the lanes, or confirmed and not deleted yet
 }
 
 // run lives until ctx is done.
@@ -158,6 +163,7 @@ func (l *life) newTerm(epoch int64, start pglogrepl.LSN) (*term, error) {
 	t := &term{life: l, name: fmt.Sprintf("%s/%d", l.name, epoch), epoch: epoch, start: start, done: make(chan struct{})}
 	n := len(w.events)
 	t.parked, t.dead, t.delivered, t.doubts = make([]bool, n), make([]bool, n), make([]int, n), make([]int, n)
+	t.copied, t.recopies, t.fed = make([]int, n), make([]int, n), map[outbox.Position]int64{}
 	w.mu.Lock()
 	now := w.tables()
 	for _, e := range w.events {
@@ -173,19 +179,25 @@ func (l *life) newTerm(epoch int64, start pglogrepl.LSN) (*term, error) {
 	t.siding = retry.New(retry.Config{
 		Slot: slot, Epoch: epoch, Incarnation: 1, Store: t.store, Sink: t.sink, Scope: w.scope, Hold: w.hold,
 		MaxAttempts: w.attempts, Backoff: w.backoff, MaxBackoff: w.maxBackoff, DestinationMaxAge: w.maxAge,
+		RoundBytes: w.roundBytes, BudgetBytes: w.budgetBytes,
 		Jitter: func(most time.Duration) time.Duration {
 			d := <-turn
 			defer func() { turn <- d }()
 			return d.upTo(most)
 		},
 	})
+	copies := relay.NewCopies(t.sink)
 	t.line = relay.New(relay.Config{
-		Ordering: w.ordering, Window: w.window, WindowBytes: 256 << 10, Start: start, Sink: t.sink, Siding: t.siding,
+		Ordering: w.ordering, Window: w.window, WindowBytes: w.windowBytes, Start: start, Sink: t.sink, Siding: copies.Before(fedBack{t.siding, t}),
 		MaxHeldKeys: w.held, Hold: w.hold, Retry: relay.Backoff{Min: 50 * time.Millisecond, Max: time.Second},
 	})
+	copies.Through(t.line)
+	if w.plan.mirror {
+		t.mirror = t.newMirror(copies)
+	}
 	ctx, cancel := context.WithTimeout(l.ctx, time.Minute)
 	defer cancel()
-	if err := t.siding.Load(ctx, t.line); err != nil {
+	if err := t.siding.Load(ctx, offering{t.line, t}); err != nil {
 		return nil, err
 	}
 	ctx, t.cancel = context.WithCancel(l.ctx)
@@ -202,12 +214,14 @@ func (t *term) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return t.line.Run(ctx) })
 	group.Go(func() error { return t.siding.Run(ctx) })
+	group.Go(func() error { return t.mirror.run(ctx) })
 	return group.Wait()
 }
 
 // Stopping is cmd's line.Stopping.
 func (t *term) Stopping() {
 	t.stopped.Store(true)
+	t.mirror.stop()
 	t.siding.StopFeeding()
 	t.line.Stopping()
 }
@@ -217,6 +231,7 @@ func (t *term) WaitSettled(ctx context.Context) error {
 	if err := t.line.WaitSettled(ctx); err != nil || !t.stopped.Load() {
 		return err
 	}
+	t.mirror.wait(ctx)
 	return t.siding.WaitIdle(ctx)
 }
 
@@ -235,6 +250,8 @@ func (t *term) inspect() {
 	switch {
 	case shot.Events > t.w.window:
 		t.w.fail(nil, "I5: %s has %d events in a window of %d", t.name, shot.Events, t.w.window)
+	case shot.Bytes > t.w.windowBytes+t.w.oversize:
+		t.w.fail(nil, "I5: %s has %d bytes in a window of %d", t.name, shot.Bytes, t.w.windowBytes)
 	case shot.HeldChains > t.w.held:
 		t.w.fail(nil, "I5: %s holds %d chains, of %d at most", t.name, shot.HeldChains, t.w.held)
 	case t.siding.Snapshot().InFlight > 2000:

@@ -20,17 +20,19 @@ var (
 // relay may be told that nobody knows; and one of a process that died may still be carried out.
 type store struct {
 	retry.Store
-	t                      *term
-	writer, feeder, lookup dice
+	memory                         *retry.Memory // the Store
+	t                              *term
+	writer, feeder, lookup, mirror dice
 }
 
 var _ retry.Store = (*store)(nil)
 
 func (t *term) newStore() *store {
 	seed := t.dice.next()
+	memory := t.w.db.Store(retry.StoreConfig{Slot: slot, SystemID: system, Incarnation: 1, Epoch: t.epoch, Scope: t.w.scope, Hold: t.w.hold})
 	return &store{
-		t: t, writer: *newDice(seed, 1), feeder: *newDice(seed, 2), lookup: *newDice(seed, 3),
-		Store: t.w.db.Store(retry.StoreConfig{Slot: slot, SystemID: system, Incarnation: 1, Epoch: t.epoch, Scope: t.w.scope, Hold: t.w.hold}),
+		t: t, writer: *newDice(seed, 1), feeder: *newDice(seed, 2), lookup: *newDice(seed, 3), mirror: *newDice(seed, 4),
+		Store: memory, memory: memory,
 	}
 }
 
@@ -68,7 +70,7 @@ func (s *store) do(ctx context.Context, d *dice, of actor, what string, exec fun
 		return fmt.Errorf("%s: %w", what, errLost)
 	}
 	err := exec(context.WithoutCancel(ctx))
-	if fenced && !errors.Is(err, retry.ErrFenced) {
+	if fenced && !isFenced(err) {
 		w.fail(nil, "I9: %s of %s is carried out, and it is fenced", what, s.t.name)
 	}
 	if !slept(ctx, after) || !s.t.gate(ctx) {
@@ -116,6 +118,7 @@ func (s *store) Positions(ctx context.Context, from outbox.Position, limit int) 
 
 func (s *store) Park(ctx context.Context, rows []*retry.Row) error {
 	w := s.t.w
+	s.t.inspectRound(rows)
 	naming := s.writer.in(500)
 	return s.do(ctx, &s.writer, theWriter, "park", func(ctx context.Context) error {
 		w.mu.Lock()
@@ -147,6 +150,7 @@ func (s *store) Park(ctx context.Context, rows []*retry.Row) error {
 }
 
 func (s *store) Runs(ctx context.Context, chains []uint64, run int, size, acked int64) (runs []retry.Run, err error) {
+	s.t.inspectBudget(size)
 	err = s.do(ctx, &s.feeder, theFeeder, "runs", func(ctx context.Context) (err error) {
 		runs, err = s.Store.Runs(ctx, chains, min(run, s.t.w.rows), size, acked)
 		return err
@@ -187,7 +191,7 @@ func (s *store) Due(ctx context.Context, limit int) (chains []uint64, next time.
 
 func (s *store) Apply(ctx context.Context, results []retry.Result) error {
 	w := s.t.w
-	return s.do(ctx, &s.feeder, theFeeder, "apply", func(ctx context.Context) error {
+	err := s.do(ctx, &s.feeder, theFeeder, "apply", func(ctx context.Context) error {
 		w.mu.Lock()
 		for _, r := range results {
 			e := w.eventAt[r.Row.Event.Position]
@@ -211,6 +215,10 @@ func (s *store) Apply(ctx context.Context, results []retry.Result) error {
 		}
 		return err
 	})
+	if err == nil {
+		s.t.unfed(results)
+	}
+	return err
 }
 
 func (s *store) Requests(ctx context.Context, limit int, size int64) (list []retry.Request, err error) {

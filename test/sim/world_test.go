@@ -39,11 +39,11 @@ type world struct {
 	failure string
 	notes   []note
 
-	unitBroken [units]bool
-	destBroken [units][dests]bool
-	flaky      [units][dests]int // sends of a thousand that are nacked
-	chance     *dice             // for those
-	refusing   bool              // the database refuses every row
+	unitBroken [places]bool
+	destBroken [places][dests]bool
+	flaky      [places][dests]int // sends of a thousand that are nacked
+	chance     *dice              // for those
+	refusing   bool               // the database refuses every row
 	brokerUp   bool
 
 	confirmed, saved pglogrepl.LSN
@@ -116,12 +116,12 @@ func (w *world) history(of *event) string {
 		of = nil
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "plan: ordering %d, atomic %t, hold %t, calm %t, held %d, window %d, rows %d, page %d, lanes %v, attempts %d, backoff %s to %s, max age %s, lost %d, cut %d, spared %d, speed %v, chaos ends at %s\n",
-		w.ordering, w.atomic, w.hold, w.calm, w.held, w.window, w.rows, w.page, w.lanes, w.attempts, w.backoff, w.maxBackoff, w.maxAge, w.lost, w.cut, w.spared, w.speed, w.chaosEnd)
+	fmt.Fprintf(&b, "plan: ordering %d, atomic %t, hold %t, calm %t, mirror %t, held %d, window %d of %d bytes, rounds of %d, budget of %d, rows %d, page %d, lanes %v, attempts %d, backoff %s to %s, max age %s, lost %d, cut %d, spared %d, speed %v, chaos ends at %s\n",
+		w.ordering, w.atomic, w.hold, w.calm, w.mirror, w.held, w.window, w.windowBytes, w.roundBytes, w.budgetBytes, w.rows, w.page, w.lanes, w.attempts, w.backoff, w.maxBackoff, w.maxAge, w.lost, w.cut, w.spared, w.speed, w.chaosEnd)
 	for _, e := range w.events[:w.live] {
 		if of == nil || w.together(of, e) {
-			fmt.Fprintf(&b, "%s: %s of tx%d (at %s), key %d, to %s.%s, fault %t, poison %d, row refused %t %t; delivered %d times\n", e, e.pos, e.tx.n, e.tx.at, e.key,
-				unitName(e.unit), keyName(e.dest), e.fault, e.poison, e.refuse, e.noEnd, e.delivered)
+			fmt.Fprintf(&b, "%s: %s of tx%d (at %s), key %d, to %s.%s, fault %t, poison %d, row refused %t %t; delivered %d times, copied %d times, %d refused\n", e, e.pos, e.tx.n, e.tx.at, e.key,
+				unitName(e.unit), keyName(e.dest), e.fault, e.poison, e.refuse, e.noEnd, e.delivered, e.copies, e.copyPoison)
 		}
 	}
 	for _, n := range w.notes {
@@ -140,7 +140,7 @@ func (w *world) history(of *event) string {
 	}
 	for _, l := range w.db.Letters(slot) {
 		if e := w.eventAt[l.Row.Event.Position]; of == nil || w.together(of, e) {
-			fmt.Fprintf(&b, "dead letter: %s n=%d %s %s\n", e, l.Row.N, l.State, l.Row.Reason)
+			fmt.Fprintf(&b, "dead letter: %s n=%d %s %s mirrored %t\n", e, l.Row.N, l.State, l.Row.Reason, l.Mirrored)
 		}
 	}
 	return b.String()
@@ -232,10 +232,13 @@ const (
 	fromStream source = iota
 	fromTable
 	fromLetter
+	fromMirror // it is a copy of a dead letter
 )
 
 func sourceOf(ev *outbox.Event) source {
 	switch {
+	case isCopy(ev):
+		return fromMirror
 	case ev.Replay:
 		return fromLetter
 	case ev.Route != nil:
@@ -244,11 +247,14 @@ func sourceOf(ev *outbox.Event) source {
 	return fromStream
 }
 
-func (s source) String() string { return [...]string{"new", "row", "letter"}[s] }
+func (s source) String() string { return [...]string{"new", "row", "letter", "copy"}[s] }
 
 // answer is what the broker says to an event that reaches it: nil, and it is delivered. t is the term that sent it, nil when it
 // is a message that nobody waits for any more.
 func (w *world) answer(who string, t *term, e *event, unit, dest int, from source) (no *sink.Fault) {
+	if from == fromMirror {
+		return w.answerCopy(who, t, e, dest)
+	}
 	defer func() { e.excused = e.excused || no != nil }()
 	name := func() string { return string(unitName(unit)) + "." + string(keyName(dest)) }
 	switch {

@@ -52,6 +52,7 @@ CREATE TABLE cdc_relay.retry (
 CREATE UNIQUE INDEX retry_n     ON cdc_relay.retry (n);
 CREATE        INDEX retry_chain ON cdc_relay.retry (slot, chain, incarnation, commit_lsn, idx);
 CREATE        INDEX retry_dest  ON cdc_relay.retry (slot, unit, dest, incarnation, commit_lsn, idx);
+CREATE        INDEX retry_error ON cdc_relay.retry (slot, error_id) WHERE error_id IS NOT NULL;
 CREATE        INDEX retry_due   ON cdc_relay.retry (slot, next_attempt) WHERE next_attempt IS NOT NULL;
 COMMENT ON TABLE  cdc_relay.retry IS 'Events that wait: refused ones, those behind them, and those whose destination is paused. Rows of another slot or system_id (a copy of the database) are not touched.';
 COMMENT ON COLUMN cdc_relay.retry.system_id       IS 'of the cluster the event was committed in: in a copy of the database its rows are another system''s, and are not sent';
@@ -141,6 +142,7 @@ CREATE        INDEX dead_letter_key         ON cdc_relay.dead_letter (slot, key_
 CREATE        INDEX dead_letter_type        ON cdc_relay.dead_letter (slot, type_digest, died_at DESC, n DESC);
 CREATE        INDEX dead_letter_name        ON cdc_relay.dead_letter (slot, name_digest, died_at DESC, n DESC);
 CREATE        INDEX dead_letter_destination ON cdc_relay.dead_letter (slot, destination_digest, died_at DESC, n DESC);
+CREATE        INDEX dead_letter_reason      ON cdc_relay.dead_letter (slot, reason, died_at DESC, n DESC);
 CREATE        INDEX dead_letter_class       ON cdc_relay.dead_letter (slot, class, died_at DESC, n DESC);
 CREATE        INDEX dead_letter_error       ON cdc_relay.dead_letter (slot, error_id, died_at DESC, n DESC);
 CREATE        INDEX dead_letter_state       ON cdc_relay.dead_letter (slot, state, died_at DESC, n DESC);
@@ -162,11 +164,13 @@ COMMENT ON COLUMN cdc_relay.dead_letter.redacted_at        IS 'when its contents
 COMMENT ON COLUMN cdc_relay.dead_letter.state              IS 'open; replayed; discarded; purged: emptied, only the position stays until the slot can not send the event again';
 
 CREATE TABLE cdc_relay.error_text (
-    id      bigint PRIMARY KEY,
+    slot    text COLLATE "C" NOT NULL,
+    id      bigint NOT NULL,
     text    text NOT NULL,
-    seen_at timestamptz NOT NULL DEFAULT now()
+    seen_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (slot, id)
 );
-COMMENT ON TABLE  cdc_relay.error_text IS 'Words of refusals, numbers in them replaced by #, so that there are few.';
+COMMENT ON TABLE  cdc_relay.error_text IS 'Words of refusals, numbers in them replaced by #, so that there are few. They may hold a name that was made of data: those that no row refers to any more are removed.';
 COMMENT ON COLUMN cdc_relay.error_text.id      IS 'digest of text';
 COMMENT ON COLUMN cdc_relay.error_text.seen_at IS 'when it was first met';
 
@@ -182,13 +186,13 @@ CREATE TABLE cdc_relay.request (
     reason      text NOT NULL DEFAULT '',
     job         bigint,
     created_at  timestamptz NOT NULL DEFAULT now(),
-    due_at      timestamptz NOT NULL DEFAULT now(),
     state       text COLLATE "C" NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'done', 'failed', 'cancelled')),
     result      text NOT NULL DEFAULT '',
     done_at     timestamptz
 );
 CREATE UNIQUE INDEX request_target  ON cdc_relay.request (n) WHERE state = 'waiting';
-CREATE        INDEX request_waiting ON cdc_relay.request (slot, due_at, id) WHERE state = 'waiting';
+CREATE        INDEX request_waiting ON cdc_relay.request (slot, id) WHERE state = 'waiting';
+CREATE        INDEX request_n       ON cdc_relay.request (n, id DESC);
 CREATE        INDEX request_job     ON cdc_relay.request (job, state);
 CREATE        INDEX request_done    ON cdc_relay.request (slot, done_at) WHERE state <> 'waiting';
 COMMENT ON TABLE  cdc_relay.request IS 'What operators asked for: the leader carries it out. Of the requests about a row at most one waits.';
@@ -199,11 +203,46 @@ COMMENT ON COLUMN cdc_relay.request.routing_key IS 'of replay: routing key to se
 COMMENT ON COLUMN cdc_relay.request.who         IS 'database role and OS user, or the token''s name';
 COMMENT ON COLUMN cdc_relay.request.reason      IS 'why, in the operator''s words';
 COMMENT ON COLUMN cdc_relay.request.job         IS 'common to the requests of one bulk command; from the sequence job';
-COMMENT ON COLUMN cdc_relay.request.due_at      IS 'not before: a bulk command with a rate spreads its requests';
 COMMENT ON COLUMN cdc_relay.request.state       IS 'waiting; done; failed: result says why; cancelled by an operator while it waited';
 
 CREATE SEQUENCE cdc_relay.job AS bigint;
 COMMENT ON SEQUENCE cdc_relay.job IS 'Numbers of bulk commands: request.job.';
+
+-- What operators ask for about many rows at once. One row says what; the leader makes the requests from it, page by page and
+-- at the rate asked for, so that asking costs the same for ten rows and for a million.
+CREATE TABLE cdc_relay.bulk (
+    job         bigint PRIMARY KEY DEFAULT nextval('cdc_relay.job'),
+    slot        text COLLATE "C" NOT NULL,
+    system_id   text COLLATE "C" NOT NULL,
+    kind        text COLLATE "C" NOT NULL CHECK (kind IN ('replay', 'discard', 'redact', 'retry', 'deadletter', 'purge')),
+    filter      bytea,
+    route_name  bytea,
+    routing_key bytea,
+    rate        integer,
+    who         text NOT NULL,
+    reason      text NOT NULL,
+    created_at  timestamptz NOT NULL DEFAULT now(),
+    matched     bigint NOT NULL,
+    asked       bigint NOT NULL DEFAULT 0,
+    skipped     bigint NOT NULL DEFAULT 0,
+    in_letters  boolean NOT NULL,
+    incarnation bigint NOT NULL DEFAULT 0,
+    commit_lsn  pg_lsn NOT NULL DEFAULT '0/0',
+    idx         bigint NOT NULL DEFAULT -1,
+    state       text COLLATE "C" NOT NULL DEFAULT 'asking' CHECK (state IN ('asking', 'asked', 'done', 'cancelled')),
+    closed_at   timestamptz
+);
+CREATE INDEX bulk_open ON cdc_relay.bulk (slot, job) WHERE closed_at IS NULL;
+COMMENT ON TABLE  cdc_relay.bulk IS 'What operators asked for about many rows: the leader makes cdc_relay.request of it.';
+COMMENT ON COLUMN cdc_relay.bulk.job         IS 'request.job of its requests';
+COMMENT ON COLUMN cdc_relay.bulk.filter      IS 'which rows, as JSON; forgotten when the job is closed, because it may hold a person''s key';
+COMMENT ON COLUMN cdc_relay.bulk.rate        IS 'requests per second; NULL: as fast as they are carried out';
+COMMENT ON COLUMN cdc_relay.bulk.reason      IS 'why, in the operator''s words';
+COMMENT ON COLUMN cdc_relay.bulk.matched     IS 'rows that the filter chose when it was asked for';
+COMMENT ON COLUMN cdc_relay.bulk.asked       IS 'requests made so far';
+COMMENT ON COLUMN cdc_relay.bulk.skipped     IS 'rows about which another request waited';
+COMMENT ON COLUMN cdc_relay.bulk.in_letters  IS 'requests are being made about dead letters, after the position below; false: about parked rows';
+COMMENT ON COLUMN cdc_relay.bulk.state       IS 'asking: requests are being made; asked: all are made, some wait; done; cancelled by an operator';
 
 CREATE TABLE cdc_relay.audit (
     seq         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -221,7 +260,7 @@ CREATE TABLE cdc_relay.audit (
     request     bigint
 );
 CREATE INDEX audit_n ON cdc_relay.audit (n);
-COMMENT ON TABLE  cdc_relay.audit IS 'What operators did to events: who, when, what, why. Never purged by the relay; it holds no id, key or payload.';
-COMMENT ON COLUMN cdc_relay.audit.n           IS 'of the row it was done to; with incarnation, commit_lsn and idx (NULL: the row was gone) the event''s position';
+COMMENT ON TABLE  cdc_relay.audit IS 'What was done to events: who, when, what, why. Never purged by the relay; it holds no id, key or payload, nor words of a broker.';
+COMMENT ON COLUMN cdc_relay.audit.n           IS 'of the row it was done to (0: a job that was cancelled, or letters purged by age, as result says); with incarnation, commit_lsn and idx (NULL: the row was gone) the event''s position';
 COMMENT ON COLUMN cdc_relay.audit.result      IS 'what became of it';
 COMMENT ON COLUMN cdc_relay.audit.request     IS 'id of the request';

@@ -1,0 +1,101 @@
+package relay
+
+import (
+	"context"
+	"sync"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// Copies takes events of somebody else's, the mirror's copies of dead letters, through the lanes: as rows that are in no order
+// and that nobody counts. The siding does not see them.
+type Copies struct {
+	sink sink.Sink
+	line *Line
+
+	mu  sync.Mutex
+	out map[*Fed]*batch // that are in a lane
+}
+
+// batch is what was given to Publish together.
+type batch struct {
+	outcomes []sink.Outcome
+	index    map[*Fed]int
+	left     int
+	done     chan struct{} // closed when none is left
+}
+
+// NewCopies makes the way of a line's copies; Before and Through join it to the line.
+func NewCopies(s sink.Sink) *Copies { return &Copies{sink: s, out: map[*Fed]*batch{}} }
+
+// Before is the siding as the line has to see it: rows that are copies come back to Publish.
+func (c *Copies) Before(s Siding) Siding { return beforeSiding{s, c} }
+
+// Through says which line it is. It comes before any Publish.
+func (c *Copies) Through(l *Line) { c.line = l }
+
+type beforeSiding struct {
+	Siding
+	copies *Copies
+}
+
+// Fed implements Siding.
+func (s beforeSiding) Fed(rows []*Fed) {
+	if rows = s.copies.take(rows); len(rows) > 0 {
+		s.Siding.Fed(rows)
+	}
+}
+
+// Publish publishes events and waits for what becomes of them: one outcome each. It returns soon after ctx is done.
+func (c *Copies) Publish(ctx context.Context, events []*outbox.Event) []sink.Outcome {
+	b := &batch{outcomes: make([]sink.Outcome, len(events)), index: map[*Fed]int{}, done: make(chan struct{})}
+	var rows []*Fed
+	for i, ev := range events {
+		place, ok := c.sink.Place(ev)
+		if !ok { // nothing is known of the topic yet: it is offered again
+			b.outcomes[i].State = sink.Unsent
+			continue
+		}
+		row := &Fed{Event: *ev, Place: place}
+		b.index[row] = i
+		rows = append(rows, row)
+	}
+	if b.left = len(rows); b.left == 0 {
+		return b.outcomes
+	}
+	c.mu.Lock()
+	for _, row := range rows {
+		c.out[row] = b
+	}
+	c.mu.Unlock()
+	c.line.Offer(rows)
+	select {
+	case <-b.done:
+		return b.outcomes
+	case <-ctx.Done():
+		return make([]sink.Outcome, len(events)) // unknown: the lanes may write into the others still
+	}
+}
+
+// take takes back what are copies, and returns the others.
+func (c *Copies) take(rows []*Fed) (others []*Fed) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.out) == 0 {
+		return rows
+	}
+	for _, row := range rows {
+		b := c.out[row]
+		if b == nil {
+			others = append(others, row)
+			continue
+		}
+		delete(c.out, row)
+		b.outcomes[b.index[row]] = row.Outcome
+		if b.left--; b.left == 0 {
+			close(b.done)
+		}
+	}
+	return others
+}

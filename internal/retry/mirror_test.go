@@ -1,0 +1,104 @@
+package retry
+
+import (
+	"errors"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// unmirrored reads the numbers of the next letters of a mirror.
+func (b *bench) unmirrored(limit int, size int64, except ...int64) (ns []int64) {
+	b.Helper()
+	letters, err := b.mirror(b.c).Unmirrored(ctx(b.T), 0, append([]int64{}, except...), limit, size)
+	b.must(err)
+	for i := range letters {
+		ns = append(ns, letters[i].N)
+	}
+	return ns
+}
+
+func testMirror(b *bench) {
+	parked := b.row("k", 1, 1)
+	b.park(parked)
+	died := b.row("k", 1, 1)
+	b.park(died)
+	var rows []*Row
+	for range 5 {
+		rows = append(rows, b.letter("l"))
+	}
+	raw := b.row("r", 1, 1)
+	raw.Dead, raw.Class, raw.Reason, raw.Event.Raw = true, sink.Permanent, sink.Undecodable, []byte(`{"id":null}`)
+	b.park(raw)
+	// A row that becomes a letter has its old number, which is before those of letters that were there.
+	b.must(b.Apply(ctx(b.T), []Result{{Row: died, Kind: Dead, Class: sink.Transient, Reason: sink.BrokerException, Words: "541 of 7", Attempts: 3}}))
+	b.answer(b.ask(b.c, Purge, rows[0].N, outbox.Route{}), true, sink.Outcome{})
+	b.answer(b.ask(b.c, Redact, rows[1].N, outbox.Route{}), true, sink.Outcome{})
+	b.answer(b.ask(b.c, Discard, rows[2].N, outbox.Route{}), true, sink.Outcome{}) // closed, and a copy of it is wanted all the same
+	want := []int64{died.N, rows[2].N, rows[3].N, rows[4].N, raw.N}
+	equal(b, "all", b.unmirrored(10, all), want)
+	equal(b, "a page", b.unmirrored(2, all), want[:2])
+	equal(b, "except", b.unmirrored(2, all, died.N, rows[3].N), []int64{rows[2].N, rows[4].N})
+	equal(b, "no bytes", b.unmirrored(10, 1), want[:1])
+	size := int64(died.Event.Size())
+	equal(b, "bytes of one", b.unmirrored(10, size), want[:1])
+	equal(b, "bytes of one, and one", b.unmirrored(10, size+1), want[:2])
+
+	letters, err := b.mirror(b.c).Unmirrored(ctx(b.T), rows[3].N, []int64{}, 10, all)
+	if b.must(err); len(letters) != 2 || letters[0].N != rows[4].N {
+		b.Errorf("after %d: %+v", rows[3].N, letters)
+	}
+	letters, err = b.mirror(b.c).Unmirrored(ctx(b.T), 0, []int64{}, 10, all)
+	b.must(err)
+	testMirrorLetters(b, letters, died, rows[2], raw)
+
+	store := b.mirror(b.c)
+	for range 2 { // what was lost is said once more
+		b.must(store.NoteMirrored(ctx(b.T), []int64{rows[3].N, died.N, parked.N, 99}))
+	}
+	equal(b, "the rest", b.unmirrored(10, all), []int64{rows[2].N, rows[4].N, raw.N})
+	b.must(b.Apply(ctx(b.T), []Result{{Row: parked, Kind: Dead}}))
+	equal(b, "with one that was no letter yet when it was noted", b.unmirrored(10, all), []int64{parked.N, rows[2].N, rows[4].N, raw.N})
+	other := b.with(func(c *StoreConfig) { c.SystemID = "7000000000000000009" })
+	equal(b, "of another system", other.unmirrored(10, all), nil)
+	b.must(other.mirror(other.c).NoteMirrored(ctx(b.T), []int64{raw.N}))
+	equal(b, "what another system has noted", len(b.unmirrored(10, all)), 4)
+}
+
+// testMirrorLetters looks at what is read of a row that died, of a letter, and of what could not be decoded.
+func testMirrorLetters(b *bench, letters []dlq.Letter, died, letter, raw *Row) {
+	b.Helper()
+	for i, want := range []*Row{died, letter} {
+		l := &letters[i]
+		got, ev := l.Event, want.Event
+		equal(b, "position", got.Position, ev.Position)
+		equal(b, "commit time", got.CommitTime.Equal(ev.CommitTime) && got.Time.Equal(ev.Time), true)
+		equal(b, "event", [][]byte{got.ID, got.Key, got.Aggregate, got.Type, got.Payload, got.Raw}, [][]byte{ev.ID, ev.Key, ev.Aggregate, ev.Type, ev.Payload, nil})
+		equal(b, "route", *got.Route, *ev.Route)
+		equal(b, "it died just now", time.Since(l.Died).Abs() < time.Hour, true)
+	}
+	l := &letters[0]
+	equal(b, "refusal", []string{l.Class, l.Reason, l.Words}, []string{"transient", "broker_exception", "# of #"})
+	equal(b, "attempts", l.Attempts, 3)
+	equal(b, "times", l.First != nil && l.Last != nil, true)
+	l = &letters[1]
+	equal(b, "refusal", []string{l.Class, l.Reason, l.Words}, []string{"permanent", "too_large", "too large"})
+	equal(b, "times", l.First == nil && l.Last == nil, true)
+	equal(b, "raw", letters[len(letters)-1].Event.Raw, raw.Event.Raw)
+}
+
+func testMirrorFence(b *bench) {
+	letter := b.letter("l")
+	former := b.mirror(b.c)
+	b = b.with(func(c *StoreConfig) { c.Epoch = b.raise(b.c.Slot) })
+	var stop *outbox.Stop
+	if err := former.NoteMirrored(ctx(b.T), []int64{letter.N}); !errors.As(err, &stop) || stop.Reason != "fenced" {
+		b.Errorf("got %v, want that it is fenced", err)
+	}
+	if letters, err := former.Unmirrored(ctx(b.T), 0, []int64{}, 10, all); !errors.As(err, &stop) || len(letters) > 0 {
+		b.Errorf("got %d letters, %v, want that it is fenced", len(letters), err)
+	}
+	equal(b, "not noted", b.unmirrored(10, all), []int64{letter.N})
+}

@@ -1,0 +1,77 @@
+package sim
+
+import (
+	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/retry"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// What the siding has in memory is counted from outside (invariant I5): rows from when they are offered to their lanes until
+// they are back, or, if they were confirmed, until they are deleted.
+
+// offering is the line as the siding sees it.
+type offering struct {
+	*relay.Line
+	t *term
+}
+
+// Offer implements retry.Line.
+func (o offering) Offer(rows []*relay.Fed) {
+	o.t.w.mu.Lock()
+	for _, row := range rows {
+		o.t.fed[row.Event.Position] = int64(row.Event.Size())
+	}
+	o.t.w.mu.Unlock()
+	o.Line.Offer(rows)
+}
+
+// fedBack is the siding as the line sees it.
+type fedBack struct {
+	*retry.Siding
+	t *term
+}
+
+// Fed implements relay.Siding.
+func (f fedBack) Fed(rows []*relay.Fed) {
+	f.t.w.mu.Lock()
+	for _, row := range rows {
+		if row.Replay || row.Outcome.State != sink.Confirmed {
+			delete(f.t.fed, row.Event.Position)
+		}
+	}
+	f.t.w.mu.Unlock()
+	f.Siding.Fed(rows)
+}
+
+// unfed takes off what has come to its end.
+func (t *term) unfed(results []retry.Result) {
+	t.w.mu.Lock()
+	defer t.w.mu.Unlock()
+	for _, r := range results {
+		delete(t.fed, r.Row.Event.Position)
+	}
+}
+
+// inspectBudget checks that no more rows are read than the feeder may have: one row is read in any case.
+func (t *term) inspectBudget(size int64) {
+	t.w.mu.Lock()
+	defer t.w.mu.Unlock()
+	fed := int64(0)
+	for _, bytes := range t.fed {
+		fed += bytes
+	}
+	if size > max(t.w.budgetBytes-fed, 1) {
+		t.w.failLocked(nil, "I5: %s reads %d bytes of rows, with %d in flight, of %d at most", t.name, size, fed, t.w.budgetBytes)
+	}
+}
+
+// inspectRound checks what one statement of the writer carries.
+func (t *term) inspectRound(rows []*retry.Row) {
+	bytes := 0
+	for _, row := range rows {
+		bytes += row.Event.Size()
+	}
+	if len(rows) > 1 && int64(bytes) > t.w.roundBytes {
+		t.w.fail(nil, "I5: %s parks %d bytes at once, of %d at most", t.name, bytes, t.w.roundBytes)
+	}
+}
