@@ -30,9 +30,9 @@ type MirrorConfig struct {
 // MirrorStore is what a Mirror asks of the database: MirrorPostgres in production, retry.Memory in the simulation. One suite
 // holds for both (in retry). Each method is one statement in one round trip.
 type MirrorStore interface {
-	// Unmirrored reads the letters after that number that are not noted as mirrored, in the order of their numbers, without those of
-	// except: at most limit, and none once those before it have size bytes. Those whose contents were removed are not
-	// mirrored any more. It is an *outbox.Stop, instead of letters, once a newer leader has raised the epoch.
+	// Unmirrored reads the next letters above a number that are not noted as mirrored, in the order of their numbers, without
+	// those of except: at most limit, and none once those before it have size bytes. Those whose contents were removed are
+	// not mirrored any more. It is an *outbox.Stop, instead of letters, once a newer leader has raised the epoch.
 	Unmirrored(ctx context.Context, after int64, except []int64, limit int, size int64) ([]Letter, error)
 	// NoteMirrored notes that letters were mirrored. It changes nothing, and is an *outbox.Stop, once a newer leader has
 	// raised the epoch.
@@ -134,7 +134,8 @@ func (m *Mirror) Run(ctx context.Context) error {
 
 // once mirrors some letters and says how long to wait before the next ones.
 func (m *Mirror) once(ctx context.Context, now time.Time) (wait time.Duration, err error) {
-	letters, err := m.next(ctx, now)
+	later := m.putOff(now)
+	letters, err := m.cfg.Store.Unmirrored(ctx, m.passed, later, mirrorRows, mirrorBytes)
 	if err != nil || len(letters) == 0 {
 		return mirrorTick, err
 	}
@@ -230,8 +231,8 @@ func (m *Mirror) confirm(ctx context.Context, ns []int64) error {
 	return err
 }
 
-// next are the letters to mirror, without those refused ones that are not tried again yet.
-func (m *Mirror) next(ctx context.Context, now time.Time) ([]Letter, error) {
+// putOff are the refused letters that are not tried again yet.
+func (m *Mirror) putOff(now time.Time) []int64 {
 	if !now.Before(m.passAt) {
 		m.passed = 0
 	}
@@ -242,7 +243,7 @@ func (m *Mirror) next(ctx context.Context, now time.Time) ([]Letter, error) {
 		}
 	}
 	slices.Sort(later)
-	return m.cfg.Store.Unmirrored(ctx, m.passed, later, mirrorRows, mirrorBytes)
+	return later
 }
 
 func (p *MirrorPostgres) term() *term {
@@ -261,7 +262,7 @@ func (p *MirrorPostgres) Unmirrored(ctx context.Context, after int64, except []i
 	err = p.term().read(ctx, "read letters for the mirror", ` SELECT `+ours+`, t.n, t.commit_lsn::text, t.idx, t.commit_time, t.event_time, t.id, t.key, t.aggregate, t.type,
 			t.payload, t.payload_kind, t.raw, t.route_name, t.routing_key, t.class, t.reason, coalesce(e.text, ''), t.attempts, t.first_failed_at, t.failed_at, t.died_at
 		FROM (SELECT n AS x, sum(bytes) OVER (ORDER BY n) - bytes AS before FROM (SELECT n, bytes FROM cdc_relay.dead_letter
-				WHERE slot = $1 AND system_id = $3 AND mirrored_at IS NULL AND state <> 'purged' AND redacted_at IS NULL AND n <> ALL ($4) AND n > $7
+				WHERE slot = $1 AND system_id = $3 AND mirrored_at IS NULL AND state <> 'purged' AND redacted_at IS NULL AND n > $7 AND n <> ALL ($4)
 				ORDER BY n LIMIT $5) page) part
 			JOIN cdc_relay.dead_letter t ON t.n = x LEFT JOIN cdc_relay.error_text e ON e.slot = t.slot AND e.id = t.error_id
 		WHERE before < $6 ORDER BY t.n`, []any{p.SystemID, except, limit, size, after}, func(scan func(...any) error) error {

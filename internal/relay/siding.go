@@ -20,8 +20,9 @@ type Siding interface {
 	Fed(rows []*Fed)
 
 	// Known reports whether the siding had an event of that position already when this line began; the reader then
-	// settles it unsent. Positions are asked for in increasing order. It may ask the database, and waits for it until ctx
-	// is done: the only error is then ctx's.
+	// settles it unsent. Positions are asked for in increasing order, but those of a transaction that comes once more, and of
+	// which no event was admitted, from its beginning. It may ask the database, and waits for it until ctx is done: the only
+	// error is then ctx's.
 	Known(ctx context.Context, pos outbox.Position) (bool, error)
 }
 

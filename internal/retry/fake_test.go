@@ -355,6 +355,13 @@ func (s *faultyStore) set(do func()) {
 	do()
 }
 
+// isBad reports whether the row of an id is refused.
+func (s *faultyStore) isBad(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bad[id]
+}
+
 // count is how many calls began so.
 func (s *faultyStore) count(prefix string) (n int) {
 	s.mu.Lock()

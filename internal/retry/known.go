@@ -31,7 +31,7 @@ func (s *Siding) Known(ctx context.Context, pos outbox.Position) (bool, error) {
 		k.page, k.all = nil, false // a transaction may come once more, of which no event was admitted
 		return false, nil
 	}
-	if pos.Less(k.last) { // never asked so by the line; what is before the page must not be taken for absent
+	if pos.Less(k.last) { // likewise: what is before the page must not be taken for absent
 		k.page, k.all = nil, false
 	}
 	k.last = pos

@@ -46,9 +46,10 @@ func testMirror(b *bench) {
 	equal(b, "bytes of one", b.unmirrored(10, size), want[:1])
 	equal(b, "bytes of one, and one", b.unmirrored(10, size+1), want[:2])
 
-	letters, err := b.mirror(b.c).Unmirrored(ctx(b.T), rows[3].N, []int64{}, 10, all)
-	if b.must(err); len(letters) != 2 || letters[0].N != rows[4].N {
-		b.Errorf("after %d: %+v", rows[3].N, letters)
+	letters, err := b.mirror(b.c).Unmirrored(ctx(b.T), want[2], []int64{}, 10, all)
+	b.must(err)
+	if len(letters) != 2 || letters[0].N != want[3] || letters[1].N != want[4] {
+		b.Errorf("above %d: %+v", want[2], letters)
 	}
 	letters, err = b.mirror(b.c).Unmirrored(ctx(b.T), 0, []int64{}, 10, all)
 	b.must(err)

@@ -184,9 +184,9 @@ func TestPostgres(t *testing.T) {
 	}
 	for name, test := range map[string]func(*bench, *database){
 		"fence while the epoch is raised": testFenceWhileRaised, "refused": testRefused, "not refused": testNotRefused,
-		"no letter twice": testNoLetterTwice, "list order": testDigests, "durable": testDurable,
+		"no letter twice": testNoLetterTwice, "list order": testDigests, "durable": testDurable, "cancelled meanwhile": testCancelledMeanwhile,
+		"look for requests": testLookForRequests, "fence of what is held up": testFenceHeldUp,
 		"texts expire": testTextsExpire, "texts purged": testTextsPurged, "text in use": testTextInUse,
-		"cancelled meanwhile": testCancelledMeanwhile, "look for requests": testLookForRequests, "fence of what is held up": testFenceHeldUp,
 	} {
 		t.Run(name, func(t *testing.T) { w.t = t; test(newBench(t, w), w) })
 	}
