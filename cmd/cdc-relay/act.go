@@ -38,7 +38,7 @@ type actFlags struct {
 func newAct(g *global, a act) *cobra.Command {
 	f := &actFlags{act: a}
 	cmd := &cobra.Command{
-		Use: string(a.kind) + " [NUMBER...]", Short: a.short, Long: a.long, Example: a.example, ValidArgsFunction: cobra.NoFileCompletions,
+		Use: string(a.kind) + " [NUMBER...]", Short: a.short, Long: a.long, Example: a.example,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := g.load()
 			if err != nil {
@@ -68,7 +68,7 @@ func newAct(g *global, a act) *cobra.Command {
 
 // check reads what the flags say; no database is needed for it.
 func (f *actFlags) check(args []string, c *config.Config) (err error) {
-	if f.ns, err = numbers(args); err != nil {
+	if f.ns, err = numbers("row", args); err != nil {
 		return err
 	}
 	if _, err := f.filter(context.Background(), nil); err != nil {
@@ -92,7 +92,7 @@ func (f *actFlags) check(args []string, c *config.Config) (err error) {
 		return usageError(fmt.Sprintf("--wait is %s, want a time such as 30s, or 0", f.wait))
 	}
 	if f.given("rate") {
-		if !f.all && !(named && !f.given("id")) {
+		if len(f.ns) > 0 || f.given("id") && !f.all {
 			return usageError("--rate is for --all")
 		}
 		if f.perSecond, err = parseRate(f.rate); err != nil {
@@ -224,20 +224,20 @@ func (f *actFlags) bulk(ctx context.Context, d *desk, by dlq.By, out *answer) er
 	}
 	runs := true
 	if job.ID != 0 {
-		if job, runs, err = d.awaitJob(ctx, job, f.wait, f.given("wait"), out.progress()); err != nil {
+		if job, runs, err = d.awaitJob(ctx, job, f.wait, f.given("wait"), out.progress); err != nil {
 			return err
 		}
 	}
 	return out.job(job, runs)
 }
 
-// numbers reads numbers of rows.
-func numbers(args []string) ([]int64, error) {
+// numbers reads numbers of rows, requests or jobs.
+func numbers(what string, args []string) ([]int64, error) {
 	var ns []int64
 	for _, arg := range args {
 		n, err := strconv.ParseInt(arg, 10, 64)
 		if err != nil || n <= 0 {
-			return nil, usageError(fmt.Sprintf("%q is no number of a row; the list shows them in its first column", arg))
+			return nil, usageError(fmt.Sprintf("%q is no number of a %s, such as 17", arg, what))
 		}
 		ns = append(ns, n)
 	}

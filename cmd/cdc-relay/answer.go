@@ -21,6 +21,7 @@ type answer struct {
 	noted  []string   // rows for which there is nothing to do
 	dry    bool       // nothing is asked for
 	woulds int        // of a dry run: rows that allow it
+	shown  int        // characters of the line of progress
 }
 
 // rowError is a row that does not allow what is asked for.
@@ -58,7 +59,7 @@ func (a *answer) would(n int64, err error) {
 
 // noun is what the rows are called.
 func (a *answer) noun() string {
-	if a.of == dlq.Parked {
+	if a.kind == dlq.Retry || a.kind == dlq.Bury {
 		return "parked row"
 	}
 	return "dead letter"
@@ -176,27 +177,28 @@ func (a *answer) many(n int64) string {
 }
 
 // progress shows on a terminal how far a job is, in one line that is written again and again.
-func (a *answer) progress() func(dlq.Job) {
+func (a *answer) progress(j dlq.Job) {
 	if a.json || !onTerminal(a.errs) {
-		return func(dlq.Job) {}
+		return
 	}
-	width := 0
-	return func(j dlq.Job) {
-		line := jobLine(&j)
-		fmt.Fprintf(a.errs, "\r%s%s", line, strings.Repeat(" ", max(width-len(line), 0)))
-		width = len(line)
-		if j.State != dlq.JobRuns {
-			fmt.Fprintf(a.errs, "\r%s\r", strings.Repeat(" ", width))
-		}
+	line := jobLine(&j)
+	fmt.Fprintf(a.errs, "\r%s%s", line, strings.Repeat(" ", max(a.shown-len(line), 0)))
+	a.shown = len(line)
+}
+
+// clear takes the line of progress away, at its end or when nobody waits for that any more.
+func (a *answer) clear() {
+	if a.shown > 0 {
+		fmt.Fprintf(a.errs, "\r%s\r", strings.Repeat(" ", a.shown))
 	}
 }
 
 func jobLine(j *dlq.Job) string {
-	line := fmt.Sprintf("job %d: %s of %s done", j.ID, thousands(uint64(j.Done)), thousands(uint64(j.Matched)))
+	line := fmt.Sprintf("job %d%s: %s of %s done", j.ID, ifSet(j.State == dlq.JobCancelled, " was cancelled"), thousands(uint64(j.Done)), thousands(uint64(j.Matched)))
 	for _, part := range []struct {
 		n    int64
 		what string
-	}{{j.Failed, "failed"}, {j.Skipped, "skipped, because another request waits"}, {j.Cancelled, "cancelled"}} {
+	}{{j.Failed, "failed"}, {j.Skipped, "skipped, because another request waits"}} {
 		if part.n > 0 {
 			line += fmt.Sprintf(", %s %s", thousands(uint64(part.n)), part.what)
 		}
@@ -206,6 +208,7 @@ func jobLine(j *dlq.Job) string {
 
 // job tells how far a bulk request is. Its error is of exit 1 when some of it failed.
 func (a *answer) job(j dlq.Job, runs bool) error {
+	a.clear()
 	if a.json {
 		if err := printJSON(a.out, struct {
 			dlq.Job
@@ -223,6 +226,9 @@ func (a *answer) job(j dlq.Job, runs bool) error {
 			fmt.Fprintf(a.out, "job %d: %s of %s is queued, no relay running: it is carried out when one starts\n", j.ID, j.Kind, a.many(j.Matched))
 		default:
 			fmt.Fprintf(a.out, "%s; the relay goes on with it\n", jobLine(&j))
+		}
+		for _, f := range j.Failures {
+			fmt.Fprintf(a.out, "such as %s %d: %s\n", a.noun(), f.N, clean(f.Result))
 		}
 		if j.ID != 0 && j.State == dlq.JobRuns {
 			fmt.Fprintf(a.out, "cdc-relay deadletters job %d tells how far it is; --cancel ends it\n", j.ID)

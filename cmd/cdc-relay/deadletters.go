@@ -60,6 +60,7 @@ purged row its bare position stays until the slot cannot send the event again.`,
   cdc-relay deadletters purge --all --to 720h
   cdc-relay deadletters purge --key customer-17 --reason "GDPR request 7"`,
 		}),
+		newRequest(g),
 		newJob(g),
 	)
 	return cmd
@@ -108,7 +109,7 @@ func newList(g *global, of dlq.Of, example string) *cobra.Command {
 		short = "List parked rows, the newest first"
 	}
 	cmd := &cobra.Command{
-		Use: "list", Short: short, Example: example, Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Use: "list", Short: short, Example: example, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := f.filter(cmd.Context(), nil); err != nil {
 				return err
@@ -146,9 +147,9 @@ func newShow(g *global, of dlq.Of, example string) *cobra.Command {
 		short = "Show a parked row and its contents"
 	}
 	cmd := &cobra.Command{
-		Use: "show NUMBER", Short: short, Example: example, Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+		Use: "show NUMBER", Short: short, Example: example, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ns, err := numbers(args)
+			ns, err := numbers("row", args)
 			if err != nil {
 				return err
 			}

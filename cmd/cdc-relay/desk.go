@@ -6,8 +6,10 @@ import (
 	"os"
 	"os/user"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
@@ -43,12 +45,18 @@ func (g *global) atDesk(ctx context.Context, wait time.Duration, do func(ctx con
 		return err
 	}
 	defer pool.Close()
-	return explained(do(ctx, &desk{Desk: dlq.New(pool, c.Source.Slot), cfg: c, pool: pool}))
+	d := &desk{Desk: dlq.New(pool, c.Source.Slot), cfg: c, pool: pool}
+	if err := d.Check(ctx); err != nil {
+		return explained(err)
+	}
+	return explained(do(ctx, d))
 }
 
 // explained gives the errors of a desk their exit codes and what to do.
 func explained(err error) error {
 	var bad *dlq.BadInput
+	var slot *dlq.NoSlot
+	var server *pgconn.PgError
 	switch {
 	case errors.As(err, &bad):
 		return usageError("--" + bad.Error())
@@ -56,6 +64,13 @@ func explained(err error) error {
 		return &outbox.Stop{
 			Code: outbox.ExitFailure, Reason: "schema", What: "the tables of parked rows and dead letters are not in this database, or are of an older version",
 			Mend: "run `cdc-relay init`, or start this version of the relay once; source.url may name another database",
+		}
+	case errors.As(err, &slot):
+		return &outbox.Stop{Code: outbox.ExitFailure, Reason: "no_slot", What: slot.Error(), Mend: "correct source.slot, or run `cdc-relay init`"}
+	case errors.As(err, &server) && server.Code == "42501":
+		return &outbox.Stop{
+			Code: outbox.ExitFailure, Reason: "rights", What: "the role of source.url may not do this", Err: err,
+			Mend: "take the relay's role, or GRANT what docs/dead-letters.md lists for operators",
 		}
 	}
 	return err
@@ -91,8 +106,13 @@ func outboxes(c *config.Config) []dlq.Outbox {
 	return list
 }
 
-// parseWhen reads a time: RFC 3339, a date, a date and a time, or how long ago.
+// parseWhen reads a time: RFC 3339, a date, a date and a time, or how long ago, also in days.
 func parseWhen(s string, now time.Time) (time.Time, error) {
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
+			return now.Add(-time.Duration(n) * 24 * time.Hour), nil
+		}
+	}
 	if ago, err := time.ParseDuration(s); err == nil && ago >= 0 {
 		return now.Add(-ago), nil
 	}
@@ -101,5 +121,5 @@ func parseWhen(s string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, errors.New("want a time in UTC such as 2026-11-20, 2026-11-20T15:04:05Z or \"2026-11-20 15:04\", or how long ago, such as 90m")
+	return time.Time{}, errors.New("want a time in UTC such as 2026-11-20, 2026-11-20T15:04:05Z or \"2026-11-20 15:04\", or how long ago, such as 90m or 7d")
 }

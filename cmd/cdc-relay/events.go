@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -28,7 +27,7 @@ that is neither parked nor dead, is settled once the slot is past its transactio
 track_commit_timestamp = on beside a running relay.`,
 		Example: `  cdc-relay events show 6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10
   cdc-relay events show 6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10 --json | jq -r .state`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return g.atDesk(cmd.Context(), 0, func(ctx context.Context, d *desk) error {
 				e, err := d.Event(ctx, args[0], outboxes(d.cfg), askedRelay(ctx, d.cfg))
@@ -69,16 +68,18 @@ func printEvent(w io.Writer, e *dlq.Event) error {
 	}
 	for i := range e.Rows {
 		r := &e.Rows[i]
-		command := "deadletters"
-		when := r.DiedAt
-		if r.State == dlq.Waiting {
-			command, when = "parked", &r.ParkedAt
+		command, since := "deadletters", r.DiedAt
+		switch {
+		case r.State == dlq.Waiting:
+			command, since = "parked", &r.ParkedAt
+		case r.ClosedAt != nil:
+			since = r.ClosedAt
 		}
 		whose := ""
 		if r.Copied {
 			whose = ", another system's"
 		}
-		d.line(ifSet(i == 0, "see"), "cdc-relay %s show %d (%s since %s%s)", command, r.N, r.State, when.UTC().Format(time.RFC3339), whose)
+		d.line(ifSet(i == 0, "see"), "cdc-relay %s show %d (%s since %s%s)", command, r.N, r.State, stamp(*since), whose)
 	}
 	_, err := fmt.Fprint(w, d.String())
 	return err

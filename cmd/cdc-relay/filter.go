@@ -43,8 +43,8 @@ func (f *filterFlags) add(cmd *cobra.Command, of dlq.Of) {
 		flags.StringVar(&f.state, "state", "", "state: "+strings.Join(dlq.States, ", "))
 		complete(cmd, "state", dlq.States)
 	}
-	flags.StringVar(&f.from, "from", "", "not before this time it "+at+": 2026-11-20, 2026-11-20T15:04:05Z, or 90m for 90 minutes ago")
-	flags.StringVar(&f.to, "to", "", "before this time")
+	flags.StringVar(&f.from, "from", "", "not before this time it "+at+": 2026-11-20 (UTC), 2026-11-20T15:04:05Z, or 90m or 7d for so long ago")
+	flags.StringVar(&f.to, "to", "", "before this time, written likewise")
 	complete(cmd, "class", dlq.Classes)
 	f.given = flags.Changed
 }

@@ -18,12 +18,14 @@ func newJob(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "job [NUMBER]",
 		Short: "Tell how far a bulk request is, or cancel it; without a number list the newest",
+		Long: `Tells of what was asked for with --all, or with purge --key, of dead letters and of parked rows. What of a job that is cancelled was
+done stays done; the rest is left as it was.`,
 		Example: `  cdc-relay deadletters job
   cdc-relay deadletters job 12 --wait 5m
   cdc-relay deadletters job 12 --cancel`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ns, err := numbers(args)
+			ns, err := numbers("job", args)
 			if err != nil {
 				return err
 			}
@@ -45,22 +47,25 @@ func newJob(g *global) *cobra.Command {
 					return printJobs(cmd.OutOrStdout(), jobs)
 				}
 				out := &answer{out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr(), json: asJSON}
-				if cancel {
-					by, err := d.by(ctx, reason)
-					if err != nil {
-						return err
-					}
-					if _, err := d.Cancel(ctx, ns[0], by); err != nil {
-						return err
-					}
-				}
 				j, err := d.Job(ctx, ns[0])
 				if err != nil {
 					return err
 				}
+				if cancel && j.State == dlq.JobRuns {
+					by, err := d.by(ctx, reason)
+					if err != nil {
+						return err
+					}
+					if j, err = d.Cancel(ctx, ns[0], by); err != nil {
+						return err
+					}
+				}
+				if cancel && j.State == dlq.JobDone && !asJSON {
+					fmt.Fprintln(out.out, "nothing to cancel: it has ended")
+				}
 				runs := true
 				if j.State == dlq.JobRuns {
-					if j, runs, err = d.awaitJob(ctx, j, wait, wait > 0, out.progress()); err != nil {
+					if j, runs, err = d.awaitJob(ctx, j, wait, wait > 0, out.progress); err != nil {
 						return err
 					}
 				}

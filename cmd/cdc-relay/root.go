@@ -41,6 +41,11 @@ to the broker, and lets the replication slot move only after the broker has conf
 	}
 	root.PersistentFlags().StringVarP(&g.configPath, "config", "c", "",
 		"configuration file (default $"+configVariable+", then ./"+defaultConfigFile+")")
+	// No command takes a file but by -c; what a shell offers by itself are files.
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
+	if err := root.MarkPersistentFlagFilename("config", "yaml", "yml"); err != nil {
+		panic(err) // a flag that is not there
+	}
 	root.AddCommand(newRun(g), newInit(g), newStatus(g), newCheck(g), newEvents(g), newDeadLetters(g), newParked(g), newTeardown(g), newConfig(g), newVersion())
 	return root, g
 }

@@ -39,7 +39,7 @@ func (g *grid) write(w io.Writer) error {
 				line.WriteString(strings.Repeat(" ", widths[c]-utf8.RuneCountInString(text)+2))
 			}
 		}
-		if text := strings.TrimRight(line.String(), " "); terminal && r == 0 {
+		if text := strings.TrimRight(line.String(), " "); r == 0 && colourful(w) {
 			fmt.Fprintf(&b, "\x1b[1m%s\x1b[0m\n", text)
 		} else {
 			fmt.Fprintln(&b, text)
@@ -77,9 +77,9 @@ func printRows(w io.Writer, of dlq.Of, page dlq.Page) error {
 		return err
 	}
 	g := grid{most: []int{0, 0, 0, 36, 16, 24, 24, 32, 0, 0, 60}}
-	when := "DIED"
+	when := "DIED (UTC)"
 	if of == dlq.Parked {
-		when = "PARKED"
+		when = "PARKED (UTC)"
 	}
 	g.head = []string{"NUMBER", when, "STATE", "ID", "AGGREGATE", "KEY", "TYPE", "DESTINATION", "REASON", "ATTEMPTS", "ERROR"}
 	for i := range page.Rows {
@@ -120,11 +120,11 @@ func printJobs(w io.Writer, jobs []dlq.Job) error {
 		_, err := fmt.Fprintln(w, "none")
 		return err
 	}
-	g := grid{head: []string{"JOB", "AT", "KIND", "STATE", "MATCHED", "DONE", "FAILED", "WHO", "WHY"}, most: []int{0, 0, 0, 0, 0, 0, 0, 30, 40}}
+	g := grid{head: []string{"JOB", "AT (UTC)", "KIND", "STATE", "MATCHED", "DONE", "FAILED", "SKIPPED", "WHO", "WHY"}, most: []int{0, 0, 0, 0, 0, 0, 0, 0, 30, 40}}
 	for _, j := range jobs {
 		g.rows = append(g.rows, []string{
 			fmt.Sprint(j.ID), j.At.Format(time.DateTime), string(j.Kind), j.State, thousands(uint64(j.Matched)), thousands(uint64(j.Done)),
-			thousands(uint64(j.Failed)), clean(j.Who), clean(j.Why),
+			thousands(uint64(j.Failed)), thousands(uint64(j.Skipped)), clean(j.Who), clean(j.Why),
 		})
 	}
 	return g.write(w)
@@ -139,11 +139,11 @@ func (d *details) line(label, format string, args ...any) {
 
 func printDetail(w io.Writer, r *dlq.Detail) error {
 	var d details
-	name := "dead letter"
+	name := fmt.Sprintf("dead letter %d, %s", r.N, r.State)
 	if r.State == dlq.Waiting {
-		name = "parked row"
+		name = fmt.Sprintf("parked row %d", r.N)
 	}
-	d.line(name, "%d, %s%s", r.N, r.State, ifSet(r.Copied, ": it came with a copy of another system's database, and nobody acts on it here"))
+	fmt.Fprintf(&d, "%s%s\n", name, ifSet(r.Copied, ": it came with a copy of another system's database, and nobody acts on it here"))
 	d.line("event", "%s, type %s", shortText(r.ID), shortText(r.Type))
 	d.line("key", "%s of %s", shortText(r.Key), shortText(r.Aggregate))
 	d.line("position", "%s, committed %s", r.Position, stamp(r.CommittedAt))
@@ -161,12 +161,15 @@ func printDetail(w io.Writer, r *dlq.Detail) error {
 		d.line("fault", "%s", clean(*r.Fault))
 	}
 	d.line("parked", "%s%s", stamp(r.ParkedAt), at(", next attempt ", r.NextAttempt))
+	if r.Behind != nil {
+		d.line("waits", "behind parked row %d of its key", *r.Behind)
+	}
 	if r.DiedAt != nil {
 		d.line("dead", "%s%s%s%s", stamp(*r.DiedAt), at(", "+r.State+" ", r.ClosedAt), at(", mirrored ", r.MirroredAt), ifSet(r.Redacted, ", redacted"))
 	}
 	d.contents(r)
 	for _, q := range r.Requests {
-		d.line("request", "%d: %s by %s at %s%s: %s%s%s", q.ID, q.Kind, clean(q.Who), stamp(q.At), why(q.Why), q.State, at(" ", q.DoneAt), ifSet(q.Result != "", ", "+clean(q.Result)))
+		d.line("request", "%d: %s%s by %s at %s%s: %s%s%s", q.ID, q.Kind, rerouted(&q), clean(q.Who), stamp(q.At), why(q.Why), q.State, at(" ", q.DoneAt), ifSet(q.Result != "", ", "+clean(q.Result)))
 	}
 	for _, e := range r.Audit {
 		d.line("audit", "%s %s by %s%s: %s", stamp(e.At), e.Action, clean(e.Who), why(e.Why), clean(e.Result))
@@ -175,7 +178,18 @@ func printDetail(w io.Writer, r *dlq.Detail) error {
 	return err
 }
 
-// contents come last and as they are: they may have many lines.
+// rerouted is where a replay goes, if not to where the event was going.
+func rerouted(q *dlq.Request) (to string) {
+	if q.RouteName != nil {
+		to = " to " + shortText(q.RouteName)
+	}
+	if q.RoutingKey != nil {
+		to += " with routing key " + shortText(q.RoutingKey)
+	}
+	return to
+}
+
+// contents are shown as they are: they may have many lines.
 func (d *details) contents(r *dlq.Detail) {
 	if r.Traceparent != nil {
 		d.line("traceparent", "%s", clean(*r.Traceparent))
@@ -196,17 +210,25 @@ func (d *details) contents(r *dlq.Detail) {
 	d.line("payload", "%s: %s", kind, show(r.Payload))
 }
 
-func show(c *dlq.Content) string {
+func show(c *dlq.Content) (text string) {
 	switch {
 	case c == nil:
 		return "-"
 	case c.Hidden:
 		return "not shown (admin.show_payloads is false)"
 	case c.Base64 != nil:
-		return "base64 " + *c.Base64
+		text = "base64 " + *c.Base64
+	default:
+		text = *c.Text
 	}
-	return *c.Text
+	if len(text) > mostShown {
+		text = strings.ToValidUTF8(text[:mostShown], "") + "… (--json has all of it)"
+	}
+	return text
 }
+
+// mostShown is how much of a payload people are shown: one that was too large for the broker would fill their terminal.
+const mostShown = 4 << 10
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 

@@ -128,13 +128,15 @@ func showStatus(w io.Writer, s *ops.Status, asJSON bool) error {
 	if asJSON {
 		return printJSON(w, s)
 	}
-	return writeStatus(w, s, onTerminal(w))
+	return writeStatus(w, s, colourful(w))
 }
 
 func onTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == ""
+	return ok && term.IsTerminal(int(f.Fd()))
 }
+
+func colourful(w io.Writer) bool { return onTerminal(w) && os.Getenv("NO_COLOR") == "" }
 
 func printJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)

@@ -36,6 +36,7 @@ func (w *KafkaWay) Proxy(node int) *Proxy { return w.proxies[node-1] }
 func (w *KafkaWay) mend() error {
 	for _, p := range w.proxies {
 		p.Cut()
+		p.Spoil(nil)
 		for _, d := range []Direction{Up, Down} {
 			p.Release(d)
 		}

@@ -41,7 +41,8 @@ func RouteOutbox(ctx context.Context, dbURL, destination string) error {
 	})
 }
 
-// Row is an outbox row that was written: its id, its aggregateid, and its number among the committed rows of that key.
+// Row is an outbox row that was written: its id ("" for NULL, of one row at the most), its aggregateid, and its number among the
+// committed rows of that key.
 type Row struct {
 	ID        string
 	Aggregate string
@@ -63,7 +64,7 @@ func ReadCommitted(ctx context.Context, dbURL string) ([]Row, error) {
 		if routed {
 			unit = "coalesce(destination, '')"
 		}
-		found, err := conn.Query(ctx, "SELECT id::text, aggregatetype, aggregateid, (payload->>'seq')::bigint, "+unit+" FROM outbox")
+		found, err := conn.Query(ctx, "SELECT coalesce(id::text, ''), aggregatetype, aggregateid, (payload->>'seq')::bigint, "+unit+" FROM outbox")
 		if err != nil {
 			return fmt.Errorf("read outbox: %w", err)
 		}

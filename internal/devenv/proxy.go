@@ -21,8 +21,8 @@ const (
 	Down
 )
 
-// Proxy is a TCP proxy on 127.0.0.1 that breaks connections on purpose. Bytes of a connection never change and never
-// overtake each other. All methods may be called at any time from any goroutine; what they set holds for the open
+// Proxy is a TCP proxy on 127.0.0.1 that breaks connections on purpose. Bytes of a connection never overtake each other, and
+// never change unless Spoil asks for it. All methods may be called at any time from any goroutine; what they set holds for the open
 // connections and for new ones.
 //
 // A connection that ends while its bytes are kept back ends on the other side only after these: what a killed client had
@@ -38,6 +38,7 @@ type Proxy struct {
 	stalled  chan struct{} // closed when connections are not stalled
 	closed   bool
 	report   func(flush pglogrepl.LSN) // see WatchReports; nil: nobody watches
+	spoil    []byte                    // see Spoil; nil: nothing
 	wg       sync.WaitGroup
 }
 
@@ -216,9 +217,9 @@ func (p *Proxy) handle(accepted *net.TCPListener, client *net.TCPConn) {
 		return
 	}
 	p.conns[c] = struct{}{}
-	target, report := p.target, p.report
+	target, report, spoil := p.target, p.report, p.spoil
 	p.mu.Unlock()
-	c.run(target, report)
+	c.run(target, report, spoil)
 	p.mu.Lock()
 	delete(p.conns, c)
 	p.mu.Unlock()

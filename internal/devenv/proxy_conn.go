@@ -20,7 +20,7 @@ type proxyConn struct {
 	gone   chan struct{} // closed by close
 }
 
-func (c *proxyConn) run(target string, report func(flush pglogrepl.LSN)) {
+func (c *proxyConn) run(target string, report func(flush pglogrepl.LSN), spoil []byte) {
 	defer c.close(false)
 	c.proxy.unstalled(c.gone)
 	server, err := net.DialTimeout("tcp", target, 10*time.Second)
@@ -34,6 +34,9 @@ func (c *proxyConn) run(target string, report func(flush pglogrepl.LSN)) {
 	var up io.Reader = c.client
 	if report != nil {
 		up = &reportReader{from: c.client, report: report}
+	}
+	if spoil != nil {
+		up = &spoiler{from: up, text: spoil}
 	}
 	var both sync.WaitGroup
 	both.Go(func() { c.forward(c.proxy.ways[Up], up, c.server) })

@@ -280,3 +280,17 @@ func BenchmarkRoundTrip(b *testing.B) {
 		})
 	}
 }
+
+func TestSpoilChangesTheTextWhereverItIsCut(t *testing.T) {
+	p := proxied(t)
+	p.Spoil([]byte("abc"))
+	conn := dial(t, p)
+	for _, said := range []string{"1 abc 2 ab", "c abcabc", " abx a", "bc a"} {
+		say(t, conn, said)
+	}
+	hear(t, conn, "1 abb 2 abb abbabb abx abb a")
+	p.Spoil(nil)
+	other := dial(t, p)
+	say(t, other, "abc")
+	hear(t, other, "abc")
+}

@@ -38,6 +38,14 @@ type Job struct {
 	Done      int64 `json:"done"`
 	Failed    int64 `json:"failed"`
 	Cancelled int64 `json:"cancelled"`
+
+	Failures []Failure `json:"failures,omitempty"` // only of one job that was asked for: not in a list of jobs
+}
+
+// Failure is what some rows of a job failed with, and one of them.
+type Failure struct {
+	N      int64  `json:"n"`
+	Result string `json:"result"`
 }
 
 // The states of a job.
@@ -66,13 +74,10 @@ func (b *Bulk) chosen(w *where, t *table) {
 // tables are those that hold what the request may be about, in the order in which they are gone through: a parked row
 // becomes a letter, and never the other way.
 func (b *Bulk) tables() []*table {
-	switch of := b.Kind.of(); {
-	case of == Parked:
-		return []*table{parked}
-	case of == Both && b.Filter.Key != nil && b.Filter.State == "":
+	if b.Kind == Purge && b.Filter.Key != nil && b.Filter.State == "" {
 		return []*table{parked, letters}
 	}
-	return []*table{letters}
+	return []*table{b.Kind.table()}
 }
 
 func (b *Bulk) check() error {
@@ -97,7 +102,7 @@ func (d *Desk) Match(ctx context.Context, b Bulk) (int64, error) {
 	}
 	var sum int64
 	for _, t := range b.tables() {
-		n, err := d.count(ctx, &b.Filter, t, func(w *where) { b.chosen(w, t) })
+		n, err := d.count(ctx, &b, t)
 		if err != nil {
 			return 0, err
 		}
@@ -106,20 +111,11 @@ func (d *Desk) Match(ctx context.Context, b Bulk) (int64, error) {
 	return sum, nil
 }
 
-// Count counts the rows that the filter chooses.
-func (d *Desk) Count(ctx context.Context, of Of, f Filter) (int64, error) {
-	if err := f.Check(of); err != nil {
-		return 0, err
-	}
-	t := tableOf(of)
-	return d.count(ctx, &f, t, func(w *where) { f.choose(w, t) })
-}
-
-func (d *Desk) count(ctx context.Context, f *Filter, t *table, choose func(*where)) (n int64, err error) {
+func (d *Desk) count(ctx context.Context, b *Bulk, t *table) (n int64, err error) {
 	w := where{args: []any{d.slot}}
 	w.and(mine)
-	choose(&w)
-	f.said(&w)
+	b.chosen(&w, t)
+	b.Filter.said(&w)
 	err = d.db.QueryRow(ctx, "SELECT count(*) FROM "+t.name+" t WHERE "+w.sql.String(), append([]any{anew}, w.args...)...).Scan(&n)
 	return n, explain("count the rows", err)
 }
@@ -162,7 +158,22 @@ func (d *Desk) Job(ctx context.Context, id int64) (Job, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Job{}, &NotFound{What: "job", N: id, Slot: d.slot}
 	}
+	if err == nil && j.Failed > 0 {
+		j.Failures, err = d.failures(ctx, id)
+	}
 	return j, explain("read cdc_relay.bulk", err)
+}
+
+// failures are the most frequent ones of a job, one for each text that differs in more than numbers. A thousand of its requests
+// are looked at: it is asked while it runs, too.
+func (d *Desk) failures(ctx context.Context, id int64) ([]Failure, error) {
+	rows, err := d.db.Query(ctx, `SELECT (array_agg(n ORDER BY n))[1], (array_agg(result ORDER BY n))[1]
+		FROM (SELECT n, result FROM cdc_relay.request WHERE job = $1 AND state = 'failed' LIMIT 1000) f
+		GROUP BY regexp_replace(result, '[0-9]+', '#', 'g') ORDER BY count(*) DESC, 1 LIMIT 5`, id)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[Failure])
 }
 
 // Jobs lists the newest jobs.

@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -36,6 +38,30 @@ type By struct {
 
 // ErrNoSchema says that no relay has made the tables in this database, or one that is older.
 var ErrNoSchema = errors.New("the schema cdc_relay is not in this database, or is older than this version")
+
+// NoSlot is a slot that no relay of this database has used: its rows are none, whatever there is of others.
+type NoSlot struct {
+	Slot  string
+	Known []string
+}
+
+func (e *NoSlot) Error() string {
+	return fmt.Sprintf("no relay has used slot %q in this database, but %s", e.Slot, strings.Join(e.Known, ", "))
+}
+
+// Check is nil when the tables are there and the slot is one of theirs, or they know none yet. Else a wrong slot's lists would
+// be empty, which looks like good news.
+func (d *Desk) Check(ctx context.Context) error {
+	var known []string
+	err := d.db.QueryRow(ctx, `SELECT coalesce(array_agg(slot ORDER BY slot), '{}') FROM cdc_relay.slots`).Scan(&known)
+	switch {
+	case err != nil:
+		return explain("read cdc_relay.slots", err)
+	case len(known) > 0 && !slices.Contains(known, d.slot):
+		return &NoSlot{d.slot, known}
+	}
+	return nil
+}
 
 // NotFound is a row, request or job that is not there.
 type NotFound struct {

@@ -27,9 +27,6 @@ type Filter struct {
 	From, To time.Time
 }
 
-// IsZero is true for the filter that chooses everything.
-func (f *Filter) IsZero() bool { return *f == Filter{} }
-
 // The states of a row.
 const (
 	Waiting   = "parked"    // in the retry table

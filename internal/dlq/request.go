@@ -15,8 +15,8 @@ import (
 // Kind is what is asked for.
 type Kind string
 
-// The kinds of requests. Replay, Discard and Redact are about dead letters, Retry and Bury about parked rows, Purge about
-// either.
+// The kinds of requests. Replay, Discard, Redact and Purge are about dead letters, Retry and Bury about parked rows. A Purge of
+// a key is about both.
 const (
 	Replay  Kind = "replay"     // publish it again
 	Discard Kind = "discard"    // close it unpublished
@@ -26,16 +26,13 @@ const (
 	Purge   Kind = "purge"      // remove all of it; unpublished, if it was not published
 )
 
-// of is the table whose rows the kind is about.
-func (k Kind) of() Of {
-	switch k {
-	case Retry, Bury:
-		return Parked
-	case Purge:
-		return Both
-	default:
-		return Letters
+// table is the one whose rows the kind is about. A parked row may be delivered yet: no slip in a number purges it, only its key
+// does.
+func (k Kind) table() *table {
+	if k == Retry || k == Bury {
+		return parked
 	}
+	return letters
 }
 
 // Ask is what an operator asks for about one row.
@@ -117,8 +114,6 @@ func (d *Desk) Request(ctx context.Context, a Ask) (Request, error) {
 // allowed is the state in which a row of a table can be asked for something.
 func (k Kind) allowed(t *table) string {
 	switch {
-	case t.of != k.of() && k.of() != Both:
-		return "false"
 	case k == Replay:
 		return "t.state = 'open' AND t.redacted_at IS NULL"
 	case k == Discard:
@@ -138,11 +133,9 @@ const mine = `t.slot = $1 AND t.system_id = (SELECT system_id FROM cdc_relay.slo
 
 // insert gives pgx.ErrNoRows when there is no such row in a state that allows it, or one is asked for already.
 func (d *Desk) insert(ctx context.Context, a Ask) (Request, error) {
-	return scanRequest(d.db.QueryRow(ctx, `WITH target AS (
-			SELECT t.system_id FROM cdc_relay.dead_letter t WHERE t.n = $2 AND `+mine+` AND `+a.Kind.allowed(letters)+`
-			UNION ALL SELECT t.system_id FROM cdc_relay.retry t WHERE t.n = $2 AND `+mine+` AND `+a.Kind.allowed(parked)+`)
-		INSERT INTO cdc_relay.request (slot, system_id, kind, n, route_name, routing_key, who, reason)
-		SELECT $1, system_id, $3, $2, $4, $5, $6, $7 FROM target
+	t := a.Kind.table()
+	return scanRequest(d.db.QueryRow(ctx, `INSERT INTO cdc_relay.request (slot, system_id, kind, n, route_name, routing_key, who, reason)
+		SELECT $1, t.system_id, $3, $2, $4, $5, $6, $7 FROM `+t.name+` t WHERE t.n = $2 AND `+mine+` AND `+a.Kind.allowed(t)+`
 		ON CONFLICT (n) WHERE state = 'waiting' DO NOTHING RETURNING `+requestColumns,
 		d.slot, a.N, a.Kind, a.Route.Name, a.Route.RoutingKey, a.By.Who, a.By.Why))
 }
@@ -155,7 +148,7 @@ func (d *Desk) whyNot(ctx context.Context, a Ask) (Request, error) {
 		waiting.Again = true
 		return waiting, nil
 	case err == nil:
-		return Request{}, &NotNow{a.Kind, a.N, fmt.Sprintf("a %s of it waits already (request %d, by %s)", waiting.Kind, waiting.ID, waiting.Who)}
+		return Request{}, &NotNow{a.Kind, a.N, fmt.Sprintf("a %s of it waits already (request %d, by %s); `cdc-relay deadletters request %[2]d --cancel` takes it back", waiting.Kind, waiting.ID, waiting.Who)}
 	case !errors.Is(err, pgx.ErrNoRows):
 		return Request{}, explain("read cdc_relay.request", err)
 	}
@@ -163,8 +156,8 @@ func (d *Desk) whyNot(ctx context.Context, a Ask) (Request, error) {
 	switch {
 	case err != nil:
 		return Request{}, err
-	case is == "" || a.Kind.of() != Both && a.Kind.of() != is:
-		return Request{}, d.notFound(a.Kind.of(), a.N, is)
+	case is != a.Kind.table().of:
+		return Request{}, d.notFound(a.Kind.table().of, a.N, is)
 	}
 	return Request{}, a.Kind.refuses(&row)
 }
@@ -177,7 +170,7 @@ func (d *Desk) notFound(want Of, n int64, is Of) error {
 	switch is {
 	case Letters:
 		e.Hint = "it is a dead letter: cdc-relay deadletters show " + fmt.Sprint(n)
-	case Parked, Both:
+	case Parked:
 		e.Hint = "it is parked: cdc-relay parked show " + fmt.Sprint(n)
 	default: // nowhere
 	}
@@ -232,7 +225,7 @@ func scanRequest(row pgx.Row) (Request, error) {
 	return r, err
 }
 
-// Would is nil when Request would write something down now, and else its error. It changes nothing.
+// Would is the error that Request would have now, nil also when the same waits already. It changes nothing.
 func (d *Desk) Would(ctx context.Context, a Ask) error {
 	if _, err := d.whyNot(ctx, a); !errors.Is(err, pgx.ErrNoRows) {
 		return err

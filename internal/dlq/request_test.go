@@ -2,6 +2,7 @@ package dlq
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -100,6 +101,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{Replay, 99, "there is no dead letter 99 of slot"},
 		{Retry, 99, "there is no parked row 99 of slot"},
 		{Replay, waits, "it is parked: cdc-relay parked show 2"},
+		{Purge, waits, "it is parked: cdc-relay parked show 2"},
 		{Bury, open, "it is a dead letter: cdc-relay deadletters show 1"},
 		{Replay, replayed, "dead letter 4 was replayed already, at 2026-11-20T12:00:04Z"},
 		{Discard, discarded, "dead letter 5 was discarded already"},
@@ -115,7 +117,6 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{Discard, sealed, ""},
 		{Redact, replayed, ""},
 		{Purge, discarded, ""},
-		{Purge, waits, ""},
 	} {
 		before := r.contents()
 		_, err := r.desk.Request(r.ctx, Ask{Kind: c.kind, N: c.n, By: by})
@@ -132,6 +133,35 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	r.must(err)
 	if !page.Rows[0].Copied || page.Rows[1].Copied {
 		t.Errorf("the copied row is not marked: %+v", page.Rows[:2])
+	}
+}
+
+// What waits can be taken back; what was done, or was taken back already, stays as it is.
+func TestWithdraw(t *testing.T) {
+	r := setup(t)
+	n := r.put(sample{})
+	q := r.request(Replay, n)
+	for range 2 {
+		got, err := r.desk.Withdraw(r.ctx, q.ID, By{Who: "eve", Why: "the wrong one"})
+		r.must(err)
+		if got.ID != q.ID || got.State != RequestCancelled || got.DoneAt == nil {
+			t.Errorf("the request is %+v", got)
+		}
+	}
+	if got := value[string](r, `SELECT string_agg(who || ' ' || action || ' ' || n || ' ' || why || ' ' || result || ' ' || request, ', ') FROM cdc_relay.audit`); got != fmt.Sprintf("eve cancel %d the wrong one replay is not done %d", n, q.ID) {
+		t.Errorf("the audit says %s", got)
+	}
+	again := r.request(Discard, n)
+	r.carryOut(again.ID, RequestDone, "discarded")
+	got, err := r.desk.Withdraw(r.ctx, again.ID, by)
+	r.must(err)
+	if got.State != RequestDone || value[int](r, `SELECT count(*) FROM cdc_relay.audit`) != 1 {
+		t.Errorf("a request that was done is %+v", got)
+	}
+	other := New(r.pool, "another")
+	var missing *NotFound
+	if _, err := other.Withdraw(r.ctx, again.ID, by); !errors.As(err, &missing) || !strings.Contains(err.Error(), "there is no request") {
+		t.Errorf("a request of another slot: %v", err)
 	}
 }
 

@@ -27,6 +27,11 @@ func (d *Desk) Show(ctx context.Context, of Of, n int64, payloads bool) (*Detail
 	if err := d.contents(ctx, out, tableOf(of), payloads); err != nil {
 		return nil, err
 	}
+	if of == Parked {
+		if err := d.behind(ctx, out); err != nil {
+			return nil, err
+		}
+	}
 	if out.Requests, err = d.asked(ctx, n); err != nil {
 		return nil, err
 	}
@@ -73,6 +78,19 @@ func (d *Desk) contents(ctx context.Context, out *Detail, t *table, payloads boo
 		out.Columns = splitColumns(columns)
 	}
 	return nil
+}
+
+// behind finds the row that a parked one waits for: the first of its chain.
+func (d *Desk) behind(ctx context.Context, out *Detail) error {
+	err := d.db.QueryRow(ctx, `SELECT h.n FROM cdc_relay.retry t CROSS JOIN LATERAL (SELECT h.n FROM cdc_relay.retry h
+				WHERE h.slot = t.slot AND h.system_id = t.system_id AND h.chain = t.chain AND h.ordered
+					AND (h.incarnation, h.commit_lsn, h.idx) < (t.incarnation, t.commit_lsn, t.idx)
+				ORDER BY h.incarnation, h.commit_lsn, h.idx LIMIT 1) h
+			WHERE t.slot = $1 AND t.n = $2`, d.slot, out.N).Scan(&out.Behind)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	return explain("read what the row waits for", err)
 }
 
 // content is what people can read of bytes.

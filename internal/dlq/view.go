@@ -11,7 +11,6 @@ type Of string
 const (
 	Letters Of = "letters" // dead letters
 	Parked  Of = "parked"  // the retry table
-	Both    Of = "both"    // only of a purge
 )
 
 // Row is a parked row or a dead letter, as lists show it. What is nil is NULL, or not so far.
@@ -64,8 +63,9 @@ type Detail struct {
 	Traceparent *string   `json:"traceparent"`
 	Headers     *Content  `json:"headers"` // the headers column
 	Columns     []Column  `json:"columns,omitempty"`
-	Fault       *string   `json:"fault,omitempty"` // why the row of the outbox could not be relayed as configured
-	Raw         *Content  `json:"raw,omitempty"`   // that row, or the text of the logical message
+	Fault       *string   `json:"fault,omitempty"`  // why the row of the outbox could not be relayed as configured
+	Raw         *Content  `json:"raw,omitempty"`    // that row, or the text of the logical message
+	Behind      *int64    `json:"behind,omitempty"` // of a parked row: the number of the first one of its key, which it waits for
 
 	Requests []Request `json:"requests"` // what was asked for, the newest first
 	Audit    []Entry   `json:"audit"`    // what was done, likewise

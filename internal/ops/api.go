@@ -42,6 +42,7 @@ func (a *api) routes() map[string]methods {
 		"/api/v1/dead-letters":     {http.MethodGet: a.list(dlq.Letters)},
 		"/api/v1/parked":           {http.MethodGet: a.list(dlq.Parked)},
 		"/api/v1/jobs":             {http.MethodGet: a.jobs},
+		"/api/v1/requests/{n}":     {http.MethodGet: a.request, http.MethodDelete: a.withdraw},
 		"/api/v1/jobs/{n}":         {http.MethodGet: a.job, http.MethodDelete: a.cancel},
 		"/api/v1/parked/{n}":       row(dlq.Parked),
 		"/api/v1/dead-letters/{n}": row(dlq.Letters),
@@ -186,23 +187,50 @@ func (a *api) cancel(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-func (a *api) ask(kind dlq.Kind) http.HandlerFunc {
-	return a.doing(func(ctx context.Context, r *http.Request) (int, any, error) {
+func (a *api) request(w http.ResponseWriter, r *http.Request) {
+	a.do(w, r, func(ctx context.Context, r *http.Request) (int, any, error) {
 		n, err := number(r)
 		if err != nil {
 			return 0, nil, err
 		}
-		body, err := readAsk(r, kind)
-		if err != nil {
-			return 0, nil, err
-		}
-		route, err := body.route(a.cfg.Snapshot().Sink.Kind)
-		if err != nil {
-			return 0, nil, err
-		}
-		q, err := a.cfg.API.Desk.Request(ctx, dlq.Ask{Kind: kind, N: n, Route: route, By: dlq.By{Who: a.who(r), Why: body.Reason}})
-		return http.StatusAccepted, q, err
+		q, err := a.cfg.API.Desk.RequestOf(ctx, n)
+		return http.StatusOK, q, err
 	})
+}
+
+func (a *api) withdraw(w http.ResponseWriter, r *http.Request) {
+	a.do(w, r, func(ctx context.Context, r *http.Request) (int, any, error) {
+		n, err := number(r)
+		if err != nil {
+			return 0, nil, err
+		}
+		q, err := a.cfg.API.Desk.Withdraw(ctx, n, dlq.By{Who: a.who(r)})
+		return http.StatusOK, q, err
+	})
+}
+
+func (a *api) ask(kind dlq.Kind) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		a.do(w, r, func(ctx context.Context, r *http.Request) (int, any, error) {
+			n, err := number(r)
+			if err != nil {
+				return 0, nil, err
+			}
+			body, err := readAsk(r, kind)
+			if err != nil {
+				return 0, nil, err
+			}
+			route, err := body.route(a.cfg.Snapshot().Sink.Kind)
+			if err != nil {
+				return 0, nil, err
+			}
+			q, err := a.cfg.API.Desk.Request(ctx, dlq.Ask{Kind: kind, N: n, Route: route, By: dlq.By{Who: a.who(r), Why: body.Reason}})
+			if err == nil {
+				w.Header().Set("Location", "/api/v1/requests/"+strconv.FormatInt(q.ID, 10))
+			}
+			return http.StatusAccepted, q, err
+		})
+	}
 }
 
 func (a *api) bulk(kind dlq.Kind) http.HandlerFunc {

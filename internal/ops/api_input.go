@@ -25,21 +25,31 @@ func (e *badBody) Error() string { return e.what }
 type chosen struct {
 	ID          *string    `json:"id"`
 	Key         *string    `json:"key"`
-	KeyOf       int64      `json:"key_of"` // number of a row with that key
+	KeyOf       *int64     `json:"key_of"` // number of a row with that key
 	Aggregate   *string    `json:"aggregate"`
 	Type        *string    `json:"type"`
-	Destination string     `json:"destination"`
-	Class       string     `json:"class"`
-	Error       string     `json:"error"`
-	State       string     `json:"state"`
+	Destination *string    `json:"destination"`
+	Class       *string    `json:"class"`
+	Error       *string    `json:"error"`
+	State       *string    `json:"state"`
 	From        *time.Time `json:"from"`
 	To          *time.Time `json:"to"`
 }
 
 func (c *chosen) filter(ctx context.Context, desk *dlq.Desk) (dlq.Filter, error) {
-	f := dlq.Filter{
-		ID: c.ID, Key: c.Key, Aggregate: c.Aggregate, Type: c.Type,
-		Destination: c.Destination, Class: c.Class, Error: c.Error, State: c.State,
+	f := dlq.Filter{ID: c.ID, Key: c.Key, Aggregate: c.Aggregate, Type: c.Type}
+	for _, text := range []struct {
+		name  string
+		given *string
+		into  *string
+	}{{"destination", c.Destination, &f.Destination}, {"class", c.Class, &f.Class}, {"error", c.Error, &f.Error}, {"state", c.State, &f.State}} {
+		switch {
+		case text.given == nil:
+		case *text.given == "": // a variable of a script that is not set must not choose everything
+			return f, &badBody{text.name + " is empty; leave it out to choose any"}
+		default:
+			*text.into = *text.given
+		}
 	}
 	if c.From != nil {
 		f.From = *c.From
@@ -47,13 +57,13 @@ func (c *chosen) filter(ctx context.Context, desk *dlq.Desk) (dlq.Filter, error)
 	if c.To != nil {
 		f.To = *c.To
 	}
-	if c.KeyOf == 0 {
+	if c.KeyOf == nil {
 		return f, nil
 	}
 	if c.Key != nil || c.Aggregate != nil {
 		return f, &badBody{"key_of is given beside key or aggregate; one of the two"}
 	}
-	return f, desk.SameKey(ctx, c.KeyOf, &f)
+	return f, desk.SameKey(ctx, *c.KeyOf, &f)
 }
 
 // query is a list's.
@@ -70,8 +80,10 @@ const defaultLimit = 50
 // choose everything.
 func readQuery(values url.Values) (query, error) {
 	q := query{Limit: defaultLimit}
-	texts := map[string]*string{"destination": &q.Destination, "class": &q.Class, "error": &q.Error, "state": &q.State, "cursor": &q.Cursor}
-	exact := map[string]**string{"id": &q.ID, "key": &q.Key, "aggregate": &q.Aggregate, "type": &q.Type}
+	texts := map[string]**string{
+		"id": &q.ID, "key": &q.Key, "aggregate": &q.Aggregate, "type": &q.Type,
+		"destination": &q.Destination, "class": &q.Class, "error": &q.Error, "state": &q.State,
+	}
 	times := map[string]**time.Time{"from": &q.From, "to": &q.To}
 	for name, given := range values {
 		value := given[0]
@@ -80,9 +92,9 @@ func readQuery(values url.Values) (query, error) {
 		case len(given) > 1:
 			err = errors.New("is given twice")
 		case texts[name] != nil:
-			*texts[name] = value
-		case exact[name] != nil:
-			*exact[name] = &value
+			*texts[name] = &value
+		case name == "cursor":
+			q.Cursor = value
 		case times[name] != nil:
 			var t time.Time
 			if t, err = time.Parse(time.RFC3339, value); err != nil {
@@ -90,9 +102,11 @@ func readQuery(values url.Values) (query, error) {
 			}
 			*times[name] = &t
 		case name == "key_of":
-			if q.KeyOf, err = strconv.ParseInt(value, 10, 64); err != nil {
+			var n int64
+			if n, err = strconv.ParseInt(value, 10, 64); err != nil {
 				err = fmt.Errorf("is %q, want the number of a row", value)
 			}
+			q.KeyOf = &n
 		case name == "limit":
 			if q.Limit, err = strconv.Atoi(value); err != nil {
 				err = fmt.Errorf("is %q, want a number", value)

@@ -30,9 +30,13 @@ func TestOpenAPI(t *testing.T) {
 	}
 	described := map[string][]string{}
 	for path, item := range doc.Paths {
-		for method := range item {
-			if method != "parameters" {
-				described[path] = append(described[path], strings.ToUpper(method))
+		for method, operation := range item {
+			if method == "parameters" {
+				continue
+			}
+			described[path] = append(described[path], strings.ToUpper(method))
+			if answers := fmt.Sprint(operation); strings.HasPrefix(path, "/api/") && !strings.Contains(answers, "default:map[$ref:#/components/responses/Problem]") {
+				t.Errorf("%s %s: a token that is refused is not described: %s", method, path, answers)
 			}
 		}
 	}
@@ -119,13 +123,13 @@ func TestWhoMayChangeSomething(t *testing.T) {
 		if code, body, _ := send(t, http.MethodGet, c.base+"/api/v1/parked", "", headers...); code != c.get {
 			t.Errorf("token %q: GET answers %d, want %d: %s", c.token, code, c.get, body)
 		}
-		for method, path := range map[string]string{http.MethodPost: "/api/v1/dead-letters/1/replay", http.MethodDelete: "/api/v1/jobs/1"} {
+		for method, path := range map[string]string{http.MethodPost: "/api/v1/dead-letters/1/replay", http.MethodDelete: "/api/v1/requests/1"} {
 			if code, body, _ := send(t, method, c.base+path, "", headers...); code != c.post {
 				t.Errorf("token %q: %s answers %d, want %d: %s", c.token, method, code, c.post, body)
 			}
 		}
 	}
-	// A page of another site, and one whose name was made to lead here, change nothing where no token is needed.
+	// A page of another site changes nothing where no token is needed, and one whose name was made to lead here reads nothing either.
 	const path = "/api/v1/dead-letters/1/discard"
 	port := strings.TrimPrefix(open, "http://127.0.0.1")
 	for want, headers := range map[int][]string{
@@ -139,6 +143,9 @@ func TestWhoMayChangeSomething(t *testing.T) {
 	for host, want := range map[string]int{"evil.example" + port: 403, "localhost" + port: reached, "[::1]" + port: reached, "127.0.0.1": reached} {
 		if code, body, _ := send(t, http.MethodPost, open+path, "{}", "Host", host); code != want {
 			t.Errorf("called %s it answers %d, want %d: %s", host, code, want, body)
+		}
+		if code, body, _ := send(t, http.MethodGet, open+"/api/v1/parked", "", "Host", host); code != want {
+			t.Errorf("called %s it answers a GET with %d, want %d: %s", host, code, want, body)
 		}
 		if code, _, _ := send(t, http.MethodPost, one+path, "{}", "Host", host, "Authorization", "Bearer operate"); code != reached {
 			t.Errorf("called %s with a token it answers %d", host, code)
@@ -165,6 +172,9 @@ func TestRequestsThatAreNotUnderstood(t *testing.T) {
 		{"GET", "/api/v1/dead-letters?cursor=x", "", 400, "cursor is \"x\""},
 		{"GET", "/api/v1/dead-letters?class=fatal", "", 400, "class is \"fatal\""},
 		{"GET", "/api/v1/dead-letters?key=a&key_of=1", "", 400, "key_of is given beside key"},
+		{"GET", "/api/v1/dead-letters?class=permanent&destination=", "", 400, "destination is empty; leave it out"},
+		{"POST", "/api/v1/dead-letters/discard", `{"all": true, "state": ""}`, 400, "state is empty; leave it out"},
+		{"POST", "/api/v1/dead-letters/purge", `{"key": "a", "key_of": 0}`, 400, "key_of is given beside key"},
 		{"GET", "/api/v1/parked?state=open", "", 400, "state is not asked of parked rows"},
 		{"GET", "/api/v1/dead-letters/replay", "", 405, "takes POST"},
 		{"GET", "/api/v1/dead-letters/x", "", 400, `there is no number "x"`},

@@ -140,7 +140,7 @@ func (s *Server) guard(path string, by methods) http.HandlerFunc {
 	if !strings.HasPrefix(path, "/api/") {
 		return next
 	}
-	read, change := authorize(next, s.cfg.Token, s.cfg.ReadToken), s.operate(next)
+	read, change := s.called(authorize(next, s.cfg.Token, s.cfg.ReadToken)), s.called(s.operate(next))
 	return func(w http.ResponseWriter, r *http.Request) {
 		if by[r.Method] == nil || r.Method == http.MethodGet {
 			read(w, r)

@@ -40,9 +40,22 @@ func authorize(next http.HandlerFunc, tokens ...TokenReader) http.HandlerFunc {
 	}
 }
 
-// operate lets a request through that may change something: one with admin.token, or any when there is no token at all. Then
-// the server is on loopback, and the name it is called by must be loopback's too: a page of a site whose name was made to
-// lead here is refused.
+// called lets a request through that calls this server by a name of its own. Without any token it is on loopback, and the name
+// must be loopback's too: a page of a site whose name was made to lead here would read payloads, and change something.
+func (s *Server) called(next http.HandlerFunc) http.HandlerFunc {
+	if s.cfg.Token != nil || s.cfg.ReadToken != nil {
+		return next
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !loopback(r.Host) {
+			writeProblem(w, http.StatusForbidden, "without admin.token the API answers nobody who calls it by that name; use 127.0.0.1 or localhost")
+			return
+		}
+		next(w, r)
+	}
+}
+
+// operate lets a request through that may change something: one with admin.token, or any when there is no token at all.
 func (s *Server) operate(next http.HandlerFunc) http.HandlerFunc {
 	with := authorize(next, s.cfg.Token)
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -57,8 +70,6 @@ func (s *Server) operate(next http.HandlerFunc) http.HandlerFunc {
 			with(w, r)
 		case s.cfg.ReadToken != nil:
 			writeProblem(w, http.StatusForbidden, "admin.token is not set, and admin.read_token only reads")
-		case !loopback(r.Host):
-			writeProblem(w, http.StatusForbidden, "without admin.token the API changes nothing for a host by that name; use 127.0.0.1 or localhost")
 		default:
 			with(w, r)
 		}

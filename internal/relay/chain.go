@@ -119,7 +119,11 @@ func (ln *lane) decide(it *item) stance {
 func (ln *lane) putAside(it *item, what stance) {
 	switch {
 	case it.ev.Fault != nil:
-		ln.bury(it, &sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Words: it.ev.Fault.Error()})
+		f := &sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Words: it.ev.Fault.Error()}
+		if hook := ln.line.cfg.Hooks.Rejected; hook != nil {
+			hook(&it.ev, f, 1)
+		}
+		ln.bury(it, f)
 	case what == parks:
 		ln.park(it)
 		if c := ln.chains[it.chain]; c != nil {

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -52,10 +54,22 @@ func Connect(ctx context.Context, c Config) (*pgxpool.Pool, error) {
 	}
 	if err := pool.Ping(ctx); err != nil {
 		pool.Close()
-		return nil, fmt.Errorf("connect to PostgreSQL: %w", fatalOr(&c, err))
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", fatalOr(&c, oneLine{err}))
 	}
 	return pool, nil
 }
+
+// oneLine is an error in one line. pgconn's has one for each address that was tried, the same twice when it was with and without
+// TLS.
+type oneLine struct{ error }
+
+func (e oneLine) Error() string {
+	lines := strings.Split(e.error.Error(), "\n\t")
+	return strings.TrimSpace(lines[0] + " " + strings.Join(slices.Compact(lines[1:]), "; "))
+}
+
+// Unwrap is the error with its lines.
+func (e oneLine) Unwrap() error { return e.error }
 
 // connectPool makes the pool that everything but the stream uses. It does not connect yet.
 func connectPool(c *Config) (*pgxpool.Pool, error) {

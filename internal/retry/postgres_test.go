@@ -486,6 +486,9 @@ func TestStatementLate(t *testing.T) {
 			// Once before, so that the session knows the statement and all of it goes in one piece.
 			other, _ := call(b)
 			b.must(other(ctx(t), store))
+			var pid int
+			b.must(pool.QueryRow(ctx(t), `SELECT pg_backend_pid()`).Scan(&pid))
+			equal(t, "connections", pool.Stat().TotalConns(), 1)
 			proxy.Hold(devenv.Up)
 			proxy.SetTarget("127.0.0.1:1") // the driver asks the server to cancel it: that does not arrive
 			c, cancel := context.WithTimeout(ctx(t), 500*time.Millisecond)
@@ -503,7 +506,14 @@ func TestStatementLate(t *testing.T) {
 				}
 			}
 			proxy.Release(devenv.Up)
-			w.exec(`SELECT pg_sleep(0.2)`)
+			// The session ends when it has done what came late.
+			late := true
+			for deadline := time.Now().Add(20 * time.Second); late; {
+				b.must(second.QueryRow(ctx(t), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)`, pid).Scan(&late))
+				if time.Now().After(deadline) {
+					t.Fatal("the session of the lost statement does not end")
+				}
+			}
 			if name == "park" {
 				if runs := b.runs(all, b.fedChain()); len(runs) > 0 {
 					t.Fatalf("it is there again: %+v", runs)

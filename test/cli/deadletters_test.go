@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -62,7 +63,7 @@ type rowsPage struct {
 func TestDeadLettersList(t *testing.T) {
 	t.Parallel()
 	r := sided(t, 7, 2)
-	want := `NUMBER  DIED                 STATE  ID   AGGREGATE  KEY  TYPE     DESTINATION        REASON      ATTEMPTS  ERROR
+	want := `NUMBER  DIED (UTC)           STATE  ID   AGGREGATE  KEY  TYPE     DESTINATION        REASON      ATTEMPTS  ERROR
 7       2026-11-20 12:00:07  open   e-7  order      k2   created  orders/eu.created  unroutable  1         NO_ROUTE
 6       2026-11-20 12:00:06  open   e-6  order      k1   created  orders/eu.created  too_large   1         body of # bytes
 more: --cursor 1795176006000000-6
@@ -88,6 +89,8 @@ more: --cursor 1795176006000000-6
 		"deadletters list --state replayed":                           "[] ",
 		"deadletters list --from 2026-11-20T12:00:06Z":                "[7 6] ",
 		"deadletters list --from 2026-11-20 --to 2026-11-21 --id e-1": "[1] ",
+		"deadletters list --to 9000d":                                 "[] ",
+		"deadletters list --from 9000d --id e-1":                      "[1] ",
 		"deadletters list --to 2026-11-20":                            "[] ",
 		"parked list":                                                 "[9 8] ",
 		"parked list --key k3":                                        "[8] ",
@@ -121,6 +124,16 @@ func TestDeadLettersShow(t *testing.T) {
 			Text   string
 			Hidden bool
 		}
+	}
+	if got := r.ok("parked", "show", "3"); !strings.HasPrefix(got, "parked row 3\nevent       e-3, ") {
+		t.Errorf("the parked row is shown as\n%s", got)
+	}
+	r.exec(`UPDATE cdc_relay.dead_letter SET payload = convert_to(repeat('x', 5000), 'UTF8') WHERE n = 1`)
+	if got := r.ok("deadletters", "show", "1"); !strings.Contains(got, "x… (--json has all of it)\n") || strings.Count(got, "x") > 4200 {
+		t.Errorf("a long payload is shown as\n%s", got)
+	}
+	if got := decoded[shown](t, r.ok("deadletters", "show", "1", "--json")); len(got.Payload.Text) != 5000 {
+		t.Errorf("as JSON it has %d bytes of payload", len(got.Payload.Text))
 	}
 	if got := decoded[shown](t, r.ok("parked", "show", "3", "--json")); got.N != 3 || got.Payload.Text != `{"secret":3}` {
 		t.Errorf("the parked row is %+v", got)
@@ -180,6 +193,8 @@ func TestDeadLettersUsage(t *testing.T) {
 		"deadletters discard 1 --exchange x":         {"unknown flag: --exchange"},
 		"deadletters purge --class permanent":        {"say --all"},
 		"deadletters job --cancel":                   {"which job?"},
+		"deadletters request":                        {"accepts 1 arg"},
+		"deadletters request x":                      {`"x" is no number of a request`},
 		"deadletters job 1 2":                        {"accepts at most 1 arg"},
 		"parked retry --all --destination=":          {"--destination is empty"},
 		"parked deadletter":                          {"which?"},
@@ -226,13 +241,23 @@ func TestAskedForWhileNoRelayRuns(t *testing.T) {
 	if got := decoded[struct{ Items []struct{ ID int64 } }](t, r.ok("deadletters", "job", "--json")); len(got.Items) != 3 || got.Items[0].ID != 3 {
 		t.Errorf("the jobs are %+v", got)
 	}
-	if got := r.ok("deadletters", "job", "3", "--cancel"); got != "job 3: 0 of 2 done\n" {
+	if got := r.ok("deadletters", "job", "3", "--cancel"); got != "job 3 was cancelled: 0 of 2 done\n" {
 		t.Errorf("cancelling says %q", got)
 	}
 	if got := decoded[struct{ State string }](t, r.ok("deadletters", "job", "3", "--json")); got.State != "cancelled" {
 		t.Errorf("the job is %s", got.State)
 	}
 	r.refused(1, "deadletters job 99", "there is no job 99")
+	r.refused(1, "deadletters request 99", "there is no request 99")
+	if got := r.ok("deadletters", "request", "1"); !strings.HasPrefix(got, "replay of dead letter 1, asked for by postgres (") || !strings.HasSuffix(got, " (mended): waiting\n") {
+		t.Errorf("the request is told as %q", got)
+	}
+	if got := r.ok("deadletters", "request", "6", "--cancel"); !strings.HasPrefix(got, "retry of parked row 7, asked for by postgres (") || !strings.Contains(got, ": cancelled 20") {
+		t.Errorf("cancelling a request says %q", got)
+	}
+	if got := decoded[struct{ State string }](t, r.ok("deadletters", "request", "6", "--cancel", "--json")); got.State != "cancelled" {
+		t.Errorf("the request is %s", got.State)
+	}
 	if got := decoded[rowsPage](t, r.ok("deadletters", "list", "--state", "replaying", "--json")); len(got.Items) != 1 || got.Items[0].N != 1 || got.Items[0].State != "replaying" {
 		t.Errorf("replaying are %+v", got)
 	}
@@ -295,10 +320,55 @@ func TestOperatorsWithoutTheTables(t *testing.T) {
 		r.refused(1, line, "not in this database, or are of an older version", "cdc-relay init")
 	}
 	r.db = through(r.db, "127.0.0.1:1")
+	if res := r.command("deadletters", "list"); strings.Count(res.Stderr, "\n") != 1 || strings.Count(res.Stderr, "refused") != 1 {
+		t.Errorf("without a server it says\n%s", res.Stderr)
+	}
 	r.refused(1, "deadletters list", "connect to PostgreSQL", "refused")
 }
 
-func TestCompletionOfFixedValues(t *testing.T) {
+// A wrong source.slot is no empty list, and a role that may not do something is told what it needs.
+func TestOperatorsWhoAreWrong(t *testing.T) {
+	t.Parallel()
+	r := sided(t, 1, 0)
+	slot, db := r.slot, r.db
+	r.slot = "nobodys"
+	r.refused(1, "deadletters list", `no relay has used slot "nobodys" in this database, but `+slot, "source.slot")
+	r.slot = slot
+	role := fmt.Sprint("ann_", slot)
+	r.exec(`CREATE ROLE ` + role + ` LOGIN`)
+	t.Cleanup(func() { r.db = db; r.exec(`DROP OWNED BY ` + role); r.exec(`DROP ROLE ` + role) })
+	asOperator := func() { r.db = as(db, role, "") }
+	asOperator()
+	r.refused(1, "deadletters list", "the role of source.url may not do this", "permission denied for schema", "docs/dead-letters.md")
+	r.db = db
+	// The rights that the document lists are enough, and each line is needed for what stands beside it.
+	grants := regexp.MustCompile(`(?m)^GRANT .*;`).FindAllString(document(t, "docs/dead-letters.md"), -1)
+	if len(grants) != 6 {
+		t.Fatalf("the document has %d grants: %q", len(grants), grants)
+	}
+	grant := func(lines []string) {
+		r.db = db
+		for _, line := range lines {
+			r.exec(strings.ReplaceAll(line, " ann;", " "+role+";"))
+		}
+		asOperator()
+	}
+	grant(grants[:2])
+	r.ok("deadletters", "show", "1")
+	id := "11111111-1111-1111-1111-111111111111"
+	r.refused(1, "events show "+id, "permission denied for table outbox")
+	r.refused(1, "deadletters redact 1", "permission denied for table request")
+	grant(grants[2:])
+	r.ok("events", "show", id)
+	r.ok("deadletters", "redact", "1")
+	r.ok("deadletters", "discard", "--all")
+	if got := r.ok("deadletters", "job", "1", "--cancel"); got != "job 1 was cancelled: 0 of 1 done\n" {
+		t.Errorf("cancelling says %q", got)
+	}
+}
+
+// Values that are known are offered, files only for -c.
+func TestCompletion(t *testing.T) {
 	t.Parallel()
 	binary := devenv.BuildRelay(t)
 	for line, want := range map[string]string{
@@ -306,6 +376,9 @@ func TestCompletionOfFixedValues(t *testing.T) {
 		"deadletters replay --state ": "open\nreplaying\nreplayed\ndiscarded\npurged\n",
 		"parked retry --class ":       "destination\ntransient\npermanent\n",
 		"deadletters show ":           "",
+		"deadletters job ":            "",
+		"deadletters list --key ":     "",
+		"status ":                     "",
 	} {
 		args := append([]string{"__complete"}, strings.Split(line, " ")...)
 		res, err := devenv.RunCommand(within(t, bound), binary, "", args...)
@@ -313,6 +386,11 @@ func TestCompletionOfFixedValues(t *testing.T) {
 		if values, _, _ := strings.Cut(res.Stdout, ":4"); res.Code != 0 || values != want {
 			t.Errorf("%s is completed with %q, want %q", line, res.Stdout, want)
 		}
+	}
+	res, err := devenv.RunCommand(within(t, bound), binary, "", "__complete", "status", "-c", "")
+	must(t, err)
+	if !strings.HasPrefix(res.Stdout, "yaml\nyml\n:8\n") { // files with these endings
+		t.Errorf("-c is completed with %q", res.Stdout)
 	}
 }
 

@@ -85,8 +85,12 @@ func TestReplay(t *testing.T) {
 		t.Errorf("once more it says %q", got)
 	}
 	o.refused(1, fmt.Sprint("deadletters discard ", n), "it is replayed")
+	closed := ask[time.Time](o.rig, `SELECT closed_at FROM cdc_relay.dead_letter`).UTC().Format(time.RFC3339)
+	if got, want := o.ok("events", "show", id), "(replayed since "+closed+")"; !strings.Contains(got, want) {
+		t.Errorf("no %q in\n%s", want, got)
+	}
 	shown := o.ok("deadletters", "show", fmt.Sprint(n))
-	for _, want := range []string{"dead letter " + fmt.Sprint(n) + ", replayed\n", ": replay by postgres (", "(type added): done ", "null_in_template: ", "audit"} {
+	for _, want := range []string{"dead letter " + fmt.Sprint(n) + ", replayed\n", ": replay by postgres (", ": replay with routing key order.mended by postgres (", "(type added): done ", "null_in_template: ", "audit"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("no %q in\n%s", want, shown)
 		}
@@ -109,7 +113,7 @@ func TestBulkRequests(t *testing.T) {
 	}
 	o.bad("8", 3)
 	res := o.command("deadletters", "replay", "--all", "--wait", "30s")
-	if refusal(t, res, 1, "job 2: replay failed for 3 dead letters"); res.Stdout != "job 2: 0 of 3 done, 3 failed\n" {
+	if refusal(t, res, 1, "job 2: replay failed for 3 dead letters"); !strings.HasPrefix(res.Stdout, "job 2: 0 of 3 done, 3 failed\nsuch as dead letter ") || !strings.HasSuffix(res.Stdout, ": null_in_template: routing key has a NULL in its template\n") || strings.Count(res.Stdout, "\n") != 2 {
 		t.Errorf("a bulk replay that fails says %q", res.Stdout)
 	}
 	// One that would take an hour is cancelled: what was done is done, the rest stays open.
@@ -117,8 +121,11 @@ func TestBulkRequests(t *testing.T) {
 	if !strings.HasPrefix(said, "job 3: ") {
 		t.Errorf("it says %q", said)
 	}
-	if got := o.ok("deadletters", "job", "3", "--cancel", "--reason", "too slow"); !strings.HasPrefix(got, "job 3: ") || !strings.Contains(o.ok("deadletters", "job"), "cancelled") {
+	if got := o.ok("deadletters", "job", "3", "--cancel", "--reason", "too slow"); !strings.HasPrefix(got, "job 3 was cancelled: ") || !strings.Contains(o.ok("deadletters", "job"), "cancelled") {
 		t.Errorf("cancelling says %q", got)
+	}
+	if got := o.ok("deadletters", "job", "1", "--cancel"); got != "nothing to cancel: it has ended\njob 1: 12 of 12 done\n" {
+		t.Errorf("cancelling what has ended says %q", got)
 	}
 	open := ask[int](o.rig, `SELECT count(*) FROM cdc_relay.dead_letter WHERE state = 'open'`)
 	if done := ask[int](o.rig, `SELECT count(*) FROM cdc_relay.request WHERE job = 3 AND state = 'done'`); open != 3-done || open == 0 {
@@ -215,24 +222,37 @@ func TestMirror(t *testing.T) {
 		if ask[bool](o.rig, `SELECT mirrored_at IS NULL FROM cdc_relay.dead_letter`) {
 			return "it is not noted as mirrored"
 		}
-		return ""
+		return mirrored(t, o.relay, 1, 0)
 	})
 	// While the mirror's exchange is away the relay goes on, and mirrors what it could not when it is back.
 	must(t, ch.ExchangeDelete("outbox.dlx", false, false))
 	o.bad("8", 2)
 	o.insert(1)
 	must(t, o.consumer.WaitCount(within(t, bound), 1))
+	eventually(t, func() string { return mirrored(t, o.relay, 1, 1) })
 	must(t, ch.ExchangeDeclare("outbox.dlx", "direct", true, false, false, false, nil))
 	must(t, ch.QueueBind("outbox.dlq", "outbox.dlq", "outbox.dlx", false, nil))
 	eventually(t, func() string {
 		if n := ask[int](o.rig, `SELECT count(*) FROM cdc_relay.dead_letter WHERE mirrored_at IS NULL`); n > 0 {
 			return fmt.Sprintf("%d are not mirrored", n)
 		}
-		return ""
+		return mirrored(t, o.relay, 3, 1)
 	})
 	if code := o.relay.Stop(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}
+}
+
+// mirrored says "" when the metrics tell of so many copies that were confirmed, and of so many, or more, that were refused: none is
+// none.
+func mirrored(t *testing.T, relay *devenv.Relay, copies, refused float64) string {
+	t.Helper()
+	m := scrape(t, relay)
+	done, failed := m.values["outbox_dlq_mirrored_total"], m.values["outbox_dlq_publish_failed_total"]
+	if done != copies || failed < refused || refused == 0 && failed > 0 {
+		return fmt.Sprintf("%g copies are confirmed and %g refused by the metrics, want %g and %g", done, failed, copies, refused)
+	}
+	return ""
 }
 
 func TestParkedCommands(t *testing.T) {
@@ -306,6 +326,9 @@ func TestAPIOfTheSiding(t *testing.T) {
 	send("POST", "/api/v1/dead-letters/"+first+"/replay", `{"routing_key": "order.mended", "reason": "by hand"}`, 202, `"state":"waiting"`, `"who":"API without token from 127.0.0.1"`, `"why":"by hand"`)
 	must(t, o.consumer.WaitCount(within(t, bound), 1))
 	eventually(t, func() string { return answers(t, o.relay, "/api/v1/dead-letters/"+first, 200, `"state":"replayed"`) })
+	get("/api/v1/requests/1", 200, `"id":1`, `"state":"done"`)
+	get("/api/v1/requests/99", 404, "there is no request 99")
+	send("DELETE", "/api/v1/requests/1", "", 200, `"state":"done"`)
 	send("POST", "/api/v1/dead-letters/"+first+"/replay", "", 200, "was replayed already")
 	send("POST", "/api/v1/dead-letters/"+first+"/discard", "", 409, "it is replayed")
 	send("POST", "/api/v1/dead-letters/discard", `{"key": "7", "dry_run": true}`, 200, `{"dry_run":true,"matched":3}`)
@@ -346,9 +369,18 @@ func TestMirrorOnKafka(t *testing.T) {
 		!strings.Contains(string(r.Value), `"aggregateid":"7"`) {
 		t.Errorf("the copy is %+v: %s", r, r.Value)
 	}
+	for _, name := range []string{"failed_at", "first_failed_at"} {
+		if at, err := time.Parse(time.RFC3339Nano, r.Header(name)); err != nil || time.Since(at).Abs() > time.Hour {
+			t.Errorf("header %s is %q: %v", name, r.Header(name), err)
+		}
+	}
+	if r.Header("attempts") != "1" {
+		t.Errorf("header attempts is %q", r.Header("attempts"))
+	}
 	k.refused(1, "deadletters replay 1", "undecodable", "it stays open")
 	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ('11111111-1111-1111-1111-111111111111', 'order', '8', 'created', jsonb_build_object('fill', repeat('x', 5000)))`)
 	copies := k.records(mirror, 2)
+	eventually(t, func() string { return mirrored(t, relay, 2, 0) })
 	if got := copies[1]; got.Header("event_id") != "11111111-1111-1111-1111-111111111111" || got.Header("event_key") != "8" || got.Header("original_destination") != k.topic || len(got.Value) < 5000 {
 		t.Errorf("the copy is %+v", got)
 	}

@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -107,13 +108,24 @@ func parkedSurvivesAStop(s *stand.Stand, reason string, mend func()) {
 	if again := s.Unreported(); again > 0 {
 		s.T.Errorf("%d events are sent again after a clean stop", again)
 	}
+	s.SQL(`UPDATE cdc_relay.retry SET commit_time = now() - interval '1 hour'`)
 	r = s.Start()
 	pausedFor(s, r, reason)
+	aged(s, r, "outbox_parked_oldest_age_seconds", time.Hour)
 	s.Write(30)
 	s.AwaitSided(devenv.Parked, s.Committed())
 	mend()
 	s.Check(0)
 	mended(s, r)
+}
+
+// aged waits until the metrics tell of an age, and at most an hour more.
+func aged(s *stand.Stand, r *devenv.Relay, name string, d time.Duration) {
+	s.T.Helper()
+	s.Until(30*time.Second, fmt.Sprintf("%s to be %s", name, d), func() bool {
+		value := metric(s, r, name)
+		return value >= d.Seconds() && value < (d+time.Hour).Seconds()
+	})
 }
 
 // parkedRow is a row of the retry table.
@@ -151,7 +163,8 @@ func mended(s *stand.Stand, r *devenv.Relay) {
 	s.T.Helper()
 	s.Until(30*time.Second, "nothing to be paused, held or parked", func() bool {
 		st := status(s, r)
-		return st.Parked.Events == 0 && st.Parked.HeldKeys == 0 && len(st.Broker.Paused) == 0 && metric(s, r, "outbox_destinations_paused") == 0 && metric(s, r, "outbox_parked_events") == 0
+		return st.Parked.Events == 0 && st.Parked.HeldKeys == 0 && len(st.Broker.Paused) == 0 && metric(s, r, "outbox_destinations_paused") == 0 &&
+			metric(s, r, "outbox_parked_events") == 0 && metric(s, r, "outbox_parked_oldest_age_seconds") == 0
 	})
 }
 

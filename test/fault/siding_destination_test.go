@@ -25,7 +25,6 @@ type broken struct {
 	breaks func(*stand.Stand)
 	mend   func(*stand.Stand)
 	reason string // outbox_rejections_total
-	parks  int    // rows, before it is mended; 0: 100
 	late   int    // what may arrive twice beside what was on the wire; -1: any number
 	apart  bool   // the other destination has keys of its own
 
@@ -167,7 +166,7 @@ func (b broken) meet(t *testing.T) {
 	stop := s.Load(200)
 	s.MoreOf(other(s), 30)
 	b.breaks(s)
-	s.AwaitSided(devenv.Parked, max(b.parks, 100))
+	s.AwaitSided(devenv.Parked, 100)
 	s.MoreOf(other(s), 50)
 	before := s.Flush()
 	s.Until(30*time.Second, "the slot to go on", func() bool { return s.Flush() > before })

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
@@ -149,20 +151,22 @@ func TestTooLargeHoldsItsKey(t *testing.T) {
 	})
 }
 
-// From the commit of a poison event to its letter it takes less than a second.
+// A poison event is dead at once: it was sent, refused and never parked. What follows it of its key is delivered.
 func TestPoisonDiesAtOnce(t *testing.T) {
 	onPoisoned(t, func(p poisoned) {
-		p.Start()
-		p.Write(30)
-		p.Arrived()
-		var died float64
-		p.SQL(fmt.Sprintf(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
-			VALUES (gen_random_uuid(), 'order', 'poison', 'placed', jsonb_build_object('seq', 1, 'fill', repeat('x', %d)))`, tooLarge))
+		p.WatchFlush()
+		r := p.Start()
+		p.SQL(fmt.Sprintf(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) SELECT gen_random_uuid(), 'order', 'poison', 'placed',
+			jsonb_build_object('key', 'poison', 'seq', seq, 'fill', repeat('x', CASE seq WHEN 2 THEN %d ELSE 0 END)) FROM generate_series(1, 3) seq`, tooLarge))
 		p.AwaitSided(devenv.Open, 1)
-		p.Query([]any{&died}, `SELECT extract(epoch FROM died_at - commit_time) FROM cdc_relay.dead_letter`)
-		if died > 1 {
-			p.T.Errorf("it took %g s", died)
+		p.CheckHistory(devenv.History{MaxDuplicates: p.Repeats(1), MaxDead: 1})
+		var parked, attempts int
+		p.Query([]any{&parked}, `SELECT count(*) FROM devenv.siding_log WHERE source = 'retry'`)
+		p.Query([]any{&attempts}, `SELECT attempts FROM cdc_relay.dead_letter`)
+		if parked > 0 || attempts != 1 {
+			p.T.Errorf("%d rows were parked, and the letter has %d attempts", parked, attempts)
 		}
+		stopped(p.Stand, r, 0)
 	})
 }
 
@@ -174,7 +178,18 @@ func TestExtremeEventsAreParked(t *testing.T) {
 		stand.Parallel(t)
 		s := stand.Bare(t, devenv.SharedPostgres(t), stand.SharedRabbitMQ(t))
 		s.Sink = "exchange: later.events"
-		bodies := func(n int) map[string][]byte { return bodiesOf(s, "later.events")(n) }
+		bodies := func(n int) map[string][]byte {
+			// What the exchange takes goes to both queues, from its first message on.
+			take := bodiesOf(s, "both")
+			s.Bind("both", "#")
+			s.AMQP(func(ch *amqp.Channel) error {
+				if err := ch.ExchangeDeclare("later.events", "topic", true, false, false, false, nil); err != nil {
+					return err
+				}
+				return ch.ExchangeBind("both", "#", "later.events", false, nil)
+			})
+			return take(n)
+		}
 		extremeEventsAreParked(s, 200<<10, bodies) // its headers end at 128 KiB
 	})
 	t.Run("Kafka", func(t *testing.T) {
@@ -197,6 +212,7 @@ func TestExtremeEventsAreParked(t *testing.T) {
 func extremeEventsAreParked(s *stand.Stand, deadly int, bodies func(n int) map[string][]byte) {
 	s.T.Helper()
 	s.SQL(strings.Replace(binaryOutbox, "jsonb", "json", 1))
+	s.WatchFlush()
 	r := s.Start()
 	parked := map[string][]byte{
 		"NUL":                         {0, 'a', 0, 0xff, 0},
@@ -204,7 +220,11 @@ func extremeEventsAreParked(s *stand.Stand, deadly int, bodies func(n int) map[s
 		"empty":                       {},
 		"a header that jsonb refuses": []byte("x"),
 	}
-	const insert = `INSERT INTO outbox VALUES ($1, 'order', $2, 't', $3, $4)`
+	h := devenv.History{MaxDuplicates: 0}
+	insert := func(id, key string, payload []byte, headers any) {
+		s.SQL(`INSERT INTO outbox VALUES ($1, 'order', $2, 't', $3, $4)`, id, key, payload, headers)
+		h.Committed = append(h.Committed, devenv.Row{ID: id, Aggregate: "order", Key: key, Seq: 1})
+	}
 	for id, payload := range parked {
 		key, headers := id, any(nil)
 		switch id {
@@ -213,12 +233,12 @@ func extremeEventsAreParked(s *stand.Stand, deadly int, bodies func(n int) map[s
 		case "a header that jsonb refuses":
 			headers = `{"nul": "\u0000", "twice": 1, "twice": 2}`
 		}
-		s.SQL(insert, id, key, payload, headers)
+		insert(id, key, payload, headers)
 	}
 	for i := range 20 {
 		id := fmt.Sprint("after ", i)
 		parked[id] = []byte(id)
-		s.SQL(insert, id, id, parked[id], nil)
+		insert(id, id, parked[id], nil)
 	}
 	s.AwaitSided(devenv.Parked, len(parked))
 	got := bodies(len(parked))
@@ -232,7 +252,8 @@ func extremeEventsAreParked(s *stand.Stand, deadly int, bodies func(n int) map[s
 		s.T.Errorf("%d dead letters, want none", n)
 	}
 	if deadly > 0 {
-		s.SQL(insert, "deadly", strings.Repeat("k", deadly), []byte("x"), nil)
+		insert("deadly", strings.Repeat("k", deadly), []byte("x"), nil)
+		h.MaxDead = 1
 		s.AwaitSided(devenv.Open, 1)
 		var key, payload int
 		var reason string
@@ -241,5 +262,6 @@ func extremeEventsAreParked(s *stand.Stand, deadly int, bodies func(n int) map[s
 			s.T.Errorf("the letter has a key of %d bytes, a payload of %d, and died of %s", key, payload, reason)
 		}
 	}
+	s.CheckHistory(h)
 	stopped(s, r, 0)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -16,6 +17,7 @@ func (s *stage) keepOpen(ctx context.Context) {
 	say("%-13s %s", c.broker.words().name, c.broker.addr())
 	say("relay         %s/api/v1/status, /metrics, /readyz", c.relay.Admin())
 	say("its config    %s", c.relay.ConfigPath())
+	say("its commands  CDC_RELAY_ADMIN__LISTEN=%s %s status -c %s", strings.TrimPrefix(c.relay.Admin(), "http://"), c.binary, c.relay.ConfigPath())
 	say("")
 	say("Commit an event, and watch it arrive here:")
 	say("")

@@ -19,10 +19,13 @@ type Work struct {
 	Name  string
 	Table string // that the statements in question write to
 	begin func(*crash)
-	off   func(*crash)      // sets the work off; nil: it is under way
-	busy  func(*crash)      // waits for a moment in it that the seed picks; nil: begin has
-	done  func(*crash) bool // says that there is no more of it; nil: there always is
-	end   func(*crash)      // waits for what a new relay has to finish; nil: the checker does
+	// middle: it is always met in the middle; else in half of the runs at its first statement.
+	middle bool
+	off    func(*crash)      // sets the work off; nil: it is under way
+	busy   func(*crash)      // waits for a moment in it that the seed picks; nil: begin has
+	done   func(*crash) bool // says that there is no more of it; nil: there always is
+	end    func(*crash)      // waits for what a new relay has to finish; nil: the checker does
+	vary   func(*crash)      // sets what every other run of it differs in; nil: they do not
 }
 
 // crash is one run.
@@ -33,6 +36,7 @@ type crash struct {
 	way    *devenv.Proxy // its way to PostgreSQL
 	stop   func()        // of the load
 	made   bool          // the destination "later" is there
+	holds  bool          // followers: hold
 }
 
 // Works are all of them.
@@ -46,6 +50,9 @@ var Works = []Work{
 		c.Kinds = []devenv.Kind{c.Poison(0.2, 0)}
 		c.flow()
 		c.AwaitSided(devenv.Open, 1+c.random.IntN(50))
+	}, end: (*crash).letGo, vary: func(c *crash) {
+		c.Letters, c.holds = "followers: hold", true
+		c.Keys = 1000 // enough to go on with those that nothing holds
 	}},
 	{Name: "replaying", Table: "dead_letter", begin: func(c *crash) {
 		c.Kinds = []devenv.Kind{c.Poison(0.2, 0)}
@@ -68,26 +75,25 @@ var Works = []Work{
 		c.Kinds = []devenv.Kind{c.ToLater(0.5, 0)}
 		c.flow()
 		c.AwaitSided(devenv.Parked, 300)
-	}, off: (*crash).mend, busy: func(c *crash) { c.MoreOf(c.Later(), 1+c.random.IntN(200)) }, done: (*crash).nothingParked},
-	{Name: "cutting over", Table: "retry", begin: func(c *crash) {
-		c.Keys = 5 // of which each is busy all the time
-		c.Kinds = []devenv.Kind{c.ToLater(0.5, 0)}
-		c.flow()
-		c.AwaitSided(devenv.Parked, 300)
 	}, off: (*crash).mend, busy: func(c *crash) {
-		few := c.random.IntN(100)
-		c.Until(time.Minute, fmt.Sprintf("at most %d rows to be parked", few), func() bool { return c.Sided(devenv.Parked) <= few })
-	}, done: (*crash).nothingParked},
+		c.MoreOf(c.Later(), 1+c.random.IntN(200))
+	}, done: (*crash).nothingParked, vary: func(c *crash) { c.Ordering = "commit" }},
+	{Name: "cutting over", Table: "retry", begin: (*crash).beginCutOver, middle: true, off: (*crash).mend, busy: (*crash).cutOver, done: (*crash).nothingParked},
 }
 
 // flow starts a relay under load.
 func (c *crash) flow() {
 	c.T.Helper()
+	c.flowAt(300)
+}
+
+func (c *crash) flowAt(rate float64) {
+	c.T.Helper()
 	c.WatchFlush()
 	c.relay = c.LaunchVia(c.way)
 	c.Leads(c.relay)
 	c.MakeStops()
-	c.stop = c.Load(300)
+	c.stop = c.Load(rate)
 }
 
 func (c *crash) noLetters() bool     { return c.Sided(devenv.Open) == 0 }
@@ -101,77 +107,6 @@ func (c *crash) mend() {
 	}
 }
 
-// state is one in which the relay's statement is met.
-type state struct {
-	name  string
-	enter func(c *crash, w Work) (leave func())
-}
-
-// states are all of them. What leave lets go happens after the relay's death, or when another one leads.
-var states = []state{
-	{"whatever it is doing", func(c *crash, w Work) func() {
-		w.run(c)
-		return func() {}
-	}},
-	{"with a statement before its fence", func(c *crash, w Work) func() { return c.inside(w, beforeFence(w.Table)) }},
-	{"with a statement behind its fence", func(c *crash, w Work) func() { return c.inside(w, behindFence(w.Table)) }},
-	{"with statements that have not reached the server", func(c *crash, w Work) func() {
-		w.run(c)
-		c.way.Hold(devenv.Up)
-		c.Must(c.way.WaitHeld(c.Within(30*time.Second), devenv.Up, 500)) // more than reports
-		return func() { c.way.Release(devenv.Up) }
-	}},
-	{"with statements whose answers have not come", func(c *crash, w Work) func() {
-		w.run(c)
-		c.way.Hold(devenv.Down)
-		c.pause(time.Second) // a statement that was on its way is done, and nobody hears of it
-		return func() { c.way.Release(devenv.Down) }
-	}},
-	{"with events at the broker that are not confirmed", func(c *crash, w Work) func() {
-		w.run(c)
-		c.Broker.Hold(devenv.Down)
-		c.Must(c.Broker.WaitHeld(c.Within(30*time.Second), devenv.Down, 1))
-		return func() { c.Broker.Release(devenv.Down) }
-	}},
-}
-
-// run has the relay at work.
-func (w Work) run(c *crash) {
-	c.T.Helper()
-	if w.off != nil {
-		w.off(c)
-	}
-	if w.busy != nil {
-		w.busy(c)
-	}
-}
-
-// over reports whether no more statement of the work will come.
-func (w Work) over(c *crash) bool { return w.done != nil && w.done(c) }
-
-// inside has a statement of the relay stand at a stop.
-func (c *crash) inside(w Work, at Stop) (release func()) {
-	c.T.Helper()
-	if w.busy != nil && c.random.IntN(2) == 0 { // in the middle; else at the first statement
-		w.run(c)
-		release = c.Hold(at)
-	} else {
-		release = c.Hold(at)
-		if w.off != nil {
-			w.off(c)
-		}
-	}
-	c.Until(time.Minute, "a statement to stand "+at.Name, func() bool { return c.waiting() > 0 || w.over(c) })
-	return release
-}
-
-// pause lets the servers go on for a while.
-func (c *crash) pause(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	<-timer.C
-}
-
 func (w Work) on(s *Stand, seed uint64) *crash {
 	s.T.Helper()
 	s.Retry = "backoff: 100ms, max_backoff: 1s"
@@ -183,11 +118,15 @@ func (w Work) on(s *Stand, seed uint64) *crash {
 func (w Work) Crash(s *Stand, in state, seed uint64) {
 	s.T.Helper()
 	c := w.on(s, seed)
-	s.T.Logf("seed %d: killed %s, %s", seed, w.Name, in.name)
+	if w.vary != nil && (seed+seed/uint64(len(states)))%2 == 1 { // every other one, also of those in one state
+		w.vary(c)
+	}
+	s.T.Logf("seed %d: killed %s, %s; ordering %s, %s", seed, w.Name, in.name, s.Ordering, s.Letters)
 	w.begin(c)
 	leave := in.enter(c, w)
 	c.Must(c.relay.Kill())
 	leave()
+	c.Broker.Delay(0)
 	c.Gone()
 	bound := c.Unreported()
 	c.mend()
@@ -203,7 +142,23 @@ func (c *crash) finish(w Work, bound int) {
 	if w.end != nil {
 		w.end(c)
 	}
-	c.CheckHistory(devenv.History{MaxDuplicates: bound, MaxDead: c.poisoned()})
+	c.CheckHistory(devenv.History{MaxDuplicates: bound, MaxDead: c.poisoned(), Hold: c.holds})
+}
+
+// letGo replays the letters that hold their keys, until nothing is held: each gives way to what came after it, poison too.
+func (c *crash) letGo() {
+	c.T.Helper()
+	if !c.holds {
+		return
+	}
+	c.AwaitSided(devenv.Parked, 1)
+	args := append([]string{"deadletters", "replay", "--all", "--wait", "30s"}, c.Antidote()...)
+	c.Until(time.Minute, "all letters to be replayed", func() bool {
+		if result := c.Command(args...); result.Code != 0 {
+			c.T.Fatalf("replay ends with %d: %s%s", result.Code, result.Stdout, result.Stderr)
+		}
+		return c.noLetters() && c.nothingParked()
+	})
 }
 
 // poisoned is how many dead letters there may be in the end: as many as there are events that no broker takes. What was

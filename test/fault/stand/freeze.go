@@ -26,6 +26,7 @@ func (w Work) Freeze(s *Stand, in state) {
 	c.Must(c.relay.Freeze())
 	c.Until(time.Minute, "a standby that takes over", func() bool { return c.epoch() > epoch })
 	leave()
+	c.Broker.Delay(0)
 	c.Leads(standby)
 	bound := c.Since(flush)
 	c.mend()

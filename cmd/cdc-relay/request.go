@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
+)
+
+// newRequest is about what was asked for about one row, parked rows too.
+func newRequest(g *global) *cobra.Command {
+	var cancel, asJSON bool
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "request NUMBER",
+		Short: "Tell what became of a request about one row, or cancel it",
+		Long: `Tells of what was asked for about one dead letter or parked row, by the number that was said then. One that waits, because no
+relay runs or it has not come to it yet, can be cancelled: the row is left as it was.`,
+		Example: `  cdc-relay deadletters request 317
+  cdc-relay deadletters request 317 --cancel --reason "the wrong exchange"`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ns, err := numbers("request", args)
+			if err != nil {
+				return err
+			}
+			return g.atDesk(cmd.Context(), 0, func(ctx context.Context, d *desk) error {
+				q, err := d.RequestOf(ctx, ns[0])
+				if err != nil {
+					return err
+				}
+				if cancel && q.State == dlq.RequestWaits {
+					by, err := d.by(ctx, reason)
+					if err != nil {
+						return err
+					}
+					if q, err = d.Withdraw(ctx, ns[0], by); err != nil {
+						return err
+					}
+				}
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), q)
+				}
+				if cancel && q.State != dlq.RequestCancelled {
+					fmt.Fprintln(cmd.OutOrStdout(), "nothing to cancel: it has ended")
+				}
+				a := answer{act: act{kind: q.Kind}}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s of %s %d%s, asked for by %s at %s%s: %s%s%s\n", q.Kind, a.noun(), q.N, rerouted(&q),
+					clean(q.Who), stamp(q.At), why(q.Why), q.State, at(" ", q.DoneAt), ifSet(q.Result != "", ", "+clean(q.Result)))
+				return err
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&cancel, "cancel", false, "do not carry it out")
+	cmd.Flags().StringVar(&reason, "reason", "", "why it is cancelled")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}

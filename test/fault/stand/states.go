@@ -1,0 +1,74 @@
+package stand
+
+import (
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+// This file has a relay at work come to a state, with its statements held at a stop or on the way.
+
+// state is one in which the relay's statement is met.
+type state struct {
+	name  string
+	enter func(c *crash, w Work) (leave func())
+}
+
+// states are all of them. What leave lets go happens after the relay's death, or when another one leads.
+var states = []state{
+	{"whatever it is doing", func(c *crash, w Work) func() {
+		w.run(c)
+		return func() {}
+	}},
+	{"with a statement before its fence", func(c *crash, w Work) func() { return c.inside(w, beforeFence(w.Table)) }},
+	{"with a statement behind its fence", func(c *crash, w Work) func() { return c.inside(w, behindFence(w.Table)) }},
+	{"with statements that have not reached the server", func(c *crash, w Work) func() {
+		w.run(c)
+		c.way.Hold(devenv.Up)
+		c.Must(c.way.WaitHeld(c.Within(30*time.Second), devenv.Up, 500)) // more than reports
+		return func() { c.way.Release(devenv.Up) }
+	}},
+	{"with statements whose answers have not come", func(c *crash, w Work) func() {
+		release := c.inside(w, behindFence(w.Table))
+		c.way.Hold(devenv.Down)
+		release()
+		c.Gone() // it is done, and nobody hears of it
+		return func() { c.way.Release(devenv.Down) }
+	}},
+	{"with events at the broker that are not confirmed", func(c *crash, w Work) func() {
+		w.run(c)
+		c.Broker.Hold(devenv.Down)
+		c.Must(c.Broker.WaitHeld(c.Within(30*time.Second), devenv.Down, 1))
+		return func() { c.Broker.Release(devenv.Down) }
+	}},
+}
+
+// run has the relay at work.
+func (w Work) run(c *crash) {
+	c.T.Helper()
+	if w.off != nil {
+		w.off(c)
+	}
+	if w.busy != nil {
+		w.busy(c)
+	}
+}
+
+// over reports whether no more statement of the work will come.
+func (w Work) over(c *crash) bool { return w.done != nil && w.done(c) }
+
+// inside has a statement of the relay stand at a stop.
+func (c *crash) inside(w Work, at Stop) (release func()) {
+	c.T.Helper()
+	if w.busy != nil && (w.middle || c.random.IntN(2) == 0) {
+		w.run(c)
+		release = c.Hold(at)
+	} else {
+		release = c.Hold(at)
+		if w.off != nil {
+			w.off(c)
+		}
+	}
+	c.Until(time.Minute, "a statement to stand "+at.Name, func() bool { return c.waiting() > 0 || w.over(c) })
+	return release
+}
