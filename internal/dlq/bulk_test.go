@@ -245,6 +245,8 @@ func TestFencedLeader(t *testing.T) {
 	r.must(err)
 	r.exec(`UPDATE cdc_relay.slots SET epoch = epoch + 1`)
 	before := r.contents()
+	_, err = l.jobs(r.ctx)
+	wantFenced(t, err)
 	wantFenced(t, l.advance(r.ctx, &jobs[0], 10))
 	jobs[0].state, jobs[0].waiting = "asked", 0
 	wantFenced(t, l.advance(r.ctx, &jobs[0], 10))
