@@ -366,7 +366,9 @@ func (b *broker) strandBatch(d *dice, call []message) {
 			}
 		}
 		for _, m := range call {
-			w.answer("stale "+b.t.name, nil, m.e, m.unit, m.dest, m.from)
+			if w.answer("stale "+b.t.name, nil, m.e, m.unit, m.dest, m.from) != nil {
+				return // a full queue: nothing behind it is appended
+			}
 		}
 	})
 }

@@ -83,6 +83,31 @@ func (m *mirror) wait(ctx context.Context) {
 	}
 }
 
+// checkNoted checks that a stop that was not cut leaves no copy behind that the next leader would make once more.
+func (t *term) checkNoted() {
+	w := t.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t.mirror == nil || !t.mirror.ended() || t.epoch != w.epoch {
+		return
+	}
+	for _, l := range w.db.Letters(slot) {
+		if e := w.eventAt[l.Row.Event.Position]; t.copied[e.n] > 0 && t.recopies[e.n] == 0 && !l.Mirrored {
+			w.failLocked(e, "mirror: %s has copied %s and stopped, and it is not noted", t.name, e)
+		}
+	}
+}
+
+// ended reports whether it has come to its end.
+func (m *mirror) ended() bool {
+	select {
+	case <-m.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // isCopy reports whether an event is on its way to the mirror's destination.
 func isCopy(ev *outbox.Event) bool {
 	return ev.Route != nil && bytes.Equal(ev.Route.Name, unitName(mirrorUnit))

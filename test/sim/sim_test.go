@@ -1,4 +1,4 @@
-// Package sim runs the real line and the real siding of two processes in a bubble, on a PostgreSQL, a broker and a store in
+// Package sim runs the real line, siding and mirror of two processes in a bubble, on a PostgreSQL, a broker and a store in
 // memory: everything that comes from outside, its delays and its faults are drawn from a seed. What the world then holds is
 // compared at every step with what the invariants allow.
 package sim

@@ -169,6 +169,7 @@ func (s *session) finish(readerDone chan error) error {
 		lsn := t.line.Watermark().LSN
 		if slept(s.ctx, w.speed[theReporter]) && s.gate(s.ctx) && s.write(lsn) {
 			w.note(t.name, nil, "has stopped, at %s", lsn)
+			t.checkNoted()
 		}
 	case s.ctx.Err() == nil:
 		w.note(t.name, nil, "the stop is cut: %v; %+v %+v", err, t.line.Snapshot(), t.siding.Snapshot())
