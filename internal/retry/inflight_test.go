@@ -53,6 +53,28 @@ func TestNoProbeOfAChainInFlight(t *testing.T) {
 	})
 }
 
+// Nor does the search for a chain to probe a gate with find one.
+func TestNoSearchFindsAChainInFlight(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.start()
+		f.refuse("delivered 1")
+		f.park(nil, "1 k x/a")
+		f.settle()
+		f.line.shut("x")
+		f.park(itsUnit, "2 j x/b")
+		f.settle()
+		f.ask(DeadLetter, "2") // nothing is left that the gate may be probed with
+		f.pass(time.Minute)
+		f.equal("table", f.table(), "1")
+		if log := f.line.said(); strings.Count(log, "offer 1") != 1 {
+			t.Errorf("log:\n%s", log)
+		}
+		f.accept()
+		f.pass(10 * time.Second)
+		f.equal("table", f.table(), "")
+	})
+}
+
 // A row that becomes too old while it is with a lane is what the lane says it is.
 func TestNoAgeOfAChainInFlight(t *testing.T) {
 	inBubble(t, Config{DestinationMaxAge: time.Hour}, func(f *fixture) {
