@@ -309,6 +309,31 @@ func TestSentences(t *testing.T) {
 	}
 }
 
+// What passed at the destination while an event waited unsent says nothing about it: only what passes after its first attempt.
+func TestAttemptsOfOneThatWaited(t *testing.T) {
+	inBubble(t, Config{Backoff: time.Second, MaxBackoff: time.Second, MaxAttempts: 2}, func(f *fixture) {
+		f.line.shut("x/a")
+		f.start()
+		f.park(nil, "1 k x/a")
+		f.settle()
+		passes := func() { f.line.set(func() { f.line.confirmed[placeOf("x/a").Dest] = time.Now() }) }
+		passes()
+		f.settle()
+		f.line.mend("x/a")
+		f.answers(map[string]*sink.Fault{"1": transient})
+		f.line.set(func() { clear(f.line.paused) })
+		signal(f.line.changed)
+		f.pass(10 * time.Second)
+		f.equal("table", f.table(), "1")
+		if n := f.row("1").Attempts; n < 2 {
+			t.Errorf("%d attempts", n)
+		}
+		passes()
+		f.pass(2 * time.Second)
+		f.equal("letters", f.letters(), "1:open")
+	})
+}
+
 // An event that may pass later comes again when its backoff is over, and no sooner.
 func TestBackoff(t *testing.T) {
 	inBubble(t, Config{Backoff: 10 * time.Second, MaxBackoff: 25 * time.Second}, func(f *fixture) {
