@@ -79,6 +79,39 @@ func TestRoleThatMayNotPark(t *testing.T) {
 func TestUpgrade(t *testing.T) {
 	b, role, owner := asRole(t, "REPLICATION")
 	b.init(InitOptions{URL: owner, Role: role})
+	b.downgrade()
+	wantStop(t, b.run().wait(), outbox.ExitFailure, "schema")
+	b.init(InitOptions{URL: owner, Role: role})
+	b.goesOn("a")
+}
+
+// A role that may change the schema brings it up itself, as a standby too: before it leads, so that the leader of the version
+// before goes on beside it.
+func TestStandbyUpgrades(t *testing.T) {
+	b := shared(t)
+	leader := b.settledRun("a")
+	b.downgrade()
+	epoch := b.text(`SELECT epoch::text FROM cdc_relay.slots`)
+	standby := b.another().run()
+	standby.waitPhase(Standby)
+	if got := b.text(`SELECT max(version)::text || ' ' || (to_regclass('cdc_relay.retry') IS NOT NULL) FROM cdc_relay.migration`); got != "2 true" {
+		t.Errorf("version and table are %s, want 2 true", got)
+	}
+	if got := b.text(`SELECT epoch::text FROM cdc_relay.slots`); got != epoch {
+		t.Errorf("the epoch is %s, want %s", got, epoch)
+	}
+	b.insert("b")
+	leader.waitSeen("b")
+	leader.endClean()
+	standby.waitPhase(Streaming)
+	b.insert("c")
+	standby.waitSeen("c")
+	standby.endClean()
+}
+
+// downgrade makes the schema that of the version before.
+func (b *bench) downgrade() {
+	b.t.Helper()
 	b.exec(`DO $$ DECLARE r record; BEGIN
 		FOR r IN SELECT oid::regclass AS name FROM pg_class WHERE relnamespace = 'cdc_relay'::regnamespace AND relkind = 'r'
 			AND relname NOT IN ('migration', 'slots', 'progress')
@@ -86,9 +119,6 @@ func TestUpgrade(t *testing.T) {
 		FOR r IN SELECT oid::regclass AS name FROM pg_class WHERE relnamespace = 'cdc_relay'::regnamespace AND relkind = 'S'
 		LOOP EXECUTE 'DROP SEQUENCE ' || r.name; END LOOP; END $$`)
 	b.exec(`DELETE FROM cdc_relay.migration WHERE version > 1`)
-	wantStop(t, b.run().wait(), outbox.ExitFailure, "schema")
-	b.init(InitOptions{URL: owner, Role: role})
-	b.goesOn("a")
 }
 
 func TestRoleThatMayNotReplicate(t *testing.T) {
