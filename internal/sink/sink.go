@@ -35,7 +35,8 @@ type Sink interface {
 	// Publish sends the events in order and fills in one outcome each; len(outcomes) == len(events), all zero at the call.
 	//
 	// A call carries at most one event of an ordering key, unless the sink appends a call atomically or ordering is
-	// pipelined. After a rejected event nothing of its key is sent in that call: those are Unsent. With a nil error every
+	// pipelined. After a rejected event nothing of its key and unit is sent in that call: those are Unsent. Others go on,
+	// those of the key elsewhere too. With a nil error every
 	// outcome is Confirmed, Rejected or Unsent.
 	//
 	// A non-nil error means unavailable, and at least one outcome is Unknown or all are Unsent. Those two are offered

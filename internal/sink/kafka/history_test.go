@@ -269,20 +269,25 @@ func (h *history) settle(call []*outbox.Event, outcomes []sink.Outcome, err erro
 // brokenContract names the clause of sink.Sink's contract that a call has broken.
 func brokenContract(call []*outbox.Event, outcomes []sink.Outcome, err error) string {
 	var count [4]int
-	held, spared := map[uint64]bool{}, map[uint64]bool{}
+	type chain struct { // a key in a topic
+		hash  uint64
+		topic string
+	}
+	held, spared := map[chain]bool{}, map[chain]bool{}
 	for i, o := range outcomes {
 		count[o.State]++
+		c := chain{call[i].Hash, string(call[i].Type)}
 		if (o.State == sink.Rejected) != (o.Fault != nil) {
 			return fmt.Sprintf("outcome %d is %s with fault %v", i, o.State, o.Fault)
 		}
-		if held[call[i].Hash] && o.State == sink.Confirmed {
-			return fmt.Sprintf("event %d was confirmed behind a rejected one of its key", i)
+		if held[c] && o.State == sink.Confirmed {
+			return fmt.Sprintf("event %d was confirmed behind a rejected one of its key and topic", i)
 		}
-		if o.State == sink.Rejected && spared[call[i].Hash] && err == nil {
-			return fmt.Sprintf("event %d was rejected, and an earlier one of its key was not sent", i)
+		if o.State == sink.Rejected && spared[c] && err == nil {
+			return fmt.Sprintf("event %d was rejected, and an earlier one of its key and topic was not sent", i)
 		}
-		held[call[i].Hash] = held[call[i].Hash] || o.State == sink.Rejected
-		spared[call[i].Hash] = spared[call[i].Hash] || o.State == sink.Unsent && !held[call[i].Hash]
+		held[c] = held[c] || o.State == sink.Rejected
+		spared[c] = spared[c] || o.State == sink.Unsent && !held[c]
 	}
 	switch {
 	case err == nil && count[sink.Unknown] > 0:

@@ -45,7 +45,7 @@ type call struct {
 	since    int64            // the version of the metadata at its beginning
 	known    *snapshot        // the metadata it last looked at
 	posted   []*broker        // that have something new in their queue, and were not told
-	held     map[uint64]int32 // of keys with a rejected event the first such; what is behind it is not sent
+	held     map[uint64]int32 // of chains with a rejected event the first such; what is behind it is not sent
 	tally    tally
 }
 
@@ -275,24 +275,31 @@ func (l *lane) wait(ctx context.Context, due time.Time) error {
 	return nil
 }
 
-// reject refuses an event; what is later of its key is held back in this call.
+// chain is what a rejection holds: the key, in the topic. In another one its events go on: with ordering commit they would be
+// overtaken there by those of other keys.
+func (l *lane) chain(i int32) uint64 {
+	name, _ := l.topicOf(i)
+	return l.events[i].Hash ^ sink.UnitOf(name)
+}
+
+// reject refuses an event; what is later of its key and topic is held back in this call.
 func (l *lane) reject(i int32, fault *sink.Fault) {
 	if l.outcomes[i].State != sink.Unsent {
 		return
 	}
 	l.outcomes[i] = sink.Outcome{State: sink.Rejected, Fault: fault}
 	if ev := l.events[i]; ev.Ordered {
-		if first, ok := l.held[ev.Hash]; !ok || i < first {
-			l.held[ev.Hash] = i
+		if first, ok := l.held[l.chain(i)]; !ok || i < first {
+			l.held[l.chain(i)] = i
 		}
 	}
 }
 
-// isHeld reports whether an earlier event of the same key was rejected in this call.
+// isHeld reports whether an earlier event of the same key and topic was rejected in this call.
 func (l *lane) isHeld(i int32) bool {
 	if len(l.held) == 0 {
 		return false
 	}
-	first, held := l.held[l.events[i].Hash]
+	first, held := l.held[l.chain(i)]
 	return held && first < i && l.events[i].Ordered
 }

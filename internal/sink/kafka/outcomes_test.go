@@ -31,6 +31,7 @@ func TestOutcomes(t *testing.T) {
 		"topic remade":              testTopicRemade,
 		"partitions added":          testPartitionsAdded,
 		"one lane":                  testOneLane,
+		"key goes on elsewhere":     testKeyGoesOnElsewhere,
 		"routed and replayed":       testRouted,
 		"corrupt message":           testCorrupt,
 		"server error":              testServerError,
@@ -362,6 +363,23 @@ func testOneLane(t *testing.T, k *devenv.Kafka) {
 	wantConfirmed(t, outcomes)
 	wantStored(t, k, one, ones...)
 	wantStored(t, k, two, twos...)
+}
+
+// A rejected event holds back its key in its own topic. In another one that key goes on, in its place among the others.
+func testKeyGoesOnElsewhere(t *testing.T, k *devenv.Kafka) {
+	topic := topicWith(t, k, 1, 1, nil)
+	r := start(t, Config{Brokers: k.Brokers(), OneLane: true})
+	refused, behind := event("no topic's name", "k"), event("no topic's name", "k")
+	before, same, after := event(topic, "other"), event(topic, "k"), event(topic, "other")
+	behind.Hash, same.Hash = refused.Hash, refused.Hash
+	outcomes, err := r.call(0, before, refused, same, behind, after)
+	must(t, err)
+	wantRejected(t, outcomes[1], sink.Permanent, sink.Invalid)
+	wantConfirmed(t, []sink.Outcome{outcomes[0], outcomes[2], outcomes[4]})
+	if outcomes[3].State != sink.Unsent {
+		t.Errorf("behind the rejected one is %s", outcomes[3].State)
+	}
+	wantStored(t, k, topic, before, same, after)
 }
 
 // A parked event goes where it was going, a replayed one says so, and both go among others, in any lane.

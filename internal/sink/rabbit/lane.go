@@ -40,7 +40,7 @@ type call struct {
 	todo     []int  // the events still to be sent, in order: Unsent, or Unknown and to be told apart
 	sent     []sent // this round's
 	round    round
-	held     map[uint64]int // pipelined: of keys with a rejected event the first such; what is behind it is not sent
+	held     map[uint64]int // pipelined: of chains with a rejected event the first such; what is behind it is not sent
 	suspects int            // so many at the head of todo go one by one
 	seeking  bool           // they go on a private connection, and the call holds Sink.private
 	private  *session       // that connection; nil until it is needed

@@ -265,6 +265,26 @@ func startUnchecked(t *testing.T, cfg Config, header int64) *running {
 	return r
 }
 
+// A rejected event holds back its key in its own exchange. In another one that key goes on, in its place among the others.
+func TestKeyGoesOnElsewhere(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("events", nil)
+	cfg := b.config()
+	cfg.Pipelined, cfg.Lanes, cfg.Exchange, cfg.RoutingKey = true, 1, tpl(t, "{type}"), tpl(t, "{aggregate}")
+	s := start(t, cfg)
+	refused, behind := event("k", "missing"), event("k", "missing")
+	before, same, after := event("other", "events"), event("k", "events"), event("other", "events")
+	behind.Hash, same.Hash = refused.Hash, refused.Hash
+	for range 2 { // the second time without asking the broker
+		outcomes := s.send(before, refused, same, behind, after)
+		wantRejected(t, outcomes[1], sink.Destination, sink.NoExchange)
+		wantConfirmed(t, []sink.Outcome{outcomes[0], outcomes[2], outcomes[4]})
+		if outcomes[3].State == sink.Confirmed {
+			t.Error("behind the rejected one is confirmed")
+		}
+	}
+}
+
 func TestRejectedUnsent(t *testing.T) {
 	b := newBroker(t)
 	b.exchange("events", nil)

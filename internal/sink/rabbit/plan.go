@@ -13,24 +13,30 @@ func (l *lane) reject(i int, fault *sink.Fault) {
 		if l.held == nil {
 			l.held = map[uint64]int{}
 		}
-		key := l.events[i].Hash
-		if first, ok := l.held[key]; !ok || i < first {
-			l.held[key] = i
+		if first, ok := l.held[l.chain(i)]; !ok || i < first {
+			l.held[l.chain(i)] = i
 		}
 	}
 }
 
-// withheld reports whether an earlier event of the i-th one's key was rejected in this call.
+// chain is what a rejection holds: the key, in the exchange. In another one its events go on: with ordering commit they
+// would be overtaken there by those of other keys.
+func (l *lane) chain(i int) uint64 {
+	p, _ := l.sink.Place(l.events[i])
+	return l.events[i].Hash ^ p.Unit
+}
+
+// withheld reports whether an earlier event of the i-th one's key and exchange was rejected in this call.
 func (l *lane) withheld(i int) bool {
 	if len(l.held) == 0 {
 		return false
 	}
-	first, held := l.held[l.events[i].Hash]
+	first, held := l.held[l.chain(i)]
 	return held && first < i
 }
 
 // plan makes todo of what a round has left: what was not sent, and what is Unknown and will be told apart by sending it
-// again. Behind a rejected event nothing of its key is sent again, so those count as spared; what is in doubt before it
+// again. Behind a rejected event nothing of its key and exchange is sent again, so those count as spared; what is in doubt before it
 // is sent. The suspects are those among todo that are Unknown; when none is left, the search is over.
 func (l *lane) plan() {
 	unknown := 0
