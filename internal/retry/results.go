@@ -60,7 +60,7 @@ func (f *feeder) sentence(row *Row, at sink.Place, fault *sink.Fault, chain uint
 	case sink.Transient:
 		res.Attempts++
 		first := row.First
-		if first.IsZero() {
+		if row.Attempts == 0 { // First is of its destination, if of anything
 			first = now
 		}
 		// Attempts alone do not condemn: if nothing passes there, it may not be the event's fault after all.
