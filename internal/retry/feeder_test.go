@@ -480,6 +480,29 @@ func TestAgeBehindHeldKeys(t *testing.T) {
 	})
 }
 
+// Nor do young rows for another routing key of an exchange that is paused, whose rows are looked through before.
+func TestAgeOfAnExchange(t *testing.T) {
+	first, last := "x/a", "x/b"
+	if int64(placeOf(first).Dest) > int64(placeOf(last).Dest) {
+		first, last = last, first
+	}
+	inBubble(t, Config{DestinationMaxAge: 10 * time.Minute}, func(f *fixture) {
+		f.line.shut("x")
+		f.start()
+		var specs []string
+		for i := range 2 * pageRows {
+			specs = append(specs, fmt.Sprintf("%04d k%d %s", i, i, last))
+		}
+		f.park(itsUnit, specs...)
+		f.pass(9 * time.Minute)
+		f.park(nil, "young j "+first)
+		f.pass(3 * time.Minute)
+		if n := len(f.db.Letters(slot)); n != len(specs) {
+			t.Errorf("%d letters", n)
+		}
+	})
+}
+
 // A row that is due while its destination is paused leaves the list of those that are due, and is found when the gate opens.
 func TestDueButPaused(t *testing.T) {
 	inBubble(t, Config{Backoff: 10 * time.Second}, func(f *fixture) {
