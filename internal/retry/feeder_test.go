@@ -392,6 +392,26 @@ func near(got, want []int) bool {
 	return true
 }
 
+// With ordering pipelined two events of a key may be refused in one call. The second does not bring the first back before its
+// time, nor does it stay in the list of what is due.
+func TestBackoffOfTheFirst(t *testing.T) {
+	inBubble(t, Config{Backoff: 10 * time.Second, MaxBackoff: time.Hour}, func(f *fixture) {
+		f.start()
+		f.answers(map[string]*sink.Fault{"1": transient})
+		first, second := f.parkedOf("1", "k", "x/a", transient), f.parkedOf("2", "k", "x/a", transient)
+		first.Attempts = 5 // 160 s
+		f.line.set(func() { f.line.counts[first.Chain] = 2 })
+		f.s.Park([]*parkedEvent{first, second})
+		f.pass(150 * time.Second)
+		if row := f.row("1"); row.Attempts != 5 || row.NextAttempt.IsZero() || !f.row("2").NextAttempt.IsZero() {
+			t.Errorf("%d attempts, the next ones at %v and %v", row.Attempts, row.NextAttempt, f.row("2").NextAttempt)
+		}
+		f.answers(nil)
+		f.pass(11 * time.Second)
+		f.equal("sent", f.line.sentIDs(), "1 2")
+	})
+}
+
 // Full jitter: anywhere between nothing and a doubling top, never nothing.
 func TestBackoffDoubles(t *testing.T) {
 	for attempt, want := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 5: 16 * time.Second, 11: 10 * time.Minute, 80: 10 * time.Minute} {
