@@ -53,6 +53,25 @@ func TestNoProbeOfAChainInFlight(t *testing.T) {
 	})
 }
 
+// It is probed with another: the end of the first is perhaps refused for ever.
+func TestProbeBesideAChainInFlight(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.line.shut("x/a")
+		f.start()
+		f.park(nil, "1 k x/b", "2 k x/a")
+		f.answers(map[string]*sink.Fault{"2": itsRoute})
+		f.refuse("delivered 1")
+		f.openGates()
+		f.settle() // 2 has shut its gate
+		f.park(nil, "3 j x/a")
+		f.settle()
+		f.equal("table", f.table(), "1 2 3")
+		f.line.mend("x/a")
+		f.pass(time.Minute)
+		f.equal("table", f.table(), "1 2")
+	})
+}
+
 // Nor does the search for a chain to probe a gate with find one.
 func TestNoSearchFindsAChainInFlight(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
