@@ -136,6 +136,23 @@ func TestSweepMeetsAChainInFlight(t *testing.T) {
 	})
 }
 
+// While the end of a run is refused nothing of its chain may go, and its lane must not keep new events in memory for it.
+func TestNotNowOfARefusedEnd(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.line.set(func() { f.line.keep = true })
+		f.start()
+		f.park(nil, "1 k x/a")
+		f.settle()
+		f.line.said()
+		f.park(nil, "2 k x/a") // which the confirm of 1 leaves
+		f.settle()
+		f.refuse("delivered 1")
+		f.line.release(0)
+		f.settle()
+		f.equal("said", f.heard(), "settled 2 sent 1 not now k@x")
+	})
+}
+
 // A gate that opens once more while its rows are looked through has them looked through again: some met it shut.
 func TestGateOpensDuringItsSweep(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
