@@ -22,7 +22,7 @@ type item struct {
 	next *item // in one of the lists of a lane, or the window's free list
 
 	state    sink.State // what the last call that sent it left: Unsent when none did
-	attempts int        // rejections so far
+	attempts int        // rejections so far that count
 	since    time.Time  // of the first
 	parked   Parked     // what the siding gets
 }

@@ -36,7 +36,8 @@ func (ln *lane) refuse(it *item, f *sink.Fault, now time.Time) {
 	c := ln.chains[it.chain]
 	switch {
 	case c != nil && c.front != it && (c.late || c.dying):
-		it.state = sink.Unsent // not ordering Key, and refused in the same call as an earlier one that waits: it waits behind that
+		// Not ordering Key, and refused in the same call as an earlier one that waits: it waits behind that, and this was no attempt.
+		it.state, it.attempts = sink.Unsent, 0
 		ln.tellFailed()
 		return
 	case f.Class == sink.Destination:

@@ -65,9 +65,14 @@ func (f *feeder) age(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// The order of a page is that of commits, so behind one with young heads and no old ones there are hardly any. (A page
-	// whose chains are held, or in flight, tells nothing of what is behind it.)
-	if w.ended || young && !old {
+	// The order of a page is that of commits, so behind one with young heads and no old ones there are hardly any for that
+	// destination. (A page whose chains are held, or in flight, tells nothing of what is behind it.)
+	if young && !old {
+		if err := f.skip(ctx, w, w.at); err != nil {
+			return false, err
+		}
+	}
+	if w.ended {
 		f.aging = f.aging[1:]
 	}
 	return true, nil

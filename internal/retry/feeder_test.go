@@ -334,6 +334,27 @@ func TestAttemptsOfOneThatWaited(t *testing.T) {
 	})
 }
 
+// Nor is what its destination refused an attempt of the event.
+func TestAttemptsOfOneWhoseDestinationRefused(t *testing.T) {
+	inBubble(t, Config{Backoff: time.Second, MaxBackoff: time.Second, MaxAttempts: 2}, func(f *fixture) {
+		f.line.shut("x/a")
+		f.start()
+		f.park(itsRoute, "1 k x/a")
+		f.settle()
+		passes := func() { f.line.set(func() { f.line.confirmed[placeOf("x/a").Dest] = time.Now() }) }
+		passes()
+		f.settle()
+		f.line.mend("x/a")
+		f.answers(map[string]*sink.Fault{"1": transient})
+		f.openGates()
+		f.pass(10 * time.Second)
+		f.equal("letters", f.letters(), "")
+		passes()
+		f.pass(2 * time.Second)
+		f.equal("letters", f.letters(), "1:open")
+	})
+}
+
 // An event that may pass later comes again when its backoff is over, and no sooner.
 func TestBackoff(t *testing.T) {
 	inBubble(t, Config{Backoff: 10 * time.Second, MaxBackoff: 25 * time.Second}, func(f *fixture) {
@@ -369,6 +390,26 @@ func near(got, want []int) bool {
 		}
 	}
 	return true
+}
+
+// With ordering pipelined two events of a key may be refused in one call. The second does not bring the first back before its
+// time, nor does it stay in the list of what is due.
+func TestBackoffOfTheFirst(t *testing.T) {
+	inBubble(t, Config{Backoff: 10 * time.Second, MaxBackoff: time.Hour}, func(f *fixture) {
+		f.start()
+		f.answers(map[string]*sink.Fault{"1": transient})
+		first, second := f.parkedOf("1", "k", "x/a", transient), f.parkedOf("2", "k", "x/a", transient)
+		first.Attempts = 5 // 160 s
+		f.line.set(func() { f.line.counts[first.Chain] = 2 })
+		f.s.Park([]*parkedEvent{first, second})
+		f.pass(150 * time.Second)
+		if row := f.row("1"); row.Attempts != 5 || row.NextAttempt.IsZero() || !f.row("2").NextAttempt.IsZero() {
+			t.Errorf("%d attempts, the next ones at %v and %v", row.Attempts, row.NextAttempt, f.row("2").NextAttempt)
+		}
+		f.answers(nil)
+		f.pass(11 * time.Second)
+		f.equal("sent", f.line.sentIDs(), "1 2")
+	})
 }
 
 // Full jitter: anywhere between nothing and a doubling top, never nothing.
@@ -454,6 +495,29 @@ func TestAgeBehindHeldKeys(t *testing.T) {
 		f.park(itsRoute, specs...)
 		f.pass(11 * time.Minute)
 		if n := len(f.db.Letters(slot)); n != 40 {
+			t.Errorf("%d letters", n)
+		}
+	})
+}
+
+// Nor do young rows for another routing key of an exchange that is paused, whose rows are looked through before.
+func TestAgeOfAnExchange(t *testing.T) {
+	first, last := "x/a", "x/b"
+	if int64(placeOf(first).Dest) > int64(placeOf(last).Dest) {
+		first, last = last, first
+	}
+	inBubble(t, Config{DestinationMaxAge: 10 * time.Minute}, func(f *fixture) {
+		f.line.shut("x")
+		f.start()
+		var specs []string
+		for i := range 2 * pageRows {
+			specs = append(specs, fmt.Sprintf("%04d k%d %s", i, i, last))
+		}
+		f.park(itsUnit, specs...)
+		f.pass(9 * time.Minute)
+		f.park(nil, "young j "+first)
+		f.pass(3 * time.Minute)
+		if n := len(f.db.Letters(slot)); n != len(specs) {
 			t.Errorf("%d letters", n)
 		}
 	})

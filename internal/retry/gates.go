@@ -153,11 +153,11 @@ func (f *feeder) probeWith(ctx context.Context, due []gate) error {
 	for _, g := range due {
 		p := f.gates[g]
 		f.probeAfter(p, p.wait)
-		if f.cannotRead(p.chain) {
+		if f.cannotRead(p.chain) || f.runs[p.chain] != nil { // perhaps for long: the database may refuse its end
 			p.chain = 0
 			continue
 		}
-		if _, twice := of[p.chain]; f.runs[p.chain] == nil && !twice {
+		if _, twice := of[p.chain]; !twice {
 			of[p.chain] = g
 			chains = append(chains, p.chain)
 		}

@@ -53,6 +53,25 @@ func TestNoProbeOfAChainInFlight(t *testing.T) {
 	})
 }
 
+// It is probed with another: the end of the first is perhaps refused for ever.
+func TestProbeBesideAChainInFlight(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.line.shut("x/a")
+		f.start()
+		f.park(nil, "1 k x/b", "2 k x/a")
+		f.answers(map[string]*sink.Fault{"2": itsRoute})
+		f.refuse("delivered 1")
+		f.openGates()
+		f.settle() // 2 has shut its gate
+		f.park(nil, "3 j x/a")
+		f.settle()
+		f.equal("table", f.table(), "1 2 3")
+		f.line.mend("x/a")
+		f.pass(time.Minute)
+		f.equal("table", f.table(), "1 2")
+	})
+}
+
 // Nor does the search for a chain to probe a gate with find one.
 func TestNoSearchFindsAChainInFlight(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
@@ -114,6 +133,23 @@ func TestSweepMeetsAChainInFlight(t *testing.T) {
 		f.pass(10 * time.Second)
 		f.equal("table", f.table(), "")
 		f.equal("sent", f.line.sentIDs(), "1 0 2")
+	})
+}
+
+// While the end of a run is refused nothing of its chain may go, and its lane must not keep new events in memory for it.
+func TestNotNowOfARefusedEnd(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.line.set(func() { f.line.keep = true })
+		f.start()
+		f.park(nil, "1 k x/a")
+		f.settle()
+		f.line.said()
+		f.park(nil, "2 k x/a") // which the confirm of 1 leaves
+		f.settle()
+		f.refuse("delivered 1")
+		f.line.release(0)
+		f.settle()
+		f.equal("said", f.heard(), "settled 2 sent 1 not now k@x")
 	})
 }
 

@@ -166,11 +166,11 @@ func (e *kept) refuse(r *Result) {
 		return
 	}
 	now := time.Now().UTC()
-	e.row.Class, e.row.Reason, e.row.Attempts, e.row.Last = r.Class, r.Reason, r.Attempts, now
-	e.row.Words, e.row.Destination = normalise(r.Words), bounded(r.Destination, ErrorSize)
-	if e.row.First.IsZero() {
+	if e.row.First.IsZero() || e.row.Attempts == 0 && r.Attempts > 0 {
 		e.row.First = now
 	}
+	e.row.Class, e.row.Reason, e.row.Attempts, e.row.Last = r.Class, r.Reason, r.Attempts, now
+	e.row.Words, e.row.Destination = normalise(r.Words), bounded(r.Destination, ErrorSize)
 }
 
 // die makes a row a dead letter.

@@ -53,7 +53,7 @@ var afterRefusal = map[string]string{
 	"reason":          "CASE WHEN x_class IS NULL THEN t.reason ELSE x_reason END",
 	"error_id":        "CASE WHEN x_class IS NULL THEN t.error_id ELSE x_error END",
 	"destination":     "CASE WHEN x_class IS NULL THEN t.destination ELSE x_destination END",
-	"first_failed_at": "CASE WHEN x_class IS NULL THEN t.first_failed_at ELSE coalesce(t.first_failed_at, $4::timestamptz) END",
+	"first_failed_at": "CASE WHEN x_class IS NULL THEN t.first_failed_at WHEN t.attempts = 0 AND x_attempts > 0 THEN $4::timestamptz ELSE coalesce(t.first_failed_at, $4::timestamptz) END",
 	"failed_at":       "CASE WHEN x_class IS NULL THEN t.failed_at ELSE $4::timestamptz END",
 	"attempts":        "CASE WHEN x_class IS NULL THEN t.attempts ELSE x_attempts END",
 }

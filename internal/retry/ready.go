@@ -10,7 +10,7 @@ type ready struct {
 
 type readied struct {
 	chain uint64
-	due   bool // the backoff of its head is over
+	due   bool // the backoff of a row is over
 }
 
 // readyLimit bounds order. What is set aside does not count: a lane that stands still must not take the place of others.

@@ -60,7 +60,7 @@ func (f *feeder) sentence(row *Row, at sink.Place, fault *sink.Fault, chain uint
 	case sink.Transient:
 		res.Attempts++
 		first := row.First
-		if first.IsZero() {
+		if row.Attempts == 0 { // First is of its destination, if of anything
 			first = now
 		}
 		// Attempts alone do not condemn: if nothing passes there, it may not be the event's fault after all.
@@ -135,6 +135,9 @@ func (f *feeder) refusedEnds(group []*run, err error) {
 	r := group[0]
 	r.retryAt = time.Now().Add(maxPause)
 	f.done = append(f.done, r)
+	if r.ordered { // its lane may keep new events in memory until what is left of the chain is gone
+		f.s.line.NotNow(r.lane, r.chain, r.unit)
+	}
 	f.cfg.Log.Error("the database refuses to note what came of a parked row: it is tried again, and its key stands still meanwhile",
 		zap.Stringer("position", r.results[0].Row.Event.Position), zap.Error(err))
 }

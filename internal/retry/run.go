@@ -158,12 +158,12 @@ func (f *feeder) visit(e *readied, read *Run, h hand) *run {
 	head := read.Rows[0]
 	at, known := f.place(head)
 	switch now := time.Now(); {
-	case head.NextAttempt.After(now) && !e.due:
+	case head.NextAttempt.After(now): // what is due, if anything, is a later row, which was refused in the same call
 		if head.NextAttempt.Before(f.dueAt) {
 			f.dueAt = head.NextAttempt
 		}
 		f.notNow(e.chain)
-		return nil
+		return f.waits(e, read)
 	case !known:
 		f.notNow(e.chain)
 		f.afterwards(e.chain, time.Second)
@@ -210,8 +210,8 @@ func (f *feeder) waits(e *readied, read *Run) *run {
 		return nil
 	}
 	r := &run{chain: e.chain, judged: true}
-	for i, row := range read.Rows {
-		if !row.NextAttempt.IsZero() && (i == 0 || row.NextAttempt.Before(time.Now())) {
+	for _, row := range read.Rows {
+		if !row.NextAttempt.IsZero() && !row.NextAttempt.After(time.Now()) {
 			r.results = append(r.results, Result{Row: row, Kind: Backoff, Attempts: row.Attempts})
 		}
 	}

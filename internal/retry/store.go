@@ -104,7 +104,7 @@ type Row struct {
 	Words       string      // the broker's, of the last refusal; when read, with # for numbers and at most ErrorSize bytes
 	Destination string      // as the operator would name it
 	Attempts    int         // that count against retry.max_attempts
-	First, Last time.Time   // first and last refusal; zero without one
+	First, Last time.Time   // first and last refusal; zero without one. Once an attempt is spent, First is of the first that spent one
 	ParkedAt    time.Time   // filled in by the store when it is read
 	NextAttempt time.Time   // only of a head that was refused; zero: at once
 }

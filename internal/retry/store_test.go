@@ -686,6 +686,21 @@ func testRefusals(b *bench) {
 	if two.Words != "full" || two.Destination != "q" || two.Attempts != 1 || two.Reason != sink.Nacked || time.Since(two.First) > time.Minute || !two.First.Equal(two.Last) {
 		b.Errorf("refused: %+v", two)
 	}
+	// Until an attempt is spent First is of a destination that refuses, then of the first that spent one.
+	waits := b.row("w", 1, 1)
+	waits.Reason, waits.First = sink.Nacked, time.Now().Add(-time.Hour).Truncate(time.Millisecond)
+	b.park(waits)
+	first := waits.First
+	for attempts, class := range []sink.Class{sink.Destination, sink.Transient, sink.Transient} {
+		row := b.runs(all, waits.Chain)[0].Rows[0]
+		b.must(b.Apply(ctx(b.T), []Result{{Row: row, Kind: Backoff, Class: class, Reason: sink.Nacked, Attempts: attempts}}))
+		row = b.runs(all, waits.Chain)[0].Rows[0]
+		if attempts == 1 {
+			first = row.Last
+		}
+		equal(b, "first", row.First.UTC(), first.UTC())
+		equal(b, "first and last", row.First.Equal(row.Last), attempts == 1)
+	}
 }
 
 // request is the one of that number.
