@@ -276,7 +276,10 @@ func brokenContract(call []*outbox.Event, outcomes []sink.Outcome, err error) st
 	held, spared := map[chain]bool{}, map[chain]bool{}
 	for i, o := range outcomes {
 		count[o.State]++
-		c := chain{call[i].Hash, string(call[i].Type)}
+		c := chain{call[i].Hash, ""}
+		if columns := call[i].Columns; len(columns) > 0 {
+			c.topic = string(columns[0])
+		}
 		if (o.State == sink.Rejected) != (o.Fault != nil) {
 			return fmt.Sprintf("outcome %d is %s with fault %v", i, o.State, o.Fault)
 		}
