@@ -336,23 +336,25 @@ func TestAttemptsOfOneThatWaited(t *testing.T) {
 
 // Nor is what its destination refused an attempt of the event.
 func TestAttemptsOfOneWhoseDestinationRefused(t *testing.T) {
-	inBubble(t, Config{Backoff: time.Second, MaxBackoff: time.Second, MaxAttempts: 2}, func(f *fixture) {
-		f.line.shut("x/a")
-		f.start()
-		f.park(itsRoute, "1 k x/a")
-		f.settle()
-		passes := func() { f.line.set(func() { f.line.confirmed[placeOf("x/a").Dest] = time.Now() }) }
-		passes()
-		f.settle()
-		f.line.mend("x/a")
-		f.answers(map[string]*sink.Fault{"1": transient})
-		f.openGates()
-		f.pass(10 * time.Second)
-		f.equal("letters", f.letters(), "")
-		passes()
-		f.pass(2 * time.Second)
-		f.equal("letters", f.letters(), "1:open")
-	})
+	for attempts := 1; attempts <= 2; attempts++ {
+		inBubble(t, Config{Backoff: time.Second, MaxBackoff: time.Second, MaxAttempts: attempts}, func(f *fixture) {
+			f.line.shut("x/a")
+			f.start()
+			f.park(itsRoute, "1 k x/a")
+			f.settle()
+			passes := func() { f.line.set(func() { f.line.confirmed[placeOf("x/a").Dest] = time.Now() }) }
+			passes()
+			f.settle()
+			f.line.mend("x/a")
+			f.answers(map[string]*sink.Fault{"1": transient})
+			f.openGates()
+			f.pass(10 * time.Second)
+			f.equal("letters", f.letters(), "")
+			passes()
+			f.pass(2 * time.Second)
+			f.equal("letters", f.letters(), "1:open")
+		})
+	}
 }
 
 // An event that may pass later comes again when its backoff is over, and no sooner.
