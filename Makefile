@@ -21,9 +21,9 @@ PACKAGES  = $$(go list ./... | grep -vE '/test/(long|soak)')
 # What is in the binary.
 RACE_PACKAGES = $$(go list ./internal/... ./cmd/... | grep -v /internal/devenv)
 
-# What test-all tests without the race detector: not those of RACE_PACKAGES that have servers at work for minutes. Of these
-# test-pg14 and test-pg18 test replication so, and mutants the rest in parts.
-PLAIN_PACKAGES = $$(go list ./... | grep -vE '/test/(long|soak)$$|/internal/(replication|sink/rabbit|sink/kafka)$$')
+# What test-all tests without the race detector; test-pg14 and test-pg18 test replication so, and mutants the rest in parts. The
+# longest comes first.
+PLAIN_PACKAGES = ./test/fault ./test/cli $$(go list ./... | grep -vE '/test/(long|soak|fault|cli)$$|/cmd/|/internal/' && go list ./internal/devenv/...)
 
 .PHONY: help
 help: ## print this list
@@ -44,11 +44,11 @@ test: deps ## unit and fault tests on real servers: PostgreSQL, RabbitMQ and Kaf
 .PHONY: test-all
 # In 45 minutes: of TestKilledInTheSiding and TestStoppedInTheSiding what test/fault plays is enough there.
 test-all: deps-all ## everything CI runs: lint, all tests (the relay's own with -race), PostgreSQL 14 and 18, mutants
-	@CDC_RELAY_TEST_SEEDS=2 LONG='-skip InTheSiding' $(STEP) test-all $(MAKE) -k --no-print-directory lint test-plain test-race test-slow mutants | scripts/total.sh
+	@CDC_RELAY_TEST_SEEDS=2 LONG='-skip InTheSiding' $(STEP) test-all $(MAKE) -k --no-print-directory MUTANTS=-green lint test-plain test-race test-slow mutants | scripts/total.sh
 
 .PHONY: test-plain
 test-plain: deps ## of make test the part that test-all does not leave to test-race
-	@echo "== $@"; $(GO_TEST) $(PLAIN_PACKAGES)
+	@echo "== $@"; $(GO_TEST) -parallel 3 $(PLAIN_PACKAGES)
 
 .PHONY: test-race
 test-race: deps ## tests of the relay's own packages under the race detector
@@ -69,11 +69,15 @@ test-pg14 test-pg18: test-pg%: deps
 
 .PHONY: mutants
 mutants: deps ## plant each bug of mutants/ in a copy: its named test must turn red
-	@$(STEP) $@ go run ./mutants
+	@$(STEP) $@ go run ./mutants $(MUTANTS)
 
 .PHONY: bench
 bench: deps-$(SINK) ## the main benchmark table, under 25 minutes (SINK=kafka: that of Kafka)
 	@$(STEP) $@ go run ./bench -sink $(SINK)
+
+.PHONY: bench-siding
+bench-siding: deps-rabbitmq ## the benchmark of the siding on RabbitMQ, a quarter of an hour
+	@$(STEP) $@ go run ./bench -only ^siding- -name rabbitmq-siding
 
 .PHONY: bench-full
 bench-full: deps-$(SINK) ## every cell of the benchmark, hours (SINK=kafka: of that of Kafka)

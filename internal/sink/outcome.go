@@ -56,7 +56,7 @@ const (
 	NoLeader        Reason = "no_leader"        // Kafka: the partition has no leader that answers, while others confirm
 	TooFewReplicas  Reason = "too_few_replicas" // Kafka: fewer replicas are in sync than min.insync.replicas asks for
 	Nacked          Reason = "nacked"           // the queue is full (reject-publish), or a queue process died
-	Unconfirmed     Reason = "unconfirmed"      // no answer within confirm_timeout, twice, while others on the connection are confirmed
+	Unconfirmed     Reason = "unconfirmed"      // no answer within confirm_timeout, twice, while the broker answers
 	TooLarge        Reason = "too_large"        // body or headers over the broker's limit
 	Invalid         Reason = "invalid"          // a header, key or property the protocol cannot carry
 	NullInTemplate  Reason = "null_in_template" // the exchange, routing key or topic has no value

@@ -17,7 +17,7 @@ type end uint8
 const (
 	answered  end = iota // every message was answered, or its channel or connection was closed
 	cancelled            // ctx is done
-	late                 // some are unconfirmed past the timeout, while others on the connection are confirmed
+	late                 // some are unconfirmed past the timeout, while the broker answers
 	dead                 // nothing on the connection was confirmed for the timeout: it is given up
 )
 
@@ -32,6 +32,7 @@ func (l *lane) await(ctx context.Context, ch *channel) end {
 	defer l.timer.Stop()
 
 	clock := confirmClock{sess: ch.sess, round: l.round, progress: time.Now(), timeout: l.sink.cfg.ConfirmTimeout}
+	clock.ask = func() { ch.sess.spawn(ch.ask) }
 	armed := false
 	for i := len(l.sent) - 1; i >= 0; i-- {
 		done := l.sent[i].answer.Done()

@@ -26,7 +26,9 @@ func (s *session) confirmed(now time.Time, r round) {
 //
 // A message is late only when the broker is known to have read it: something that was written after it is confirmed.
 // Otherwise it may be on its way still, behind what the other lanes have written over a slow line, and as long as any of
-// that is confirmed, or written to the socket, there is nothing to decide. When nothing is, the connection is dead.
+// that is confirmed, or written to the socket, there is nothing to decide. When nothing is, the broker is asked something
+// that needs no queue: with the answer it has read all that was written before. (All lanes may wait for queues that are
+// stuck, with nothing else on the connection.) Without an answer the connection is dead.
 type confirmClock struct {
 	sess     *session
 	round    round
@@ -34,6 +36,13 @@ type confirmClock struct {
 	progress time.Time // of the last write, then of the last answer seen in this round
 	answers  int
 	readAt   time.Time // since when the broker is known to have read the round; zero: it is not
+	ask      func()    // asks the broker, which is heard then if it answers; it does not wait
+	asked    time.Time
+}
+
+// heard records that the broker has answered what was asked when so many rounds had been written.
+func (s *session) heard(now time.Time, rounds uint64) {
+	s.confirmed(now, round{began: rounds})
 }
 
 // tick looks at the clock with so many answers in, the last message's among them or not. answered means: go on waiting.
@@ -45,21 +54,27 @@ func (c *confirmClock) tick(now time.Time, answers int, last bool) end {
 	if c.readAt.IsZero() && (last || c.sess.read.Load() >= c.round.ended) {
 		c.readAt = now
 	}
-	past := func(since ...int64) bool {
+	past := func(limit time.Duration, since ...int64) bool {
 		from := max(c.progress.UnixNano(), c.sess.lastUnblock.Load())
 		for _, t := range since {
 			from = max(from, t)
 		}
-		return now.UnixNano()-from >= int64(c.timeout)
+		return now.UnixNano()-from >= int64(limit)
+	}
+	quiet := func(limit time.Duration) bool {
+		return past(limit, c.sess.lastConfirm.Load(), c.sess.wire.wrote.Load())
 	}
 	switch {
 	case c.sess.blocked.Load():
 		return answered
-	case !c.readAt.IsZero() && past(c.readAt.UnixNano()):
-		return late
-	case past(c.sess.lastConfirm.Load(), c.sess.wire.wrote.Load()):
+	case quiet(c.timeout):
 		c.sess.kill(fmt.Errorf("no confirm for %s", c.timeout))
 		return dead
+	case !c.readAt.IsZero() && past(c.timeout, c.readAt.UnixNano()):
+		return late
+	case quiet(c.timeout/2) && now.Sub(c.asked) >= c.timeout/2:
+		c.asked = now
+		c.ask()
 	}
 	return answered
 }

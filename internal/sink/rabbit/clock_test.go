@@ -22,7 +22,7 @@ func TestConfirmClock(t *testing.T) {
 		go w.run()
 		s := &session{wire: w}
 		s.writes.Store(7)
-		return s, confirmClock{sess: s, round: round{began: 6, ended: 7}, progress: start, timeout: 10 * time.Second}
+		return s, confirmClock{sess: s, round: round{began: 6, ended: 7}, progress: start, timeout: 10 * time.Second, ask: func() {}}
 	}
 	tick := func(t *testing.T, c *confirmClock, seconds, answers int, last bool, want end) {
 		t.Helper()
@@ -37,6 +37,42 @@ func TestConfirmClock(t *testing.T) {
 		if s.wire.cause() == nil {
 			t.Error("the connection stays")
 		}
+	})
+	t.Run("nothing is confirmed, and the broker answers: late", func(t *testing.T) {
+		s, c := fresh(t)
+		asked := 0
+		c.ask = func() { asked++ }
+		tick(t, &c, 4, 0, false, answered)
+		if asked > 0 {
+			t.Error("the broker is asked early")
+		}
+		tick(t, &c, 5, 0, false, answered)
+		tick(t, &c, 6, 0, false, answered)
+		s.heard(at(6), 7)
+		tick(t, &c, 7, 0, false, answered)
+		tick(t, &c, 11, 0, false, answered)
+		s.heard(at(11), 7)
+		tick(t, &c, 16, 0, false, answered)
+		s.heard(at(16), 7)
+		tick(t, &c, 17, 0, false, late)
+		if asked != 3 {
+			t.Errorf("it is asked %d times, want 3", asked)
+		}
+	})
+	t.Run("the broker answers once, and stands still then: dead", func(t *testing.T) {
+		s, c := fresh(t)
+		tick(t, &c, 5, 0, false, answered)
+		s.heard(at(6), 7)
+		tick(t, &c, 6, 0, false, answered)
+		tick(t, &c, 15, 0, false, answered)
+		tick(t, &c, 16, 0, false, dead)
+	})
+	t.Run("what was written after the question is not read with the answer", func(t *testing.T) {
+		s, c := fresh(t)
+		tick(t, &c, 5, 0, false, answered)
+		s.heard(at(6), 6)
+		tick(t, &c, 6, 0, false, answered)
+		tick(t, &c, 16, 0, false, dead)
 	})
 	t.Run("confirms of what is in front: on its way still", func(t *testing.T) {
 		s, c := fresh(t)
@@ -56,9 +92,10 @@ func TestConfirmClock(t *testing.T) {
 		tick(t, &c, 16, 0, false, late)
 	})
 	t.Run("the last of the round is answered, another not: late", func(t *testing.T) {
-		_, c := fresh(t)
+		s, c := fresh(t)
 		tick(t, &c, 1, 1, true, answered)
 		tick(t, &c, 10, 1, true, answered)
+		s.heard(at(10), 7)
 		tick(t, &c, 11, 1, true, late)
 	})
 	t.Run("answers come in: no hurry", func(t *testing.T) {
@@ -93,7 +130,7 @@ func TestUnconfirmedTwice(t *testing.T) {
 
 	stuck := event("stuck", "created")
 	outcomes, err := s.try(event("events", "created"), stuck, event("events", "created"))
-	if err == nil || !strings.Contains(err.Error(), "while others are confirmed") {
+	if err == nil || !strings.Contains(err.Error(), "while the broker answers") {
 		t.Errorf("first time: error %v", err)
 	}
 	wantConfirmed(t, outcomes, 1)

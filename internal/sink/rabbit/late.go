@@ -139,7 +139,7 @@ func (l *lane) tellLate(ch *channel) error {
 		if _, again := l.late[dest]; again {
 			fault := &sink.Fault{
 				Class: sink.Destination, Reason: sink.Unconfirmed, Destination: dest,
-				Words: fmt.Sprintf("no answer for %s, twice, while others are confirmed", l.sink.cfg.ConfirmTimeout),
+				Words: fmt.Sprintf("no answer for %s, twice, while the broker answers", l.sink.cfg.ConfirmTimeout),
 			}
 			l.reject(s.index, fault)
 			m, now := &l.message, time.Now() // where destination has just put the names
@@ -161,7 +161,7 @@ func (l *lane) tellLate(ch *channel) error {
 		l.dropChannel()
 	}
 	if doubt {
-		return fmt.Errorf("no confirm for %s while others are confirmed", l.sink.cfg.ConfirmTimeout)
+		return fmt.Errorf("no confirm for %s while the broker answers", l.sink.cfg.ConfirmTimeout)
 	}
 	l.plan()
 	return nil
