@@ -387,6 +387,13 @@ func manyHeaders(n int) []byte {
 	return append(doc, '}')
 }
 
+// invalidEvent is one that is rejected unsent.
+func invalidEvent(exchange string) *outbox.Event {
+	ev := event(exchange, "t")
+	ev.ID = []byte(strings.Repeat("x", 256))
+	return ev
+}
+
 // In a pipelined call nothing of a key is sent after one of its events was rejected.
 func TestPipelinedKeyStopsAtItsRejection(t *testing.T) {
 	b := newBroker(t)
@@ -394,12 +401,11 @@ func TestPipelinedKeyStopsAtItsRejection(t *testing.T) {
 	cfg := byKey(b)
 	cfg.Pipelined = true
 	s := start(t, cfg)
-	wantRejected(t, s.send(event("nowhere", "t"))[0], sink.Destination, sink.NoExchange) // the gate is shut now
-	call := []*outbox.Event{event("events", "t"), event("nowhere", "t"), event("events", "t"), event("events", "t")}
+	call := []*outbox.Event{event("events", "t"), invalidEvent("events"), event("events", "t"), event("events", "t")}
 	call[0].Hash, call[1].Hash, call[2].Hash = 7, 7, 7
 	outcomes := s.send(call...)
 	wantConfirmed(t, outcomes, 1, 2)
-	wantRejected(t, outcomes[1], sink.Destination, sink.NoExchange)
+	wantRejected(t, outcomes[1], sink.Permanent, sink.Invalid)
 	if outcomes[2].State != sink.Unsent {
 		t.Errorf("after a rejected event of its key: %s", outcomes[2].State)
 	}
@@ -415,14 +421,15 @@ func TestPipelinedKeyStopsAtItsRejectionInFlight(t *testing.T) {
 	cfg := byKey(b)
 	cfg.Pipelined = true
 	s := start(t, cfg)
-	call := append(events(100, "t"), event("nowhere", "t"), event("events", "t"), event("events", "t"))
+	call := append(events(100, "t"), event("events", "t"), event("events", "t"), event("events", "t"))
 	for _, ev := range call[:100] {
 		ev.Key = []byte("events")
 	}
+	call[100].Headers = []byte(`{"CC": "elsewhere"}`) // the broker closes the channel over it
 	call[100].Hash, call[101].Hash = 7, 7
 	outcomes := s.send(call...)
 	wantConfirmed(t, outcomes, 100, 101)
-	wantRejected(t, outcomes[100], sink.Destination, sink.NoExchange)
+	wantRejected(t, outcomes[100], sink.Transient, sink.BrokerException)
 	if outcomes[101].State != sink.Unsent {
 		t.Errorf("after a rejected event of its key: %s", outcomes[101].State)
 	}

@@ -51,11 +51,11 @@ func TestEventBeforeARejectedOneOfItsKeyIsSentAgain(t *testing.T) {
 	cfg := byKey(b)
 	cfg.Pipelined = true
 	s := start(t, cfg)
-	call := []*outbox.Event{event("nowhere", "t"), event("events", "t"), event("nowhere", "t"), event("events", "t")}
+	call := []*outbox.Event{event("nowhere", "t"), event("events", "t"), invalidEvent("events"), event("events", "t")}
 	call[1].Hash, call[2].Hash, call[3].Hash = 7, 7, 7
 	outcomes := s.send(call...)
 	wantRejected(t, outcomes[0], sink.Destination, sink.NoExchange)
-	wantRejected(t, outcomes[2], sink.Destination, sink.NoExchange)
+	wantRejected(t, outcomes[2], sink.Permanent, sink.Invalid)
 	if outcomes[1].State != sink.Confirmed || outcomes[3].State != sink.Unsent {
 		t.Errorf("before the rejected event of the key %s, behind it %s", outcomes[1].State, outcomes[3].State)
 	}
