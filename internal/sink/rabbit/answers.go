@@ -32,7 +32,7 @@ func (l *lane) await(ctx context.Context, ch *channel) end {
 	defer l.timer.Stop()
 
 	clock := confirmClock{sess: ch.sess, round: l.round, progress: time.Now(), timeout: l.sink.cfg.ConfirmTimeout}
-	clock.ask = func() { ch.sess.spawn(ch.ask) }
+	clock.ask = func() { ch.sess.spawn(ch.sess.ask) }
 	armed := false
 	for i := len(l.sent) - 1; i >= 0; i-- {
 		done := l.sent[i].answer.Done()

@@ -60,15 +60,6 @@ func (c *channel) close() {
 	_ = c.ch.Close() //nolint:errcheck // an error says that the connection has ended, which closes the channel as well
 }
 
-// ask asks the broker something that needs no queue, and waits for its answer or the channel's end: the limit of deliveries
-// that are not acknowledged, of which a publisher has none.
-func (c *channel) ask() {
-	rounds := c.sess.writes.Load()
-	if c.ch.Qos(0, 0, false) == nil {
-		c.sess.heard(time.Now(), rounds)
-	}
-}
-
 // usable reports whether a message may be written to the channel.
 func (c *channel) usable() bool { return !c.ch.IsClosed() && c.sess.alive() }
 

@@ -37,7 +37,18 @@ type confirmClock struct {
 	answers  int
 	readAt   time.Time // since when the broker is known to have read the round; zero: it is not
 	ask      func()    // asks the broker, which is heard then if it answers; it does not wait
-	asked    time.Time
+}
+
+// ask asks the broker for a channel, and waits for it or for the connection's end. No queue has a say in that; on a channel
+// that is there already the answer would wait for what a queue is asked there.
+func (s *session) ask() {
+	rounds := s.writes.Load()
+	ch, err := s.conn.Channel()
+	if err != nil {
+		return
+	}
+	s.heard(time.Now(), rounds)
+	_ = ch.Close() //nolint:errcheck // an error says that the connection has ended
 }
 
 // heard records that the broker has answered what was asked when so many rounds had been written.
@@ -64,16 +75,17 @@ func (c *confirmClock) tick(now time.Time, answers int, last bool) end {
 	quiet := func(limit time.Duration) bool {
 		return past(limit, c.sess.lastConfirm.Load(), c.sess.wire.wrote.Load())
 	}
+	asked := c.sess.asked.Load()
+	open := asked > max(c.sess.lastConfirm.Load(), c.sess.lastUnblock.Load()) // it has not answered the question
 	switch {
 	case c.sess.blocked.Load():
 		return answered
-	case quiet(c.timeout):
+	case quiet(c.timeout), open && past(c.timeout/2, asked, c.sess.wire.wrote.Load()):
 		c.sess.kill(fmt.Errorf("no confirm for %s", c.timeout))
 		return dead
 	case !c.readAt.IsZero() && past(c.timeout, c.readAt.UnixNano()):
 		return late
-	case quiet(c.timeout/2) && now.Sub(c.asked) >= c.timeout/2:
-		c.asked = now
+	case !open && quiet(c.timeout/2) && c.sess.asked.CompareAndSwap(asked, now.UnixNano()):
 		c.ask()
 	}
 	return answered

@@ -51,6 +51,7 @@ type session struct {
 	// lastConfirm and lastUnblock are Unix nanoseconds. The first is written by the lanes from time to time, not at each
 	// confirm; the confirm clock stands still while blocked, so it starts again at the second.
 	lastConfirm, lastUnblock atomic.Int64
+	asked                    atomic.Int64  // when the broker was asked for a sign of life, Unix nanoseconds
 	writes                   atomic.Uint64 // rounds written so far
 	read                     atomic.Uint64 // of these the broker is known to have read so many, in the order they ended
 }
