@@ -570,7 +570,9 @@ func TestUnavailable(t *testing.T) {
 		"all is answered, one is held":       {was: []sink.State{rejected, confirmed, unsent}, is: []sink.State{rejected, confirmed, unsent}, keys: "aba"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := &lane{call: call{held: map[uint64]int32{}}}
+			layout, err := newLayout(&Config{Topic: template(t, "events")})
+			must(t, err)
+			l := &lane{sink: &Sink{layout: layout}, call: call{held: map[uint64]int32{}}}
 			for i, state := range c.was {
 				l.events = append(l.events, &outbox.Event{Hash: uint64(c.keys[i]), Ordered: true})
 				l.outcomes = append(l.outcomes, sink.Outcome{State: unsent})
@@ -581,7 +583,7 @@ func TestUnavailable(t *testing.T) {
 				l.outcomes[i].State = state
 			}
 			cause := errors.New("the end")
-			err := l.unavailable(cause)
+			err = l.unavailable(cause)
 			if c.fails != errors.Is(err, cause) {
 				t.Errorf("the error is %v", err)
 			}
