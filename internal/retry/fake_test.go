@@ -59,6 +59,7 @@ type fakeLine struct {
 	log       []string
 	answer    func(f *relay.Fed) sink.Outcome // nil: confirmed
 	keep      bool                            // what is offered waits for release
+	stays     func(f *relay.Fed) bool         // what is not released; nil: all is
 	delay     time.Duration                   // else it takes this long, and a millisecond
 	kept      []*relay.Fed
 	inLane    map[uint64]int // rows of each chain
@@ -118,8 +119,15 @@ func (l *fakeLine) release(n int) {
 	if n == 0 || n > len(l.kept) {
 		n = len(l.kept)
 	}
-	rows := l.kept[:n:n]
-	l.kept = l.kept[n:]
+	rows, rest := []*relay.Fed{}, slices.Clone(l.kept[n:])
+	for _, f := range l.kept[:n] {
+		if l.stays != nil && l.stays(f) {
+			rest = append(rest, f)
+		} else {
+			rows = append(rows, f)
+		}
+	}
+	l.kept = rest
 	delay := l.delay
 	l.mu.Unlock()
 	time.Sleep(time.Millisecond + delay) //nolint:forbidigo // the bubble's time, not ours

@@ -975,6 +975,37 @@ func TestNotNowOfAUnit(t *testing.T) {
 	})
 }
 
+// An event in no order is not counted with its unit: that it is in flight does not spare the lane the word.
+func TestNotNowOfAUnitBesideOneInNoOrder(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.line.shut("x/a")
+		f.line.shut("x/b")
+		f.line.set(func() { f.line.stays = func(fed *relay.Fed) bool { return fed.Chain == 0 } })
+		f.start()
+		for i := range 64 { // some in each lane
+			f.park(nil, fmt.Sprintf("u%02d - x/c", i))
+		}
+		f.settle()
+		f.park(itsRoute, "1 k x/a", "2 j x/b")
+		f.line.set(func() {
+			for chain := range f.line.counts {
+				f.line.counts[chain] = 2 // as if counted together
+			}
+		})
+		f.settle()
+		f.line.said()
+		f.line.mend("x/a")
+		f.pass(3 * time.Second)
+		if log := f.line.said(); !strings.Contains(log, "not now k@x") {
+			t.Errorf("log:\n%s", log)
+		}
+		f.line.set(func() { f.line.stays = nil })
+		f.line.release(0)
+		f.pass(time.Second)
+		f.equal("table", f.table(), "2")
+	})
+}
+
 // A gate that opens between a refusal and its end: the sweep for it finds the chain in flight, and it is looked at again.
 func TestGateOpensMeanwhile(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {

@@ -110,10 +110,11 @@ func (f *feeder) complete(s *sweep) {
 	}
 }
 
-// unitInFlight reports whether rows of the unit are in that lane: their end will bring up the word that is owed again.
+// unitInFlight reports whether rows of the unit are in that lane: their end will bring up the word that is owed again. Those in
+// no order are not counted, so their end says nothing.
 func (f *feeder) unitInFlight(o owing) bool {
 	for _, r := range f.runs {
-		if r.lane == o.lane && r.unit == o.unit {
+		if r.ordered && r.lane == o.lane && r.unit == o.unit {
 			return true
 		}
 	}
