@@ -241,7 +241,7 @@ func (b *broker) publish(ctx context.Context, lane int, call []message) error {
 		m.out.State = sink.Unknown
 		switch {
 		case lost:
-			if i >= written {
+			if i >= written || held[b.order(m)] {
 				m.out.State = sink.Unsent
 			}
 			continue
@@ -252,7 +252,7 @@ func (b *broker) publish(ctx context.Context, lane int, call []message) error {
 		}
 		if i == cut || !b.wait(ctx, d.about(usual)) {
 			lost = true
-			b.strand(d, call[i:max(written, i)])
+			b.strand(d, slices.DeleteFunc(slices.Clone(call[i:max(written, i)]), func(m message) bool { return held[b.order(&m)] }))
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
