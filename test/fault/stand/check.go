@@ -117,7 +117,7 @@ func (s *Stand) WatchFlush() {
 func (s *Stand) Unreported() int {
 	s.T.Helper()
 	s.Free()
-	const long = 300 * time.Millisecond
+	const long = 500 * time.Millisecond
 	last, since := -1, time.Now()
 	s.Until(time.Minute, "nothing more to arrive", func() bool {
 		s.Must(s.Consumer.Drain(s.Within(time.Minute)))

@@ -128,6 +128,7 @@ func (w Work) Crash(s *Stand, in state, seed uint64) {
 	leave()
 	c.Broker.Delay(0)
 	c.Gone()
+	c.Until(time.Minute, "the broker to have read what the dead relay sent", func() bool { return c.Broker.Connections() == 0 })
 	bound := c.Unreported()
 	c.mend()
 	c.Start()
