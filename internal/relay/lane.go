@@ -31,7 +31,7 @@ type lane struct {
 	ready    fifo // new events in the order in which they go
 	replays  fifo
 	rows     fifo
-	crowded  bool // the first of ready found no room in the last call: it goes before the rows
+	crowded  bool // the first of ready found no room beside rows alone in the last call: it goes before the next ones
 	chains   map[uint64]*chain
 	spare    *chain // free ones
 	special  int    // chains that are dying, late, awaited by a replay, or have rows in open
@@ -178,7 +178,7 @@ func (ln *lane) fill() {
 		ln.flush = ln.flush[1:]
 		ln.advanceUnit(unit)
 	}
-	ln.crowded = ln.ready.first != nil && !ln.open.room(ln.ready.first)
+	ln.crowded = ln.ready.first != nil && !ln.open.room(ln.ready.first) && ln.open.onlyRows()
 	ln.fillRows() // again: some wait until the new events of their chain are out of ready
 }
 

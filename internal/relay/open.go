@@ -33,6 +33,11 @@ func (o *open) has(it *item) bool {
 	return it.chain != 0 && slices.ContainsFunc(o.items, func(other *item) bool { return other.chain == it.chain && other.fed == nil })
 }
 
+// onlyRows reports whether no new event is in open.
+func (o *open) onlyRows() bool {
+	return !slices.ContainsFunc(o.items, func(it *item) bool { return it.fed == nil })
+}
+
 // reset empties it, for the items to be added again.
 func (o *open) reset() { o.items, o.bytes, o.unknown = o.items[:0], 0, 0 }
 
