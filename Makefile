@@ -59,9 +59,8 @@ test-long: deps ## the tests that take minutes (test/long)
 	@echo "== $@"; $(GO_TEST) -timeout 40m $(LONG) ./test/long/... ./test/soak
 
 .PHONY: test-slow
-test-slow: deps ## test-long, test-pg14 and test-pg18 at the same time: these tests mostly wait
-	@red=0; pids=; for step in test-long test-pg14 test-pg18; do $(MAKE) --no-print-directory $$step & pids="$$pids $$!"; done; \
-	for pid in $$pids; do wait $$pid || red=1; done; exit $$red
+test-slow: deps ## test-long, and at the same time test-pg14 and test-pg18: these tests mostly wait
+	@red=0; $(MAKE) --no-print-directory test-long & long=$$!; $(MAKE) -k --no-print-directory test-pg14 test-pg18 || red=1; wait $$long || red=1; exit $$red
 
 .PHONY: test-pg14 test-pg18
 test-pg14 test-pg18: test-pg%: deps

@@ -170,6 +170,9 @@ func TestPlantAll(t *testing.T) {
 	if err := l.plantAll(t.Context(), &out, []bug{noticed, missed, noticed}); err == nil {
 		t.Error("plantAll went on over a missed bug")
 	}
+	if !strings.Contains(out.String(), "run 3 of 3") {
+		t.Errorf("a bug was given up before the third run:\n%s", out.String())
+	}
 	if want := "3 planted bugs, 2 noticed, 1 missed\n"; !strings.HasSuffix(out.String(), want) {
 		t.Errorf("output lacks %q:\n%s", want, out.String())
 	}

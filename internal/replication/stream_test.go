@@ -236,7 +236,7 @@ func (r *running) wait() error {
 	select {
 	case <-r.done:
 		return r.err
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		r.b.t.Fatalf("the stream does not end: %+v", r.s.Snapshot())
 		return nil
 	}
@@ -245,7 +245,7 @@ func (r *running) wait() error {
 // until polls a condition with a bound; a failure shows what state says then.
 func until(t *testing.T, what string, ok func() bool, state ...func() any) {
 	t.Helper()
-	deadline := time.NewTimer(30 * time.Second) // a slot's creation waits for the transactions of all databases, of all tests
+	deadline := time.NewTimer(2 * time.Minute) // a slot's creation waits for the transactions of all databases, of all tests
 	defer deadline.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
