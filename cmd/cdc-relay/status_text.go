@@ -47,7 +47,7 @@ const (
 
 var stateColours = map[string]string{
 	ops.StateStreaming: green, ops.StateIdle: green, ops.StateStandby: green,
-	ops.StateStarting: yellow, ops.StateStopping: yellow, ops.StateCatchingUp: yellow, ops.StateParking: yellow,
+	ops.StateStarting: yellow, ops.StateStopping: yellow, ops.StateCatchingUp: yellow, ops.StatePaused: yellow, ops.StateParking: yellow,
 	ops.StateWaiting: red, ops.StateBrokerDown: red, ops.StateStopped: red,
 }
 
