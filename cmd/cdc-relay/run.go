@@ -127,11 +127,14 @@ func run(reading, draining context.Context, c *config.Config, log *zap.Logger, h
 		stopReading()
 		stopDraining()
 	})
+	manager := &systemd{grace: c.Delivery.ShutdownGrace, status: admin.Status, health: admin.Health, log: log}
 	group.Go(func() error { return admin.Run(ctx) })
+	group.Go(func() error { return manager.Run(ctx, reading) })
 	group.Go(func() error { return out.Run(ctx) })
 	group.Go(func() error {
 		defer cancel()
 		err := v.stream.Run(reading, draining)
+		manager.over(err)
 		if hold {
 			v.hold(reading, err, log)
 		}

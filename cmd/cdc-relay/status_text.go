@@ -65,16 +65,20 @@ func (t *statusText) line(label, format string, args ...any) {
 
 func (t *statusText) head() {
 	s := t.status
-	state := t.paint(s.State, stateColours[s.State])
-	if s.Why != "" {
-		state += ": " + clean(s.Why)
-	}
-	t.line("state", "%s", state)
+	t.line("state", "%s%s", t.paint(s.State, stateColours[s.State]), clean(strings.TrimPrefix(stateWords(s), s.State)))
 	up := ""
 	if !s.StartedAt.IsZero() {
 		up = ", up " + showAge(s.Now.Sub(s.StartedAt))
 	}
 	t.line("relay", "%s, version %s%s", s.Role, clean(s.Version), up)
+}
+
+// stateWords is the state, and why.
+func stateWords(s *ops.Status) string {
+	if s.Why == "" {
+		return s.State
+	}
+	return s.State + ": " + s.Why
 }
 
 func (t *statusText) slot() {
