@@ -16,6 +16,14 @@ import (
 func writeStatus(w io.Writer, s *ops.Status, colour bool) error {
 	t := statusText{status: s, colour: colour}
 	t.head()
+	t.rest()
+	_, err := w.Write(t.out.Bytes())
+	return err
+}
+
+// rest is all but the head.
+func (t *statusText) rest() {
+	s := t.status
 	t.slot()
 	t.broker()
 	t.paused()
@@ -28,8 +36,6 @@ func writeStatus(w io.Writer, s *ops.Status, colour bool) error {
 	if s.UnreportedConfirmed > 0 {
 		t.line("repeats", "%s confirmed behind one that is not; a crash now would send them again", count(s.UnreportedConfirmed, "event"))
 	}
-	_, err := w.Write(t.out.Bytes())
-	return err
 }
 
 type statusText struct {

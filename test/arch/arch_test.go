@@ -41,7 +41,7 @@ var pureBans = []string{"net/...", "os/...", "io/fs", "log/...", "context", "syn
 var testOnly = []string{
 	"testing/...", module + "/internal/devenv/...", module + "/internal/sink/sinktest", module + "/test/...",
 	"go.uber.org/goleak", "pgregory.net/rapid", "github.com/cockroachdb/datadriven", "github.com/HdrHistogram/...",
-	"github.com/santhosh-tekuri/jsonschema/...",
+	"github.com/santhosh-tekuri/jsonschema/...", "github.com/creack/pty/...",
 }
 
 // pkg is what go list says of a package.
