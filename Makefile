@@ -81,6 +81,10 @@ bench: deps-$(SINK) ## the main benchmark table, under 25 minutes (SINK=kafka: t
 bench-siding: deps-rabbitmq ## the benchmark of the siding on RabbitMQ, a quarter of an hour
 	@$(STEP) $@ go run ./bench -only ^siding- -name rabbitmq-siding
 
+.PHONY: bench-takeover
+bench-takeover: deps-$(SINK) ## how long a standby takes when the leader dies or is cut off, a minute or two (SINK=kafka, too)
+	@$(STEP) $@ go run ./bench -sink $(SINK) -only ^takeover$$ -name $(SINK)-takeover
+
 .PHONY: bench-full
 bench-full: deps-$(SINK) ## every cell of the benchmark, hours (SINK=kafka: of that of Kafka)
 	@$(STEP) $@ go run ./bench -sink $(SINK) -full
