@@ -124,3 +124,41 @@ func TestLeaderCutOffSilently(t *testing.T) {
 		s.Check(bound)
 	})
 }
+
+// Two standbys, as while a deployment is rolled out: one of them leads, and the other one stands by behind it, each time. That it was
+// too late is no trouble of PostgreSQL's, and none is told.
+func TestLeaderOfThreeKilled(t *testing.T) {
+	stand.OnEach(t, func(s *stand.Stand) {
+		s.WatchFlush()
+		leader := s.Start()
+		s.Leads(leader)
+		beside := []*devenv.Relay{s.Start(), s.Start()}
+		stop := s.Load(200)
+		for range 3 {
+			s.More(50)
+			s.Must(leader.Kill())
+			s.Until(time.Minute, "one of two standbys to lead", func() bool {
+				at := slices.IndexFunc(beside, func(r *devenv.Relay) bool {
+					code, _, err := r.Get(s.Within(10*time.Second), "/readyz?role=leader")
+					return err == nil && code == 200
+				})
+				if at >= 0 {
+					leader = beside[at]
+					beside = slices.Delete(beside, at, at+1)
+				}
+				return at >= 0
+			})
+			standby.await(s, "the other standby", beside[0])
+			leads.await(s, "the new leader", leader)
+			beside = append(beside, s.Start())
+		}
+		for _, r := range append(beside, leader) {
+			if strings.Contains(r.Log(), "is active for PID") {
+				s.T.Error("a standby that came too late waits for PostgreSQL")
+			}
+		}
+		s.More(50)
+		stop()
+		s.Check(-1)
+	})
+}
