@@ -41,10 +41,10 @@ func (want says) await(s *stand.Stand, what string, r *devenv.Relay) {
 		}
 	})
 	s.Until(time.Minute, fmt.Sprintf("%s to say %+v", what, want), func() bool {
-		ready, body, err := r.Get(s.Within(10*time.Second), "/readyz")
-		leads, _, err2 := r.Get(s.Within(10*time.Second), "/readyz?role=leader")
-		_, text, err3 := r.Get(s.Within(10*time.Second), "/api/v1/status")
-		_, metrics, err4 := r.Get(s.Within(10*time.Second), "/metrics")
+		ready, body, err := r.Get(s.Within(time.Minute), "/readyz")
+		leads, _, err2 := r.Get(s.Within(time.Minute), "/readyz?role=leader")
+		_, text, err3 := r.Get(s.Within(time.Minute), "/api/v1/status")
+		_, metrics, err4 := r.Get(s.Within(time.Minute), "/metrics")
 		if err := errors.Join(err, err2, err3, err4); err != nil { // it is slow
 			last = err.Error()
 			return false
@@ -139,7 +139,7 @@ func TestLeaderOfThreeKilled(t *testing.T) {
 			s.Must(leader.Kill())
 			s.Until(time.Minute, "one of two standbys to lead", func() bool {
 				at := slices.IndexFunc(beside, func(r *devenv.Relay) bool {
-					code, _, err := r.Get(s.Within(10*time.Second), "/readyz?role=leader")
+					code, _, err := r.Get(s.Within(time.Minute), "/readyz?role=leader")
 					return err == nil && code == 200
 				})
 				if at >= 0 {
