@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -23,6 +24,8 @@ func BuildRelayAt(t testing.TB, commit string) string {
 }
 
 func relayAt(commit string) (string, error) {
+	buildingOld.Lock()
+	defer buildingOld.Unlock()
 	cache, err := cacheDir()
 	if err != nil {
 		return "", err
@@ -54,6 +57,8 @@ func relayAt(commit string) (string, error) {
 	}
 	return path, os.Rename(binary, path) // whoever finished first has made the same
 }
+
+var buildingOld sync.Mutex // tests that run side by side want the same one
 
 // checkOut writes the files of a commit into a directory.
 func checkOut(commit, dir string) error {

@@ -5,6 +5,7 @@ package upgrade
 import (
 	_ "embed"
 	"regexp"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -74,8 +75,7 @@ func begin(s *stand.Stand) *upgrade {
 func (u *upgrade) roll() {
 	u.T.Helper()
 	u.Kinds = []devenv.Kind{u.ToLater(0.3, 0), u.Poison(0.05, 0)}
-	u.Binary = u.older
-	u.leader = u.Start()
+	u.leader = u.start(u.older)
 	u.Leads(u.leader)
 	stop := u.Load(150)
 	u.goesOn()
@@ -100,12 +100,22 @@ func (u *upgrade) roll() {
 // replaces has a relay of a version stand by, and loses the leader once meanwhile has returned.
 func (u *upgrade) replaces(version string, meanwhile func()) {
 	u.T.Helper()
-	u.Binary = version
-	next := u.Start()
+	next := u.start(version)
 	meanwhile()
 	u.lose(u.leader)
 	u.Leads(next)
 	u.leader = next
+}
+
+// start starts a relay of a version.
+func (u *upgrade) start(version string) *devenv.Relay {
+	u.T.Helper()
+	u.Binary = version
+	r := u.Start()
+	if older := strings.Contains(r.Log(), `"version":"`+commit(u.T, sidingCommit)[:7]+`"`); older != (version == u.older) {
+		u.T.Fatalf("%s is the wrong version: %s", version, r.Log())
+	}
+	return r
 }
 
 // goesOn waits until events arrive, are parked and are given up.
