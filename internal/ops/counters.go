@@ -16,9 +16,14 @@ type counters struct {
 	known  atomic.Pointer[map[string]prometheus.Counter]
 }
 
-func newCounters(vector *prometheus.CounterVec) *counters {
+// newCounters has the children of labels from the start, at 0; those of others come with their first increment.
+func newCounters(vector *prometheus.CounterVec, labels ...string) *counters {
 	c := &counters{vector: vector}
-	c.known.Store(&map[string]prometheus.Counter{})
+	known := make(map[string]prometheus.Counter, len(labels))
+	for _, label := range labels {
+		known[label] = vector.WithLabelValues(label)
+	}
+	c.known.Store(&known)
 	return c
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -74,9 +75,14 @@ func NewMetrics(version, commit, goVersion string) *Metrics {
 	m.exhausted = m.counter("outbox_retry_exhaustions_total", "Events that became dead letters because their attempts were spent.")
 	m.mirrored = m.counter("outbox_dlq_mirrored_total", "Dead letters whose copy the broker confirmed.")
 	m.mirrorFailed = m.counter("outbox_dlq_publish_failed_total", "Copies of dead letters that the broker refused; they are offered again.")
-	m.skipped = newCounters(m.vector("outbox_messages_skipped_total", "Messages of the replication stream that are not events of this relay.", "reason"))
+	m.skipped = newCounters(m.vector("outbox_messages_skipped_total", "Messages of the replication stream that are not events of this relay.", "reason"), decode.SkipReasons...)
 	m.headersDropped = newCounters(m.vector("outbox_headers_dropped_total", "Keys of the headers column that have one of the relay's own names.", "header"))
 	m.rejections = m.vector("outbox_rejections_total", "Attempts that ended in a rejection, by whose fault it is and why.", "class", "reason")
+	for class, reasons := range sink.Rejections { // a counter that begins at its first increment hides that one from rate()
+		for _, reason := range reasons {
+			m.rejections.WithLabelValues(class.String(), string(reason))
+		}
+	}
 	confirms := m.vector("outbox_confirms_total", "The broker's answers to published messages; one returned is not counted as ack.", "result")
 	m.acks, m.nacks = confirms.WithLabelValues("ack"), confirms.WithLabelValues("nack")
 	m.returned, m.timeouts = confirms.WithLabelValues("returned"), confirms.WithLabelValues("timeout")

@@ -161,6 +161,9 @@ func TestMetricsBeforeAnythingHappened(t *testing.T) {
 		`outbox_retries_total 0`, `outbox_retry_exhaustions_total 0`, `outbox_dlq_published_total 0`, `outbox_dlq_mirrored_total 0`, `outbox_dlq_publish_failed_total 0`,
 		`outbox_destinations_paused 0`, `outbox_refused_rows 0`, `outbox_backlog 0`, `outbox_confirms_total{result="nack"} 0`,
 		`outbox_sink_up 0`, `outbox_stream_up 0`, `outbox_leader 0`, `outbox_oldest_unsettled_seconds 0`, `outbox_slot_lag_seconds{slot="s"} 0`)
+	mustHave(t, lines, `outbox_messages_skipped_total{reason="non_transactional"} 0`, `outbox_messages_skipped_total{reason="update"} 0`,
+		`outbox_rejections_total{class="destination",reason="unroutable"} 0`, `outbox_rejections_total{class="permanent",reason="too_large"} 0`,
+		`outbox_rejections_total{class="transient",reason="broker_exception"} 0`)
 	mustLack(t, lines, "outbox_last_confirm_timestamp_seconds", "outbox_slot_lag_bytes", "outbox_slot_active", "outbox_slot_wal_status", "outbox_slot_safe_wal_bytes",
 		"outbox_parked_events", "outbox_parked_oldest", "outbox_dead_letters")
 }
