@@ -100,8 +100,8 @@ build: ## build bin/cdc-relay
 	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/cdc-relay ./cmd/cdc-relay
 
 .PHONY: deps
-deps: ## install what demo and test need (PostgreSQL, RabbitMQ, Java and Kafka, as root on Debian), start nothing
-	@scripts/deps.sh rabbitmq kafka
+deps: ## install what demo and test need (PostgreSQL, RabbitMQ, Java and Kafka, Prometheus, as root on Debian), start nothing
+	@scripts/deps.sh rabbitmq kafka prometheus
 	@scripts/kafka.sh
 
 .PHONY: deps-rabbitmq deps-kafka
