@@ -53,6 +53,7 @@ func (s *Stream) Pool() *pgxpool.Pool { return s.pool }
 // returns nil after a clean stop. Any other error is an *outbox.Stop: the relay can not go on by itself.
 func (s *Stream) Run(reading, draining context.Context) error {
 	defer closePool(s.pool)
+	defer s.surveying()()
 	s.started = time.Now()
 	var t *term
 	defer func() { t.end() }()
