@@ -28,7 +28,7 @@ type stage struct {
 	broker  *devenv.Rabbit
 	relay   *devenv.Relay
 	metrics *devenv.Prometheus
-	relays  []string // their addresses
+	relays  []string // their addresses, host:port, that of the leader first
 	start   time.Time
 }
 
@@ -45,19 +45,33 @@ func setStage(t *testing.T) *stage {
 	t.Cleanup(func() { must(t, broker.Close()) })
 
 	s := &stage{Stand: stand.On(t, pg, stand.OnRabbitMQ(broker)), broker: broker}
+	s.Slot = "shop_outbox"
 	s.Route()
 	s.MakeExchange(healthy)
+	t.Setenv("CDC_RELAY_ADMIN__SLOT_METRICS", "all")
+	s.SQL(`SELECT pg_create_logical_replication_slot('debezium_orders', 'pgoutput')`) // nobody reads it
 	s.Retry = "backoff: 200ms, max_backoff: 1s, max_attempts: 3"
 	s.Letters = fmt.Sprintf("mirror: {exchange: %s, routing_key: dead}", mirror)
 	s.Kinds = []devenv.Kind{{Share: 0.2, Destination: healthy}, s.Poison(0.02, 0)}
 	s.relay = s.Start()
 	standby := s.Launch()
 	s.Ready(standby)
-	s.relays = []string{s.relay.Admin(), standby.Admin()}
-	s.metrics, err = devenv.StartPrometheus(t.Context(), devenv.PrometheusOptions{Interval: interval, Jobs: map[string][]string{job: s.relays}})
+	s.relays = []string{address(s.relay), address(standby)}
+	s.metrics, err = devenv.StartPrometheus(t.Context(), devenv.PrometheusOptions{Interval: interval, Jobs: s.jobs()})
 	must(t, err)
 	t.Cleanup(func() { must(t, s.metrics.Close()) })
 	return s
+}
+
+func address(r *devenv.Relay) string { return strings.TrimPrefix(r.Admin(), "http://") }
+
+// jobs is what Prometheus scrapes.
+func (s *stage) jobs() map[string][]string {
+	var bases []string
+	for _, address := range s.relays {
+		bases = append(bases, "http://"+address)
+	}
+	return map[string][]string{job: bases}
 }
 
 // play returns when nothing goes on any more. Meanwhile is called when a destination refuses, all that goes there is parked, and
@@ -121,9 +135,10 @@ func (s *stage) end() {
 		_, body, err := r.Get(s.Within(10*time.Second), "/metrics")
 		return err == nil && strings.Contains(body, "outbox_stopped{")
 	})
-	s.relays = append(s.relays, r.Admin())
-	s.Must(s.metrics.Scrape(s.Within(time.Minute), map[string][]string{job: s.relays}))
+	s.relays = append(s.relays, address(r))
+	s.Must(s.metrics.Scrape(s.Within(time.Minute), s.jobs()))
 	s.scraped()
+	s.scraped() // the leader, after the new one: their times differ
 }
 
 // ail inserts an event that the broker refuses for a reason that may pass: the header CC has a meaning of its own there.

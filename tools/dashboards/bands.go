@@ -75,6 +75,7 @@ func (d *painter) timeline() {
 	r.Min.X += widest + 8
 	a := d.axes(r, "", 1)
 	height := (a.Max.Y - a.Min.Y) / vg.Length(len(all))
+	at := times(all)
 	for i, c := range all {
 		y := a.Max.Y - vg.Length(i+1)*height
 		say(d.Canvas, small, d.Min.X+2, y+height/2-3, c.name)
@@ -90,7 +91,7 @@ func (d *painter) timeline() {
 				say(d.Canvas, ink, a.x(from)+4, y+height/2-3, text)
 			}
 		}
-		for t := d.start.UnixMilli(); t <= d.end.UnixMilli(); t += 1000 {
+		for _, t := range at {
 			v, ok := c.points[t]
 			if !ok {
 				v = math.NaN()

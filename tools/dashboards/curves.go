@@ -3,7 +3,9 @@ package main
 import (
 	"fmt"
 	"image/color"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"gonum.org/v1/plot/vg"
@@ -16,6 +18,7 @@ type curve struct {
 	unit   string
 	colour color.Color
 	points map[int64]float64 // by Unix milliseconds
+	at     []int64           // of all of them, and where there is no number
 	most   float64
 	last   float64
 }
@@ -29,6 +32,7 @@ func (d *painter) curves() (all []*curve) {
 				c.colour = colours[fmt.Sprint(fixed["fixedColor"])]
 			}
 			for _, pair := range series.Values {
+				c.at = append(c.at, int64(pair.Timestamp))
 				if v := float64(pair.Value); !math.IsNaN(v) && !math.IsInf(v, 0) {
 					c.points[int64(pair.Timestamp)] = v
 					c.most, c.last = max(c.most, v), v
@@ -108,16 +112,16 @@ func (d *painter) timeseries() {
 	r := d.legends(all)
 	a := d.axes(r, f.Unit, most*1.05)
 	floor := map[int64]float64{}
-	step := int64(1000)
+	at := times(all)
 	for _, c := range all {
 		var run [][2]vg.Point // top and floor
 		flush := func() {
 			d.run(run, c.colour, stacked || f.Custom.FillOpacity > 0, stacked)
 			run = nil
 		}
-		for t := d.start.UnixMilli(); t <= d.end.UnixMilli(); t += step {
+		for _, t := range at {
 			v, ok := c.points[t]
-			if !ok {
+			if !ok || stacked && v == 0 {
 				flush()
 				continue
 			}
@@ -155,6 +159,17 @@ func (d *painter) run(points [][2]vg.Point, c color.Color, filled, stacked bool)
 	if flat := stacked && top[0].Y == points[0][1].Y && len(points) == 1; !flat {
 		d.StrokeLines(draw.LineStyle{Color: c, Width: 1.3}, top)
 	}
+}
+
+// times are those of all curves, in order.
+func times(all []*curve) []int64 {
+	at := map[int64]bool{}
+	for _, c := range all {
+		for _, t := range c.at {
+			at[t] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(at))
 }
 
 // legends names the curves, and returns what is left for them.
