@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests and the demo need from the system's packages: PostgreSQL; with `rabbitmq` also RabbitMQ; with
-# `kafka` Java and what fetches Kafka (scripts/kafka.sh); with `all` both, and what make test-all needs besides (a C compiler
+# `kafka` Java and what fetches Kafka (scripts/kafka.sh); with `systemd` what checks its units; with `all` these, and what make test-all needs besides (a C compiler
 # for the race detector, node to fetch other PostgreSQL versions).
 # The tests start private servers of their own: the packages' services are not started and no cluster is created.
 # Silent when everything is there.
@@ -32,6 +32,9 @@ fi
 if wants kafka; then
 	need_command default-jre-headless java
 	"$(dirname "$0")/kafka.sh" there || need_command maven mvn
+fi
+if wants systemd; then
+	need_command systemd systemd-analyze # the program alone is used: nothing is started by it
 fi
 if wants all; then
 	need_command gcc gcc

@@ -68,13 +68,8 @@ func buildAsInTheImage(dir string) (string, error) {
 				continue // the machine's modules are used
 			}
 			built = built || strings.Contains(line, "go build")
-			ctx, cancel := context.WithTimeout(context.Background(), bound)
-			defer cancel()
-			cmd := exec.CommandContext(ctx, "sh", "-ec", line)
-			cmd.Dir = src
-			cmd.Env = append(os.Environ(), "VERSION="+testVersion, "TARGETOS="+runtime.GOOS, "TARGETARCH="+runtime.GOARCH)
-			if text, err := cmd.CombinedOutput(); err != nil {
-				return "", fmt.Errorf("%s: %w: %s", line, err, text)
+			if err := runLine(src, line); err != nil {
+				return "", err
 			}
 		}
 	}
@@ -82,6 +77,18 @@ func buildAsInTheImage(dir string) (string, error) {
 		return "", errors.New("no line builds it")
 	}
 	return filepath.Join(out, "cdc-relay"), nil
+}
+
+func runLine(dir, line string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", "-ec", line)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "VERSION="+testVersion, "TARGETOS="+runtime.GOOS, "TARGETARCH="+runtime.GOARCH)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", line, err, text)
+	}
+	return nil
 }
 
 // copyTree copies what Dockerfile.dockerignore does not keep out.

@@ -3,18 +3,18 @@ package deploycheck
 import (
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1" //nolint:depguard // types of the operator, no metrics
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
@@ -156,7 +156,7 @@ func TestPortsAgree(t *testing.T) {
 		t.Fatalf("%d ports", len(relay.Ports))
 	}
 	admin := relay.Ports[0]
-	if got := port(t, config["admin.listen"]); got != intstr.FromInt32(admin.ContainerPort).String() {
+	if got := port(t, config["admin.listen"]); got != strconv.Itoa(int(admin.ContainerPort)) {
 		t.Errorf("admin.listen has port %s, the container %d", got, admin.ContainerPort)
 	}
 	if listen, _ := config["admin.listen"].(string); !strings.HasPrefix(listen, "0.0.0.0:") {
