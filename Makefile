@@ -39,12 +39,16 @@ demo: deps-$(SINK) ## PostgreSQL, the relay and a broker through poison, an outa
 
 .PHONY: test
 test: deps ## unit and fault tests on real servers: PostgreSQL, RabbitMQ and Kafka
-	@echo "== $@"; $(GO_TEST) $(PACKAGES)
+	@{ red=0; $(MAKE) --no-print-directory test-deploy || red=1; echo "== $@"; $(GO_TEST) $(PACKAGES) || red=1; exit $$red; } | scripts/total.sh
+
+.PHONY: test-deploy
+test-deploy: deps ## of make test: what is in deploy/, read as those who will run it read it (tools/deploycheck, a module of its own)
+	@echo "== $@"; go build -o bin/testrun ./tools/testrun; cd tools/deploycheck && ../../bin/testrun -count=1 -timeout 20m ./...
 
 .PHONY: test-all
 # In 45 minutes: of TestKilledInTheSiding and TestStoppedInTheSiding what test/fault plays is enough there.
 test-all: deps-all ## everything CI runs: lint, all tests (the relay's own with -race), PostgreSQL 14 and 18, mutants
-	@CDC_RELAY_TEST_SEEDS=2 LONG='-skip InTheSiding' $(STEP) test-all $(MAKE) -k --no-print-directory MUTANTS=-green lint test-plain test-race test-slow mutants | scripts/total.sh
+	@CDC_RELAY_TEST_SEEDS=2 LONG='-skip InTheSiding' $(STEP) test-all $(MAKE) -k --no-print-directory MUTANTS=-green lint test-deploy test-plain test-race test-slow mutants | scripts/total.sh
 
 .PHONY: test-plain
 test-plain: deps ## of make test the part that test-all does not leave to test-race
@@ -101,7 +105,7 @@ build: ## build bin/cdc-relay
 
 .PHONY: deps
 deps: ## install what demo and test need (PostgreSQL, RabbitMQ, Java and Kafka, Prometheus, as root on Debian), start nothing
-	@scripts/deps.sh rabbitmq kafka prometheus
+	@scripts/deps.sh rabbitmq kafka prometheus systemd
 	@scripts/kafka.sh
 
 .PHONY: deps-rabbitmq deps-kafka

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the tests and the demo need from the system's packages: PostgreSQL; with `rabbitmq` also RabbitMQ; with
-# `kafka` Java and what fetches Kafka (scripts/kafka.sh); with `prometheus` Prometheus and promtool; with `all` these, and
-# what make test-all needs besides (a C compiler for the race detector, node to fetch other PostgreSQL versions).
+# `kafka` Java and what fetches Kafka (scripts/kafka.sh); with `prometheus` Prometheus and promtool; with `systemd` what checks
+# its units; with `all` these, and what make test-all needs besides (a C compiler for the race detector, node to fetch other
+# PostgreSQL versions).
 # The tests start private servers of their own: the packages' services are not started and no cluster is created.
 # Silent when everything is there.
 set -euo pipefail
@@ -35,6 +36,9 @@ if wants kafka; then
 fi
 if wants prometheus; then
 	need_command prometheus promtool
+fi
+if wants systemd; then
+	need_command systemd systemd-analyze # the program alone is used: nothing is started by it
 fi
 if wants all; then
 	need_command gcc gcc

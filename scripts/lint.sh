@@ -17,3 +17,6 @@ if [ "${1:-}" = fmt ]; then
 fi
 "$lint" run ./...
 go mod tidy -diff
+cd tools/deploycheck # a module of its own
+"../../$lint" run ./...
+go mod tidy -diff

@@ -174,7 +174,7 @@ func (r *Relay) WaitReady(ctx context.Context) error {
 
 // Get asks the admin server for a path and returns the status code and the body.
 func (r *Relay) Get(ctx context.Context, path string) (int, string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.Admin()+path, nil)
 	if err != nil {

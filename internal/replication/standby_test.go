@@ -163,7 +163,7 @@ func TestServerThatIsNotPrepared(t *testing.T) {
 	want("no_slot", "max_replication_slots")
 	b.exec(`SELECT pg_drop_replication_slot('standby')`)
 	b.waitNoWalsender() // of the relay before
-	conn, err := connectStream(bounded(t, 20*time.Second), &b.cfg)
+	conn, err := connectStream(bounded(t, time.Minute), &b.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

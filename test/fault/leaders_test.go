@@ -84,7 +84,7 @@ func TestTwoRelaysStartWithoutASlot(t *testing.T) {
 		s.Ready(b)
 		leaders := 0
 		for _, r := range []*devenv.Relay{a, b} {
-			code, _, err := r.Get(s.Within(10*time.Second), "/readyz?role=leader")
+			code, _, err := r.Get(s.Within(time.Minute), "/readyz?role=leader")
 			s.Must(err)
 			if code == 200 {
 				leaders++

@@ -39,7 +39,7 @@ type pausedDestination struct {
 
 func status(s *stand.Stand, r *devenv.Relay) (st apiStatus) {
 	s.T.Helper()
-	_, body, err := r.Get(s.Within(10*time.Second), "/api/v1/status")
+	_, body, err := r.Get(s.Within(time.Minute), "/api/v1/status")
 	s.Must(err)
 	s.Must(json.Unmarshal([]byte(body), &st))
 	return st

@@ -55,7 +55,9 @@ func letter(size vg.Length, bold bool, c color.Color) text.Style {
 }
 
 // say writes text; x and y are the place of its left end on the base line.
-func say(c draw.Canvas, s text.Style, x, y vg.Length, words string) { c.FillText(s, vg.Point{X: x, Y: y}, words) }
+func say(c draw.Canvas, s text.Style, x, y vg.Length, words string) {
+	c.FillText(s, vg.Point{X: x, Y: y}, words)
+}
 
 // clip shortens words until they fit.
 func clip(s text.Style, words string, most vg.Length) string {

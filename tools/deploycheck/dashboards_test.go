@@ -1,6 +1,7 @@
 package deploycheck
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +15,7 @@ import (
 func decodeDashboard(text string) (d dashboard.Dashboard, err error) {
 	plugins.RegisterDefaultPlugins() // the kinds of panels and queries, each with fields of its own
 	err = d.UnmarshalJSONStrict([]byte(text))
-	if found, of := err.(cog.BuildErrors); of && len(found) == 0 { // it returns an empty list for no error
+	if found := (cog.BuildErrors)(nil); errors.As(err, &found) && len(found) == 0 { // it returns an empty list for no error
 		err = nil
 	}
 	return d, err

@@ -161,7 +161,7 @@ func (s *Stand) Ready(r *devenv.Relay) *devenv.Relay {
 func (s *Stand) Leads(r *devenv.Relay) {
 	s.T.Helper()
 	s.Until(time.Minute, "the relay to lead", func() bool {
-		code, _, err := r.Get(s.Within(10*time.Second), "/readyz?role=leader")
+		code, _, err := r.Get(s.Within(time.Minute), "/readyz?role=leader")
 		return err == nil && code == 200
 	})
 }
@@ -173,8 +173,8 @@ func (s *Stand) Deposed(r *devenv.Relay) (ended bool) {
 		if !r.Running() {
 			return true
 		}
-		code, _, err := r.Get(s.Within(10*time.Second), "/readyz")
-		leads, _, err2 := r.Get(s.Within(10*time.Second), "/readyz?role=leader")
+		code, _, err := r.Get(s.Within(time.Minute), "/readyz")
+		leads, _, err2 := r.Get(s.Within(time.Minute), "/readyz?role=leader")
 		return err == nil && err2 == nil && code == 200 && leads == 503
 	})
 	if !r.Running() {
@@ -188,7 +188,7 @@ func (s *Stand) Deposed(r *devenv.Relay) (ended bool) {
 func (s *Stand) Unready(r *devenv.Relay, why string) {
 	s.T.Helper()
 	s.Until(time.Minute, "a relay that is not ready: "+why, func() bool {
-		code, body, err := r.Get(s.Within(10*time.Second), "/readyz")
+		code, body, err := r.Get(s.Within(time.Minute), "/readyz")
 		return err == nil && code == 503 && strings.Contains(body, why)
 	})
 }
