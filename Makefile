@@ -91,6 +91,11 @@ soak: deps ## a million seeds of test/sim, then random faults for an hour, not C
 	@$(STEP) $@-seeds go test -count=1 -timeout 0 -v -run '^TestSeeds$$' ./test/sim -args -seeds $(or $(SEEDS),1000000) -first $$(((RANDOM << 15 | RANDOM) * 1000000 + 1))
 	@$(STEP) $@ go test -count=1 -timeout 0 -v ./test/soak -args -for $(or $(SOAK),1h)
 
+.PHONY: dashboards
+dashboards: deps ## draw docs/img/*.png anew: what Prometheus answers to the queries of deploy/grafana while relay and broker are put through faults
+	@answers=$$(mktemp); trap 'rm -f "$$answers"' EXIT; go test -count=1 -timeout 20m -run '^TestPanels$$' ./test/dashboards -args -pace 15s -record "$$answers"; \
+	cd tools/dashboards && go run . "$$answers" ../../docs/img ../../deploy/grafana/*.json
+
 .PHONY: lint
 lint: ## vet, golangci-lint (tools/lint pins it), formatting
 	@$(STEP) $@ scripts/lint.sh
