@@ -87,7 +87,7 @@ bench-full: deps-$(SINK) ## every cell of the benchmark, hours (SINK=kafka: of t
 	@$(STEP) $@ go run ./bench -sink $(SINK) -full
 
 .PHONY: soak
-soak: deps ## a million seeds of test/sim, then random faults for an hour, not CI (SEEDS=1000 sets how many, SOAK=10m the time)
+soak: deps ## a million seeds of test/sim, then random faults for an hour and none for another, not CI (SEEDS=1000 sets how many, SOAK=10m the time)
 	@$(STEP) $@-seeds go test -count=1 -timeout 0 -v -run '^TestSeeds$$' ./test/sim -args -seeds $(or $(SEEDS),1000000) -first $$(((RANDOM << 15 | RANDOM) * 1000000 + 1))
 	@$(STEP) $@ go test -count=1 -timeout 0 -v ./test/soak -args -for $(or $(SOAK),1h)
 

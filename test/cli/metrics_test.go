@@ -50,6 +50,7 @@ var metricTypes = map[string]string{
 	"outbox_stream_up":                       "gauge",
 	"outbox_stream_reconnects_total":         "counter",
 	"outbox_leader":                          "gauge",
+	"outbox_standby":                         "gauge",
 	"outbox_table_bytes":                     "gauge",
 	"outbox_build_info":                      "gauge",
 	"outbox_slot_lag_bytes":                  "gauge",
