@@ -81,7 +81,7 @@ func TestIdleConnectionsAndSlowClients(t *testing.T) {
 	const header = "GET /metrics HTTP/1.1\r\nHost: x\r\nX-Slow: "
 	for i := range header {
 		for _, conn := range slow {
-			_, _ = conn.Write([]byte{header[i]}) //nolint:errcheck // it may have been closed to make room
+			_, _ = conn.Write([]byte{header[i]}) // it may have been closed to make room
 		}
 		if body := fetch(t, base+"/healthz"); !strings.Contains(body, `"healthy":true`) {
 			t.Fatalf("after %d bytes /healthz answers %s", i, body)
@@ -91,7 +91,7 @@ func TestIdleConnectionsAndSlowClients(t *testing.T) {
 		}
 	}
 	// Those that were closed are told from the others by their end, once it has come.
-	left := append(all, slow...)
+	left := slices.Concat(all, slow)
 	for within := time.Now().Add(patience); len(left) > maxConns; {
 		left = slices.DeleteFunc(left, func(conn net.Conn) bool { return ended(t, conn) })
 		if time.Now().After(within) {
@@ -131,7 +131,7 @@ func TestSlowHeaderIsCut(t *testing.T) {
 		case <-within:
 			t.Fatal("it goes on for ever")
 		case <-tick.C:
-			_, _ = conn.Write([]byte("x")) //nolint:errcheck // the answer is read above
+			_, _ = conn.Write([]byte("x")) // the answer is read above
 		}
 	}
 }

@@ -174,7 +174,7 @@ func TestTableBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(context.Background()) //nolint:errcheck // nothing was changed
+	defer tx.Rollback(context.Background())
 	if _, err := tx.Exec(bounded(t, time.Minute), `LOCK TABLE higher`); err != nil {
 		t.Fatal(err)
 	}
