@@ -145,6 +145,7 @@ func TestMetricNames(t *testing.T) {
 		`outbox_slot_retained_bytes{slot="cdc_relay"} 4096`,
 		`outbox_slot_lag_seconds{slot="cdc_relay"} 3`,
 		`outbox_slot_safe_wal_bytes{slot="cdc_relay"} 1.073741824e+09`,
+		`outbox_slot_own{slot="cdc_relay"} 1`,
 		`outbox_slot_active{slot="cdc_relay"} 1`,
 		`outbox_slot_wal_status{slot="cdc_relay",status="reserved"} 1`,
 		`outbox_slot_wal_status{slot="cdc_relay",status="extended"} 0`,

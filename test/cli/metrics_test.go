@@ -56,6 +56,7 @@ var metricTypes = map[string]string{
 	"outbox_slot_lag_bytes":                  "gauge",
 	"outbox_slot_retained_bytes":             "gauge",
 	"outbox_slot_lag_seconds":                "gauge",
+	"outbox_slot_own":                        "gauge",
 	"outbox_slot_active":                     "gauge",
 	"outbox_slot_wal_status":                 "gauge",
 	"outbox_slot_spilled_bytes_total":        "counter",

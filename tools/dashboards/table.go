@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"image/color"
 	"slices"
 
 	"github.com/prometheus/common/model"
@@ -85,7 +84,7 @@ func (d *painter) table() {
 				break
 			}
 			fill(d.Canvas, colours["light"], d.Min.X, y+row-4.5, d.Max.X, y+row-4)
-			words, ink := cells[key][column], color.Color(colours["text"])
+			words, ink := cells[key][column], colours["text"]
 			if v, ok := numbers[key][column]; ok {
 				var colour string
 				if words, colour, ok = mapped(d.mappings(shown), fmt.Sprint(v)); !ok {

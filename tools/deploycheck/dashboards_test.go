@@ -12,10 +12,11 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 )
 
+//nolint:staticcheck // the newer schema is for Grafana's next API; files of this one are what all versions import
 func decodeDashboard(text string) (d dashboard.Dashboard, err error) {
 	plugins.RegisterDefaultPlugins() // the kinds of panels and queries, each with fields of its own
 	err = d.UnmarshalJSONStrict([]byte(text))
-	if found := (cog.BuildErrors)(nil); errors.As(err, &found) && len(found) == 0 { // it returns an empty list for no error
+	if found := cog.BuildErrors(nil); errors.As(err, &found) && len(found) == 0 { // it returns an empty list for no error
 		err = nil
 	}
 	return d, err
