@@ -46,6 +46,7 @@ func setStage(t *testing.T) *stage {
 
 	s := &stage{Stand: stand.On(t, pg, stand.OnRabbitMQ(broker)), broker: broker}
 	s.Slot = "shop_outbox"
+	s.Keys = 60 // many: the first events of keys that are refused are of each kind
 	s.Route()
 	s.MakeExchange(healthy)
 	t.Setenv("CDC_RELAY_ADMIN__SLOT_METRICS", "all")
@@ -99,7 +100,7 @@ func (s *stage) play(meanwhile func()) {
 		s.ail(fmt.Sprint("ailing ", i))
 	}
 	s.Until(2*time.Minute, "events to be given up", func() bool { return s.letters(`class = 'transient'`) == ailing })
-	s.bulk(3000)
+	s.bulk(1500)
 	linger()
 
 	s.Unbind(orders, "#")
@@ -129,6 +130,7 @@ func (s *stage) end() {
 	if code := r.Stop(s.T); code != 0 {
 		s.T.Fatalf("the relay of slot %s ended with %d", s.Slot, code)
 	}
+	s.Free()
 	s.SQL(`SELECT pg_drop_replication_slot($1)`, s.Slot)
 	r = devenv.StartRelay(s.T, devenv.BuildRelay(s.T), s.Config(), "--hold-on-fatal")
 	s.Until(time.Minute, "the relay to say that it has stopped", func() bool {
