@@ -42,12 +42,16 @@ demo: deps-$(SINK) ## PostgreSQL, the relay and a broker through poison, an outa
 
 .PHONY: test
 test: deps ## unit and fault tests on real servers: PostgreSQL, RabbitMQ and Kafka
-	@echo "== $@"; $(GO_TEST) $(PACKAGES)
+	@{ red=0; $(MAKE) --no-print-directory test-deploy || red=1; echo "== $@"; $(GO_TEST) $(PACKAGES) || red=1; exit $$red; } | scripts/total.sh
+
+.PHONY: test-deploy
+test-deploy: deps ## of make test: what is in deploy/, read as those who will run it read it (tools/deploycheck, a module of its own)
+	@echo "== $@"; go build -o bin/testrun ./tools/testrun; cd tools/deploycheck && ../../bin/testrun -count=1 -timeout 20m ./...
 
 .PHONY: test-all
 # In 45 minutes: of TestKilledInTheSiding and TestStoppedInTheSiding what test/fault plays is enough there.
 test-all: deps-all ## everything CI runs: lint, all tests (the relay's own with -race), PostgreSQL 14, 16, 17 and 18, mutants
-	@CDC_RELAY_TEST_SEEDS=2 LONG='-skip InTheSiding' $(STEP) test-all $(MAKE) -k --no-print-directory MUTANTS=-green lint test-plain test-race test-slow mutants | scripts/total.sh
+	@CDC_RELAY_TEST_SEEDS=2 LONG='-skip InTheSiding' $(STEP) test-all $(MAKE) -k --no-print-directory MUTANTS=-green lint test-deploy test-plain test-race test-slow mutants | scripts/total.sh
 
 .PHONY: test-plain
 test-plain: deps ## of make test the part that test-all does not leave to test-race
@@ -90,9 +94,14 @@ bench-full: deps-$(SINK) ## every cell of the benchmark, hours (SINK=kafka: of t
 	@$(STEP) $@ go run ./bench -sink $(SINK) -full
 
 .PHONY: soak
-soak: deps ## a million seeds of test/sim, then random faults for an hour, not CI (SEEDS=1000 sets how many, SOAK=10m the time)
+soak: deps ## a million seeds of test/sim, then random faults for an hour and none for another, not CI (SEEDS=1000 sets how many, SOAK=10m the time)
 	@$(STEP) $@-seeds go test -count=1 -timeout 0 -v -run '^TestSeeds$$' ./test/sim -args -seeds $(or $(SEEDS),1000000) -first $$(((RANDOM << 15 | RANDOM) * 1000000 + 1))
 	@$(STEP) $@ go test -count=1 -timeout 0 -v ./test/soak -args -for $(or $(SOAK),1h)
+
+.PHONY: dashboards
+dashboards: deps ## draw docs/img/*.png anew: what Prometheus answers to the queries of deploy/grafana while relay and broker are put through faults
+	@answers=$$(mktemp); trap 'rm -f "$$answers"' EXIT; go test -count=1 -timeout 20m -run '^TestPanels$$' ./test/dashboards -args -pace 15s -record "$$answers"; \
+	cd tools/dashboards && go run . "$$answers" ../../docs/img ../../deploy/grafana/*.json
 
 .PHONY: lint
 lint: ## vet, golangci-lint (tools/lint pins it), formatting
@@ -107,8 +116,8 @@ build: ## build bin/cdc-relay
 	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/cdc-relay ./cmd/cdc-relay
 
 .PHONY: deps
-deps: ## install what demo and test need (PostgreSQL, RabbitMQ, Java and Kafka, as root on Debian), start nothing
-	@scripts/deps.sh rabbitmq kafka
+deps: ## install what demo and test need (PostgreSQL, RabbitMQ, Java and Kafka, Prometheus, as root on Debian), start nothing
+	@scripts/deps.sh rabbitmq kafka prometheus systemd
 	@scripts/kafka.sh
 
 .PHONY: deps-rabbitmq deps-kafka

@@ -41,6 +41,7 @@ var (
 
 	streamUp = describe("outbox_stream_up", "1 while the replication stream runs.")
 	leader   = describe("outbox_leader", "1 while this relay holds the slot.")
+	standby  = describe("outbox_standby", "1 while another relay holds the slot and this one waits to take over.")
 	stopped  = describe("outbox_stopped", "1 when the relay has stopped for this reason and stays up to say so.", "reason")
 
 	tableBytes = describe("outbox_table_bytes", "Size of the outbox tables on disk, with their indexes and partitions; absent before it was asked for.")
@@ -50,7 +51,7 @@ var (
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range append([]*prometheus.Desc{
 		backlog, oldestUnsettled, lastConfirm, inFlightEvents, inFlightBytes, sinkUp, sinkPending, sinkConnections, sinkChannels,
-		paused, heldKeys, parked, parkedOldest, refusedRows, dead, deadOldest, streamUp, leader, stopped, tableBytes,
+		paused, heldKeys, parked, parkedOldest, refusedRows, dead, deadOldest, streamUp, leader, standby, stopped, tableBytes,
 	}, slotDescs...) {
 		out <- d
 	}
@@ -76,6 +77,7 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	collectSiding(&s, now, gauge)
 	gauge(streamUp, zeroOne(s.Phase == Streaming))
 	gauge(leader, zeroOne(s.leads()))
+	gauge(standby, zeroOne(s.Phase == Standby))
 	if s.Phase == Stopped {
 		gauge(stopped, 1, s.Reason)
 	}

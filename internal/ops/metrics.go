@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -81,6 +82,14 @@ func NewMetrics(version, commit, goVersion string) *Metrics {
 	confirms := m.counters("outbox_confirms_total", "The broker's answers to published messages; one returned is not counted as ack.", "result")
 	m.acks, m.nacks = confirms.child(labels{"ack"}), confirms.child(labels{"nack"})
 	m.returned, m.timeouts = confirms.child(labels{"returned"}), confirms.child(labels{"timeout"})
+	for _, reason := range decode.SkipReasons { // a counter that begins at its first increment hides that one from rate()
+		m.skipped.child(labels{reason})
+	}
+	for class, reasons := range sink.Rejections {
+		for _, reason := range reasons {
+			m.rejections.child(labels{class.String(), string(reason)})
+		}
+	}
 	return m
 }
 

@@ -139,11 +139,13 @@ func TestMetricNames(t *testing.T) {
 		`outbox_stream_up 1`,
 		`outbox_stream_reconnects_total 1`,
 		`outbox_leader 1`,
+		`outbox_standby 0`,
 		`outbox_build_info{commit="abc",goversion="go1.26",version="v1"} 1`,
 		`outbox_slot_lag_bytes{slot="cdc_relay"} 2048`,
 		`outbox_slot_retained_bytes{slot="cdc_relay"} 4096`,
 		`outbox_slot_lag_seconds{slot="cdc_relay"} 3`,
 		`outbox_slot_safe_wal_bytes{slot="cdc_relay"} 1.073741824e+09`,
+		`outbox_slot_own{slot="cdc_relay"} 1`,
 		`outbox_slot_active{slot="cdc_relay"} 1`,
 		`outbox_slot_wal_status{slot="cdc_relay",status="reserved"} 1`,
 		`outbox_slot_wal_status{slot="cdc_relay",status="extended"} 0`,
@@ -162,7 +164,10 @@ func TestMetricsBeforeAnythingHappened(t *testing.T) {
 	mustHave(t, lines, `outbox_events_total{outcome="published"} 0`, `outbox_events_total{outcome="failed"} 0`, `outbox_events_total{outcome="retry"} 0`, `outbox_events_total{outcome="dlq"} 0`,
 		`outbox_retries_total 0`, `outbox_retry_exhaustions_total 0`, `outbox_dlq_published_total 0`, `outbox_dlq_mirrored_total 0`, `outbox_dlq_publish_failed_total 0`,
 		`outbox_destinations_paused 0`, `outbox_refused_rows 0`, `outbox_backlog 0`, `outbox_confirms_total{result="nack"} 0`,
-		`outbox_sink_up 0`, `outbox_stream_up 0`, `outbox_leader 0`, `outbox_oldest_unsettled_seconds 0`, `outbox_slot_lag_seconds{slot="s"} 0`)
+		`outbox_sink_up 0`, `outbox_stream_up 0`, `outbox_leader 0`, `outbox_standby 0`, `outbox_oldest_unsettled_seconds 0`, `outbox_slot_lag_seconds{slot="s"} 0`)
+	mustHave(t, lines, `outbox_messages_skipped_total{reason="non_transactional"} 0`, `outbox_messages_skipped_total{reason="update"} 0`,
+		`outbox_rejections_total{class="destination",reason="unroutable"} 0`, `outbox_rejections_total{class="permanent",reason="too_large"} 0`,
+		`outbox_rejections_total{class="transient",reason="broker_exception"} 0`)
 	mustLack(t, lines, "outbox_last_confirm_timestamp_seconds", "outbox_slot_lag_bytes", "outbox_slot_active", "outbox_slot_wal_status", "outbox_slot_safe_wal_bytes",
 		"outbox_parked_events", "outbox_parked_oldest", "outbox_dead_letters", "outbox_table_bytes")
 }
@@ -192,7 +197,14 @@ func TestMetricsWhenThingsAreBad(t *testing.T) {
 		s.Phase, s.OldestUnsettled = Standby, time.Time{}
 		lines := scrape(t, watched(s))
 		mustHave(t, lines, `outbox_slot_lag_bytes{slot="cdc_relay"} 2048`, `outbox_slot_active{slot="cdc_relay"} 1`, `outbox_table_bytes 5000`)
+		mustHave(t, lines, `outbox_standby 1`, `outbox_leader 0`, `outbox_stream_up 0`)
 		mustLack(t, lines, "outbox_slot_lag_seconds")
+	})
+	t.Run("another relay leads", func(t *testing.T) {
+		s := busy()
+		s.Phase, s.Why, s.Siding, s.OldestUnsettled = Standby, "slot is held by another", Siding{}, time.Time{}
+		lines := scrape(t, watched(s))
+		mustLack(t, lines, "outbox_parked_events", "outbox_dead_letters")
 	})
 	t.Run("nothing is parked or dead", func(t *testing.T) {
 		s := busy()
