@@ -85,6 +85,12 @@ func configuration(t *testing.T, name string) map[string]any {
 	if err != nil {
 		t.Fatalf("%s: %v: %s", name, err, out)
 	}
+	return printedKeys(t, out)
+}
+
+// printedKeys are the values that config print shows, by key.
+func printedKeys(t *testing.T, out string) map[string]any {
+	t.Helper()
 	var printed map[string]any
 	must(t, yaml.Unmarshal([]byte(out), &printed))
 	values := map[string]any{}
