@@ -52,7 +52,7 @@ func provisioned[T any](t *testing.T, dir string) (all []T) {
 		text, err := os.ReadFile(file)
 		must(t, err)
 		var one T
-		if err := yaml.UnmarshalStrict(text, &one); err != nil {
+		if err := strictly(text, &one); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
 		all = append(all, one)
