@@ -70,7 +70,7 @@ type checker struct {
 func (k *checker) add(name, good string, err error) bool {
 	f := Finding{Name: name, Level: LevelOK, Detail: good}
 	if err != nil {
-		f.Level, f.Detail, f.Mend = LevelFail, err.Error(), mendTLS(err)
+		f.Level, f.Detail, f.Mend = LevelFail, oneLine{err}.Error(), mendConnect(err)
 		var stop *outbox.Stop
 		if errors.As(err, &stop) {
 			short := *stop

@@ -40,6 +40,7 @@ func pinned(application string) map[string]string {
 		"standard_conforming_strings":         "on",
 		"idle_session_timeout":                "0",
 		"idle_in_transaction_session_timeout": "0",
+		"default_transaction_read_only":       "off", // a role that is read-only by itself is not a server that is
 	}
 }
 
@@ -81,8 +82,7 @@ func connectPool(c *Config) (*pgxpool.Pool, error) {
 		cfg.ConnConfig.RuntimeParams[name] = value
 	}
 	for name, value := range map[string]string{
-		"synchronous_commit":            "on",
-		"default_transaction_read_only": "off",
+		"synchronous_commit": "on",
 		"default_transaction_isolation": "read committed", // what the fence's FOR SHARE relies on
 		"row_security":                  "off",            // a policy must not hide rows from the question of the first start
 		"jit":                           "off",            // statements take milliseconds: compiling one takes a hundred
@@ -92,6 +92,7 @@ func connectPool(c *Config) (*pgxpool.Pool, error) {
 		cfg.ConnConfig.RuntimeParams[name] = value
 	}
 	cfg.ConnConfig.ConnectTimeout = connectTimeout
+	onlyPrimary(&cfg.ConnConfig.Config, c.sameServer)
 	cfg.ConnConfig.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
 		return pgproto3.NewFrontend(r, &firstWrite{to: w})
 	}
@@ -147,6 +148,7 @@ func connectStream(ctx context.Context, c *Config) (*pgconn.PgConn, error) {
 		cfg.RuntimeParams[name] = value
 	}
 	cfg.RuntimeParams["replication"] = "database"
+	onlyPrimary(cfg, nil)
 	// The creation of a slot waits for the transactions that are open, however long they are.
 	cfg.RuntimeParams["statement_timeout"] = "0"
 	cfg.RuntimeParams["lock_timeout"] = "0"
