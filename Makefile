@@ -101,7 +101,7 @@ build: ## build bin/cdc-relay
 
 .PHONY: deps
 deps: ## install what demo and test need (PostgreSQL, RabbitMQ, Java and Kafka, as root on Debian), start nothing
-	@scripts/deps.sh rabbitmq kafka
+	@scripts/deps.sh rabbitmq kafka pgbouncer
 	@scripts/kafka.sh
 
 .PHONY: deps-rabbitmq deps-kafka

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -44,6 +45,20 @@ func pinned(application string) map[string]string {
 	}
 }
 
+// settings are those of the pool's sessions: pinned, and what statements of ours count on.
+func settings(application string) map[string]string {
+	all := pinned(application)
+	maps.Copy(all, map[string]string{
+		"synchronous_commit":            "on",
+		"default_transaction_isolation": "read committed", // what the fence's FOR SHARE relies on
+		"row_security":                  "off",            // a policy must not hide rows from the question of the first start
+		"jit":                           "off",            // statements take milliseconds: compiling one takes a hundred
+		"statement_timeout":             "15s",
+		"lock_timeout":                  "5s",
+	})
+	return all
+}
+
 // Connect makes a pool for the commands of operators, with the settings of the relay's own, and sees that the server answers.
 func Connect(ctx context.Context, c Config) (*pgxpool.Pool, error) {
 	if err := c.validate(); err != nil {
@@ -78,19 +93,7 @@ func connectPool(c *Config) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, badURL(err)
 	}
-	for name, value := range pinned(c.applicationName()) {
-		cfg.ConnConfig.RuntimeParams[name] = value
-	}
-	for name, value := range map[string]string{
-		"synchronous_commit": "on",
-		"default_transaction_isolation": "read committed", // what the fence's FOR SHARE relies on
-		"row_security":                  "off",            // a policy must not hide rows from the question of the first start
-		"jit":                           "off",            // statements take milliseconds: compiling one takes a hundred
-		"statement_timeout":             "15s",
-		"lock_timeout":                  "5s",
-	} {
-		cfg.ConnConfig.RuntimeParams[name] = value
-	}
+	maps.Copy(cfg.ConnConfig.RuntimeParams, settings(c.applicationName()))
 	cfg.ConnConfig.ConnectTimeout = connectTimeout
 	onlyPrimary(&cfg.ConnConfig.Config, c.sameServer)
 	cfg.ConnConfig.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {

@@ -94,7 +94,7 @@ func mend(c *Config, err error) string {
 
 // mendConnect is what to do about a connection that fails for something that is waited for; "" when the error says it all.
 func mendConnect(err error) string {
-	for _, mend := range []func(error) string{mendTLS, mendStandby} {
+	for _, mend := range []func(error) string{mendTLS, mendStandby, poolerRefused} {
 		if text := mend(err); text != "" {
 			return text
 		}
