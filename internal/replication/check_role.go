@@ -34,9 +34,17 @@ func (p preset) change(what string) string {
 	return fmt.Sprintf("ALTER ROLE %s IN DATABASE %s %s", p.Role, p.Database, what)
 }
 
+// String says whose it is.
 func (p preset) String() string {
-	whose := strings.TrimPrefix(p.change(""), "ALTER ")
-	return fmt.Sprintf("%s is %s by %s", p.Name, p.Value, strings.ToLower(whose[:1])+strings.TrimSpace(whose[1:]))
+	switch {
+	case p.Role == "" && p.Database == "":
+		return p.Value + " for all roles"
+	case p.Role == "":
+		return fmt.Sprintf("%s for database %s", p.Value, p.Database)
+	case p.Database == "":
+		return fmt.Sprintf("%s for role %s", p.Value, p.Role)
+	}
+	return fmt.Sprintf("%s for role %s in database %s", p.Value, p.Role, p.Database)
 }
 
 // presets are those that reach sessions in this database of the relay's role, or of roles that may write to its tables.
@@ -75,7 +83,7 @@ func (k *checker) role(ctx context.Context) {
 		_, ours := sent[p.Name]
 		switch {
 		case p.Own && p.Name == "role" && current != k.user:
-			k.warn(name, fmt.Sprintf("%s: what the relay does beside the stream it does as %s, with the rights of that role", p, current), p.change("RESET role"))
+			k.warn(name, fmt.Sprintf("role is %s: what the relay does beside the stream it does with the rights of %s", p, current), p.change("RESET role"))
 			return
 		case p.Own && ours && !slices.Contains(overridden, p.Name):
 			overridden = append(overridden, p.Name)

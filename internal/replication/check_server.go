@@ -167,7 +167,11 @@ func (k *checker) clock(ctx context.Context) {
 			ahead, doubt = a, d
 		}
 	}
-	detail := fmt.Sprintf("PostgreSQL's is %s ahead of this machine's, give or take %s", ahead.Round(time.Microsecond), doubt.Round(time.Microsecond))
+	where := "ahead of"
+	if ahead < 0 {
+		where = "behind"
+	}
+	detail := fmt.Sprintf("PostgreSQL's is %s %s this machine's, give or take %s", ahead.Abs().Round(time.Microsecond), where, doubt.Round(time.Microsecond))
 	if ahead.Abs()-doubt > clockTolerance {
 		k.warn(name, detail+": latencies, lags and ages are wrong by that", "timedatectl set-ntp true (on both machines)")
 		return
