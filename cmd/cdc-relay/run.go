@@ -96,6 +96,7 @@ func run(reading, draining context.Context, c *config.Config, log *zap.Logger, h
 	if err != nil {
 		return err
 	}
+	v.check = checking(c, rc)
 	rc.Hooks = replication.Hooks{Skipped: v.metrics.Skipped, Reconnect: v.metrics.StreamReconnected, Beat: v.reporter.Beat}
 	rc.NewLine = func(ctx context.Context, t replication.Term) (replication.Line, error) {
 		l, err := newLine(ctx, c, v, columns, t, log)

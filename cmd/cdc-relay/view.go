@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -26,6 +27,7 @@ type view struct {
 	metrics  *ops.Metrics
 	reporter *ops.Heartbeat
 
+	check  func(context.Context) ([]ops.Finding, error)
 	sink   sink.Sink
 	stream *replication.Stream
 	line   atomic.Pointer[line]   // of the newest term; nil before the first
@@ -55,7 +57,7 @@ func (v *view) adminConfig(c *config.Config, log *zap.Logger) ops.Config {
 		Listen: c.Admin.Listen, Version: v.build.Version, StartedAt: v.started,
 		Metrics: v.metrics, Snapshot: v.snapshot, Heartbeats: []*ops.Heartbeat{v.reporter}, Log: log,
 	}
-	out.API = ops.API{Desk: dlq.New(v.stream.Pool(), v.slot), Outboxes: outboxes(c), ShowPayloads: c.Admin.ShowPayloads}
+	out.API = ops.API{Desk: dlq.New(v.stream.Pool(), v.slot), Outboxes: outboxes(c), ShowPayloads: c.Admin.ShowPayloads, Check: v.check}
 	if c.Admin.Token.IsSet() {
 		out.Token = c.Admin.Token.Read
 	}
