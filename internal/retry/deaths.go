@@ -1,6 +1,7 @@
 package retry
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -9,7 +10,7 @@ import (
 
 // deaths logs each dead letter by name, at most deathsPerSecond of them: of a flood, that more have died says enough.
 type deaths struct {
-	log *zap.Logger
+	of *Config
 
 	mu     sync.Mutex // writer and feeder
 	second int64      // Unix, of the last line
@@ -20,6 +21,9 @@ type deaths struct {
 const deathsPerSecond = 10
 
 func (d *deaths) tell(row *Row, r Result) {
+	if hook := d.of.Hooks.Buried; hook != nil {
+		hook(&row.Event, cmp.Or(r.Reason, row.Reason), r.Attempts)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now().Unix()
@@ -30,18 +34,16 @@ func (d *deaths) tell(row *Row, r Result) {
 		d.silent++
 		return
 	}
-	fields := []zap.Field{
-		zap.Int64("n", row.N), zap.String("event_id", name(&row.Event)), zap.Stringer("position", row.Event.Position),
-		zap.String("class", r.Class.String()), zap.String("reason", string(r.Reason)), zap.String("destination", r.Destination), zap.String("fault", r.Words),
-	}
+	fields := d.of.about(&row.Event, zap.Int64("n", row.N), zap.String("class", r.Class.String()), zap.String("reason", string(r.Reason)),
+		zap.String("destination", r.Destination), zap.String("fault", r.Words))
 	if d.silent > 0 {
 		fields = append(fields, zap.Int("and_others_before", d.silent))
 		d.silent = 0
 	}
-	d.log.Warn("event became a dead letter: `cdc-relay deadletters` lists, replays and discards them", fields...)
+	d.of.Log.Warn("event became a dead letter: `cdc-relay deadletters` lists, replays and discards them", fields...)
 }
 
 // written is the result that a row was written with.
 func written(row *Row) Result {
-	return Result{Row: row, Class: row.Class, Reason: row.Reason, Words: row.Words, Destination: row.Destination}
+	return Result{Row: row, Class: row.Class, Reason: row.Reason, Words: row.Words, Destination: row.Destination, Attempts: row.Attempts}
 }

@@ -17,7 +17,7 @@ import (
 func TestDeathsAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)
-		d := deaths{log: zap.New(core)}
+		d := deaths{of: &Config{Log: zap.New(core)}}
 		die := func(n int) {
 			row := &Row{N: int64(n), Event: outbox.Event{ID: fmt.Appendf(nil, "e%d", n)}, Class: sink.Permanent, Reason: sink.TooLarge}
 			d.tell(row, written(row))
