@@ -29,7 +29,13 @@ type Relay struct {
 // fails if the relay's log reports a data race, and a failed test shows the end of the log.
 func StartRelay(t testing.TB, binary, config string, args ...string) *Relay {
 	t.Helper()
-	r, err := LaunchRelay(binary, config, args...)
+	return StartRelayIn(t, nil, binary, config, args...)
+}
+
+// StartRelayIn is StartRelay with more environment: NAME=VALUE.
+func StartRelayIn(t testing.TB, env []string, binary, config string, args ...string) *Relay {
+	t.Helper()
+	r, err := launchRelay(env, binary, config, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,6 +56,10 @@ func StartRelay(t testing.TB, binary, config string, args ...string) *Relay {
 
 // LaunchRelay is StartRelay outside of tests. The relay ends with this process at the latest.
 func LaunchRelay(binary, config string, args ...string) (*Relay, error) {
+	return launchRelay(nil, binary, config, args...)
+}
+
+func launchRelay(env []string, binary, config string, args ...string) (*Relay, error) {
 	dir, err := newDir("relay")
 	if err != nil {
 		return nil, err
@@ -71,7 +81,7 @@ func LaunchRelay(binary, config string, args ...string) (*Relay, error) {
 	cmd := exec.Command(binary, append([]string{"run", "-c", path}, args...)...)
 	cmd.Dir = dir
 	cmd.Stdout = stdout
-	cmd.Env = append(environWithout(ownerVariable), "CDC_RELAY_ADMIN__LISTEN="+r.admin)
+	cmd.Env = append(append(environWithout(ownerVariable), "CDC_RELAY_ADMIN__LISTEN="+r.admin), env...)
 	if r.proc, err = startProcess("relay", cmd, filepath.Join(dir, "log")); err != nil {
 		return nil, err
 	}

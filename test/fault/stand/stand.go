@@ -26,16 +26,17 @@ type Stand struct {
 	Consumer     devenv.Witness
 
 	// Set before Start.
-	Slot     string // also the publication's name
-	User     string // role of the relay; "" for that of DB
-	Ordering string // "key", also for the checker
-	Source   string // more of section source, as in a flow mapping: "backfill: false"
-	Outbox   string // section outbox, likewise
-	Sink     string // more of the sink's section, likewise
-	Delivery string // more of section delivery, likewise
-	Retry    string // section retry, likewise
-	Letters  string // section dead_letters, likewise
-	Timeout  string // source.wal_sender_timeout; "4s"
+	Slot     string   // also the publication's name
+	User     string   // role of the relay; "" for that of DB
+	Ordering string   // "key", also for the checker
+	Source   string   // more of section source, as in a flow mapping: "backfill: false"
+	Outbox   string   // section outbox, likewise
+	Sink     string   // more of the sink's section, likewise
+	Delivery string   // more of section delivery, likewise
+	Retry    string   // section retry, likewise
+	Letters  string   // section dead_letters, likewise
+	Timeout  string   // source.wal_sender_timeout; "4s"
+	Env      []string // more of the relay's environment: NAME=VALUE
 
 	Keys  int           // of the workload; 20
 	Kinds []devenv.Kind // of rows beside the usual ones of the workload
@@ -133,7 +134,7 @@ func (s *Stand) Launch() *devenv.Relay {
 // LaunchVia is Launch through another proxy in front of PostgreSQL.
 func (s *Stand) LaunchVia(postgres *devenv.Proxy) *devenv.Relay {
 	s.T.Helper()
-	return devenv.StartRelay(s.T, s.binary, s.ConfigVia(postgres))
+	return devenv.StartRelayIn(s.T, s.Env, s.binary, s.ConfigVia(postgres))
 }
 
 // Start starts a relay and waits until it is ready.
