@@ -33,6 +33,10 @@ type Collector struct {
 	calls  int
 	status int           // to answer with; 0: 200
 	held   chan struct{} // not nil: answers wait until it is closed
+
+	done    chan error
+	watches bool  // it keeps no spans, but looks for the sentinel
+	leak    error // the first that was found
 }
 
 // Span is one that was received.
@@ -50,29 +54,40 @@ type Span struct {
 // StartCollector starts one, until the test ends.
 func StartCollector(t testing.TB) *Collector {
 	t.Helper()
-	c := &Collector{rpc: grpc.NewServer()}
-	first, err := listenFree()
+	c, err := launchCollector()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.serve(first)
-	listener, err := listenFree()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.grpcAddr = listener.Addr().String()
-	collect.RegisterTraceServiceServer(c.rpc, c)
-	done := make(chan error, 1)
-	go func() { done <- c.rpc.Serve(listener) }()
 	t.Cleanup(func() {
-		c.Hold(false)
-		c.Stop()
-		c.rpc.Stop()
-		if err := <-done; err != nil {
+		if err := c.close(); err != nil {
 			t.Error(err)
 		}
 	})
 	return c
+}
+
+func launchCollector() (*Collector, error) {
+	c := &Collector{rpc: grpc.NewServer(), done: make(chan error, 1)}
+	first, err := listenFree()
+	if err != nil {
+		return nil, err
+	}
+	second, err := listenFree()
+	if err != nil {
+		return nil, errors.Join(err, first.Close())
+	}
+	c.serve(first)
+	c.grpcAddr = second.Addr().String()
+	collect.RegisterTraceServiceServer(c.rpc, c)
+	go func() { c.done <- c.rpc.Serve(second) }()
+	return c, nil
+}
+
+func (c *Collector) close() error {
+	c.Hold(false)
+	c.Stop()
+	c.rpc.Stop()
+	return <-c.done
 }
 
 // URL and GRPC are its endpoints.
@@ -212,6 +227,12 @@ func (c *Collector) receive(w http.ResponseWriter, r *http.Request) {
 func (c *Collector) take(r *collect.ExportTraceServiceRequest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.watches {
+		if c.leak == nil {
+			c.leak = Leak("spans", prototext.Format(r))
+		}
+		return
+	}
 	for _, of := range r.GetResourceSpans() {
 		resource := texts(of.GetResource().GetAttributes())
 		for _, scope := range of.GetScopeSpans() {

@@ -22,11 +22,13 @@ type Relay struct {
 	proc  *process
 	dir   string
 	admin string
+	leaks leaks
 }
 
 // StartRelay starts "binary run -c FILE args...", FILE holding config, and does not wait for anything. admin.listen is
 // overridden by a free port through the environment. When the test ends the relay is killed if it still runs; the test
-// fails if the relay's log reports a data race, and a failed test shows the end of the log.
+// fails if the relay's log reports a data race or what it says has personal data (Sentinel), and a failed test shows the end of
+// the log.
 func StartRelay(t testing.TB, binary, config string, args ...string) *Relay {
 	t.Helper()
 	return StartRelayIn(t, nil, binary, config, args...)
@@ -40,6 +42,7 @@ func StartRelayIn(t testing.TB, env []string, binary, config string, args ...str
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		r.CheckLeaks(t)
 		if err := r.Kill(); err != nil {
 			t.Error(err)
 		}
@@ -200,6 +203,7 @@ func (r *Relay) Get(ctx context.Context, path string) (int, string, error) {
 	if err != nil {
 		return 0, "", fmt.Errorf("get %s: %w", path, err)
 	}
+	r.leaks.look(path, string(body))
 	return resp.StatusCode, string(body), nil
 }
 

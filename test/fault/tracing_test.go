@@ -24,10 +24,12 @@ func traced(s *stand.Stand) *devenv.Collector {
 // withTrace inserts one row with a traceparent; "" for NULL.
 func withTrace(s *stand.Stand, key, traceparent string, kind devenv.Kind) (id string) {
 	s.T.Helper()
-	s.Query([]any{&id}, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, traceparent, destination, routing_key)
-		VALUES (gen_random_uuid(), 'order', $1, 'placed', jsonb_build_object('key', $1::text, 'seq', 1, 'fill', repeat('x', $2)), nullif($3, ''),
+	s.Query([]any{&id}, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers, traceparent, destination, routing_key)
+		VALUES (gen_random_uuid(), 'order', $1, 'placed', jsonb_build_object('key', $1::text, 'seq', 1, 'fill', repeat('x', $2), 'who', $7::text),
+			jsonb_build_object('who', $8::text), nullif($3, ''),
 			coalesce(nullif($4, ''), $6), coalesce(nullif($5, ''), 'order.placed')) RETURNING id::text`,
-		key, kind.Payload, traceparent, kind.Destination, kind.RoutingKey, s.Usual())
+		key, kind.Payload, traceparent, kind.Destination, kind.RoutingKey, s.Usual(),
+		devenv.SentinelPayload, devenv.SentinelHeader)
 	return id
 }
 
@@ -146,6 +148,9 @@ func TestTraceIsUnbroken(t *testing.T) {
 
 		once := map[string]bool{}
 		for _, sp := range c.Spans() {
+			if err := devenv.Leak("a span", sp.Text); err != nil {
+				s.T.Error(err)
+			}
 			if once[sp.ID] {
 				s.T.Errorf("span %s was exported twice: %s", sp.ID, sp.Text)
 			}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -80,6 +81,7 @@ func Bare(t *testing.T, pg *devenv.Postgres, place Place) *Stand {
 	s.Postgres = s.Proxy(s.PostgresAddr)
 	place.open(s)
 	t.Cleanup(s.Consumer.Close)
+	s.Env = devenv.WatchedTraces(t)
 	return s
 }
 
@@ -104,7 +106,7 @@ func (s *Stand) ConfigVia(postgres *devenv.Proxy) string {
 	if s.User != "" {
 		u.User = url.User(s.User)
 	}
-	return fmt.Sprintf("source: {url: '%s', slot: %s, publication: %s, wal_sender_timeout: %s%s}\noutbox: {%s}\n"+
+	return fmt.Sprintf("log: {level: debug}\nsource: {url: '%s', slot: %s, publication: %s, wal_sender_timeout: %s%s}\noutbox: {%s}\n"+
 		"sink: {%s}\ndelivery: {ordering: %s%s}\n%s%s",
 		u, s.Slot, s.Slot, s.Timeout, more(s.Source), s.Outbox, s.place.sink(s), s.Ordering, more(s.Delivery),
 		section("retry", s.Retry), section("dead_letters", s.Letters))
@@ -148,6 +150,13 @@ func (s *Stand) Command(args ...string) devenv.Result {
 	s.T.Helper()
 	result, err := devenv.RunCommand(s.Within(time.Minute), s.binary, s.Config(), args...)
 	s.Must(err)
+	said := result.Stderr
+	if !slices.Contains(args, "show") && !slices.Contains(args, "list") { // which show keys to whoever asks
+		said += result.Stdout
+	}
+	if err := devenv.Leak("what cdc-relay "+strings.Join(args, " ")+" says", said); err != nil {
+		s.T.Error(err)
+	}
 	return result
 }
 
