@@ -166,7 +166,7 @@ func (f *feeder) tell(r *run) {
 	for _, res := range r.results {
 		if res.Kind == Dead {
 			dead++
-			f.s.deaths.tell(res.Row, res)
+			f.s.cfg.tellDeath(res.Row, res)
 		}
 		if res.Reason == "" || res.Kind == Delivered { // not refused now
 			continue

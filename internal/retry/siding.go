@@ -122,7 +122,6 @@ type Siding struct {
 	feeder feeder
 	tally  tally
 	known  known
-	deaths deaths
 
 	once   sync.Once
 	fenced chan struct{} // closed when a newer leader was met
@@ -141,7 +140,6 @@ func New(cfg Config) *Siding {
 		cfg.Jitter = jitter
 	}
 	s := &Siding{cfg: cfg, fenced: make(chan struct{})}
-	s.deaths.of = &s.cfg
 	s.writer.init(s)
 	s.feeder.init(s)
 	s.tally.init(&s.cfg)
