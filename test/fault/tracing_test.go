@@ -2,6 +2,7 @@ package fault
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -132,6 +133,27 @@ func TestTraceIsUnbroken(t *testing.T) {
 		s.Query([]any{&attempts}, `SELECT attempts::int FROM cdc_relay.dead_letter WHERE convert_from(id, 'UTF8') = $1`, ailed)
 		if attempts < most || span.Attributes["event.retry_count"] != fmt.Sprint(attempts-1) || span.Error != "broker_exception" {
 			s.T.Errorf("after %d attempts the span is %+v", attempts, span)
+		}
+
+		if s.Kafka != nil { // what is at fault can be mended there: it is published, after so many refusals
+			elsewhere := "mended"
+			for i := 0; stand.JavaPartition(elsewhere, 3) == stand.JavaPartition("ailing", 3); i++ {
+				elsewhere = fmt.Sprint("mended ", i) // nothing passes there that would condemn it
+			}
+			mended := ailing(s, elsewhere, 1)
+			s.Until(time.Minute, "it to be refused again", func() (again bool) {
+				s.Query([]any{&again}, `SELECT coalesce(bool_or(attempts > 1), false) FROM cdc_relay.retry WHERE convert_from(id, 'UTF8') = $1`, mended)
+				return again
+			})
+			s.Broker.Spoil(nil)
+			s.Broker.Reset() // for new connections
+			message := arrivedAs(s, mended)
+			span = spanOf(s, c, mended)
+			retries, err := strconv.Atoi(span.Attributes["event.retry_count"])
+			s.Must(err)
+			if err := link("", message, span); err != nil || span.Attributes["outbox.outcome"] != "published" || retries < 2 {
+				s.T.Errorf("the mended one's span is %+v, its message has %s: %v", span, message, err)
+			}
 		}
 
 		// A letter that is replayed is one message more, with a span of its own.

@@ -78,7 +78,7 @@ const (
 	headerReplay      = "cdc_replay" // on a dead letter that is published again
 )
 
-var reserved = []string{headerID, headerType, headerAggregate, headerPosition, headerTraceparent, headerReplay, "tracestate", "x-retry-count"}
+var reserved = []string{headerID, headerType, headerAggregate, headerPosition, headerTraceparent, headerReplay, "x-retry-count"}
 
 // Reserved reports whether name is a header of the relay's own: not to be configured, dropped from the headers column.
 func Reserved(name string) bool { return slices.Contains(reserved, name) }
