@@ -54,19 +54,20 @@ type Span struct {
 // StartCollector starts one, until the test ends.
 func StartCollector(t testing.TB) *Collector {
 	t.Helper()
-	c, err := launchCollector()
+	c, err := LaunchCollector()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := c.close(); err != nil {
+		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	return c
 }
 
-func launchCollector() (*Collector, error) {
+// LaunchCollector is StartCollector outside of tests; Close ends it.
+func LaunchCollector() (*Collector, error) {
 	c := &Collector{rpc: grpc.NewServer(), done: make(chan error, 1)}
 	first, err := listenFree()
 	if err != nil {
@@ -83,7 +84,8 @@ func launchCollector() (*Collector, error) {
 	return c, nil
 }
 
-func (c *Collector) close() error {
+// Close ends it.
+func (c *Collector) Close() error {
 	c.Hold(false)
 	c.Stop()
 	c.rpc.Stop()

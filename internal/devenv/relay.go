@@ -37,7 +37,7 @@ func StartRelay(t testing.TB, binary, config string, args ...string) *Relay {
 // StartRelayIn is StartRelay with more environment: NAME=VALUE.
 func StartRelayIn(t testing.TB, env []string, binary, config string, args ...string) *Relay {
 	t.Helper()
-	r, err := launchRelay(env, binary, config, args...)
+	r, err := LaunchRelayIn(env, binary, config, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,10 +59,11 @@ func StartRelayIn(t testing.TB, env []string, binary, config string, args ...str
 
 // LaunchRelay is StartRelay outside of tests. The relay ends with this process at the latest.
 func LaunchRelay(binary, config string, args ...string) (*Relay, error) {
-	return launchRelay(nil, binary, config, args...)
+	return LaunchRelayIn(nil, binary, config, args...)
 }
 
-func launchRelay(env []string, binary, config string, args ...string) (*Relay, error) {
+// LaunchRelayIn is LaunchRelay with more environment: NAME=VALUE.
+func LaunchRelayIn(env []string, binary, config string, args ...string) (*Relay, error) {
 	dir, err := newDir("relay")
 	if err != nil {
 		return nil, err

@@ -84,10 +84,10 @@ func (r *Relay) CheckLeaks(t testing.TB) {
 
 // sharedCollector watches the spans of all relays of this process that are sent to it, and keeps none.
 var sharedCollector = sync.OnceValues(func() (*Collector, error) {
-	c, err := launchCollector()
+	c, err := LaunchCollector()
 	if err == nil {
 		c.watches = true
-		shared.add(c.close)
+		shared.add(c.Close)
 	}
 	return c, err
 })
