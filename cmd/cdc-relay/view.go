@@ -17,6 +17,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication"
 	"github.com/cdc-relay/cdc-relay/internal/retry"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/tracing"
 )
 
 // view is what the admin server sees of the running parts: it gathers their snapshots into one.
@@ -29,6 +30,7 @@ type view struct {
 
 	check  func(context.Context) ([]ops.Finding, error)
 	sink   sink.Sink
+	tracer *tracing.Tracer // nil: events are not traced
 	stream *replication.Stream
 	line   atomic.Pointer[line]   // of the newest term; nil before the first
 	ended  atomic.Pointer[ending] // nil while it relays
