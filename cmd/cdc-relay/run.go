@@ -132,7 +132,9 @@ func run(reading, draining context.Context, c *config.Config, log *zap.Logger, h
 		stopReading()
 		stopDraining()
 	})
+	manager := &systemd{grace: c.Delivery.ShutdownGrace, status: admin.Status, health: admin.Health, log: log}
 	group.Go(func() error { return admin.Run(ctx) })
+	group.Go(func() error { return manager.Run(ctx, reading) })
 	group.Go(func() error { return out.Run(ctx) })
 	if tracer != nil {
 		group.Go(func() error { return tracer.Run(ctx) })
@@ -140,6 +142,7 @@ func run(reading, draining context.Context, c *config.Config, log *zap.Logger, h
 	group.Go(func() error {
 		defer cancel()
 		err := v.stream.Run(reading, draining)
+		manager.over(err)
 		if hold {
 			v.hold(reading, err, log)
 		}

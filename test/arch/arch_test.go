@@ -42,6 +42,7 @@ var pureBans = []string{"net/...", "os/...", "io/fs", "log/...", "context", "syn
 var testOnly = []string{
 	"testing/...", module + "/internal/devenv/...", module + "/internal/sink/sinktest", module + "/test/...",
 	"github.com/prometheus/client_golang/api/...", "go.uber.org/goleak", "pgregory.net/rapid", "github.com/cockroachdb/datadriven", "github.com/HdrHistogram/...",
+	"github.com/santhosh-tekuri/jsonschema/...", "github.com/creack/pty/...",
 }
 
 // pkg is what go list says of a package.
