@@ -179,3 +179,30 @@ func TestDatabaseThatDoesNotExist(t *testing.T) {
 	b.cfg.URL = devenv.SharedPostgres(t).URL("nowhere")
 	wantStop(t, b.run().wait(), outbox.ExitFailure, "database")
 }
+
+// A leader that was cut off without a sign is given up by source.wal_sender_timeout, which its session asks for, though the
+// server's own says never, or in an hour: nobody else can end its hold on the slot.
+func TestSilentLeaderWhateverTheServersTimeout(t *testing.T) {
+	t.Parallel()
+	p := ownServer(t, map[string]string{"wal_sender_timeout": "0"})
+	for _, own := range []string{"0", "1h"} {
+		t.Run(own, func(t *testing.T) {
+			b := setup(t, p.Database(t))
+			b.exec(fmt.Sprintf(`ALTER SYSTEM SET wal_sender_timeout = '%s'`, own))
+			b.exec(`SELECT pg_reload_conf()`)
+			until(t, "the server's own wal_sender_timeout to be "+own, func() bool { return b.text(`SHOW wal_sender_timeout`) == own })
+			b.cfg.WALSenderTimeout = 2 * time.Second
+			standby := b.another()
+			silent := b.through()
+			b.settledRun("a")
+			second := standby.run()
+			second.waitPhase(Standby)
+			silent.Hold(devenv.Up) // and with the bytes the end of the connection, when the leader has given it up
+			silent.Hold(devenv.Down)
+			second.waitPhase(Streaming)
+			b.insert("b")
+			second.waitSeen("b")
+			second.endClean()
+		})
+	}
+}

@@ -22,9 +22,10 @@ type walTime struct {
 
 const (
 	maxWALTimes = 1024
-	// walNoise is what a server writes in bytes by itself after the last commit, and then no more until the next: two lists of
-	// the running transactions and a checkpoint, some 300 bytes. So much is nothing that anybody has to read.
-	walNoise = 1 << 10
+	// walNoise is more than what comes in bytes after the last commit of others, and then no more until the next: two lists of
+	// the running transactions and a checkpoint, some 300 bytes, and as much for a raise of a relay's ceiling. So little is
+	// nothing that anybody has to read.
+	walNoise = 2 << 10
 )
 
 // add notes that the WAL is at lsn. One that goes back, of another timeline, begins anew.

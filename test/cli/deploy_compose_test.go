@@ -4,6 +4,7 @@ package cli
 
 import (
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -30,7 +31,7 @@ func (d *deployed) composed(file string, addresses ...string) string {
 // nothing else; and in the topic, sent by a second relay with a slot of its own.
 func TestComposeRelaysDeliver(t *testing.T) {
 	t.Parallel()
-	d := deploySQL(t)
+	d := deploySQL(t, "deploy/sql/01-roles.sql", "deploy/compose/passwords.sql")
 	broker, err := devenv.StartRabbitMQ(within(t, bound), devenv.RabbitOptions{})
 	must(t, err)
 	t.Cleanup(func() { must(t, broker.Close()) })
@@ -43,7 +44,20 @@ func TestComposeRelaysDeliver(t *testing.T) {
 	must(t, kafka.CreateTopic(within(t, bound), topic, 6, 1, nil))
 	t.Cleanup(func() { must(t, kafka.DeleteTopic(within(t, bound), topic)) })
 
-	rabbit := devenv.StartRelay(t, d.binary, d.composed("rabbitmq.yaml", "rabbitmq:5672", broker.Addr()))
+	config := d.composed("rabbitmq.yaml", "rabbitmq:5672", broker.Addr())
+	command := regexp.MustCompile(`command: \[(init, .*)\]`).FindStringSubmatch(document(t, "deploy/compose.yaml"))
+	args := strings.Split(regexp.MustCompile(`"postgres://.*/shop"`).ReplaceAllString(command[1], d.owner), ", ")
+	if last := len(args) - 1; args[last] == "relay" {
+		args[last] = d.relayRole
+	}
+	for range 2 { // it runs at every start
+		res, err := devenv.RunCommand(within(t, bound), d.binary, config, args...)
+		must(t, err)
+		if res.Code != 0 {
+			t.Fatalf("%v: exit %d: %s", args, res.Code, res.Stderr)
+		}
+	}
+	rabbit := devenv.StartRelay(t, d.binary, config)
 	must(t, rabbit.WaitReady(within(t, bound)))
 	second := devenv.StartRelay(t, d.binary, d.composed("kafka.yaml", "[kafka:9092]", "['"+kafka.Brokers()[0]+"']\n    topic: "+d.slot+".{aggregate}"))
 	must(t, second.WaitReady(within(t, bound)))

@@ -41,14 +41,14 @@ func TestOperatorSQLIsDocumented(t *testing.T) {
 	}
 }
 
-// deployed is a database after deploy/sql. The roles of the files have names of their own here, because names of roles are the
+// deployed is a database after files of deploy/. The roles of the files have names of their own here, because names of roles are the
 // whole server's; ann is a member of the operators', exporter of monitoring's.
 type deployed struct {
 	*operated
 	owner, relayRole, ann, exporter string
 }
 
-func deploySQL(t *testing.T) *deployed {
+func deploySQL(t *testing.T, files ...string) *deployed {
 	t.Helper()
 	server := on(t, devenv.SharedPostgres(t).URL("postgres"))
 	ours := map[string]string{"relay": server.slot + "_relay", "relay_operator": server.slot + "_operator", "relay_monitor": server.slot + "_monitor"}
@@ -60,8 +60,8 @@ func deploySQL(t *testing.T) *deployed {
 	d := &deployed{relayRole: ours["relay"], ann: newRole(t, "LOGIN"), exporter: newRole(t, "LOGIN")}
 	d.operated = &operated{brokered: &brokered{rig: bare(t), broker: devenv.SharedRabbitMQ(t)}}
 	d.owner = d.db
-	for _, file := range []string{"01-roles.sql", "02-relay.sql", "03-operator.sql", "04-monitor.sql"} {
-		sql := regexp.MustCompile(`([ "])(relay(?:_operator|_monitor)?)(["; \n])`).ReplaceAllStringFunc(document(t, "deploy/sql/"+file), func(found string) string {
+	for _, file := range files {
+		sql := regexp.MustCompile(`([ "])(relay(?:_operator|_monitor)?)(["; \n])`).ReplaceAllStringFunc(document(t, file), func(found string) string {
 			return found[:1] + ours[found[1:len(found)-1]] + found[len(found)-1:]
 		})
 		sql = strings.NewReplacer(`"cdc_relay"`, d.slot, `'cdc_relay'`, "'"+d.slot+"'").Replace(sql)
@@ -92,7 +92,7 @@ func (d *deployed) mayNot(role, sql string) {
 // their work with 03-operator.sql, monitoring looks with 04-monitor.sql, and none of them may do more.
 func TestLeastPrivilege(t *testing.T) {
 	t.Parallel()
-	d := deploySQL(t)
+	d := deploySQL(t, "deploy/sql/01-roles.sql", relaySQL, "deploy/sql/03-operator.sql", "deploy/sql/04-monitor.sql")
 	d.exec(`ALTER TABLE outbox ALTER type DROP NOT NULL`)
 	d.vhost = d.broker.VHost(t)
 	var err error

@@ -11,6 +11,8 @@ import (
 // apiStatus is what these tests read of /api/v1/status.
 type apiStatus struct {
 	State    string `json:"state"`
+	Why      string `json:"why"`
+	Role     string `json:"role"`
 	InFlight struct {
 		Events int `json:"events"`
 	} `json:"in_flight"`

@@ -5,6 +5,7 @@ package deploycheck
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	kubernetes "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -85,11 +87,27 @@ func configuration(t *testing.T, name string) map[string]any {
 	if err != nil {
 		t.Fatalf("%s: %v: %s", name, err, out)
 	}
+	return printedKeys(t, out)
+}
+
+// printedKeys are the values that config print shows, by key.
+func printedKeys(t *testing.T, out string) map[string]any {
+	t.Helper()
 	var printed map[string]any
 	must(t, yaml.Unmarshal([]byte(out), &printed))
 	values := map[string]any{}
 	flatten("", printed, values)
 	return values
+}
+
+// strictly decodes YAML as Kubernetes does: a field that the type does not have, in this spelling, is an error.
+func strictly(text []byte, into any) error {
+	text, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return err
+	}
+	unknown, err := kubernetes.UnmarshalStrict(text, into)
+	return errors.Join(append(unknown, err)...)
 }
 
 func flatten(path string, v any, into map[string]any) {

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
-	"sigs.k8s.io/yaml"
 )
 
 const relayConfig = "cdc-relay.yaml"
@@ -51,7 +50,7 @@ func built(t *testing.T) *cluster {
 		delete(into, kind)
 		text, err := object.AsYAML()
 		must(t, err)
-		if err := yaml.UnmarshalStrict(text, target); err != nil {
+		if err := strictly(text, target); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}

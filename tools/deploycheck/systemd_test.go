@@ -40,6 +40,13 @@ func TestSystemdSecurity(t *testing.T) {
 	if err != nil {
 		t.Errorf("systemd-analyze security: %v: %s", err, out)
 	}
+	for key, want := range map[string]string{
+		"DynamicUser": "yes", "NoNewPrivileges": "yes", "CapabilityBoundingSet": "", "AmbientCapabilities": "", "ProtectSystem": "strict", "ProtectHome": "yes",
+	} {
+		if got := only(t, key); got != want {
+			t.Errorf("%s=%s, want %q", key, got, want)
+		}
+	}
 }
 
 // values are those of a key of the unit.

@@ -40,13 +40,15 @@ type Stand struct {
 	Keys  int           // of the workload; 20
 	Kinds []devenv.Kind // of rows beside the usual ones of the workload
 
+	// Binary is that of the relays and commands from now on; this version's.
+	Binary string
+
 	// Messages are events that were committed and are no rows of the table (source.message_prefix).
 	Messages []devenv.Row
 
 	RabbitMQ *RabbitMQ // nil: it is Kafka
 	Kafka    *Kafka    // nil: it is RabbitMQ
 
-	binary  string
 	place   Place
 	usual   string              // destination of usual rows when they are routed; see Route
 	reports *devenv.ReportWatch // nil: not watched
@@ -72,7 +74,7 @@ func On(t *testing.T, pg *devenv.Postgres, place Place) *Stand {
 func Bare(t *testing.T, pg *devenv.Postgres, place Place) *Stand {
 	t.Helper()
 	s := &Stand{
-		T: t, binary: devenv.BuildRelay(t), place: place, DB: pg.Database(t),
+		T: t, Binary: devenv.BuildRelay(t), place: place, DB: pg.Database(t),
 		Slot: fmt.Sprintf("fault_%d", time.Now().UnixNano()), Ordering: "key", Timeout: "4s", Keys: 20,
 	}
 	s.PostgresAddr = pg.Addr()
@@ -133,7 +135,7 @@ func (s *Stand) Launch() *devenv.Relay {
 // LaunchVia is Launch through another proxy in front of PostgreSQL.
 func (s *Stand) LaunchVia(postgres *devenv.Proxy) *devenv.Relay {
 	s.T.Helper()
-	return devenv.StartRelay(s.T, s.binary, s.ConfigVia(postgres))
+	return devenv.StartRelay(s.T, s.Binary, s.ConfigVia(postgres))
 }
 
 // Start starts a relay and waits until it is ready.
@@ -145,7 +147,7 @@ func (s *Stand) Start() *devenv.Relay {
 // Command runs a command of the relay with the stand's configuration, beside the proxies.
 func (s *Stand) Command(args ...string) devenv.Result {
 	s.T.Helper()
-	result, err := devenv.RunCommand(s.Within(time.Minute), s.binary, s.Config(), args...)
+	result, err := devenv.RunCommand(s.Within(time.Minute), s.Binary, s.Config(), args...)
 	s.Must(err)
 	return result
 }
