@@ -17,3 +17,6 @@ if [ "${1:-}" = fmt ]; then
 fi
 "$lint" run ./...
 go mod tidy -diff
+for module in tools/deploycheck tools/dashboards; do # modules of their own
+	(cd "$module" && "../../$lint" run ./... && go mod tidy -diff)
+done

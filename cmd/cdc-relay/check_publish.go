@@ -127,7 +127,7 @@ func (m *testMessage) send(ctx context.Context, c *config.Config) replication.Fi
 		r := *c.Sink.RabbitMQ
 		r.Connections, small.Sink.RabbitMQ = 1, &r
 	}
-	out, columns, err := openSink(&small, zap.NewNop(), ops.NewMetrics("", "", runtime.Version()))
+	out, columns, err := openSink(&small, zap.NewNop(), ops.NewMetrics("", "", runtime.Version()), nil)
 	if err != nil {
 		f.Detail, f.Mend = err.Error(), "correct the section sink"
 		return f

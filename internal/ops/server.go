@@ -54,6 +54,7 @@ func New(cfg Config) (*Server, error) {
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,
+		ConnState:         newConns(maxConns).state,
 		ErrorLog:          zap.NewStdLog(cfg.Log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))),
 	}
 	return s, nil
@@ -96,6 +97,7 @@ func (s *Server) paths() map[string]methods {
 		"/readyz":        {http.MethodGet: s.readyz},
 		"/metrics":       {http.MethodGet: s.cfg.Metrics.Handler().ServeHTTP},
 		"/api/v1/status": {http.MethodGet: s.status},
+		"/api/v1/slots":  {http.MethodGet: s.slots},
 	}
 	maps.Copy(all, newAPI(s).routes())
 	return all
@@ -150,8 +152,11 @@ func (s *Server) guard(path string, by methods) http.HandlerFunc {
 	}
 }
 
+// Health is what /healthz answers.
+func (s *Server) Health() Health { return health(s.cfg.Heartbeats, time.Now()) }
+
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
-	h := health(s.cfg.Heartbeats, time.Now())
+	h := s.Health()
 	writeJSON(w, okOr503(h.Healthy), h)
 }
 

@@ -158,6 +158,9 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn, id identity) (s
 			"messages 'true'",
 		},
 	})
+	if pgCode(err) == "55006" { // object_in_use
+		return sends{}, errTaken
+	}
 	if err != nil {
 		return sends{}, fmt.Errorf("start replication: %w", err)
 	}

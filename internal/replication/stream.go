@@ -54,6 +54,7 @@ func (s *Stream) Pool() *pgxpool.Pool { return s.pool }
 // returns nil after a clean stop. Any other error is an *outbox.Stop: the relay can not go on by itself.
 func (s *Stream) Run(reading, draining context.Context) error {
 	defer closePool(s.pool)
+	defer s.surveying()()
 	s.started = time.Now()
 	var t *term
 	defer func() { t.end() }()
@@ -89,6 +90,8 @@ func (s *Stream) Run(reading, draining context.Context) error {
 			t.end()
 			t = nil
 			continue
+		case errors.Is(err, errTaken):
+			continue // to stand by behind it
 		case errors.Is(err, errTableNotKnown):
 			s.cfg.Log.Info("a new session, which knows the table", zap.String("why", err.Error()))
 			continue
@@ -148,6 +151,7 @@ func (s *Stream) wait(why string) {
 var (
 	errCleanStop    = errors.New("stopped as asked")
 	errPrepareAgain = errors.New("the slot's record changed: prepare again")
+	errTaken        = errors.New("another relay has taken the slot meanwhile")
 )
 
 // steady is how long a session lasts that is no sign of trouble.

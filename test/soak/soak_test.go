@@ -1,4 +1,5 @@
-// Package soak breaks things at random under load for as long as it is told to, and asks the checker. `make soak` runs it
+// Package soak breaks things at random under load for as long as it is told to, and asks the checker; and for as long breaks
+// nothing, and asks Prometheus. `make soak` runs it
 // for an hour; without -for it is a short look that the soak itself works.
 package soak
 
