@@ -117,7 +117,7 @@ build: ## build bin/cdc-relay
 
 .PHONY: deps
 deps: ## install what demo and test need (PostgreSQL, RabbitMQ, Java and Kafka, Prometheus, as root on Debian), start nothing
-	@scripts/deps.sh rabbitmq kafka prometheus systemd
+	@scripts/deps.sh rabbitmq kafka pgbouncer prometheus systemd
 	@scripts/kafka.sh
 
 .PHONY: deps-rabbitmq deps-kafka

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the tests and the demo need from the system's packages: PostgreSQL; with `rabbitmq` also RabbitMQ; with
-# `kafka` Java and what fetches Kafka (scripts/kafka.sh); with `prometheus` Prometheus and promtool; with `systemd` what checks
-# its units; with `all` these, and what make test-all needs besides (a C compiler for the race detector, node to fetch other
-# PostgreSQL versions).
+# `kafka` Java and what fetches Kafka (scripts/kafka.sh); with `prometheus` Prometheus and promtool; with `pgbouncer` PgBouncer; with
+# `systemd` what checks its units; with `all` these, and what make test-all needs besides (a C compiler for the race detector,
+# node to fetch other PostgreSQL versions).
 # The tests start private servers of their own: the packages' services are not started and no cluster is created.
 # Silent when everything is there.
 set -euo pipefail
@@ -29,6 +29,9 @@ need_command() { # need_command PACKAGE COMMAND
 need postgresql /usr/lib/postgresql/*/bin/postgres
 if wants rabbitmq; then
 	need rabbitmq-server /usr/lib/rabbitmq/bin/rabbitmq-server
+fi
+if wants pgbouncer; then
+	need pgbouncer /usr/sbin/pgbouncer
 fi
 if wants kafka; then
 	need_command default-jre-headless java
@@ -91,7 +94,7 @@ forbids() { # forbids SERVICE: does the policy in place forbid to start it?
 	"$policy" "$1" start >/dev/null 2>&1 || rc=$?
 	[ "$rc" -eq 101 ]
 }
-if ! forbids postgresql || ! forbids rabbitmq-server || ! forbids epmd || ! forbids prometheus; then
+if ! forbids postgresql || ! forbids pgbouncer || ! forbids rabbitmq-server || ! forbids epmd || ! forbids prometheus; then
 	if [ -e "$policy" ] || [ -L "$policy" ]; then
 		mv "$policy" "$saved"
 	fi

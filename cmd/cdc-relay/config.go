@@ -4,9 +4,11 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/cdc-relay/cdc-relay/internal/config"
 )
 
-// newConfig is `config validate` and `config print`.
+// newConfig is `config validate`, `config print` and `config schema`.
 func newConfig(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
@@ -41,6 +43,16 @@ func newConfig(g *global) *cobra.Command {
 				}
 				return c.Print(cmd.OutOrStdout())
 			},
+		},
+		&cobra.Command{
+			Use:   "schema",
+			Short: "Print a JSON Schema of the configuration file, for editors",
+			Long: `Prints a JSON Schema (draft 2020-12) of the configuration file, with every key, its values, its default and what it means. An
+editor that knows the file by it completes keys and marks what is wrong while it is written.`,
+			Example: `  cdc-relay config schema > cdc-relay.schema.json
+  # first line of cdc-relay.yaml: # yaml-language-server: $schema=cdc-relay.schema.json`,
+			Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error { return config.Schema(cmd.OutOrStdout()) },
 		},
 	)
 	return cmd

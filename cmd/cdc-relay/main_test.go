@@ -53,7 +53,7 @@ func TestUsageErrors(t *testing.T) {
 		"version --nonsense":                "unknown flag: --nonsense",
 		"version more":                      "unknown command",
 		"-c":                                "flag needs an argument",
-		"config":                            "cdc-relay config wants one of print, validate",
+		"config":                            "cdc-relay config wants one of print, schema, validate",
 		"config nonsense":                   "not nonsense",
 		"config validate":                   "there is no configuration",
 		"config print -c /nonexistent.yaml": "/nonexistent.yaml: no such file",

@@ -87,15 +87,20 @@ func untilSignalled(ctx context.Context, log *zap.Logger) (reading, draining con
 // run wires the parts and keeps them until the stream ends: it is the one that knows when everything is finished.
 func run(reading, draining context.Context, c *config.Config, log *zap.Logger, hold bool) error {
 	v := newView(c)
-	out, columns, err := openSink(c, log, v.metrics)
+	tracer := newTracer(c, v.build.Version, log)
+	out, columns, err := openSink(c, log, v.metrics, traceparentsOf(tracer))
 	if err != nil {
 		return err
 	}
 	v.sink = out
+	if tracer != nil {
+		v.trace(tracer)
+	}
 	rc, err := replicationConfig(c, columns, log)
 	if err != nil {
 		return err
 	}
+	v.check = checking(c, rc)
 	rc.Hooks = replication.Hooks{Skipped: v.metrics.Skipped, Reconnect: v.metrics.StreamReconnected, Beat: v.reporter.Beat}
 	rc.NewLine = func(ctx context.Context, t replication.Term) (replication.Line, error) {
 		l, err := newLine(ctx, c, v, columns, t, log)
@@ -127,11 +132,17 @@ func run(reading, draining context.Context, c *config.Config, log *zap.Logger, h
 		stopReading()
 		stopDraining()
 	})
+	manager := &systemd{grace: c.Delivery.ShutdownGrace, status: admin.Status, health: admin.Health, log: log}
 	group.Go(func() error { return admin.Run(ctx) })
+	group.Go(func() error { return manager.Run(ctx, reading) })
 	group.Go(func() error { return out.Run(ctx) })
+	if tracer != nil {
+		group.Go(func() error { return tracer.Run(ctx) })
+	}
 	group.Go(func() error {
 		defer cancel()
 		err := v.stream.Run(reading, draining)
+		manager.over(err)
 		if hold {
 			v.hold(reading, err, log)
 		}

@@ -31,13 +31,20 @@ const (
 
 func newStatus(g *global) *cobra.Command {
 	var admin string
-	var asJSON bool
+	var asJSON, watching bool
+	var every time.Duration
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "What the relay is doing",
 		Long: `Asks the running relay. When it does not answer, shows what the database knows and says so: exit 0 when somebody holds the
-slot, else 1.`,
+slot, else 1.
+
+With --watch it goes on asking until it is interrupted, and exits 0 then. On a terminal it redraws, with lines of how far behind the
+slot has been; elsewhere it prints a line each time, with --json an object. A relay that goes away is shown as that, and again when it
+is back.`,
 		Example: `  cdc-relay status
+  cdc-relay status --watch
+  cdc-relay status --watch --every 10s >> status.log
   cdc-relay status --admin 10.0.0.7:9464 --json | jq .slot.lag_bytes`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -48,6 +55,14 @@ slot, else 1.`,
 			if admin == "" {
 				admin = c.Admin.Listen
 			}
+			switch {
+			case watching && every < shortestEvery:
+				return usage("--every", fmt.Errorf("is %s, want at least %s", every, shortestEvery))
+			case watching:
+				return runWatch(cmd.Context(), cmd.OutOrStdout(), c, g, admin, every, asJSON)
+			case cmd.Flags().Changed("every"):
+				return usage("--every", errors.New("has no effect without --watch"))
+			}
 			status, err := fetchStatus(cmd.Context(), c, admin)
 			if err == nil {
 				return showStatus(cmd.OutOrStdout(), status, asJSON)
@@ -56,13 +71,17 @@ slot, else 1.`,
 			if errors.As(err, &answered) {
 				return err
 			}
-			return showDatabase(cmd.Context(), cmd.OutOrStdout(), g, asJSON, err)
+			return showDatabase(cmd.Context(), cmd.OutOrStdout(), c, g, asJSON, err)
 		},
 	}
 	cmd.Flags().StringVar(&admin, "admin", "", "address of the relay (default admin.listen)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVarP(&watching, "watch", "w", false, "go on asking until interrupted")
+	cmd.Flags().DurationVar(&every, "every", time.Second, "with --watch: the interval")
 	return cmd
 }
+
+const shortestEvery = 100 * time.Millisecond
 
 // relayAnswer is an answer of the relay that is not a status: it is there, so the database is not asked instead.
 type relayAnswer struct{ text string }
@@ -146,6 +165,10 @@ func printJSON(w io.Writer, v any) error {
 
 // databaseView is what is printed when no relay answers.
 type databaseView struct {
+	State string    `json:"state"` // in words: stopped, or not answering when somebody holds the slot
+	Why   string    `json:"why"`
+	Now   time.Time `json:"now"`
+
 	Relay       string `json:"relay"` // why it did not answer
 	SlotExists  bool   `json:"slot_exists"`
 	SlotActive  bool   `json:"slot_active"`
@@ -173,28 +196,49 @@ type deadLetters struct {
 	Oldest *time.Time `json:"oldest"` // when it died; null: there is none
 }
 
-func showDatabase(ctx context.Context, w io.Writer, g *global, asJSON bool, cause error) error {
+func showDatabase(ctx context.Context, w io.Writer, c *config.Config, g *global, asJSON bool, cause error) error {
 	ctx, cancel := context.WithTimeout(ctx, askDatabase)
 	defer cancel()
-	_, rc, _, err := sourceOnly(g)
-	if err != nil {
+	v, err := askTheDatabase(ctx, g)
+	var stop *outbox.Stop
+	if errors.As(err, &stop) && stop.Code == outbox.ExitUsage {
 		return err
 	}
-	rc.Log = zap.NewNop()
-	v, err := lookAtDatabase(ctx, rc)
 	if err != nil {
 		return fmt.Errorf("no relay answers (%w), and the database does not either: %w", cause, err)
 	}
 	v.Relay = "does not answer: " + cause.Error()
 	if asJSON {
 		err = printJSON(w, v)
-	} else {
-		err = v.write(w, rc.Slot)
+	} else if _, err = fmt.Fprintf(w, "%-11s%s: %s\n", "state", v.State, clean(v.Why)); err == nil {
+		err = v.write(w, c.Source.Slot)
 	}
 	if err == nil && !v.SlotActive {
 		err = logged{&outbox.Stop{Code: outbox.ExitFailure, Reason: "not_running", What: "no relay runs"}} // said above
 	}
 	return err
+}
+
+func askTheDatabase(ctx context.Context, g *global) (*databaseView, error) {
+	_, rc, _, err := sourceOnly(g)
+	if err != nil {
+		return nil, err
+	}
+	rc.Log = zap.NewNop()
+	v, err := lookAtDatabase(ctx, rc)
+	if err != nil {
+		return nil, err
+	}
+	v.Now = time.Now().UTC()
+	switch {
+	case v.SlotActive:
+		v.State, v.Why = stateSilent, "no relay answers at the address that was asked, and "+v.Holder+" holds the slot"
+	case v.SlotExists:
+		v.State, v.Why = ops.StateStopped, "no relay answers, and nobody holds the slot"
+	default:
+		v.State, v.Why = ops.StateStopped, "no relay answers, and there is no slot"
+	}
+	return &v, nil
 }
 
 func lookAtDatabase(ctx context.Context, rc replication.Config) (v databaseView, err error) {

@@ -16,6 +16,14 @@ import (
 func writeStatus(w io.Writer, s *ops.Status, colour bool) error {
 	t := statusText{status: s, colour: colour}
 	t.head()
+	t.rest()
+	_, err := w.Write(t.out.Bytes())
+	return err
+}
+
+// rest is all but the head.
+func (t *statusText) rest() {
+	s := t.status
 	t.slot()
 	t.broker()
 	t.paused()
@@ -28,8 +36,6 @@ func writeStatus(w io.Writer, s *ops.Status, colour bool) error {
 	if s.UnreportedConfirmed > 0 {
 		t.line("repeats", "%s confirmed behind one that is not; a crash now would send them again", count(s.UnreportedConfirmed, "event"))
 	}
-	_, err := w.Write(t.out.Bytes())
-	return err
 }
 
 type statusText struct {
@@ -47,7 +53,7 @@ const (
 
 var stateColours = map[string]string{
 	ops.StateStreaming: green, ops.StateIdle: green, ops.StateStandby: green,
-	ops.StateStarting: yellow, ops.StateStopping: yellow, ops.StateCatchingUp: yellow, ops.StateParking: yellow,
+	ops.StateStarting: yellow, ops.StateStopping: yellow, ops.StateCatchingUp: yellow, ops.StatePaused: yellow, ops.StateParking: yellow,
 	ops.StateWaiting: red, ops.StateBrokerDown: red, ops.StateStopped: red,
 }
 
@@ -65,16 +71,20 @@ func (t *statusText) line(label, format string, args ...any) {
 
 func (t *statusText) head() {
 	s := t.status
-	state := t.paint(s.State, stateColours[s.State])
-	if s.Why != "" {
-		state += ": " + clean(s.Why)
-	}
-	t.line("state", "%s", state)
+	t.line("state", "%s%s", t.paint(s.State, stateColours[s.State]), clean(strings.TrimPrefix(stateWords(s), s.State)))
 	up := ""
 	if !s.StartedAt.IsZero() {
 		up = ", up " + showAge(s.Now.Sub(s.StartedAt))
 	}
 	t.line("relay", "%s, version %s%s", s.Role, clean(s.Version), up)
+}
+
+// stateWords is the state, and why.
+func stateWords(s *ops.Status) string {
+	if s.Why == "" {
+		return s.State
+	}
+	return s.State + ": " + s.Why
 }
 
 func (t *statusText) slot() {

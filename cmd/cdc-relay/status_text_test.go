@@ -60,7 +60,7 @@ in flight  0 events, 0 B
 published  0 events, 0.0/s
 `},
 		{"a destination is paused and rows are refused, with words a terminal would obey", ops.Status{
-			State: ops.StateParking, Why: "2 destinations are paused", Role: ops.RoleLeader, Version: "v1", Now: noon,
+			State: ops.StatePaused, Why: "2 of them", Role: ops.RoleLeader, Version: "v1", Now: noon,
 			Slot: ops.SlotStatus{Name: "s", CheckedAt: noon, WALStatus: "lost", LagSeconds: 400},
 			Broker: ops.BrokerStatus{Kind: ops.SinkKafka, Up: true, Connections: 1, PausedTotal: 2, Paused: []ops.Paused{
 				{Destination: `exchange "x"`, Reason: "no_exchange", Words: "404 NOT_FOUND\a", Since: noon.Add(-65 * time.Second)},
@@ -74,7 +74,7 @@ published  0 events, 0.0/s
 			DeadLetters:         ops.DeadLettersStatus{CountedAt: noon, Open: 1, Oldest: ago(26 * time.Hour)},
 			UnreportedConfirmed: 1,
 		}, `
-state      parking: 2 destinations are paused
+state      destination paused: 2 of them
 relay      leader, version v1
 slot       s, lag 6m40s and 0 B, retains 0 B
            confirmed  of , read by nobody, WAL lost, asked 0s ago

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication"
 	"github.com/cdc-relay/cdc-relay/internal/retry"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/tracing"
 )
 
 // view is what the admin server sees of the running parts: it gathers their snapshots into one.
@@ -26,7 +28,9 @@ type view struct {
 	metrics  *ops.Metrics
 	reporter *ops.Heartbeat
 
+	check  func(context.Context) ([]ops.Finding, error)
 	sink   sink.Sink
+	tracer *tracing.Tracer // nil: events are not traced
 	stream *replication.Stream
 	line   atomic.Pointer[line]   // of the newest term; nil before the first
 	ended  atomic.Pointer[ending] // nil while it relays
@@ -55,7 +59,7 @@ func (v *view) adminConfig(c *config.Config, log *zap.Logger) ops.Config {
 		Listen: c.Admin.Listen, Version: v.build.Version, StartedAt: v.started,
 		Metrics: v.metrics, Snapshot: v.snapshot, Heartbeats: []*ops.Heartbeat{v.reporter}, Log: log,
 	}
-	out.API = ops.API{Desk: dlq.New(v.stream.Pool(), v.slot), Outboxes: outboxes(c), ShowPayloads: c.Admin.ShowPayloads}
+	out.API = ops.API{Desk: dlq.New(v.stream.Pool(), v.slot), Outboxes: outboxes(c), ShowPayloads: c.Admin.ShowPayloads, Check: v.check}
 	if c.Admin.Token.IsSet() {
 		out.Token = c.Admin.Token.Read
 	}

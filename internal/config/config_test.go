@@ -37,6 +37,9 @@ func mustLoad(t *testing.T, content string, env ...string) *Config {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := schemaTakes(t, content); err != nil && len(env) == 0 {
+		t.Errorf("the schema refuses what Load takes: %v", err)
+	}
 	return c
 }
 

@@ -167,6 +167,9 @@ func TestFaults(t *testing.T) {
 			if strings.Contains(strings.Join(got, ""), "secret") {
 				t.Errorf("%q shows a password", got)
 			}
+			if c.env == "" && structural.MatchString(c.want) && schemaTakes(t, c.content) == nil {
+				t.Errorf("the schema takes what is %s", c.want)
+			}
 		})
 	}
 }

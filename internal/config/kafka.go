@@ -66,6 +66,7 @@ func brokers(path string) field {
 	return field{
 		path: path,
 		kind: list,
+		form: listOrOne(form{"type": plainTypes, "minLength": 1}, 1),
 		set: func(l *loader, path string, n *node) {
 			var read []string
 			for _, item := range n.orItself() {

@@ -17,13 +17,15 @@ type field struct {
 	set func(l *loader, path string, n *node)
 	// show is the value as YAML on one line.
 	show func(c *Config) string
+	form form // what `config schema` says of the value
 }
 
 // one is a field of a single value that parse understands.
-func one[T any](path string, at func(*Config) *T, parse func(string) (T, error), show func(T) string) field {
+func one[T any](path string, want form, at func(*Config) *T, parse func(string) (T, error), show func(T) string) field {
 	return field{
 		path: path,
 		kind: scalar,
+		form: want,
 		set: func(l *loader, path string, n *node) {
 			written, ok := l.scalar(path, n)
 			if !ok {
@@ -41,16 +43,16 @@ func one[T any](path string, at func(*Config) *T, parse func(string) (T, error),
 }
 
 func text(path string, at func(*Config) *string) field {
-	return one(path, at, func(s string) (string, error) { return s, nil }, quote)
+	return one(path, anyText(), at, func(s string) (string, error) { return s, nil }, quote)
 }
 
 func templated(path string, at func(*Config) *sink.Template) field {
-	return one(path, at, sink.ParseTemplate, func(t sink.Template) string { return quote(t.String()) })
+	return one(path, anyText(), at, sink.ParseTemplate, func(t sink.Template) string { return quote(t.String()) })
 }
 
 // choice is one of some values; a first one of "" stands for none of them, and is not named.
 func choice(path string, at func(*Config) *string, values ...string) field {
-	return one(path, at, func(s string) (string, error) {
+	return one(path, oneOf(values), at, func(s string) (string, error) {
 		for _, value := range values {
 			if s == value {
 				return s, nil
@@ -61,11 +63,11 @@ func choice(path string, at func(*Config) *string, values ...string) field {
 }
 
 func boolean(path string, at func(*Config) *bool) field {
-	return one(path, at, parseBool, strconv.FormatBool)
+	return one(path, truth(true, false), at, parseBool, strconv.FormatBool)
 }
 
 func backfill(path string) field {
-	return one(path, func(c *Config) **bool { return &c.Source.Backfill }, func(s string) (*bool, error) {
+	return one(path, truth(false), func(c *Config) **bool { return &c.Source.Backfill }, func(s string) (*bool, error) {
 		stated, err := parseBool(s)
 		if stated {
 			return nil, fmt.Errorf("true is not in this version; false leaves the rows that are already in the table to you")
@@ -80,7 +82,7 @@ func backfill(path string) field {
 }
 
 func integer(path string, low, high int, at func(*Config) *int) field {
-	return one(path, at, func(s string) (int, error) {
+	return one(path, wholeNumber(low, high), at, func(s string) (int, error) {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < low || n > high {
 			return 0, fmt.Errorf("is %q, want a whole number from %d to %d", s, low, high)
@@ -90,7 +92,7 @@ func integer(path string, low, high int, at func(*Config) *int) field {
 }
 
 func duration(path string, low, high time.Duration, at func(*Config) *time.Duration) field {
-	return one(path, at, func(s string) (time.Duration, error) {
+	return one(path, timeSpan(low), at, func(s string) (time.Duration, error) {
 		d, err := time.ParseDuration(s)
 		if err != nil || d < low || d > high {
 			return 0, fmt.Errorf("is %q, want a duration with its unit from %s to %s, such as 20s", s, showDuration(low), showDuration(high))
@@ -100,7 +102,7 @@ func duration(path string, low, high time.Duration, at func(*Config) *time.Durat
 }
 
 func size(path string, low, high int64, at func(*Config) *int64) field {
-	return one(path, at, func(s string) (int64, error) {
+	return one(path, byteCount(low, high), at, func(s string) (int64, error) {
 		n, ok := parseSize(s)
 		if !ok || n < low || n > high {
 			return 0, fmt.Errorf("is %q, want bytes or a size such as 16MiB, from %s to %s", s, showSize(low), showSize(high))
@@ -113,6 +115,7 @@ func secret(path string, show func(text, value string) string, at func(*Config) 
 	return field{
 		path: path,
 		kind: scalar,
+		form: anyText(),
 		set: func(l *loader, path string, n *node) {
 			if s, ok := l.secret(path, n, show); ok {
 				*at(l.cfg) = s
@@ -126,6 +129,7 @@ func secrets(path string, show func(text, value string) string, at func(*Config)
 	return field{
 		path: path,
 		kind: list,
+		form: listOrOne(anyText(), 1),
 		set: func(l *loader, path string, n *node) {
 			var read []Secret
 			for _, item := range n.orItself() {
@@ -143,6 +147,7 @@ func column(path string, at func(*Outbox) *Column) field {
 	return field{
 		path: path,
 		kind: list,
+		form: columnNames(),
 		set:  func(l *loader, path string, n *node) { *at(l.outbox) = l.column(path, n) },
 		show: func(c *Config) string { return showColumn(*at(&c.Outbox)) },
 	}
@@ -152,6 +157,7 @@ func outboxHeaders(path string) field {
 	return field{
 		path: path,
 		kind: mapping,
+		form: namedColumns(form{"minLength": 1, "maxLength": maxHeaderName, "not": form{"enum": reserved}}),
 		set:  func(l *loader, path string, n *node) { l.outbox.Headers = l.named(path, n, l.checkHeader) },
 		show: func(c *Config) string { return showNamed(c.Outbox.Headers) },
 	}
@@ -161,6 +167,7 @@ func properties(path string) field {
 	return field{
 		path: path,
 		kind: mapping,
+		form: namedColumns(form{"enum": propertyNames}),
 		set: func(l *loader, path string, n *node) {
 			l.cfg.Sink.RabbitMQ.Properties = l.named(path, n, checkProperty)
 		},
@@ -169,7 +176,7 @@ func properties(path string) field {
 }
 
 func tables(path string) field {
-	return field{path: path, kind: list, set: (*loader).tables, show: showTables}
+	return field{path: path, kind: list, form: tableList(), set: (*loader).tables, show: showTables}
 }
 
 // chosen is a sink without keys: naming it chooses it.
@@ -177,6 +184,7 @@ func chosen(path string) field {
 	return field{
 		path: path,
 		kind: mapping,
+		form: form{"type": "object", "maxProperties": 0},
 		set: func(l *loader, path string, n *node) {
 			if n.kind != mapping || len(n.entries) > 0 {
 				l.fault(n.where, path, "has no keys; {} chooses it")

@@ -152,8 +152,11 @@ func (s *Server) guard(path string, by methods) http.HandlerFunc {
 	}
 }
 
+// Health is what /healthz answers.
+func (s *Server) Health() Health { return health(s.cfg.Heartbeats, time.Now()) }
+
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
-	h := health(s.cfg.Heartbeats, time.Now())
+	h := s.Health()
 	writeJSON(w, okOr503(h.Healthy), h)
 }
 

@@ -8,7 +8,7 @@ import (
 // Status is the body of GET /api/v1/status. Names are stable: they are added to, not changed.
 type Status struct {
 	// State is one of the States, the first that holds in this order: stopped, stopping, starting, waiting for postgres,
-	// standby, broker down, parking, catching up, idle, streaming.
+	// standby, broker down, destination paused, parking, catching up, idle, streaming.
 	State string `json:"state"`
 	Why   string `json:"why"`  // what is waited for, who holds the slot, why it stopped or the broker is down, what is paused; else ""
 	Role  string `json:"role"` // leader, standby, none
@@ -40,7 +40,8 @@ const (
 	StateWaiting    = "waiting for postgres"
 	StateStandby    = "standby"
 	StateBrokerDown = "broker down"
-	StateParking    = "parking"     // a destination is paused, or events are parked
+	StatePaused     = "destination paused"
+	StateParking    = "parking"     // no destination is paused, and events are parked; or the database refuses to park one
 	StateCatchingUp = "catching up" // the oldest unsettled commit is older than 10 s
 	StateIdle       = "idle"        // nothing is in flight, and nothing was published in the last 10 s
 	StateStreaming  = "streaming"
@@ -189,8 +190,12 @@ func state(s *Snapshot, rate float64, now time.Time) (state, why string) {
 	switch {
 	case !s.Sink.Up:
 		return StateBrokerDown, s.Sink.Why
-	case s.PausedTotal > 0 || s.Siding.Parked+s.Siding.Queued > 0:
-		return StateParking, parking(s)
+	case s.Siding.RefusedTotal > 0:
+		return StateParking, whyRefused(s)
+	case s.PausedTotal > 0:
+		return StatePaused, whyPaused(s)
+	case s.Siding.Parked+s.Siding.Queued > 0:
+		return StateParking, "" // it goes by itself
 	case s.lag(now) > catchingUp:
 		return StateCatchingUp, ""
 	case s.InFlightEvents+s.WaitingEvents == 0 && rate == 0:
@@ -199,17 +204,17 @@ func state(s *Snapshot, rate float64, now time.Time) (state, why string) {
 	return StateStreaming, ""
 }
 
-// parking says what somebody has to mend; "" when nobody has to: what is parked goes by itself.
-func parking(s *Snapshot) string {
-	switch {
-	case s.Siding.RefusedTotal == 1 && len(s.Siding.Refused) == 1:
+// whyRefused and whyPaused say what somebody has to mend.
+func whyRefused(s *Snapshot) string {
+	if s.Siding.RefusedTotal == 1 && len(s.Siding.Refused) == 1 {
 		return "the database refuses the row of an event that is to be parked: " + s.Siding.Refused[0].Error
-	case s.Siding.RefusedTotal > 0:
-		return fmt.Sprintf("the database refuses the rows of %d events that are to be parked", s.Siding.RefusedTotal)
-	case s.PausedTotal == 1 && len(s.Paused) == 1:
-		return s.Paused[0].Destination + " is paused: " + s.Paused[0].Words
-	case s.PausedTotal > 0:
-		return fmt.Sprintf("%d destinations are paused", s.PausedTotal)
 	}
-	return ""
+	return fmt.Sprintf("the database refuses the rows of %d events that are to be parked", s.Siding.RefusedTotal)
+}
+
+func whyPaused(s *Snapshot) string {
+	if s.PausedTotal == 1 && len(s.Paused) == 1 {
+		return s.Paused[0].Destination + ": " + s.Paused[0].Words
+	}
+	return fmt.Sprintf("%d of them", s.PausedTotal)
 }

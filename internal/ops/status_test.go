@@ -25,8 +25,8 @@ func TestStates(t *testing.T) {
 		{StateStreaming, "", 100, func(s *Snapshot) { s.Siding.Dead, s.HeldKeys = 3, 3 }},
 		{StateParking, "", 100, func(s *Snapshot) { s.OldestUnsettled, s.Siding.Parked = noon.Add(-time.Minute), 1 }},
 		{StateParking, "", 100, func(s *Snapshot) { s.Siding.Queued = 1 }},
-		{StateParking, `exchange "x" is paused: 404`, 100, func(s *Snapshot) { s.Paused, s.PausedTotal = []Paused{{Destination: `exchange "x"`, Words: "404"}}, 1 }},
-		{StateParking, "2 destinations are paused", 100, func(s *Snapshot) { s.Paused, s.PausedTotal = []Paused{{}}, 2 }},
+		{StatePaused, `exchange "x": 404`, 100, func(s *Snapshot) { s.Paused, s.PausedTotal = []Paused{{Destination: `exchange "x"`, Words: "404"}}, 1 }},
+		{StatePaused, "2 of them", 100, func(s *Snapshot) { s.Paused, s.PausedTotal = []Paused{{}}, 2 }},
 		{StateParking, "the database refuses the row of an event that is to be parked: disk full", 100, func(s *Snapshot) {
 			s.PausedTotal, s.Siding = 1, Siding{Queued: 1, RefusedTotal: 1, Refused: []RefusedRow{{Error: "disk full"}}}
 		}},

@@ -43,6 +43,8 @@ type Config struct {
 	NewLine func(ctx context.Context, t Term) (Line, error)
 	Hooks   Hooks
 	Log     *zap.Logger
+
+	home *home // of a Stream
 }
 
 // Term is the time of one leader: of one epoch.

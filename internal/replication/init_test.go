@@ -163,13 +163,13 @@ func TestRoleThatMayNotReadTheOutbox(t *testing.T) {
 		}
 		nothingLeft()
 	}
-	b.wantFinding("rows", "may not read table public.outbox", "GRANT SELECT")
+	b.wantFinding("rights", "may not read table public.outbox", "GRANT SELECT")
 	b.exec(`GRANT SELECT ON outbox TO ` + role)
 	b.exec(`ALTER TABLE outbox ENABLE ROW LEVEL SECURITY`)
 	b.exec(`CREATE POLICY everything ON outbox USING (true)`)
 	wantStop(t, b.run().wait(), outbox.ExitFailure, "rights")
 	nothingLeft()
-	b.wantFinding("rows", "row level security", "BYPASSRLS")
+	b.wantFinding("rights", "row level security", "BYPASSRLS")
 	b.exec(`ALTER ROLE ` + role + ` BYPASSRLS`)
 	wantStop(t, b.run().wait(), outbox.ExitUsage, "backfill")
 	nothingLeft()

@@ -150,7 +150,7 @@ func TestMessagesAlone(t *testing.T) {
 		t.Errorf("events %s, want a b", got)
 	}
 	list, err = Check(bounded(t, time.Minute), b.cfg)
-	if err != nil || slices.ContainsFunc(list, func(f Finding) bool { return f.Level != LevelOK && f.Name != "max_slot_wal_keep_size" }) ||
+	if err != nil || slices.ContainsFunc(list, func(f Finding) bool { return f.Level != LevelOK && f.Name != "wal senders" }) ||
 		!slices.ContainsFunc(list, func(f Finding) bool { return f.Name == "messages" && strings.Contains(f.Detail, `"orders"`) }) {
 		t.Errorf("check beside the slot: %+v, %v", list, err)
 	}

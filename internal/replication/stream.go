@@ -39,6 +39,7 @@ func New(cfg Config) (*Stream, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	cfg.home = new(home)
 	pool, err := connectPool(&cfg)
 	if err != nil {
 		return nil, err
@@ -126,7 +127,7 @@ func (s *Stream) pause(reading context.Context, wait *backoff, err error) (again
 	if stop := fatalConnect(&s.cfg, err, s.everConnected, s.started); stop != nil {
 		return false, stop
 	}
-	why := localPort.ReplaceAllString(err.Error(), "$1")
+	why := localPort.ReplaceAllString(oneLine{err}.Error(), "$1")
 	if mend := mend(&s.cfg, err); mend != "" {
 		why += "; " + mend
 	}

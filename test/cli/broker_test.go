@@ -90,7 +90,7 @@ func TestUnknownExchange(t *testing.T) {
 	if p := s.Broker.Paused[0]; p.Destination != `exchange "later"` || p.Reason != "no_exchange" || !strings.Contains(p.Words, "404 NOT_FOUND - no exchange 'later'") {
 		t.Errorf("paused is %+v", p)
 	}
-	if !strings.Contains(s.Why, `exchange "later" is paused: 404`) {
+	if !strings.Contains(s.Why, `exchange "later": 404`) {
 		t.Errorf("why is %q", s.Why)
 	}
 	if why := answers(t, relay, "/readyz", 200, `"ready":true`, `"paused_total":1,"parked_events":1`, "no exchange 'later'"); why != "" {
@@ -105,7 +105,7 @@ func TestUnknownExchange(t *testing.T) {
 			t.Errorf("%s is %g, want %g", name, got, want)
 		}
 	}
-	for _, words := range []string{"state      parking: exchange", "paused     1 destination; ", "404 NOT_FOUND", "parked     1 event, oldest from ", "1 key held"} {
+	for _, words := range []string{"state      destination paused: exchange", "paused     1 destination; ", "404 NOT_FOUND", "parked     1 event, oldest from ", "1 key held"} {
 		if out := b.ok("status", "--admin", relay.Admin()); !strings.Contains(out, words) {
 			t.Errorf("status does not say %q: %s", words, out)
 		}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -134,6 +135,21 @@ func TestConfigPrint(t *testing.T) {
 	must(t, err)
 	if again.Code != 0 || again.Stdout != "the configuration is valid\n" {
 		t.Errorf("what it printed is not valid: %s", again.Stderr)
+	}
+}
+
+// config schema needs no configuration, and says of itself which draft it is.
+func TestConfigSchema(t *testing.T) {
+	t.Parallel()
+	res, err := devenv.RunCommand(within(t, bound), devenv.BuildRelay(t), "not: [a, configuration", "config", "schema")
+	must(t, err)
+	var schema struct {
+		Draft      string `json:"$schema"`
+		Properties map[string]any
+	}
+	must(t, json.Unmarshal([]byte(res.Stdout), &schema))
+	if res.Code != 0 || schema.Draft != "https://json-schema.org/draft/2020-12/schema" || schema.Properties["sink"] == nil {
+		t.Errorf("exit %d: %s%s", res.Code, res.Stdout, res.Stderr)
 	}
 }
 

@@ -250,7 +250,7 @@ func TestOperationsAreDocumented(t *testing.T) {
 		}
 	}
 	for _, state := range []string{
-		ops.StateStarting, ops.StateWaiting, ops.StateStandby, ops.StateBrokerDown, ops.StateParking,
+		ops.StateStarting, ops.StateWaiting, ops.StateStandby, ops.StateBrokerDown, ops.StatePaused, ops.StateParking,
 		ops.StateCatchingUp, ops.StateStreaming, ops.StateIdle, ops.StateStopping, ops.StateStopped,
 	} {
 		if !strings.Contains(text, "\n| `"+state+"` | ") {

@@ -71,7 +71,7 @@ func state(t *testing.T, relay *devenv.Relay, want string, words ...string) stat
 func parked(t *testing.T, relay *devenv.Relay, events int) (s status) {
 	t.Helper()
 	eventually(t, func() string {
-		if s = state(t, relay, "parking"); s.Parked.Events != events || s.Broker.PausedTotal != 1 || len(s.Broker.Paused) != 1 {
+		if s = state(t, relay, "destination paused"); s.Parked.Events != events || s.Broker.PausedTotal != 1 || len(s.Broker.Paused) != 1 {
 			return fmt.Sprintf("want 1 destination paused, %d events parked: %+v", events, s)
 		}
 		return ""

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,16 +27,17 @@ type Stand struct {
 	Consumer     devenv.Witness
 
 	// Set before Start.
-	Slot     string // also the publication's name
-	User     string // role of the relay; "" for that of DB
-	Ordering string // "key", also for the checker
-	Source   string // more of section source, as in a flow mapping: "backfill: false"
-	Outbox   string // section outbox, likewise
-	Sink     string // more of the sink's section, likewise
-	Delivery string // more of section delivery, likewise
-	Retry    string // section retry, likewise
-	Letters  string // section dead_letters, likewise
-	Timeout  string // source.wal_sender_timeout; "4s"
+	Slot     string   // also the publication's name
+	User     string   // role of the relay; "" for that of DB
+	Ordering string   // "key", also for the checker
+	Source   string   // more of section source, as in a flow mapping: "backfill: false"
+	Outbox   string   // section outbox, likewise
+	Sink     string   // more of the sink's section, likewise
+	Delivery string   // more of section delivery, likewise
+	Retry    string   // section retry, likewise
+	Letters  string   // section dead_letters, likewise
+	Timeout  string   // source.wal_sender_timeout; "4s"
+	Env      []string // more of the relay's environment: NAME=VALUE
 
 	Keys  int           // of the workload; 20
 	Kinds []devenv.Kind // of rows beside the usual ones of the workload
@@ -81,6 +83,7 @@ func Bare(t *testing.T, pg *devenv.Postgres, place Place) *Stand {
 	s.Postgres = s.Proxy(s.PostgresAddr)
 	place.open(s)
 	t.Cleanup(s.Consumer.Close)
+	s.Env = devenv.WatchedTraces(t)
 	return s
 }
 
@@ -105,7 +108,7 @@ func (s *Stand) ConfigVia(postgres *devenv.Proxy) string {
 	if s.User != "" {
 		u.User = url.User(s.User)
 	}
-	return fmt.Sprintf("source: {url: '%s', slot: %s, publication: %s, wal_sender_timeout: %s%s}\noutbox: {%s}\n"+
+	return fmt.Sprintf("log: {level: debug}\nsource: {url: '%s', slot: %s, publication: %s, wal_sender_timeout: %s%s}\noutbox: {%s}\n"+
 		"sink: {%s}\ndelivery: {ordering: %s%s}\n%s%s",
 		u, s.Slot, s.Slot, s.Timeout, more(s.Source), s.Outbox, s.place.sink(s), s.Ordering, more(s.Delivery),
 		section("retry", s.Retry), section("dead_letters", s.Letters))
@@ -135,7 +138,7 @@ func (s *Stand) Launch() *devenv.Relay {
 // LaunchVia is Launch through another proxy in front of PostgreSQL.
 func (s *Stand) LaunchVia(postgres *devenv.Proxy) *devenv.Relay {
 	s.T.Helper()
-	return devenv.StartRelay(s.T, s.Binary, s.ConfigVia(postgres))
+	return devenv.StartRelayIn(s.T, s.Env, s.Binary, s.ConfigVia(postgres))
 }
 
 // Start starts a relay and waits until it is ready.
@@ -149,6 +152,13 @@ func (s *Stand) Command(args ...string) devenv.Result {
 	s.T.Helper()
 	result, err := devenv.RunCommand(s.Within(time.Minute), s.Binary, s.Config(), args...)
 	s.Must(err)
+	said := result.Stderr
+	if !slices.Contains(args, "show") && !slices.Contains(args, "list") { // which show keys to whoever asks
+		said += result.Stdout
+	}
+	if err := devenv.Leak("what cdc-relay "+strings.Join(args, " ")+" says", said); err != nil {
+		s.T.Error(err)
+	}
 	return result
 }
 

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+)
+
+const (
+	stateEvery = time.Second      // between two looks at the state
+	stopMargin = 15 * time.Second // beyond the grace: what comes after it, on a slow machine
+	sayBound   = time.Second      // how long the end may wait for somebody who does not read what he is told
+)
+
+// systemd tells the service manager what the relay does, for Type=notify and WatchdogSec. Where there is none, it does nothing.
+//
+// Ready means that the process is up and answers /healthz: a standby, or a relay that waits for a server, is as ready as can be, and
+// must not be ended by a timeout of its start.
+type systemd struct {
+	grace  time.Duration
+	status func() ops.Status
+	health func() ops.Health
+	log    *zap.Logger
+
+	ended atomic.Pointer[string] // why relaying has ended
+
+	said   string // the state that was told last
+	failed bool   // the last message did not go
+	sick   bool   // the watchdog was not fed last time
+}
+
+// over notes why relaying has ended, which is the last thing to tell.
+func (s *systemd) over(err error) {
+	if err != nil {
+		why := err.Error()
+		s.ended.Store(&why)
+	}
+}
+
+// Run tells the state until ctx is done, and from the end of reading on that it stops.
+func (s *systemd) Run(ctx, reading context.Context) error {
+	if os.Getenv("NOTIFY_SOCKET") == "" {
+		return nil
+	}
+	watchdog, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		s.log.Warn("the watchdog is not fed", zap.Error(err))
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.loop(ctx, reading, watchdog)
+	}()
+	<-ctx.Done()
+	select {
+	case <-done:
+	case <-time.After(sayBound):
+	}
+	return nil
+}
+
+func (s *systemd) loop(ctx, reading context.Context, watchdog time.Duration) {
+	s.say(daemon.SdNotifyReady, s.state())
+	look := time.NewTicker(stateEvery)
+	defer look.Stop()
+	var feed <-chan time.Time
+	if watchdog > 0 {
+		ticker := time.NewTicker(watchdog / 2)
+		defer ticker.Stop()
+		feed = ticker.C
+		s.feed()
+	}
+	stop := reading.Done()
+	for {
+		select {
+		case <-ctx.Done():
+			if stop != nil {
+				s.say(daemon.SdNotifyStopping)
+			}
+			s.say(s.state())
+			return
+		case <-stop:
+			stop = nil
+			s.say(daemon.SdNotifyStopping, fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (s.grace+stopMargin).Microseconds()), s.state())
+		case <-look.C:
+			s.say(s.state())
+		case <-feed:
+			s.feed()
+		}
+	}
+}
+
+// state is the line for the state in words; "" when it was told already.
+func (s *systemd) state() string {
+	status := s.status()
+	if why := s.ended.Load(); why != nil {
+		status.State, status.Why = ops.StateStopped, *why
+	}
+	line := "STATUS=" + clean(strings.Join(strings.Fields(stateWords(&status)), " "))
+	if line == s.said {
+		return ""
+	}
+	s.said = line
+	return line
+}
+
+// feed lets a relay run on in which nothing is stuck. One that is not fed is ended by SIGABRT, upon which it prints where every
+// goroutine stands, and started again.
+func (s *systemd) feed() {
+	h := s.health()
+	if !h.Healthy && !s.sick {
+		s.log.Error("the watchdog is not fed", zap.Strings("stuck", h.Stuck))
+	}
+	if s.sick = !h.Healthy; h.Healthy {
+		s.say(daemon.SdNotifyWatchdog)
+	}
+}
+
+// say sends the lines that are not empty.
+func (s *systemd) say(lines ...string) {
+	lines = slices.DeleteFunc(lines, func(line string) bool { return line == "" })
+	if len(lines) == 0 {
+		return
+	}
+	sent, err := daemon.SdNotify(false, strings.Join(lines, "\n"))
+	if err == nil && !sent {
+		err = errors.New("NOTIFY_SOCKET is gone")
+	}
+	if err != nil && !s.failed {
+		s.log.Warn("the service manager cannot be told", zap.Error(err))
+	}
+	s.failed = err != nil
+}

@@ -1,0 +1,103 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/cdc-relay/cdc-relay/docs"
+)
+
+// Schema writes a JSON Schema of the configuration file, for editors. It is made of the same list of keys that Load reads;
+// the descriptions are those of docs/configuration.md.
+func Schema(w io.Writer) error {
+	root := section("")
+	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	root["title"] = "cdc-relay configuration"
+	l := newLoader(nil)
+	l.assign()
+	for _, f := range fields {
+		parent, name, _ := cutLast(f.path)
+		value := orNothing(f.form)
+		if f.path != "sink.stdout" { // there is no sink but the one that is named
+			if err := addDefault(value, f.show(l.cfg)); err != nil {
+				return fmt.Errorf("read default of %s: %w", f.path, err)
+			}
+		}
+		keysOf(root, parent)[name] = described(f.path, value)
+	}
+	for alias, target := range aliases {
+		parent, name, _ := cutLast(alias)
+		keysOf(root, parent)[name] = form{"type": append([]string{"null"}, plainTypes...), "description": "one value for " + target}
+	}
+	out := json.NewEncoder(w)
+	out.SetEscapeHTML(false)
+	out.SetIndent("", "  ")
+	return out.Encode(root)
+}
+
+// section is a mapping of keys, with what can be said of it as a whole.
+func section(path string) form {
+	s := form{"type": []string{"object", "null"}, "properties": form{}, "additionalProperties": false}
+	switch path {
+	case "sink":
+		s["maxProperties"] = 1 // or none: a variable may name it
+	case "sink.rabbitmq":
+		given := form{"not": form{"type": "null"}}
+		s["not"] = form{"type": "object", "required": []string{"url", "urls"}, "properties": form{"url": given, "urls": given}}
+	case "sink.kafka.tls":
+		s["minProperties"] = 1
+	}
+	return s
+}
+
+// keysOf is the properties of the section at path, which is made where it is missing.
+func keysOf(root form, path string) form {
+	keys, at := root["properties"].(form), ""
+	for name := range strings.SplitSeq(path, ".") {
+		at = join(at, name)
+		if keys[name] == nil {
+			keys[name] = section(at)
+		}
+		keys = keys[name].(form)["properties"].(form)
+	}
+	return keys
+}
+
+// addDefault takes the default as `config print` shows it; a value that is not stated has none.
+func addDefault(into form, shown string) error {
+	if shown == "" {
+		return nil
+	}
+	var value any
+	if err := yaml.Unmarshal([]byte(shown), &value); err != nil {
+		return err
+	}
+	into["default"] = value
+	return nil
+}
+
+func described(path string, value form) form {
+	value["description"] = meanings()[path]
+	return value
+}
+
+var (
+	// keyRow is a row of the tables in docs/configuration.md: key, default, meaning.
+	keyRow = regexp.MustCompile("(?m)^\\| `([a-z_.]+)` \\|[^|]*\\| (.*) \\|$")
+	link   = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+)
+
+// meanings is what docs/configuration.md says of each key; its links, which lead nowhere from an editor, as their text.
+var meanings = sync.OnceValue(func() map[string]string {
+	said := map[string]string{}
+	for _, row := range keyRow.FindAllStringSubmatch(docs.Configuration, -1) {
+		said[row[1]] = link.ReplaceAllString(row[2], "$1")
+	}
+	return said
+})
