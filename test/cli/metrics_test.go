@@ -45,6 +45,7 @@ var metricTypes = map[string]string{
 	"outbox_stream_reconnects_total":         "counter",
 	"outbox_leader":                          "gauge",
 	"outbox_build_info":                      "gauge",
+	"outbox_spans_total":                     "counter",
 	"outbox_slot_lag_bytes":                  "gauge",
 	"outbox_slot_retained_bytes":             "gauge",
 	"outbox_slot_lag_seconds":                "gauge",
