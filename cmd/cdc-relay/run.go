@@ -93,9 +93,7 @@ func run(reading, draining context.Context, c *config.Config, log *zap.Logger, h
 		return err
 	}
 	v.sink = out
-	if tracer != nil {
-		v.trace(tracer)
-	}
+	v.trace(tracer)
 	rc, err := replicationConfig(c, columns, log)
 	if err != nil {
 		return err
