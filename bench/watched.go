@@ -74,7 +74,7 @@ func (w *watcher) look(relay *devenv.Relay) {
 		}
 		req.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
 		if resp, err := client.Do(req); err == nil { // else it has just ended, or just begun
-			_, _ = io.Copy(io.Discard, resp.Body)
+			_, _ = io.Copy(io.Discard, resp.Body) //nolint:errcheck // likewise
 			resp.Body.Close()
 		}
 	}

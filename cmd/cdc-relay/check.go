@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -67,16 +70,20 @@ need values, --aggregate, --key, --type and --column give them.`,
 	return cmd
 }
 
-// examine asks PostgreSQL and the broker, and looks at the configuration. Nothing is published.
+// examine asks PostgreSQL and the broker, and looks at the configuration. Nothing is published. The two are asked at once: one
+// that goes silent takes all the time there is.
 func examine(ctx context.Context, c *config.Config, rc replication.Config, log *zap.Logger) ([]replication.Finding, error) {
 	rc.Log = zap.NewNop()
+	var broker []replication.Finding
+	var brokerErr error
+	var asked sync.WaitGroup
+	asked.Go(func() { broker, brokerErr = checkBroker(ctx, c, log) })
 	findings, err := replication.Check(ctx, rc)
-	if err != nil {
+	asked.Wait()
+	if err := cmp.Or(err, brokerErr); err != nil {
 		return nil, err
 	}
-	findings = append(findings, checkOrdering(c)...)
-	broker, err := checkBroker(ctx, c, log)
-	return append(findings, broker...), err
+	return slices.Concat(findings, checkOrdering(c), broker), nil
 }
 
 // checking is examine for the admin server.

@@ -59,6 +59,7 @@ func sidingConfig(c *config.Config, v *view, columns []string, t replication.Ter
 		},
 		Hooks: v.tracedSiding(retry.Hooks{
 			Parked: v.metrics.Parked, Dead: v.metrics.Dead, Exhausted: v.metrics.Exhausted, Retried: v.metrics.Retried, Failed: v.metrics.Failed,
+			Writer: v.works.writer.Work, Feeder: v.works.feeder.Work, Tally: v.works.tally.Work,
 		}),
 		Traceparent: traceparentsOf(v.tracer),
 	}

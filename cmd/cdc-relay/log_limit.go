@@ -42,7 +42,9 @@ func limit(core zapcore.Core) zapcore.Core {
 }
 
 // With implements zapcore.Core.
-func (l limited) With(fields []zapcore.Field) zapcore.Core { return limited{l.Core.With(fields), l.kinds} }
+func (l limited) With(fields []zapcore.Field) zapcore.Core {
+	return limited{l.Core.With(fields), l.kinds}
+}
 
 // Check implements zapcore.Core.
 func (l limited) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {

@@ -28,14 +28,14 @@ type operators struct {
 func newOperators(c *config.Config, v *view, columns []string, t replication.Term, store retry.Store, log *zap.Logger) *operators {
 	o := &operators{done: make(chan struct{}), copies: relay.NewCopies(v.sink)}
 	o.leader = dlq.NewLeader(dlq.LeaderConfig{
-		DB: t.Pool, Slot: c.Source.Slot, SystemID: t.SystemID, Epoch: t.Epoch, Keep: c.DeadLetters.Keep, Log: log,
+		DB: t.Pool, Slot: c.Source.Slot, SystemID: t.SystemID, Epoch: t.Epoch, Keep: c.DeadLetters.Keep, Log: log, Working: v.works.jobs.Work,
 		Expire: func(ctx context.Context) (int, error) { return store.Expire(ctx, c.DeadLetters.Keep, expireRows) },
 	})
 	if m := c.DeadLetters.Mirror; m.IsSet() {
 		o.mirror = dlq.NewMirror(dlq.MirrorConfig{
 			Store: &dlq.MirrorPostgres{DB: t.Pool, Slot: c.Source.Slot, SystemID: t.SystemID, Epoch: t.Epoch},
 			Route: mirrorRoute(m), Columns: len(columns),
-			Publish: o.copies.Publish, Mirrored: v.metrics.Mirrored, Failed: v.metrics.MirrorFailed, Log: log,
+			Publish: o.copies.Publish, Mirrored: v.metrics.Mirrored, Failed: v.metrics.MirrorFailed, Log: log, Working: v.works.mirror.Work,
 		})
 	}
 	return o

@@ -93,15 +93,16 @@ func run(reading, draining context.Context, c *config.Config, log *zap.Logger, h
 		return err
 	}
 	v.sink = out
-	if tracer != nil {
-		v.trace(tracer)
-	}
+	v.trace(tracer)
 	rc, err := replicationConfig(c, columns, log)
 	if err != nil {
 		return err
 	}
 	v.check = checking(c, rc)
-	rc.Hooks = replication.Hooks{Skipped: v.metrics.Skipped, Reconnect: v.metrics.StreamReconnected, Beat: v.reporter.Beat}
+	rc.Hooks = replication.Hooks{
+		Skipped: v.metrics.Skipped, Reconnect: v.metrics.StreamReconnected,
+		Beat: v.reporter.Beat, Monitor: v.works.monitor.Work, Ceiling: v.works.ceiling.Work,
+	}
 	rc.NewLine = func(ctx context.Context, t replication.Term) (replication.Line, error) {
 		l, err := newLine(ctx, c, v, columns, t, log)
 		if err != nil {

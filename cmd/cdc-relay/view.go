@@ -27,6 +27,7 @@ type view struct {
 	started  time.Time
 	metrics  *ops.Metrics
 	reporter *ops.Heartbeat
+	works    works
 
 	check  func(context.Context) ([]ops.Finding, error)
 	sink   sink.Sink
@@ -44,7 +45,7 @@ const maxPaused = 20
 
 func newView(c *config.Config) *view {
 	b := thisBuild()
-	v := &view{slot: c.Source.Slot, build: b, started: time.Now(), metrics: ops.NewMetrics(b.Version, b.Commit, runtime.Version())}
+	v := &view{slot: c.Source.Slot, build: b, started: time.Now(), metrics: ops.NewMetrics(b.Version, b.Commit, runtime.Version()), works: newWorks(workBound)}
 	v.reporter = ops.NewHeartbeat("the reporter", reporterBound, func() time.Time {
 		if snap := v.stream.Snapshot(); v.ended.Load() == nil && snap.Phase == replication.Streaming {
 			return snap.Since
@@ -57,7 +58,7 @@ func newView(c *config.Config) *view {
 func (v *view) adminConfig(c *config.Config, log *zap.Logger) ops.Config {
 	out := ops.Config{
 		Listen: c.Admin.Listen, Version: v.build.Version, StartedAt: v.started,
-		Metrics: v.metrics, Snapshot: v.snapshot, Heartbeats: []*ops.Heartbeat{v.reporter}, Log: log,
+		Metrics: v.metrics, Snapshot: v.snapshot, Heartbeats: append(v.works.all(), v.reporter), Log: log,
 	}
 	out.API = ops.API{Desk: dlq.New(v.stream.Pool(), v.slot), Outboxes: outboxes(c), ShowPayloads: c.Admin.ShowPayloads, Check: v.check}
 	if c.Admin.Token.IsSet() {

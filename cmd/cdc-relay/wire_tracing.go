@@ -41,13 +41,18 @@ func traceparentsOf(t *tracing.Tracer) traceparents {
 	return t.Traceparent
 }
 
-// trace joins a tracer to the sink, and its counts to the metrics.
+// trace joins a tracer, which may be nil, to the sink, and its counts to the metrics.
 func (v *view) trace(t *tracing.Tracer) {
 	v.tracer = t
-	t.SendsTo(destinationsOf(v.sink))
-	v.metrics.WatchSpans(func() ops.Spans {
-		s := t.Stats()
-		return ops.Spans{Exported: s.Exported, Failed: s.Failed, Dropped: s.Dropped}
+	if t != nil {
+		t.SendsTo(destinationsOf(v.sink))
+	}
+	v.metrics.WatchSpans(func() (out ops.Spans) {
+		if t != nil {
+			s := t.Stats()
+			out = ops.Spans{Exported: s.Exported, Failed: s.Failed, Dropped: s.Dropped}
+		}
+		return out
 	})
 }
 

@@ -127,7 +127,7 @@ func (c *Collector) serve(listener net.Listener) {
 	mux.HandleFunc("POST /v1/traces", c.receive)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
 	c.server = server
-	go func() { _ = server.Serve(listener) }() // it ends with Stop
+	go func() { _ = server.Serve(listener) }() //nolint:errcheck // it ends with Stop
 }
 
 // Refuse answers with a status from now on; 200 takes spans again.

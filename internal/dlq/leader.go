@@ -20,7 +20,9 @@ type LeaderConfig struct {
 	// Expire is the store's: it purges by age. It is called now and then, and again while it changes something. nil: never.
 	Expire func(ctx context.Context) (changed int, err error)
 	Keep   time.Duration // jobs that ended longer ago are forgotten; 0: never
-	Log    *zap.Logger
+	// Working tells that a round, or a next part of it, begins, which the timeouts of its statements bound, and that it has ended. nil: nobody asks.
+	Working func(atWork bool)
+	Log     *zap.Logger
 }
 
 // Leader is what the leader does for operators beside the feeder: it makes requests of bulk jobs, and purges by age. One
@@ -65,7 +67,9 @@ func (l *Leader) Run(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		}
+		l.tell(true)
 		busy, err := l.once(ctx, time.Now())
+		l.tell(false)
 		var fenced *outbox.Stop
 		switch {
 		case ctx.Err() != nil:
@@ -79,6 +83,12 @@ func (l *Leader) Run(ctx context.Context) error {
 			next = busyTick
 		}
 		timer.Reset(next)
+	}
+}
+
+func (l *Leader) tell(atWork bool) {
+	if l.cfg.Working != nil {
+		l.cfg.Working(atWork)
 	}
 }
 
@@ -103,6 +113,7 @@ func (l *Leader) once(ctx context.Context, now time.Time) (busy bool, err error)
 	var errs []error
 	for i := range jobs {
 		j := &jobs[i]
+		l.tell(true)
 		n := l.allowance(j, now)
 		if p, paced := l.pace[j.id]; paced {
 			running[j.id] = p
@@ -113,6 +124,7 @@ func (l *Leader) once(ctx context.Context, now time.Time) (busy bool, err error)
 		busy = busy || j.state == "asking"
 	}
 	l.pace = running
+	l.tell(true)
 	return busy, errors.Join(append(errs, l.expire(ctx, now))...)
 }
 

@@ -22,6 +22,8 @@ type MirrorConfig struct {
 	// Publish publishes the events and waits for what becomes of them: one outcome each. Those that are neither Confirmed
 	// nor Rejected are offered again. It returns soon after ctx is done. IsMirrored tells these events from others.
 	Publish func(ctx context.Context, events []*outbox.Event) []sink.Outcome
+	// Working tells that statements begin, which their timeouts bound, and that they have ended. nil: nobody asks.
+	Working func(atWork bool)
 	// Mirrored and Failed count confirmed letters and refused attempts; either may be nil.
 	Mirrored, Failed func(n int)
 	Log              *zap.Logger
@@ -135,6 +137,8 @@ func (m *Mirror) Run(ctx context.Context) error {
 // once mirrors some letters and says how long to wait before the next ones.
 func (m *Mirror) once(ctx context.Context, now time.Time) (wait time.Duration, err error) {
 	later := m.putOff(now)
+	m.working(true)
+	defer m.working(false)
 	letters, err := m.cfg.Store.Unmirrored(ctx, m.passed, later, mirrorRows, mirrorBytes)
 	if err != nil || len(letters) == 0 {
 		return mirrorTick, err
@@ -143,7 +147,9 @@ func (m *Mirror) once(ctx context.Context, now time.Time) (wait time.Duration, e
 	for i := range letters {
 		events[i] = letters[i].copy(&m.cfg.Route, m.cfg.Columns)
 	}
+	m.working(false) // the broker may be away for as long as it likes
 	outcomes := m.cfg.Publish(ctx, events)
+	m.working(true)
 	var confirmed []int64
 	var trouble *sink.Fault
 	failed := 0
@@ -172,6 +178,12 @@ func (m *Mirror) once(ctx context.Context, now time.Time) (wait time.Duration, e
 		return 0, err
 	}
 	return m.pause(trouble, len(confirmed), len(letters)), nil
+}
+
+func (m *Mirror) working(atWork bool) {
+	if m.cfg.Working != nil {
+		m.cfg.Working(atWork)
+	}
 }
 
 // pause is long while nothing can be mirrored, short while letters are left.

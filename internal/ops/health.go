@@ -22,11 +22,32 @@ func NewHeartbeat(name string, bound time.Duration, running func() (since time.T
 	return &Heartbeat{name: name, bound: bound, running: running}
 }
 
+// NewWork is a loop that says when it waits for something to do, and cannot be stuck then: see Work.
+func NewWork(name string, bound time.Duration) *Heartbeat {
+	h := &Heartbeat{name: name, bound: bound}
+	h.running = func() time.Time {
+		if last := h.last.Load(); last != 0 {
+			return time.Unix(0, last)
+		}
+		return time.Time{}
+	}
+	return h
+}
+
+// Work is called by such a loop with each thing that it begins (true), and before it waits (false).
+func (h *Heartbeat) Work(atWork bool) {
+	if atWork {
+		h.Beat()
+		return
+	}
+	h.last.Store(0)
+}
+
 // Beat is called by the loop every time around, by any goroutine.
 func (h *Heartbeat) Beat() { h.last.Store(time.Now().UnixNano()) }
 
-// stuck is "" or the sentence that says for how long.
-func (h *Heartbeat) stuck(now time.Time) string {
+// Stuck is "" or the sentence that says for how long.
+func (h *Heartbeat) Stuck(now time.Time) string {
 	since := h.running()
 	if since.IsZero() {
 		return ""
@@ -49,7 +70,7 @@ type Health struct {
 func health(beats []*Heartbeat, now time.Time) Health {
 	h := Health{Stuck: []string{}}
 	for _, beat := range beats {
-		if why := beat.stuck(now); why != "" {
+		if why := beat.Stuck(now); why != "" {
 			h.Stuck = append(h.Stuck, why)
 		}
 	}

@@ -9,7 +9,7 @@ type Spans struct {
 	Dropped  uint64 // never made: too many others waited for the collector
 }
 
-// WatchSpans adds the metric of spans; to be called once, when events are traced.
+// WatchSpans adds the metric of spans; to be called once.
 func (m *Metrics) WatchSpans(spans func() Spans) {
 	for result, of := range map[string]func(Spans) uint64{
 		"exported": func(s Spans) uint64 { return s.Exported },
@@ -17,7 +17,7 @@ func (m *Metrics) WatchSpans(spans func() Spans) {
 		"dropped":  func(s Spans) uint64 { return s.Dropped },
 	} {
 		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "outbox_spans_total", Help: "Spans of events: exported, failed when the collector did not take them, dropped when too many waited for it. Absent when tracing is off.",
+			Name: "outbox_spans_total", Help: "Spans of events: exported, failed when the collector did not take them, dropped when too many waited for it. Without tracing there are none.",
 			ConstLabels: prometheus.Labels{"result": result},
 		}, func() float64 { return float64(of(spans())) }))
 	}

@@ -35,15 +35,26 @@ func ParseTraceparent(b []byte) (c TraceContext, ok bool) {
 	return c, true
 }
 
-// lowerHex decodes hexadecimal digits, capitals not among them, until to is full.
-func lowerHex(to, from []byte) bool {
-	for _, c := range from {
-		if c >= 'A' && c <= 'F' {
-			return false
-		}
+// digits are the values of hexadecimal digits, capitals not among them, with 16 for all other bytes.
+var digits = func() (table [256]byte) {
+	for i := range table {
+		table[i] = 16
 	}
-	n, err := hex.Decode(to, from)
-	return err == nil && n == len(to)
+	for i, c := range []byte("0123456789abcdef") {
+		table[c] = byte(i)
+	}
+	return table
+}()
+
+// lowerHex decodes twice as many digits as to has bytes. (encoding/hex takes capitals, and twice as long.)
+func lowerHex(to, from []byte) bool {
+	var bad byte
+	for i := range to {
+		high, low := digits[from[2*i]], digits[from[2*i+1]]
+		bad |= high | low
+		to[i] = high<<4 | low
+	}
+	return bad < 16
 }
 
 // Append appends the traceparent's text.

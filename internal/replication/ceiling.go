@@ -31,7 +31,9 @@ func (se *session) keepCeiling(ctx context.Context) error {
 		if uint64(se.t.line.Watermark().LSN) <= se.t.ceiling.Load() {
 			continue
 		}
+		tell(se.cfg.Hooks.Ceiling, true)
 		err := raiseCeiling(ctx, se.pool, &se.cfg, se.t, se.pid, se.good())
+		tell(se.cfg.Hooks.Ceiling, false)
 		var stop *outbox.Stop
 		switch {
 		case err == nil:

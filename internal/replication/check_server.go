@@ -14,8 +14,8 @@ import (
 
 // What Check asks of the server itself.
 
-// direct finds a connection pooler in between: the number of the backend that a pooler tells its clients is its own, and not
-// the one that answers; and it may keep back the settings that the relay sends.
+// direct finds a connection pooler in between: it may keep back the settings that the relay sends, and the number of the
+// backend that it tells its clients is its own, and not that of the one that answers.
 func (k *checker) direct(ctx context.Context) {
 	const name = "connection pooler"
 	conn, err := k.pool.Acquire(ctx)
@@ -25,18 +25,27 @@ func (k *checker) direct(ctx context.Context) {
 	}
 	defer conn.Release()
 	var pid uint32
-	if err = conn.QueryRow(ctx, `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
+	err = conn.QueryRow(ctx, `SELECT pg_backend_pid()`).Scan(&pid)
+	var lost []string
+	if err == nil {
+		lost, err = keptBack(ctx, conn, k.c)
+	}
+	if err != nil {
 		k.add(name, "", err)
 		return
 	}
-	lost, err := keptBack(ctx, conn, k.c)
-	switch told := conn.Conn().PgConn().PID(); {
-	case err != nil:
-		k.add(name, "", err)
-	case told != pid:
-		k.fail(name, "something between the relay and PostgreSQL hands out connections, as PgBouncer does: what belongs to a session of the relay's would end up in another one", mendPooler)
+	k.between(conn.Conn().PgConn().PID() == pid, lost)
+}
+
+// between judges what direct has found. The proxy of a hosting service hands on everything but the number, and harms nothing.
+func (k *checker) between(samePID bool, lost []string) {
+	const name = "connection pooler"
+	switch {
 	case len(lost) > 0:
-		k.fail(name, "something between the relay and PostgreSQL keeps back settings of the relay's sessions: "+strings.Join(lost, ", "), mendPooler)
+		k.fail(name, "something between the relay and PostgreSQL, as PgBouncer is, keeps back settings of the relay's sessions: "+strings.Join(lost, ", "), mendPooler)
+	case !samePID:
+		k.warn(name, "something between the relay and PostgreSQL answers for it. A proxy that gives each connection a session of its own does no harm; a pooler that hands sessions out does",
+			"if it is a pooler, "+mendPooler)
 	default:
 		k.add(name, "none in between", nil)
 	}

@@ -149,8 +149,12 @@ func TestCheckOfTheRolesSettings(t *testing.T) {
 		b.mended(nil, b.wantLine(LevelWarn, "role settings", "transaction_timeout is 30s"))
 	}
 
-	b.exec(`ALTER ROLE ` + role + ` CONNECTION LIMIT 3`)
-	b.mended(nil, b.wantLine(LevelWarn, "connections", "this role may have 3"))
+	b.cfg.MaxConnections = 30 // the limit is not to be reached: connections of the check before may just be ending
+	b.exec(`ALTER ROLE ` + role + ` CONNECTION LIMIT 30`)
+	b.mended(nil, b.wantLine(LevelWarn, "connections", "this role may have 30", "up to 31"))
+	b.exec(`ALTER DATABASE ` + database + ` CONNECTION LIMIT 30`)
+	b.mended(nil, b.wantLine(LevelWarn, "connections", "this database may have 30"))
+	b.cfg.MaxConnections = 3
 	b.exec(`REVOKE SELECT ON outbox FROM ` + role)
 	b.mended(nil, b.wantLine(LevelWarn, "rights", "events show"))
 	b.goesOn("a")
@@ -238,8 +242,8 @@ func TestCheckFindsAPooler(t *testing.T) {
 		line, words string
 	}{
 		"as it comes":          {nil, "postgres", "startup parameter"},
-		"that ignores them":    {[]string{"ignore_startup_parameters = " + strings.Join(all, ",")}, "connection pooler", "hands out connections"},
-		"by transaction":       {[]string{"pool_mode = transaction", "ignore_startup_parameters = " + strings.Join(all, ",")}, "connection pooler", "hands out connections"},
+		"that ignores them":    {[]string{"ignore_startup_parameters = " + strings.Join(all, ",")}, "connection pooler", "keeps back settings"},
+		"by transaction":       {[]string{"pool_mode = transaction", "ignore_startup_parameters = " + strings.Join(all, ",")}, "connection pooler", "keeps back settings"},
 		"that ignores all":     {[]string{"ignore_startup_parameters = replication,wal_sender_timeout," + strings.Join(all, ",")}, "replication connection", "IDENTIFY_SYSTEM"},
 		"no stream through it": {[]string{"ignore_startup_parameters = wal_sender_timeout," + strings.Join(all, ",")}, "replication connection", "replication"},
 	} {
@@ -260,6 +264,25 @@ func TestCheckFindsAPooler(t *testing.T) {
 		})
 	}
 	b.wantLine(LevelOK, "connection pooler", "none")
+}
+
+// A proxy that hands everything on but the backend's number may be harmless.
+func TestWhatIsInBetween(t *testing.T) {
+	for _, c := range []struct {
+		samePID bool
+		lost    []string
+		level   string
+	}{
+		{true, nil, LevelOK},
+		{false, nil, LevelWarn},
+		{true, []string{`bytea_output is "escape"`}, LevelFail},
+		{false, []string{`bytea_output is "escape"`}, LevelFail},
+	} {
+		var k checker
+		if k.between(c.samePID, c.lost); len(k.list) != 1 || k.list[0].Level != c.level || (c.level == LevelOK) != (k.list[0].Mend == "") {
+			t.Errorf("%+v: %+v", c, k.list)
+		}
+	}
 }
 
 // PostgreSQL goes silent while it is asked: Check ends all the same, and says of each question that it was not answered.

@@ -79,6 +79,16 @@ type Hooks struct {
 	Skipped   func(reason string) // a frame of the stream that is not an event of ours
 	Reconnect func()              // a session after the first one was started
 	Beat      func()              // the reporter's loop is alive
+
+	// Each of these loops tells that it begins a round of bounded questions, and when it waits for the next that it is at rest.
+	Monitor, Ceiling func(atWork bool)
+}
+
+// tell tells one of those.
+func tell(hook func(atWork bool), atWork bool) {
+	if hook != nil {
+		hook(atWork)
+	}
 }
 
 var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)

@@ -1,7 +1,6 @@
 package replication
 
 import (
-	"context"
 	"fmt"
 	"net/url"
 	"strings"
@@ -80,6 +79,9 @@ func TestSeveralHosts(t *testing.T) {
 		t.Errorf("the reason is %q", why)
 	}
 	r.endClean()
+	if f := b.finding("postgres"); f.Level != LevelFail || !strings.Contains(f.Detail, "standby") || !strings.Contains(f.Mend, "name the primary") {
+		t.Errorf("check says %+v", f)
+	}
 	b.cfg.URL = several(t, b.url, nobody, "127.0.0.1:2") // and when there is none at all
 	r = b.run()
 	r.waitPhase(Waiting)
@@ -147,7 +149,31 @@ func TestPoolStaysOnTheServerOfTheStream(t *testing.T) {
 	if !strings.Contains(stop.What, "timeline 2") {
 		t.Errorf("the timeline is not named: %s", stop.What)
 	}
-	if _, err := r.s.pool.Exec(context.Background(), `SELECT 1`); err == nil {
-		t.Error("the pool of a relay that has ended is open")
+
+	// A connection of the pool alone, while the stream is where it was.
+	b.cfg.home = new(home)
+	for addr, reason := range map[string]string{primary.URL("shop"): "", standby.URL("shop"): "slot_moved"} {
+		b.cfg.home.meet(identity{SystemID: b.text(`SELECT system_identifier::text FROM pg_control_system()`), Timeline: 1})
+		b.cfg.URL = addr
+		pool, err := connectPool(&b.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		err = pool.Ping(bounded(t, 20*time.Second))
+		if reason == "" && err != nil {
+			t.Errorf("the server of the stream is refused: %v", err)
+		}
+		if reason != "" {
+			wantStop(t, err, outbox.ExitOperator, reason)
+		}
 	}
+	b.cfg.URL = primary.URL("shop")
+	b.cfg.home.meet(identity{SystemID: "42", Timeline: 1})
+	pool, err := connectPool(&b.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	wantStop(t, pool.Ping(bounded(t, 20*time.Second)), outbox.ExitOperator, "slot_moved")
 }

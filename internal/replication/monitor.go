@@ -25,7 +25,9 @@ func (se *session) monitor(ctx context.Context) error {
 	next, said, missed := monitorFirst, "", 0
 	for slept(ctx, next) {
 		next = monitorEvery
+		tell(se.cfg.Hooks.Monitor, true)
 		err := se.check(ctx)
+		tell(se.cfg.Hooks.Monitor, false)
 		var stop *outbox.Stop
 		switch {
 		case err == nil:

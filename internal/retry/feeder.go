@@ -142,7 +142,9 @@ type duty struct {
 
 func (f *feeder) run(ctx context.Context) {
 	f.sweep(gate{})
+	defer tell(f.cfg.Hooks.Feeder, false)
 	for ctx.Err() == nil {
+		tell(f.cfg.Hooks.Feeder, true)
 		f.collect()
 		did, err := f.step(ctx)
 		if errors.Is(err, ErrFenced) {
@@ -150,6 +152,7 @@ func (f *feeder) run(ctx context.Context) {
 			return
 		}
 		if !did {
+			tell(f.cfg.Hooks.Feeder, false)
 			f.sleep(ctx)
 		}
 	}
@@ -167,6 +170,7 @@ func (f *feeder) step(ctx context.Context) (did bool, err error) {
 		if stopped && !d.must || d.rest.After(time.Now()) {
 			continue
 		}
+		tell(f.cfg.Hooks.Feeder, true)
 		did, err := d.do(ctx)
 		switch {
 		case ctx.Err() != nil:

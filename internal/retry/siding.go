@@ -93,6 +93,17 @@ type Hooks struct {
 	Exhausted func(rows int) // those among Dead whose attempts were spent
 	Retried   func(rows int) // rows of the retry table were sent, and confirmed or refused
 	Failed    func(rows int) // rows and letters were refused and nothing was written of it: they are sent again, or asked for again
+
+	// Each of these goroutines tells that it begins something, and before it waits for something to do that it is at rest. What it
+	// begins is bounded: a statement by its timeout, on our side too. One that tells nothing for minutes is stuck.
+	Writer, Feeder, Tally func(atWork bool)
+}
+
+// tell tells one of those.
+func tell(hook func(atWork bool), atWork bool) {
+	if hook != nil {
+		hook(atWork)
+	}
 }
 
 // Snapshot is what the siding has in its hands; its parts are not of exactly one moment.

@@ -73,6 +73,7 @@ type tally struct {
 	count func(ctx context.Context, limit int) (Tally, error) // nil: nothing is counted
 	limit int
 	pace  pace
+	hooks *Hooks
 
 	mu     sync.Mutex
 	now    Tally
@@ -89,14 +90,16 @@ const (
 )
 
 func (t *tally) init(cfg *Config) {
-	*t = tally{count: cfg.Tally, limit: TallyLimit, pace: pace{log: cfg.Log, what: "counting parked events"}}
+	*t = tally{count: cfg.Tally, limit: TallyLimit, hooks: &cfg.Hooks, pace: pace{log: cfg.Log, what: "counting parked events"}}
 }
 
 // run counts until ctx is done.
 func (t *tally) run(ctx context.Context) {
 	for t.count != nil {
 		began := time.Now()
+		tell(t.hooks.Tally, true)
 		err := t.once(ctx)
+		tell(t.hooks.Tally, false)
 		if ctx.Err() != nil {
 			return
 		}

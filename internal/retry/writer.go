@@ -76,13 +76,17 @@ func (w *writer) take(events []*relay.Parked) {
 
 // run writes until ctx is done, or this leader is fenced.
 func (w *writer) run(ctx context.Context) {
+	working := w.s.cfg.Hooks.Writer
+	defer tell(working, false)
 	for ctx.Err() == nil {
+		tell(working, true)
 		if batch := w.round(); len(batch) > 0 {
 			if !w.write(ctx, batch) {
 				return
 			}
 			continue
 		}
+		tell(working, false)
 		timer := time.NewTimer(w.idle())
 		select {
 		case <-w.woken:
@@ -186,6 +190,7 @@ func (w *writer) park(ctx context.Context, part []queued) error {
 // insist makes a statement until it is known what became of it: nil, or a *Refused. Another error is final.
 func (w *writer) insist(ctx context.Context, do func() error) error {
 	for {
+		tell(w.s.cfg.Hooks.Writer, true)
 		err := do()
 		var no *Refused
 		switch {

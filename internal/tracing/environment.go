@@ -1,6 +1,7 @@
 package tracing
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 	"strconv"
@@ -17,9 +18,15 @@ type environment struct {
 	queue    int64
 	warnings []string
 
-	parentBased bool        // a parent's decision is kept
-	root        sdk.Sampler // decides of traces that begin here, or of all
+	parentBased bool   // a parent's decision is kept
+	below       uint64 // of traces that begin here, or of all, those with a lower half of their id below this are recorded
 }
+
+// all of the numbers that are compared, which have 63 bits.
+const all = 1 << 63
+
+// records decides by a trace's id, as OpenTelemetry's samplers do: others that are asked about the trace agree.
+func (e *environment) records(id [16]byte) bool { return binary.BigEndian.Uint64(id[8:])>>1 < e.below }
 
 func readEnvironment() (e environment) {
 	if !e.asked() {
@@ -59,8 +66,8 @@ func (e *environment) asked() bool {
 	}
 }
 
-// sampler reads OTEL_TRACES_SAMPLER and its argument. What a sampler of the SDK decides about a root is asked of it; what a
-// parent decides needs no asking.
+// sampler reads OTEL_TRACES_SAMPLER and its argument. The SDK's own samplers would be asked about every event, at the cost of a
+// context each time.
 func (e *environment) sampler() {
 	const normal = "parentbased_always_on"
 	name := strings.ToLower(variable("OTEL_TRACES_SAMPLER"))
@@ -72,11 +79,11 @@ func (e *environment) sampler() {
 		root, e.parentBased = strings.CutPrefix(name, "parentbased_")
 		switch root {
 		case "always_on":
-			e.root = sdk.AlwaysSample()
+			e.below = all
 		case "always_off":
-			e.root = sdk.NeverSample()
+			e.below = 0
 		case "traceidratio":
-			e.root = sdk.TraceIDRatioBased(e.ratio())
+			e.below = uint64(e.ratio() * all)
 		default:
 			e.warn("OTEL_TRACES_SAMPLER is %q, which is not known here: %s is taken", name, normal)
 			name = normal

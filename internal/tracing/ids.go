@@ -3,25 +3,32 @@ package tracing
 import (
 	"context"
 	"encoding/binary"
-	"hash/maphash"
 
+	"github.com/jackc/pglogrepl"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// digested is what an id is made of. A letter that is replayed is a second message, with a span of its own.
-type digested struct {
-	position outbox.Position
-	replay   bool
-	part     byte // of the ids
-}
+// part is what of the ids is made; odd numbers without structure, or none.
+type part uint64
+
+const (
+	lowerHalf part = 0 // of the trace's id: the half that decides whether a trace that begins here is recorded
+	upperHalf part = 0x9e3779b97f4a7c15
+	spanID    part = 0xd1b54a32d192ed03
+	replayed  part = 0x94d049bb133111eb // a letter that is replayed is a second message, with a span of its own
+)
 
 // digest fills to, eight bytes, with an id that no other event has. It is never zero, which would be no id.
-func (t *Tracer) digest(to []byte, ev *outbox.Event, part byte) {
-	n := maphash.Comparable(t.seed, digested{ev.Position, ev.Replay, part})
-	binary.BigEndian.PutUint64(to, max(n, 1))
+func (t *Tracer) digest(to []byte, ev *outbox.Event, of part) {
+	if ev.Replay {
+		of ^= replayed
+	}
+	at := ev.Position
+	at.Commit ^= pglogrepl.LSN(t.seed ^ uint64(of))
+	binary.BigEndian.PutUint64(to, max(outbox.HashPosition(at), 1))
 }
 
 // given is the IDGenerator that takes the ids of a span from its context: the message has carried them already.

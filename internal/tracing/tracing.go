@@ -6,12 +6,10 @@
 package tracing
 
 import (
-	"context"
-	"hash/maphash"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
-	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
@@ -47,7 +45,7 @@ type Tracer struct {
 	cfg         Config
 	env         environment
 	destination func(*outbox.Event) Destination
-	seed        maphash.Seed
+	seed        uint64                       // of ids
 	tracer      atomic.Pointer[trace.Tracer] // nil: Run does not run
 
 	pending  atomic.Int64 // spans that were made, and of whose export nothing is known
@@ -70,7 +68,7 @@ func New(cfg Config) *Tracer {
 	if !env.on {
 		return nil
 	}
-	t := &Tracer{cfg: cfg, env: env, seed: maphash.MakeSeed(), trouble: trouble{log: cfg.Log}}
+	t := &Tracer{cfg: cfg, env: env, seed: rand.Uint64(), trouble: trouble{log: cfg.Log}}
 	t.destination = func(*outbox.Event) Destination { return Destination{Partition: -1} }
 	return t
 }
@@ -105,25 +103,22 @@ func (t *Tracer) span(ev *outbox.Event) (own, parent outbox.TraceContext, sample
 		return own, parent, false
 	}
 	parent, ok := outbox.ParseTraceparent(ev.Traceparent)
-	switch {
-	case ok:
+	if ok {
 		own.Trace, own.Flags = parent.Trace, parent.Flags|outbox.TraceSampled
-	default:
-		t.digest(own.Trace[:8], ev, 't')
-		t.digest(own.Trace[8:], ev, 'u')
+	} else {
+		t.digest(own.Trace[8:], ev, lowerHalf)
 		own.Flags = outbox.TraceSampled
 	}
-	if ok && t.env.parentBased {
-		sampled = parent.Sampled()
-	} else {
-		sampled = t.env.root.ShouldSample(sdk.SamplingParameters{
-			ParentContext: context.Background(), TraceID: own.Trace, Name: spanName, Kind: trace.SpanKindProducer,
-		}).Decision == sdk.RecordAndSample
+	switch {
+	case ok && t.env.parentBased && !parent.Sampled():
+		return own, parent, false
+	case !(ok && t.env.parentBased) && !t.env.records(own.Trace):
+		return own, parent, false
+	case !ok:
+		t.digest(own.Trace[:8], ev, upperHalf)
 	}
-	if sampled {
-		t.digest(own.Span[:], ev, 's')
-	}
-	return own, parent, sampled
+	t.digest(own.Span[:], ev, spanID)
+	return own, parent, true
 }
 
 // Published makes the span of an event that was confirmed, after so many refusals.

@@ -3,10 +3,12 @@ package tracing
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
@@ -32,9 +34,9 @@ func quiet(t *testing.T) {
 }
 
 // started is a tracer that runs until the test ends, or until stop.
-func started(t *testing.T, cfg Config) (tr *Tracer, stop func()) {
+func started(t *testing.T, cfg Config) (*Tracer, func()) {
 	t.Helper()
-	tr = New(cfg)
+	tr := New(cfg)
 	if tr == nil {
 		t.Fatal("no tracer: the environment asks for one")
 	}
@@ -42,7 +44,7 @@ func started(t *testing.T, cfg Config) (tr *Tracer, stop func()) {
 	done := make(chan error, 1)
 	go func() { done <- tr.Run(ctx) }()
 	ended := false
-	stop = func() {
+	stop := func() {
 		if cancel(); ended {
 			return
 		}
@@ -58,8 +60,12 @@ func started(t *testing.T, cfg Config) (tr *Tracer, stop func()) {
 
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
+	ctx, tick := within(t), time.NewTicker(5*time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
 			t.Fatalf("waited a minute for %s", what)
 		}
 	}
@@ -349,5 +355,54 @@ func BenchmarkUnsampled(b *testing.B) {
 				tr.Published(ev, 0, now)
 			}
 		})
+	}
+}
+
+// BenchmarkSampled is a span with its export.
+func BenchmarkSampled(b *testing.B) {
+	c, err := devenv.LaunchCollector()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	b.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.URL())
+	b.Setenv("OTEL_BSP_MAX_QUEUE_SIZE", "100000")
+	tr := New(Config{Log: zap.NewNop()})
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan error, 1)
+	go func() { done <- tr.Run(ctx) }()
+	for tr.tracer.Load() == nil {
+	}
+	ev, now := event(1, recorded), time.Now()
+	b.ReportAllocs()
+	for b.Loop() {
+		tr.Published(ev, 0, now)
+	}
+	cancel()
+	<-done
+}
+
+// TestAgreesWithOtherSamplers: whoever else decides by the trace's id and the same ratio, decides the same.
+func TestAgreesWithOtherSamplers(t *testing.T) {
+	quiet(t)
+	t.Setenv("OTEL_TRACES_EXPORTER", "otlp")
+	t.Setenv("OTEL_TRACES_SAMPLER", "traceidratio")
+	for _, arg := range []string{"0", "0.01", "0.5", "0.999", "1"} {
+		t.Setenv("OTEL_TRACES_SAMPLER_ARG", arg)
+		tr := New(Config{})
+		ratio, err := strconv.ParseFloat(arg, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := sdk.TraceIDRatioBased(ratio)
+		for i := range uint32(10_000) {
+			var id [16]byte
+			tr.digest(id[:8], event(i, ""), upperHalf)
+			tr.digest(id[8:], event(i, ""), lowerHalf)
+			result := other.ShouldSample(sdk.SamplingParameters{ParentContext: context.Background(), TraceID: id})
+			if ours := tr.env.records(id); ours != (result.Decision == sdk.RecordAndSample) {
+				t.Fatalf("ratio %s: trace %x is recorded here %v, elsewhere %v", arg, id, ours, !ours)
+			}
+		}
 	}
 }

@@ -156,3 +156,20 @@ func TestCheckIsDocumented(t *testing.T) {
 		}
 	}
 }
+
+// A PostgreSQL that takes connections and says nothing takes its own time, not the broker's.
+func TestCheckOfASilentPostgreSQL(t *testing.T) {
+	t.Parallel()
+	b := withBroker(t)
+	p := proxy(t, devenv.SharedPostgres(t).Addr())
+	p.Stall()
+	b.db = through(b.db, p.Addr())
+	res, err := devenv.RunCommand(within(t, 4*bound), b.binary, b.yaml(), "check", "--json")
+	must(t, err)
+	if f := line(t, res, "postgres"); res.Code != 1 || f.Level != "fail" {
+		t.Errorf("exit %d: %+v", res.Code, f)
+	}
+	if f := line(t, res, `exchange "outbox.events"`); f.Level != "ok" {
+		t.Errorf("%+v", f)
+	}
+}

@@ -131,7 +131,7 @@ func (s *stage) shown(all []*board, title, refID, labels string, v values) (floa
 func pick(now model.Vector, labels string) (float64, error) {
 	for _, sample := range now {
 		var values []string
-		for _, name := range []model.LabelName{"outcome", "class", "reason", "result", "slot", "table"} {
+		for _, name := range []model.LabelName{"outcome", "class", "reason", "result", "slot"} {
 			if value, ok := sample.Metric[name]; ok {
 				values = append(values, string(value))
 			}

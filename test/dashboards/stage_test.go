@@ -75,12 +75,13 @@ func (s *stage) jobs() map[string][]string {
 	return map[string][]string{job: bases}
 }
 
-// play returns when nothing goes on any more. Meanwhile is called when a destination refuses, all that goes there is parked, and
-// no load runs.
-func (s *stage) play(meanwhile func()) {
+// play returns when nothing goes on any more. Before is called when there was no event yet; meanwhile when a destination refuses,
+// all that goes there is parked, and no load runs.
+func (s *stage) play(before, meanwhile func()) {
 	s.T.Helper()
 	s.start = time.Now()
 	s.scraped() // all counters at 0
+	before()
 	stop := s.Load(150)
 	s.More(300)
 	linger()

@@ -53,7 +53,7 @@ func (d *painter) heatmap() {
 		if !math.IsInf(b.le, 1) {
 			name = write("s", b.le, nil, d.end)
 		}
-		say(d.Canvas, small, a.Min.X-4-small.Width(name), y+height-3, name)
+		say(d.Canvas, small, a.Min.X-4-long(small, name), y+height-3, name)
 		for t := range b.points {
 			if n := in(i, t); n > 0.01 {
 				fill(d.Canvas, faint(colours["orange"], uint8(40+215*math.Sqrt(n/most))), a.x(t)-width, y+0.4, a.x(t), y+height-0.4)
@@ -69,7 +69,7 @@ func (d *painter) timeline() {
 	small := letter(8, false, colours["text"])
 	var widest vg.Length
 	for _, c := range all {
-		widest = max(widest, small.Width(c.name))
+		widest = max(widest, long(small, c.name))
 	}
 	r := d.Rectangle
 	r.Min.X += widest + 8
@@ -87,7 +87,7 @@ func (d *painter) timeline() {
 			}
 			fill(d.Canvas, colours[colour], a.x(from), y+2, a.x(until), y+height-2)
 			ink := letter(7.5, true, colours["white"])
-			if ink.Width(text)+6 < a.x(until)-a.x(from) {
+			if long(ink, text)+6 < a.x(until)-a.x(from) {
 				say(d.Canvas, ink, a.x(from)+4, y+height/2-3, text)
 			}
 		}

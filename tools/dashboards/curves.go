@@ -68,20 +68,20 @@ func (d *painter) axes(r vg.Rectangle, unit string, most float64) *area {
 		var widest vg.Length
 		values := rungs(unit, most)
 		for _, v := range values {
-			widest = max(widest, small.Width(write(unit, v, nil, d.end)))
+			widest = max(widest, long(small, write(unit, v, nil, d.end)))
 		}
 		a.Min.X += widest + 5
 		for _, v := range values {
 			words := write(unit, v, nil, d.end)
 			fill(d.Canvas, colours["light"], a.Min.X, a.y(v)-0.25, a.Max.X, a.y(v)+0.25)
-			say(d.Canvas, small, a.Min.X-4-small.Width(words), a.y(v)-2.6, words)
+			say(d.Canvas, small, a.Min.X-4-long(small, words), a.y(v)-2.6, words)
 		}
 	}
 	for _, t := range clock(d.start, d.end) {
 		x, words := a.x(t.UnixMilli()), hour(t)
 		fill(d.Canvas, colours["light"], x-0.25, a.Min.Y, x+0.25, a.Max.Y)
-		if x-small.Width(words)/2 > r.Min.X && x+small.Width(words)/2 < r.Max.X {
-			say(d.Canvas, small, x-small.Width(words)/2, r.Min.Y+2, words)
+		if x-long(small, words)/2 > r.Min.X && x+long(small, words)/2 < r.Max.X {
+			say(d.Canvas, small, x-long(small, words)/2, r.Min.Y+2, words)
 		}
 	}
 	return a
@@ -185,8 +185,8 @@ func (d *painter) legends(all []*curve) vg.Rectangle {
 			}
 			words := write(c.unit, c.most, nil, d.end)
 			fill(d.Canvas, c.colour, r.Max.X+10, y+1, r.Max.X+20, y+4)
-			say(d.Canvas, small, r.Max.X+24, y, clip(small, c.name, d.Max.X-r.Max.X-34-small.Width(words)))
-			say(d.Canvas, small, d.Max.X-small.Width(words), y, words)
+			say(d.Canvas, small, r.Max.X+24, y, clip(small, c.name, d.Max.X-r.Max.X-34-long(small, words)))
+			say(d.Canvas, small, d.Max.X-long(small, words), y, words)
 			y -= 13
 		}
 		return r
@@ -196,7 +196,7 @@ func (d *painter) legends(all []*curve) vg.Rectangle {
 	place := func(write bool) {
 		x, lines = r.Min.X+4, 1
 		for _, c := range all {
-			width := small.Width(c.name) + 24
+			width := long(small, c.name) + 24
 			if x+width > r.Max.X && x > r.Min.X+4 {
 				x, lines = r.Min.X+4, lines+1
 				y -= 11

@@ -54,14 +54,26 @@ func letter(size vg.Length, bold bool, c color.Color) text.Style {
 	return text.Style{Color: c, Font: f, Handler: letters}
 }
 
-// say writes text; x and y are the place of its left end on the base line.
+// say writes text; x and y are the place of its left end on the base line. Each letter by itself: the font's kerning puts two ones
+// upon each other.
 func say(c draw.Canvas, s text.Style, x, y vg.Length, words string) {
-	c.FillText(s, vg.Point{X: x, Y: y}, words)
+	for _, one := range words {
+		c.FillText(s, vg.Point{X: x, Y: y}, string(one))
+		x += s.Width(string(one))
+	}
+}
+
+// long is how wide text is as say writes it.
+func long(s text.Style, words string) (sum vg.Length) {
+	for _, one := range words {
+		sum += s.Width(string(one))
+	}
+	return sum
 }
 
 // clip shortens words until they fit.
 func clip(s text.Style, words string, most vg.Length) string {
-	for runes := []rune(words); s.Width(words) > most && len(runes) > 1; words = string(runes) + "…" {
+	for runes := []rune(words); long(s, words) > most && len(runes) > 1; words = string(runes) + "…" {
 		runes = runes[:len(runes)-1]
 	}
 	return words

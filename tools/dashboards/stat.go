@@ -45,17 +45,17 @@ func (d *painter) stat() {
 			ink = colours["text"]
 		}
 		s := letter(26, true, ink)
-		for s.Width(all[0].value) > d.Max.X-d.Min.X-12 {
+		for long(s, all[0].value) > d.Max.X-d.Min.X-12 {
 			s.Font.Size--
 		}
-		say(d.Canvas, s, (d.Min.X+d.Max.X-s.Width(all[0].value))/2, (d.Min.Y+d.Max.Y)/2-s.Font.Size*0.35, all[0].value)
+		say(d.Canvas, s, (d.Min.X+d.Max.X-long(s, all[0].value))/2, (d.Min.Y+d.Max.Y)/2-s.Font.Size*0.35, all[0].value)
 		return
 	}
 	height := (d.Max.Y - d.Min.Y - 6) / vg.Length(len(all))
 	for i, one := range all {
 		y := d.Max.Y - vg.Length(i)*height - height/2
 		name, value := letter(10, false, colours["text"]), letter(min(20, height*0.55), true, colours[one.colour])
-		say(d.Canvas, value, d.Max.X-10-value.Width(one.value), y-value.Font.Size*0.35, one.value)
-		say(d.Canvas, name, d.Min.X+9, y-3.5, clip(name, one.name, d.Max.X-d.Min.X-30-value.Width(one.value)))
+		say(d.Canvas, value, d.Max.X-10-long(value, one.value), y-value.Font.Size*0.35, one.value)
+		say(d.Canvas, name, d.Min.X+9, y-3.5, clip(name, one.name, d.Max.X-d.Min.X-30-long(value, one.value)))
 	}
 }

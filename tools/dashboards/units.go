@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -110,4 +109,4 @@ func clock(start, end time.Time) (at []time.Time) {
 	return at
 }
 
-func hour(t time.Time) string { return fmt.Sprint(t.UTC().Format("15:04:05")) }
+func hour(t time.Time) string { return t.UTC().Format("15:04:05") }

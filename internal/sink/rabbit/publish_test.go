@@ -35,7 +35,9 @@ func TestMessage(t *testing.T) {
 	cfg.Headers = []HeaderColumn{{"x-tenant", "tenant"}, {"x-nothing", "nothing"}}
 	cfg.CorrelationID, cfg.Priority, cfg.Expiration = "corr", "prio", "ttl"
 	var dropped []string
-	cfg.Traceparent = func(ev *outbox.Event, buf []byte) []byte { return append(append(buf, "span of "...), ev.Traceparent[3:9]...) }
+	cfg.Traceparent = func(ev *outbox.Event, buf []byte) []byte {
+		return append(append(buf, "span of "...), ev.Traceparent[3:9]...)
+	}
 	cfg.Hooks.HeaderDropped = func(name string) { dropped = append(dropped, name) }
 	s := start(t, cfg)
 

@@ -171,3 +171,21 @@ func TestCancelled(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestTraceparentOfALine is the row's, or what the relay says; no member when there is none.
+func TestTraceparentOfALine(t *testing.T) {
+	row := &outbox.Event{ID: []byte("1"), Traceparent: []byte("the row's")}
+	for name, c := range map[string]struct {
+		says func(*outbox.Event, []byte) []byte
+		want string
+	}{
+		"without a function": {nil, `"traceparent":"the row's"`},
+		"ours":               {func(*outbox.Event, []byte) []byte { return []byte("ours") }, `"traceparent":"ours"`},
+		"none":               {func(*outbox.Event, []byte) []byte { return nil }, ""},
+	} {
+		text, err := New(io.Discard, c.says).encode(row)
+		if err != nil || !bytes.Contains(text, []byte(c.want)) || c.want == "" && bytes.Contains(text, []byte("traceparent")) {
+			t.Errorf("%s: %s, %v", name, text, err)
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package retry
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+)
+
+// pulse is what one goroutine tells of itself.
+type pulse struct {
+	mu     sync.Mutex
+	at     time.Time     // when it began what it is at; zero: it is at rest
+	most   time.Duration // it was at anything
+	rounds int
+}
+
+func (p *pulse) tell(atWork bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if !p.at.IsZero() {
+		p.most = max(p.most, now.Sub(p.at))
+		p.rounds++
+	}
+	p.at = time.Time{}
+	if atWork {
+		p.at = now
+	}
+}
+
+// busy is for how long it has been at something, and how long it was at the most.
+func (p *pulse) busy() (now, most time.Duration, rounds int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.at.IsZero() {
+		now = time.Since(p.at)
+	}
+	return now, max(p.most, now), p.rounds
+}
+
+// watchPulses starts the fixture's siding with the pulses of its goroutines.
+func (f *fixture) watchPulses() map[string]*pulse {
+	all := map[string]*pulse{"writer": {}, "feeder": {}, "tally": {}}
+	h := &f.s.cfg.Hooks
+	h.Writer, h.Feeder, h.Tally = all["writer"].tell, all["feeder"].tell, all["tally"].tell
+	f.start()
+	return all
+}
+
+// A database that does not answer for hours, or answers only with errors, has each goroutine come round all the same, within what a
+// few of the store's timeouts take.
+func TestSilentDatabaseIsNotStuck(t *testing.T) {
+	var silent sync.Map // "": its statements end by their timeouts
+	wait := func() error {
+		if _, is := silent.Load(""); !is {
+			return nil
+		}
+		time.Sleep(statementTimeout) //nolint:forbidigo // the bubble's time, not ours
+		return context.DeadlineExceeded
+	}
+	count := func(context.Context, int) (Tally, error) { return Tally{At: time.Now()}, wait() }
+	inBubble(t, Config{Tally: count}, func(f *fixture) {
+		f.line.shut("x/a")
+		pulses := f.watchPulses()
+		f.park(itsRoute, "1 k x/a", "2 j x/a")
+		f.park(transient, "3 l x/b")
+		f.settle()
+		f.store.set(func() { f.store.fault = func(string) (error, bool) { return wait(), false } })
+		silent.Store("", true)
+		f.park(transient, "4 m x/b")
+		f.pass(3 * time.Hour)
+		for name, p := range pulses {
+			if now, most, rounds := p.busy(); most > 2*time.Minute || rounds < 100 {
+				t.Errorf("the %s was at one thing for %s, now for %s, in %d rounds", name, most, now, rounds)
+			}
+		}
+		silent.Delete("")
+		f.line.mend("x/a")
+		f.pass(time.Hour)
+		for name, p := range pulses {
+			if now, _, _ := p.busy(); now > time.Minute {
+				t.Errorf("the %s does not rest: it is at something for %s", name, now)
+			}
+		}
+		f.equal("table", f.table(), "")
+	})
+}
+
+// A statement that does not end although its time is over is seen, and nothing else is.
+func TestStatementWithoutEndIsStuck(t *testing.T) {
+	for _, c := range []struct{ call, stuck string }{{"park", "writer"}, {"due", "feeder"}, {"apply", "feeder"}, {"count", "tally"}} {
+		end := make(chan struct{})
+		hang := func(call string) {
+			if len(call) >= len(c.call) && call[:len(c.call)] == c.call {
+				<-end
+			}
+		}
+		count := func(context.Context, int) (Tally, error) { hang("count"); return Tally{At: time.Now()}, nil }
+		inBubble(t, Config{Tally: count}, func(f *fixture) {
+			end = make(chan struct{}) // of the bubble
+			f.store.fault = func(call string) (error, bool) { hang(call); return nil, false }
+			pulses := f.watchPulses()
+			f.park(transient, "1 k x/a")
+			f.pass(time.Hour)
+			for name, p := range pulses {
+				if now, _, _ := p.busy(); (now > 5*time.Minute) != (name == c.stuck) {
+					t.Errorf("%s hangs: the %s is at something for %s", c.call, name, now)
+				}
+			}
+			close(end)
+			f.pass(time.Minute)
+			for name, p := range pulses {
+				if now, _, _ := p.busy(); now > time.Minute {
+					t.Errorf("%s has ended: the %s is at something for %s", c.call, name, now)
+				}
+			}
+		})
+	}
+}
+
+// One that has ended is not at work: the next term has others.
+func TestEndedIsAtRest(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		pulses := f.watchPulses()
+		f.store.set(func() { f.store.fault = func(string) (error, bool) { return errLost, false } })
+		f.park(transient, "1 k x/a")
+		f.pass(time.Minute)
+		f.stop()
+		for name, p := range pulses {
+			if now, _, _ := p.busy(); now != 0 {
+				t.Errorf("the %s is at something for %s", name, now)
+			}
+		}
+	})
+}
