@@ -11,6 +11,9 @@ SHELL := bash
 GO_TEST  := go run ./tools/testrun -p 2 -count=1 -timeout 20m
 # What differs between PostgreSQL versions is tested on each of them.
 PG_PACKAGES ?= ./internal/replication
+# Those that test-all adds to the system's, which on Debian 12 is 15. scripts/postgres.sh fetches them.
+PG_VERSIONS := 14 16 17 18
+TEST_PG     := $(PG_VERSIONS:%=test-pg%)
 STEP     := scripts/step.sh
 # Without a tag the version is the one that go build finds in the checkout.
 VERSION  := $(shell git describe --tags --dirty 2>/dev/null)
@@ -21,7 +24,7 @@ PACKAGES  = $$(go list ./... | grep -vE '/test/(long|soak)')
 # What is in the binary.
 RACE_PACKAGES = $$(go list ./internal/... ./cmd/... | grep -v /internal/devenv)
 
-# What test-all tests without the race detector; test-pg14 and test-pg18 test replication so, and mutants the rest in parts. The
+# What test-all tests without the race detector; test-pg14 and its like test replication so, and mutants the rest in parts. The
 # longest comes first.
 PLAIN_PACKAGES = ./test/fault ./test/cli $$(go list ./... | grep -vE '/test/(long|soak|fault|cli)$$|/cmd/|/internal/' && go list ./internal/devenv/...)
 
@@ -39,12 +42,16 @@ demo: deps-$(SINK) ## PostgreSQL, the relay and a broker through poison, an outa
 
 .PHONY: test
 test: deps ## unit and fault tests on real servers: PostgreSQL, RabbitMQ and Kafka
-	@echo "== $@"; $(GO_TEST) $(PACKAGES)
+	@{ red=0; $(MAKE) --no-print-directory test-deploy || red=1; echo "== $@"; $(GO_TEST) $(PACKAGES) || red=1; exit $$red; } | scripts/total.sh
+
+.PHONY: test-deploy
+test-deploy: deps ## of make test: what is in deploy/, read as those who will run it read it (tools/deploycheck, a module of its own)
+	@echo "== $@"; go build -o bin/testrun ./tools/testrun; cd tools/deploycheck && ../../bin/testrun -count=1 -timeout 20m ./...
 
 .PHONY: test-all
 # In 45 minutes: of TestKilledInTheSiding and TestStoppedInTheSiding what test/fault plays is enough there.
-test-all: deps-all ## everything CI runs: lint, all tests (the relay's own with -race), PostgreSQL 14 and 18, mutants
-	@CDC_RELAY_TEST_SEEDS=2 LONG='-skip InTheSiding' $(STEP) test-all $(MAKE) -k --no-print-directory MUTANTS=-green lint test-plain test-race test-slow mutants | scripts/total.sh
+test-all: deps-all ## everything CI runs: lint, all tests (the relay's own with -race), PostgreSQL 14, 16, 17 and 18, mutants
+	@CDC_RELAY_TEST_SEEDS=2 LONG='-skip InTheSiding' $(STEP) test-all $(MAKE) -k --no-print-directory MUTANTS=-green lint test-deploy test-plain test-race test-slow mutants | scripts/total.sh
 
 .PHONY: test-plain
 test-plain: deps ## of make test the part that test-all does not leave to test-race
@@ -59,11 +66,11 @@ test-long: deps ## the tests that take minutes (test/long)
 	@echo "== $@"; $(GO_TEST) -timeout 40m $(LONG) ./test/long/... ./test/soak
 
 .PHONY: test-slow
-test-slow: deps ## test-long, and at the same time test-pg14 and test-pg18: these tests mostly wait
-	@red=0; $(MAKE) --no-print-directory test-long & long=$$!; $(MAKE) -k --no-print-directory test-pg14 test-pg18 || red=1; wait $$long || red=1; exit $$red
+test-slow: deps ## test-long, and at the same time PostgreSQL 14, 16, 17 and 18 one after the other: these tests mostly wait
+	@red=0; $(MAKE) --no-print-directory test-long & long=$$!; $(MAKE) -k --no-print-directory $(TEST_PG) || red=1; wait $$long || red=1; exit $$red
 
-.PHONY: test-pg14 test-pg18
-test-pg14 test-pg18: test-pg%: deps
+.PHONY: $(TEST_PG)
+$(TEST_PG): test-pg%: deps
 	@echo "== $@"; bin=$$(scripts/postgres.sh $*); CDC_RELAY_TEST_POSTGRES_BIN=$$bin $(GO_TEST) $(PG_PACKAGES)
 
 .PHONY: mutants
@@ -78,14 +85,23 @@ bench: deps-$(SINK) ## the main benchmark table, under 25 minutes (SINK=kafka: t
 bench-siding: deps-rabbitmq ## the benchmark of the siding on RabbitMQ, a quarter of an hour
 	@$(STEP) $@ go run ./bench -only ^siding- -name rabbitmq-siding
 
+.PHONY: bench-takeover
+bench-takeover: deps-$(SINK) ## how long a standby takes when the leader dies or is cut off, a minute or two (SINK=kafka, too)
+	@$(STEP) $@ go run ./bench -sink $(SINK) -only ^takeover$$ -name $(SINK)-takeover
+
 .PHONY: bench-full
 bench-full: deps-$(SINK) ## every cell of the benchmark, hours (SINK=kafka: of that of Kafka)
 	@$(STEP) $@ go run ./bench -sink $(SINK) -full
 
 .PHONY: soak
-soak: deps ## a million seeds of test/sim, then random faults for an hour, not CI (SEEDS=1000 sets how many, SOAK=10m the time)
+soak: deps ## a million seeds of test/sim, then random faults for an hour and none for another, not CI (SEEDS=1000 sets how many, SOAK=10m the time)
 	@$(STEP) $@-seeds go test -count=1 -timeout 0 -v -run '^TestSeeds$$' ./test/sim -args -seeds $(or $(SEEDS),1000000) -first $$(((RANDOM << 15 | RANDOM) * 1000000 + 1))
 	@$(STEP) $@ go test -count=1 -timeout 0 -v ./test/soak -args -for $(or $(SOAK),1h)
+
+.PHONY: dashboards
+dashboards: deps ## draw docs/img/*.png anew: what Prometheus answers to the queries of deploy/grafana while relay and broker are put through faults
+	@answers=$$(mktemp); trap 'rm -f "$$answers"' EXIT; go test -count=1 -timeout 20m -run '^TestPanels$$' ./test/dashboards -args -pace 15s -record "$$answers"; \
+	cd tools/dashboards && go run . "$$answers" ../../docs/img ../../deploy/grafana/*.json
 
 .PHONY: lint
 lint: ## vet, golangci-lint (tools/lint pins it), formatting
@@ -100,8 +116,8 @@ build: ## build bin/cdc-relay
 	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/cdc-relay ./cmd/cdc-relay
 
 .PHONY: deps
-deps: ## install what demo and test need (PostgreSQL, RabbitMQ, Java and Kafka, as root on Debian), start nothing
-	@scripts/deps.sh rabbitmq kafka
+deps: ## install what demo and test need (PostgreSQL, RabbitMQ, Java and Kafka, Prometheus, as root on Debian), start nothing
+	@scripts/deps.sh rabbitmq kafka pgbouncer prometheus systemd
 	@scripts/kafka.sh
 
 .PHONY: deps-rabbitmq deps-kafka
@@ -114,8 +130,7 @@ deps-%:
 	@echo 'make: SINK is rabbitmq or kafka, not "$*"' >&2; exit 2
 
 .PHONY: deps-all
-deps-all: ## deps, and what test-all needs besides: a C compiler, node, PostgreSQL 14 and 18
+deps-all: ## deps, and what test-all needs besides: a C compiler, node, PostgreSQL 14, 16, 17 and 18
 	@scripts/deps.sh all
 	@scripts/kafka.sh
-	@scripts/postgres.sh 14 >/dev/null
-	@scripts/postgres.sh 18 >/dev/null
+	@for version in $(PG_VERSIONS); do scripts/postgres.sh $$version >/dev/null; done

@@ -23,7 +23,7 @@ func (s *kafkaStand) live(ctx context.Context, rate, pairs int, ask bounds) (_ [
 		return nil, err
 	}
 	defer c.Close()
-	r, err := s.besideLoop(ctx, &listener{consumer: c}, rate, pairs, s.config(t.name), t.dialLoop)
+	r, err := s.besideLoop(ctx, &listener{Witness: c}, rate, pairs, s.config(t.name), t.dialLoop)
 	r.must, r.aim = ask.must, ask.aim
 	return []result{r}, err
 }
@@ -62,4 +62,19 @@ func (t *topic) dialLoop() (publish, error) {
 		return nil
 	}
 	return publish{send: send, close: transport.CloseIdleConnections}, nil
+}
+
+// takeover is a leader that is lost, with a standby beside it.
+func (s *kafkaStand) takeover(ctx context.Context) (_ []result, err error) {
+	t, err := s.newTopic(ctx, 12)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, t.close()) }()
+	c, err := devenv.StartKafkaConsumer(ctx, devenv.KafkaConsumerOptions{Brokers: s.cluster.Brokers(), Topics: []string{t.name}})
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return s.takeovers(ctx, s.config(t.name), c)
 }

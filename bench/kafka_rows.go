@@ -24,6 +24,9 @@ func (s *kafkaStand) rows() []row {
 			return s.memory(ctx, "one transaction of 1,000,000 rows", s.size.memory)
 		}},
 	}
+	if s.opt.full || s.opt.quick || s.opt.only.String() != "" { // tables of their own
+		rows = append(rows, row{"watched", s.watchedKafka}, row{"takeover", s.takeover})
+	}
 	for _, rowsPerTx := range []int{1, 100, 10_000} {
 		for _, payload := range []int{200, 2048} {
 			for _, partitions := range []int{1, 12} {

@@ -211,36 +211,12 @@ func (t *trial) freezes(ctx context.Context) error {
 	return nil
 }
 
-// end stops the load, waits until everything has arrived and compares the logs with the table. Nothing may be lost or out
-// of order; it returns how many records are there twice.
+// end stops the load and the relay, and compares the logs with the table.
 func (t *trial) end(ctx context.Context) (duplicates, rows int, err error) {
 	end := t.endWork
 	t.endWork = nil
 	if err := end(); err != nil {
 		return 0, 0, err
 	}
-	committed, err := devenv.ReadCommitted(ctx, t.db)
-	if err != nil {
-		return 0, 0, err
-	}
-	var ids []string
-	for _, r := range committed {
-		ids = append(ids, r.ID)
-	}
-	bounded, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	if err := errors.Join(t.consumer.WaitIDs(bounded, ids), t.consumer.Drain(bounded)); err != nil {
-		return 0, 0, err
-	}
-	if err := t.stopRelay(t.relay); err != nil {
-		return 0, 0, err
-	}
-	t.consumer.Close()
-	v := devenv.Check(devenv.History{
-		Committed: committed, RolledBack: t.work.RolledBack(), Deliveries: t.consumer.Deliveries(), MaxDuplicates: -1,
-	})
-	if err := v.Err(); err != nil {
-		return 0, 0, fmt.Errorf("history: %w", err)
-	}
-	return v.Duplicates, v.Committed, nil
+	return t.checkLive(ctx, t.work, t.consumer, t.relay)
 }

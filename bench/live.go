@@ -9,16 +9,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 )
 
-// consumer is what the consumers of both brokers can do.
-type consumer interface {
-	WaitCount(ctx context.Context, n int) error
-	DeliveriesFrom(n int) []devenv.Delivery
-	Close()
-}
-
 // listener is the consumer of the live rows, and how much of what it has was looked at.
 type listener struct {
-	consumer
+	devenv.Witness
 	count int
 }
 
@@ -94,4 +87,35 @@ func (s *stand) besideLoop(ctx context.Context, l *listener, rate, pairs int, co
 	r := turns.result(fmt.Sprintf("live %s/s: relay p99 ÷ bare loop p99, commit to consumer", thousands(rate)), "×", milliseconds)
 	r.note = fmt.Sprintf("p50 %s, bare loop %s; committed at %s", milliseconds(median(p50[1])), milliseconds(median(p50[0])), perSecond(median(written)))
 	return r, nil
+}
+
+// checkLive waits until everything of a workload that has ended has arrived, stops the relays and compares the arrivals with the
+// table. Nothing may be lost or out of order; it returns how many events came twice.
+func (s *stand) checkLive(ctx context.Context, work *devenv.Workload, consumer devenv.Witness, relays ...*devenv.Relay) (duplicates, rows int, err error) {
+	committed, err := devenv.ReadCommitted(ctx, s.db)
+	if err != nil {
+		return 0, 0, err
+	}
+	var ids []string
+	for _, r := range committed {
+		ids = append(ids, r.ID)
+	}
+	bounded, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := errors.Join(consumer.WaitIDs(bounded, ids), consumer.Drain(bounded)); err != nil {
+		return 0, 0, err
+	}
+	for _, r := range relays {
+		if err := s.stopRelay(r); err != nil {
+			return 0, 0, err
+		}
+	}
+	consumer.Close()
+	v := devenv.Check(devenv.History{
+		Committed: committed, RolledBack: work.RolledBack(), Deliveries: consumer.Deliveries(), MaxDuplicates: -1,
+	})
+	if err := v.Err(); err != nil {
+		return 0, 0, fmt.Errorf("history: %w", err)
+	}
+	return v.Duplicates, v.Committed, nil
 }

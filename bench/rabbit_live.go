@@ -23,7 +23,7 @@ func (s *rabbitStand) listen(ctx context.Context) (*listener, func() error, erro
 	if err != nil {
 		return nil, nil, errors.Join(err, q.close())
 	}
-	return &listener{consumer: c}, func() error {
+	return &listener{Witness: c}, func() error {
 		c.Close()
 		return q.close()
 	}, nil
@@ -91,4 +91,14 @@ func (s *rabbitStand) dialLoop() (publish, error) {
 		return confirmed(answer)
 	}
 	return publish{send: send, close: p.close}, nil
+}
+
+// takeover is a leader that is lost, with a standby beside it.
+func (s *rabbitStand) takeover(ctx context.Context) (_ []result, err error) {
+	l, end, err := s.listen(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	return s.takeovers(ctx, s.config(load{ordering: "key"}), l.Witness)
 }

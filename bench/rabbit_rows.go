@@ -20,8 +20,10 @@ func (s *rabbitStand) rows() []row {
 		{"allocations", allocations},
 		{"start", func(ctx context.Context) ([]result, error) { return s.starts(ctx, s.config(load{ordering: "key"})) }},
 	}
-	if s.opt.full || s.opt.quick || s.opt.only.String() != "" { // a table of its own: a quarter of an hour more
+	if s.opt.full || s.opt.quick || s.opt.only.String() != "" { // tables of their own: a quarter of an hour more
+		rows = append(rows, row{"watched", s.watchedRabbit})
 		rows = append(rows, s.sidingRows()...)
+		rows = append(rows, row{"takeover", s.takeover})
 	}
 	for _, queue := range []string{"classic", "quorum"} {
 		for _, far := range []bool{false, true} {

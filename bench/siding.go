@@ -34,15 +34,20 @@ const (
 
 // sidingRows are the rows about the siding. The table is routed by two columns more in each of them, and only in them.
 func (s *rabbitStand) sidingRows() []row {
-	one := func(measure func(context.Context) (result, error)) func(context.Context) ([]result, error) {
+	routed := func(measure func(context.Context) ([]result, error)) func(context.Context) ([]result, error) {
 		return func(ctx context.Context) (_ []result, err error) {
 			if err := s.route(ctx); err != nil {
 				return nil, err
 			}
 			defer func() { err = errors.Join(err, s.unroute(context.WithoutCancel(ctx))) }()
+			return measure(ctx)
+		}
+	}
+	one := func(measure func(context.Context) (result, error)) func(context.Context) ([]result, error) {
+		return routed(func(ctx context.Context) ([]result, error) {
 			r, err := measure(ctx)
 			return []result{r}, err
-		}
+		})
 	}
 	beside := func(name string, must float64, b badness) func(context.Context) ([]result, error) {
 		return one(func(ctx context.Context) (result, error) { return s.besideBad(ctx, name, must, b) })
@@ -60,7 +65,7 @@ func (s *rabbitStand) sidingRows() []row {
 		{"siding-drain-1", drain(1, 1000)},
 		{"siding-resume", one(s.resume)},
 		{"siding-poison", one(s.poison)},
-		{"siding-lists", one(s.lists)},
+		{"siding-lists", routed(s.lists)},
 	}
 }
 

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,17 +20,29 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// lists is what an operator waits for a page of any filter over many dead letters.
-func (s *rabbitStand) lists(ctx context.Context) (result, error) {
+// lists is what an operator waits for a page of any filter over many dead letters, and a scraper for the metrics beside them.
+func (s *rabbitStand) lists(ctx context.Context) ([]result, error) {
 	if err := s.copyLetters(ctx, s.size.memory); err != nil {
-		return result{}, err
+		return nil, err
 	}
 	relay, err := s.startLive(ctx, s.sidingConfig(load{ordering: "key"}))
 	if err != nil {
-		return result{}, err
+		return nil, err
 	}
+	pages, err := s.pages(ctx, relay)
+	if err != nil {
+		return nil, errors.Join(err, relay.Kill())
+	}
+	scrapes, err := s.scrapes(ctx, relay)
+	if err != nil {
+		return nil, errors.Join(err, relay.Kill())
+	}
+	return []result{pages, scrapes}, s.stopRelay(relay)
+}
+
+func (s *rabbitStand) pages(ctx context.Context, relay *devenv.Relay) (result, error) {
 	if err := getPage(ctx, relay, url.Values{}); err != nil { // the first one makes the connection
-		return result{}, errors.Join(err, relay.Kill())
+		return result{}, err
 	}
 	const times = 5
 	var worst, once float64
@@ -38,7 +52,7 @@ func (s *rabbitStand) lists(ctx context.Context) (result, error) {
 		for range times {
 			began := time.Now()
 			if err := getPage(ctx, relay, query); err != nil {
-				return result{}, errors.Join(fmt.Errorf("filter %s: %w", name, err), relay.Kill())
+				return result{}, fmt.Errorf("filter %s: %w", name, err)
 			}
 			took = append(took, time.Since(began).Seconds())
 		}
@@ -51,7 +65,48 @@ func (s *rabbitStand) lists(ctx context.Context) (result, error) {
 	return result{
 		name: fmt.Sprintf("a page of any list filter over %s dead letters", thousands(s.size.memory)), ours: milliseconds(worst) + " (" + slowest + ")",
 		value: 1e3 * worst, unit: "ms", must: 200, aim: 50, pairs: times, note: "the longest of all " + milliseconds(once),
-	}, s.stopRelay(relay)
+	}, nil
+}
+
+// scrapes is how long /metrics takes, once it tells of the letters.
+func (s *rabbitStand) scrapes(ctx context.Context, relay *devenv.Relay) (result, error) {
+	var open int
+	if err := s.ask(ctx, &open, "SELECT count(*) FROM cdc_relay.dead_letter WHERE state = 'open'"); err != nil {
+		return result{}, err
+	}
+	scrape := func() (body string, err error) {
+		code, body, err := relay.Get(ctx, "/metrics")
+		if err == nil && code != http.StatusOK {
+			err = fmt.Errorf("/metrics answers %d: %.300s", code, body)
+		}
+		return body, err
+	}
+	told := regexp.MustCompile(`(?m)^outbox_dead_letters (\S+)$`)
+	err := await(ctx, relay, fmt.Sprintf("%d dead letters in /metrics", open), func() (int, bool, error) {
+		body, err := scrape()
+		found := told.FindStringSubmatch(body)
+		if err != nil || found == nil {
+			return 0, false, err
+		}
+		n, err := strconv.ParseFloat(found[1], 64)
+		return int(n), int(n) == open, err
+	})
+	if err != nil {
+		return result{}, err
+	}
+	const times = 101
+	var took []float64
+	for range times {
+		began := time.Now()
+		if _, err := scrape(); err != nil {
+			return result{}, err
+		}
+		took = append(took, time.Since(began).Seconds())
+	}
+	return result{
+		name: fmt.Sprintf("/metrics with %s dead letters, %s of them open", thousands(s.size.memory), thousands(open)), ours: spread(took, milliseconds),
+		value: 1e3 * median(took), unit: "ms", must: 10, aim: 5, pairs: times,
+	}, nil
 }
 
 // letterFilters are queries of each filter alone, and some of two: of many letters, of few, and of none.

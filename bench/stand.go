@@ -23,8 +23,9 @@ type stand struct {
 	binary string
 
 	brokerPid int
-	db        string // URL of the database with the outbox table, and after initSlot the slot and the publication "bench"
-	runs      int64  // numbers the runs, as a part of the events' ids
+	db        string   // URL of the database with the outbox table, and after initSlot the slot and the publication "bench"
+	watch     *watcher // nil: nobody looks at the relays that are started
+	runs      int64    // numbers the runs, as a part of the events' ids
 }
 
 // start builds the relay, and starts PostgreSQL with the database "bench".
@@ -111,7 +112,14 @@ func (s *stand) source() string {
 
 // startRelay starts the relay and waits for nothing.
 func (s *stand) startRelay(config string) (*devenv.Relay, error) {
-	return devenv.LaunchRelay(s.binary, config)
+	if s.watch == nil {
+		return devenv.LaunchRelay(s.binary, config)
+	}
+	r, err := devenv.LaunchRelayIn(s.watch.env, s.binary, config)
+	if err == nil {
+		s.watch.all.Go(func() { s.watch.look(r) })
+	}
+	return r, err
 }
 
 // stopRelay stops it in order, so that the next one repeats nothing.

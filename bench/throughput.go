@@ -100,6 +100,7 @@ func (s *stand) relayRun(ctx context.Context, l load, first int64, config string
 	if err != nil {
 		return ran{}, err
 	}
+	h.traced = s.watch != nil
 	return found, to.check(ctx, h)
 }
 

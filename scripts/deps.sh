@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the tests and the demo need from the system's packages: PostgreSQL; with `rabbitmq` also RabbitMQ; with
-# `kafka` Java and what fetches Kafka (scripts/kafka.sh); with `all` both, and what make test-all needs besides (a C compiler
-# for the race detector, node to fetch other PostgreSQL versions).
+# `kafka` Java and what fetches Kafka (scripts/kafka.sh); with `prometheus` Prometheus and promtool; with `pgbouncer` PgBouncer; with
+# `systemd` what checks its units; with `all` these, and what make test-all needs besides (a C compiler for the race detector,
+# node to fetch other PostgreSQL versions).
 # The tests start private servers of their own: the packages' services are not started and no cluster is created.
 # Silent when everything is there.
 set -euo pipefail
@@ -29,9 +30,18 @@ need postgresql /usr/lib/postgresql/*/bin/postgres
 if wants rabbitmq; then
 	need rabbitmq-server /usr/lib/rabbitmq/bin/rabbitmq-server
 fi
+if wants pgbouncer; then
+	need pgbouncer /usr/sbin/pgbouncer
+fi
 if wants kafka; then
 	need_command default-jre-headless java
 	"$(dirname "$0")/kafka.sh" there || need_command maven mvn
+fi
+if wants prometheus; then
+	need_command prometheus promtool
+fi
+if wants systemd; then
+	need_command systemd systemd-analyze # the program alone is used: nothing is started by it
 fi
 if wants all; then
 	need_command gcc gcc
@@ -48,7 +58,7 @@ fi
 if ! command -v apt-get >/dev/null; then
 	echo "deps: this system has no apt-get. Install PostgreSQL 14 or later (server and contrib) and RabbitMQ 3.10 or later" >&2
 	echo "deps: in the places of Debian's packages, or give CDC_RELAY_TEST_POSTGRES and CDC_RELAY_TEST_RABBITMQ," >&2
-	echo "deps: and Java 17 or later and Maven for Kafka; missing: ${missing[*]}" >&2
+	echo "deps: Java 17 or later and Maven for Kafka, and Prometheus 2.42 or later with promtool; missing: ${missing[*]}" >&2
 	exit 1
 fi
 if [ "$(id -u)" -ne 0 ]; then
@@ -84,7 +94,7 @@ forbids() { # forbids SERVICE: does the policy in place forbid to start it?
 	"$policy" "$1" start >/dev/null 2>&1 || rc=$?
 	[ "$rc" -eq 101 ]
 }
-if ! forbids postgresql || ! forbids rabbitmq-server || ! forbids epmd; then
+if ! forbids postgresql || ! forbids pgbouncer || ! forbids rabbitmq-server || ! forbids epmd || ! forbids prometheus; then
 	if [ -e "$policy" ] || [ -L "$policy" ]; then
 		mv "$policy" "$saved"
 	fi

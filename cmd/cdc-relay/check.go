@@ -1,14 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
 )
@@ -18,31 +23,37 @@ const checkBound = 30 * time.Second
 
 func newCheck(g *global) *cobra.Command {
 	var asJSON bool
+	var message testMessage
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Check every precondition and change nothing",
 		Long: `Asks PostgreSQL and the broker for everything the relay needs: one line each, ok, warn or fail, with the mend to copy.
-Exit 1 when a line fails.`,
+Exit 1 when a line fails.
+
+With --publish it also sends one test message the way that events go, and waits for the broker's confirm. Consumers see it: its id begins with
+cdc-relay-check-, its header cdc_check is true, its payload is {"cdc_check": true}. Where the templates of exchange, routing key or topic
+need values, --aggregate, --key, --type and --column give them.`,
 		Example: `  cdc-relay check
-  cdc-relay check --json | jq -r '.[] | select(.level == "fail") | .mend'`,
+  cdc-relay check --json | jq -r '.[] | select(.level == "fail") | .mend'
+  cdc-relay check --publish --aggregate order --type created`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, rc, log, err := sourceOnly(g)
 			if err != nil {
 				return err
 			}
-			rc.Log = zap.NewNop()
+			if err := message.refuse(c); err != nil {
+				return err
+			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), checkBound)
 			defer cancel()
-			findings, err := replication.Check(ctx, rc)
+			findings, err := examine(ctx, c, rc, log)
 			if err != nil {
 				return err
 			}
-			broker, err := checkBroker(ctx, c, log)
-			if err != nil {
-				return err
+			if message.publish {
+				findings = append(findings, message.sendTo(cmd.Context(), c, findings))
 			}
-			findings = append(findings, broker...)
 			if asJSON {
 				err = printJSON(cmd.OutOrStdout(), findings)
 			} else {
@@ -55,7 +66,36 @@ Exit 1 when a line fails.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	message.declare(cmd)
 	return cmd
+}
+
+// examine asks PostgreSQL and the broker, and looks at the configuration. Nothing is published. The two are asked at once: one
+// that goes silent takes all the time there is.
+func examine(ctx context.Context, c *config.Config, rc replication.Config, log *zap.Logger) ([]replication.Finding, error) {
+	rc.Log = zap.NewNop()
+	var broker []replication.Finding
+	var brokerErr error
+	var asked sync.WaitGroup
+	asked.Go(func() { broker, brokerErr = checkBroker(ctx, c, log) })
+	findings, err := replication.Check(ctx, rc)
+	asked.Wait()
+	if err := cmp.Or(err, brokerErr); err != nil {
+		return nil, err
+	}
+	return slices.Concat(findings, checkOrdering(c), broker), nil
+}
+
+// checking is examine for the admin server.
+func checking(c *config.Config, rc replication.Config) func(context.Context) ([]ops.Finding, error) {
+	return func(ctx context.Context) ([]ops.Finding, error) {
+		findings, err := examine(ctx, c, rc, zap.NewNop())
+		out := make([]ops.Finding, len(findings))
+		for i, f := range findings {
+			out[i] = ops.Finding(f)
+		}
+		return out, err
+	}
 }
 
 func printFindings(w io.Writer, findings []replication.Finding) error {

@@ -32,7 +32,7 @@ func newLine(ctx context.Context, c *config.Config, v *view, columns []string, t
 	l := &line{siding: beside, operators: work, Line: relay.New(relay.Config{
 		Ordering: ordering(c), Window: c.Delivery.Window, WindowBytes: c.Delivery.WindowBytes,
 		Start: t.Start, Sink: v.sink, Siding: work.copies.Before(beside), MaxHeldKeys: c.Retry.MaxHeldKeys, Hold: holds(c), Log: log,
-		Hooks: work.hooks(v.metrics),
+		Hooks: v.traced(work.hooks(v.metrics)),
 	})}
 	work.copies.Through(l.Line)
 	if err := beside.Load(ctx, l.Line); errors.Is(err, context.DeadlineExceeded) {
@@ -57,10 +57,11 @@ func sidingConfig(c *config.Config, v *view, columns []string, t replication.Ter
 		Tally: func(ctx context.Context, limit int) (retry.Tally, error) {
 			return retry.ReadTally(ctx, t.Pool, c.Source.Slot, t.SystemID, limit)
 		},
-		Hooks: retry.Hooks{
+		Hooks: v.tracedSiding(retry.Hooks{
 			Parked: v.metrics.Parked, Dead: v.metrics.Dead, Exhausted: v.metrics.Exhausted, Retried: v.metrics.Retried, Failed: v.metrics.Failed,
 			Writer: v.works.writer.Work, Feeder: v.works.feeder.Work, Tally: v.works.tally.Work,
-		},
+		}),
+		Traceparent: traceparentsOf(v.tracer),
 	}
 }
 

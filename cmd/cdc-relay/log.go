@@ -19,15 +19,15 @@ const (
 	logCaller = zapcore.OmitKey
 )
 
-// newLogger writes to stderr, as JSON or for people. Nothing is sampled: no line is logged per event, and a repeated
-// fault is logged when it changes.
+// newLogger writes to stderr, as JSON or for people. No line is logged per event that passes, and a repeated fault is logged when
+// it changes; of what many events or destinations suffer at once some lines a second are written.
 func newLogger(c config.Log) *zap.Logger {
 	level, err := zapcore.ParseLevel(c.Level)
 	if err != nil {
 		level = zapcore.InfoLevel // never: config accepts only names of levels
 	}
 	core := zapcore.NewCore(newEncoder(c.Format), zapcore.Lock(os.Stderr), level)
-	return zap.New(core, zap.ErrorOutput(zapcore.Lock(os.Stderr)))
+	return zap.New(limit(core), zap.ErrorOutput(zapcore.Lock(os.Stderr)))
 }
 
 func newEncoder(format string) zapcore.Encoder {

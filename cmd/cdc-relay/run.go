@@ -87,16 +87,22 @@ func untilSignalled(ctx context.Context, log *zap.Logger) (reading, draining con
 // run wires the parts and keeps them until the stream ends: it is the one that knows when everything is finished.
 func run(reading, draining context.Context, c *config.Config, log *zap.Logger, hold bool) error {
 	v := newView(c)
-	out, columns, err := openSink(c, log, v.metrics)
+	tracer := newTracer(c, v.build.Version, log)
+	out, columns, err := openSink(c, log, v.metrics, traceparentsOf(tracer))
 	if err != nil {
 		return err
 	}
 	v.sink = out
+	v.trace(tracer)
 	rc, err := replicationConfig(c, columns, log)
 	if err != nil {
 		return err
 	}
-	rc.Hooks = replication.Hooks{Skipped: v.metrics.Skipped, Reconnect: v.metrics.StreamReconnected, Beat: v.reporter.Beat, Monitor: v.works.monitor.Work, Ceiling: v.works.ceiling.Work}
+	v.check = checking(c, rc)
+	rc.Hooks = replication.Hooks{
+		Skipped: v.metrics.Skipped, Reconnect: v.metrics.StreamReconnected,
+		Beat: v.reporter.Beat, Monitor: v.works.monitor.Work, Ceiling: v.works.ceiling.Work,
+	}
 	rc.NewLine = func(ctx context.Context, t replication.Term) (replication.Line, error) {
 		l, err := newLine(ctx, c, v, columns, t, log)
 		if err != nil {
@@ -131,6 +137,9 @@ func run(reading, draining context.Context, c *config.Config, log *zap.Logger, h
 	group.Go(func() error { return admin.Run(ctx) })
 	group.Go(func() error { return manager.Run(ctx, reading) })
 	group.Go(func() error { return out.Run(ctx) })
+	if tracer != nil {
+		group.Go(func() error { return tracer.Run(ctx) })
+	}
 	group.Go(func() error {
 		defer cancel()
 		err := v.stream.Run(reading, draining)

@@ -18,14 +18,14 @@ import (
 // This file is the choice among the sinks: whoever asks something of the one that is configured asks here.
 
 // openSink makes the one sink that is configured, and names the extra columns it needs.
-func openSink(c *config.Config, log *zap.Logger, m *ops.Metrics) (sink.Sink, []string, error) {
+func openSink(c *config.Config, log *zap.Logger, m *ops.Metrics, trace traceparents) (sink.Sink, []string, error) {
 	switch {
 	case c.Sink.RabbitMQ != nil:
-		return openRabbit(c, log, m)
+		return openRabbit(c, log, m, trace)
 	case c.Sink.Kafka != nil:
-		return openKafka(c, log, m)
+		return openKafka(c, log, m, trace)
 	}
-	return stdout.New(os.Stdout), nil, nil
+	return stdout.New(os.Stdout, trace), nil, nil
 }
 
 // sinkColumns are the extra columns of the sink that is configured.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication"
 	"github.com/cdc-relay/cdc-relay/internal/retry"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/tracing"
 )
 
 // view is what the admin server sees of the running parts: it gathers their snapshots into one.
@@ -27,7 +29,9 @@ type view struct {
 	reporter *ops.Heartbeat
 	works    works
 
+	check  func(context.Context) ([]ops.Finding, error)
 	sink   sink.Sink
+	tracer *tracing.Tracer // nil: events are not traced
 	stream *replication.Stream
 	line   atomic.Pointer[line]   // of the newest term; nil before the first
 	ended  atomic.Pointer[ending] // nil while it relays
@@ -56,7 +60,7 @@ func (v *view) adminConfig(c *config.Config, log *zap.Logger) ops.Config {
 		Listen: c.Admin.Listen, Version: v.build.Version, StartedAt: v.started,
 		Metrics: v.metrics, Snapshot: v.snapshot, Heartbeats: append(v.works.all(), v.reporter), Log: log,
 	}
-	out.API = ops.API{Desk: dlq.New(v.stream.Pool(), v.slot), Outboxes: outboxes(c), ShowPayloads: c.Admin.ShowPayloads}
+	out.API = ops.API{Desk: dlq.New(v.stream.Pool(), v.slot), Outboxes: outboxes(c), ShowPayloads: c.Admin.ShowPayloads, Check: v.check}
 	if c.Admin.Token.IsSet() {
 		out.Token = c.Admin.Token.Read
 	}
@@ -69,6 +73,10 @@ func (v *view) adminConfig(c *config.Config, log *zap.Logger) ops.Config {
 func (v *view) snapshot() ops.Snapshot {
 	s := v.stream.Snapshot()
 	out := ops.Snapshot{Phase: ops.Phase(s.Phase), Why: s.Why, Since: s.Since, Slot: opsSlot(v.slot, s.Slot)}
+	out.OtherTotal, out.TableBytes = s.OtherTotal, s.TableBytes
+	for _, other := range s.OtherSlots {
+		out.OtherSlots = append(out.OtherSlots, opsSlot(other.Name, other))
+	}
 	var accused []ops.Paused
 	out.Sink, accused = sinkState(v.sink)
 	if l := v.line.Load(); l != nil && s.Phase != replication.Standby {
@@ -126,5 +134,6 @@ func opsSlot(name string, s replication.Slot) ops.Slot {
 	return ops.Slot{
 		Name: name, Checked: s.Checked, ConfirmedFlush: s.ConfirmedFlush, Restart: s.Restart, Current: s.Current,
 		Active: s.Active, WALStatus: s.WALStatus, SafeWALBytes: s.SafeWALBytes, SpilledBytes: s.SpilledBytes,
+		Database: s.Database, Plugin: s.Plugin, Invalidation: s.Invalidation, BehindSince: s.BehindSince,
 	}
 }

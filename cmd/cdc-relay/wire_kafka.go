@@ -39,11 +39,12 @@ func kafkaConfig(c *config.Config, log *zap.Logger) (kafka.Config, []string, err
 }
 
 // openKafka makes the sink, with its metrics.
-func openKafka(c *config.Config, log *zap.Logger, m *ops.Metrics) (sink.Sink, []string, error) {
+func openKafka(c *config.Config, log *zap.Logger, m *ops.Metrics, trace traceparents) (sink.Sink, []string, error) {
 	cfg, columns, err := kafkaConfig(c, log)
 	if err != nil {
 		return nil, nil, err
 	}
+	cfg.Traceparent = trace
 	cfg.Hooks = kafka.Hooks{
 		Connected: func(_ string, again bool) { m.SinkConnected(again) }, Confirms: m.Confirms, HeaderDropped: m.HeaderDropped,
 	}

@@ -55,11 +55,12 @@ func rabbitConfig(c *config.Config, log *zap.Logger) (rabbit.Config, []string, e
 }
 
 // openRabbit makes the sink, with its metrics.
-func openRabbit(c *config.Config, log *zap.Logger, m *ops.Metrics) (sink.Sink, []string, error) {
+func openRabbit(c *config.Config, log *zap.Logger, m *ops.Metrics, trace traceparents) (sink.Sink, []string, error) {
 	cfg, columns, err := rabbitConfig(c, log)
 	if err != nil {
 		return nil, nil, err
 	}
+	cfg.Traceparent = trace
 	cfg.Hooks = rabbit.Hooks{
 		Connected: func(_ int, again bool) { m.SinkConnected(again) }, ChannelOpen: m.ChannelOpened, Confirms: m.Confirms, HeaderDropped: m.HeaderDropped,
 	}

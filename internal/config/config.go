@@ -167,12 +167,19 @@ type Mirror struct {
 // IsSet is false when there is no mirror.
 func (m Mirror) IsSet() bool { return m != Mirror{} }
 
+// The values of Admin.SlotMetrics.
+const (
+	SlotMetricsOwn = "own"
+	SlotMetricsAll = "all"
+)
+
 // Admin is the HTTP listener for metrics, health and the API.
 type Admin struct {
 	Listen       string // host:port
 	Token        Secret // "" is no token; either token is good for reading
 	ReadToken    Secret
-	ShowPayloads bool // by the commands and the API
+	ShowPayloads bool   // by the commands and the API
+	SlotMetrics  string // of the relay's slot, or of all logical slots of the server
 }
 
 // Log is the level and the form of the log on stderr.
@@ -217,7 +224,7 @@ func Default() *Config {
 			DestinationMaxAge: 72 * time.Hour,
 		},
 		DeadLetters: DeadLetters{Followers: FollowersRelease, Keep: 720 * time.Hour},
-		Admin:       Admin{Listen: "127.0.0.1:9464", ShowPayloads: true},
+		Admin:       Admin{Listen: "127.0.0.1:9464", ShowPayloads: true, SlotMetrics: SlotMetricsOwn},
 		Log:         Log{Level: "info", Format: "json"},
 	}
 }

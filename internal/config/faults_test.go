@@ -137,6 +137,7 @@ func TestFaults(t *testing.T) {
 		{"mirror as a name", base + "dead_letters: {mirror: dlx}\n", "", "relay.yaml:3:24: dead_letters.mirror: wants a mapping of keys, has a single value"},
 		{"payloads of a doubtful kind", base + "admin: {show_payloads: no}\n", "", `relay.yaml:3:24: admin.show_payloads: is "no", want true or false`},
 
+		{"slot metrics of another kind", base + "admin: {slot_metrics: none}\n", "", `relay.yaml:3:23: admin.slot_metrics: is "none", want one of own, all`},
 		{"admin address", base + "admin: {listen: 9464}\n", "", `relay.yaml:3:17: admin.listen: is "9464", want host:port, such as 127.0.0.1:9464`},
 		{"admin port", base + "admin: {listen: \"localhost:99999\"}\n", "", `relay.yaml:3:17: admin.listen: is "localhost:99999"…`},
 		{"admin open to others", base + "admin: {listen: \"0.0.0.0:9464\"}\n", "", `relay.yaml:3:17: admin.listen: is "0.0.0.0:9464", which others can reach: set admin.token or admin.read_token for /api`},
@@ -180,12 +181,11 @@ source: {url: postgres://h/d, failover: false}
 sink: {stdout: {}, compat: }
 guard: {warn_at: }
 retention: {mode: none}
-admin: {slot_metrics: own}
 `
 	_, err := load(t, content)
 	want := []string{
 		"relay.yaml:2:31: source.failover", "relay.yaml:3:20: sink.compat", "relay.yaml:4:1: guard",
-		"relay.yaml:5:1: retention", "relay.yaml:6:9: admin.slot_metrics",
+		"relay.yaml:5:1: retention",
 	}
 	for i := range want {
 		want[i] += ": is not in this version"

@@ -71,6 +71,7 @@ var fields = slices.Concat([]field{
 	secret("admin.token", showPassword, func(c *Config) *Secret { return &c.Admin.Token }),
 	secret("admin.read_token", showPassword, func(c *Config) *Secret { return &c.Admin.ReadToken }),
 	boolean("admin.show_payloads", func(c *Config) *bool { return &c.Admin.ShowPayloads }),
+	choice("admin.slot_metrics", func(c *Config) *string { return &c.Admin.SlotMetrics }, SlotMetricsOwn, SlotMetricsAll),
 
 	choice("log.level", func(c *Config) *string { return &c.Log.Level }, "debug", "info", "warn", "error"),
 	choice("log.format", func(c *Config) *string { return &c.Log.Format }, "json", "console"),
@@ -98,5 +99,4 @@ var later = []string{
 	"source.failover",
 	"sink.compat",
 	"guard", "retention",
-	"admin.slot_metrics",
 }

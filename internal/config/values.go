@@ -85,7 +85,7 @@ func (n *node) orItself() []*node {
 
 // reserved are the header names that the relay writes itself or leaves to a consumer's retry, with any sink and with one.
 var (
-	reserved       = []string{"cdc_position", "cdc_replay", "traceparent", "tracestate", "x-retry-count"}
+	reserved       = []string{"cdc_position", "cdc_replay", "traceparent", "x-retry-count"}
 	reservedBySink = map[string][]string{
 		"sink.rabbitmq": {"aggregate_type", "aggregate_id", "timestamp_in_ms"},
 		"sink.kafka":    {"id", "eventType", "aggregateType"},

@@ -64,6 +64,9 @@ type Message struct {
 // not, and so it is no event.
 const NonTransactional = "non_transactional"
 
+// SkipReasons are all that Message.Reason may be: the series of outbox_messages_skipped_total.
+var SkipReasons = []string{"update", "delete", "truncate", "foreign_table", "message", NonTransactional}
+
 // Decoder holds what the frames of one replication session refer back to: the relations described so far and the open
 // transaction. It is not safe for concurrent use.
 type Decoder struct {

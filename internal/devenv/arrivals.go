@@ -19,6 +19,7 @@ type Delivery struct {
 	Seq         int64          // "seq" of the payload; 0 when there is none
 	At          int64          // arrival, Unix nanoseconds
 	Redelivered bool           // RabbitMQ: the broker says it may have sent it before
+	Traceparent string         // header traceparent; "" when there is none
 	Replay      bool           // it says that it is a dead letter published again (header cdc_replay)
 	From        TopicPartition // where it lay: on RabbitMQ a queue that was added, zero for the usual one; the order of arrival says nothing about different ones
 	Offset      int64          // Kafka: and at which offset

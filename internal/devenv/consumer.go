@@ -215,7 +215,7 @@ func (c *Consumer) remember(d *amqp.Delivery, from TopicPartition) {
 		ID: d.MessageId, Aggregate: c.names.of(header(d, "aggregate_type")), Key: c.names.of(header(d, "aggregate_id")),
 		Exchange: c.names.of(d.Exchange),
 		Position: parsePosition(header(d, "cdc_position")), Seq: seqOf(d.Body), At: time.Now().UnixNano(), Redelivered: d.Redelivered,
-		Replay: replay, From: from, Aside: from != TopicPartition{},
+		Traceparent: header(d, "traceparent"), Replay: replay, From: from, Aside: from != TopicPartition{},
 	})
 }
 

@@ -184,7 +184,7 @@ func (c *KafkaConsumer) remember(answers []fetched) error {
 			c.add(Delivery{
 				ID: r.Header("id"), Aggregate: c.names.of(r.Header("aggregateType")), Key: c.names.of(string(r.Key)),
 				Position: parsePosition(r.Header("cdc_position")), Seq: seqOf(r.Value), At: now,
-				Replay: r.has(replayHeader), From: a.TopicPartition, Offset: r.Offset,
+				Traceparent: r.Header("traceparent"), Replay: r.has(replayHeader), From: a.TopicPartition, Offset: r.Offset,
 			})
 			at = place{next: r.Offset + 1, last: *r}
 		}

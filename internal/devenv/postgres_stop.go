@@ -56,7 +56,7 @@ func (p *Postgres) Kill() error {
 		return err
 	}
 	// A child that lives keeps the shared memory, and the next start refuses.
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return poll(ctx, 5*time.Millisecond, func() (bool, error) {
 		for _, pid := range children {

@@ -46,7 +46,7 @@ func dial(t testing.TB, p *Proxy) *net.TCPConn {
 	conn, err := net.Dial("tcp", p.Addr())
 	must(t, err)
 	t.Cleanup(func() { conn.Close() })
-	must(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+	must(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 	return conn.(*net.TCPConn)
 }
 
@@ -72,7 +72,7 @@ func silent(t testing.TB, conn net.Conn) {
 	if n, err := conn.Read(make([]byte, 1)); n != 0 || !isTimeout(err) {
 		t.Fatalf("read %d bytes, %v; want silence", n, err)
 	}
-	must(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
+	must(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
 }
 
 func isTimeout(err error) bool {

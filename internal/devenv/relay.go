@@ -22,18 +22,27 @@ type Relay struct {
 	proc  *process
 	dir   string
 	admin string
+	leaks leaks
 }
 
 // StartRelay starts "binary run -c FILE args...", FILE holding config, and does not wait for anything. admin.listen is
 // overridden by a free port through the environment. When the test ends the relay is killed if it still runs; the test
-// fails if the relay's log reports a data race, and a failed test shows the end of the log.
+// fails if the relay's log reports a data race or what it says has personal data (Sentinel), and a failed test shows the end of
+// the log.
 func StartRelay(t testing.TB, binary, config string, args ...string) *Relay {
 	t.Helper()
-	r, err := LaunchRelay(binary, config, args...)
+	return StartRelayIn(t, nil, binary, config, args...)
+}
+
+// StartRelayIn is StartRelay with more environment: NAME=VALUE.
+func StartRelayIn(t testing.TB, env []string, binary, config string, args ...string) *Relay {
+	t.Helper()
+	r, err := LaunchRelayIn(env, binary, config, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		r.CheckLeaks(t)
 		if err := r.Kill(); err != nil {
 			t.Error(err)
 		}
@@ -50,6 +59,11 @@ func StartRelay(t testing.TB, binary, config string, args ...string) *Relay {
 
 // LaunchRelay is StartRelay outside of tests. The relay ends with this process at the latest.
 func LaunchRelay(binary, config string, args ...string) (*Relay, error) {
+	return LaunchRelayIn(nil, binary, config, args...)
+}
+
+// LaunchRelayIn is LaunchRelay with more environment: NAME=VALUE.
+func LaunchRelayIn(env []string, binary, config string, args ...string) (*Relay, error) {
 	dir, err := newDir("relay")
 	if err != nil {
 		return nil, err
@@ -71,7 +85,7 @@ func LaunchRelay(binary, config string, args ...string) (*Relay, error) {
 	cmd := exec.Command(binary, append([]string{"run", "-c", path}, args...)...)
 	cmd.Dir = dir
 	cmd.Stdout = stdout
-	cmd.Env = append(environWithout(ownerVariable), "CDC_RELAY_ADMIN__LISTEN="+r.admin)
+	cmd.Env = append(append(environWithout(ownerVariable), "CDC_RELAY_ADMIN__LISTEN="+r.admin), env...)
 	if r.proc, err = startProcess("relay", cmd, filepath.Join(dir, "log")); err != nil {
 		return nil, err
 	}
@@ -174,7 +188,7 @@ func (r *Relay) WaitReady(ctx context.Context) error {
 
 // Get asks the admin server for a path and returns the status code and the body.
 func (r *Relay) Get(ctx context.Context, path string) (int, string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.Admin()+path, nil)
 	if err != nil {
@@ -190,6 +204,7 @@ func (r *Relay) Get(ctx context.Context, path string) (int, string, error) {
 	if err != nil {
 		return 0, "", fmt.Errorf("get %s: %w", path, err)
 	}
+	r.leaks.look(path, string(body))
 	return resp.StatusCode, string(body), nil
 }
 

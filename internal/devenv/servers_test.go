@@ -208,6 +208,10 @@ func TestMissingServerNamesTheCommand(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "make deps") {
 		t.Fatalf("error is %v", err)
 	}
+	_, err = StartPrometheus(testContext(t), PrometheusOptions{})
+	if err == nil || !strings.Contains(err.Error(), "make deps") {
+		t.Fatalf("error is %v", err)
+	}
 	if _, err := os.Stat("/usr/lib/rabbitmq/bin"); err == nil {
 		_, err = StartRabbitMQ(testContext(t), RabbitOptions{})
 		if err == nil || !strings.Contains(err.Error(), "make deps") {

@@ -34,7 +34,9 @@ type Workload struct {
 	Events             int64   // Run returns once at least so many rows are written (rolled back ones too); 0: until ctx ends
 	Seed               uint64
 
-	Kinds  []Kind // rows that are mixed among the usual ones
+	Kinds    []Kind // rows that are mixed among the usual ones
+	Personal bool   // keys, payloads and a header carry the Sentinel
+
 	Routed string // the table is routed (RouteOutbox), and this is the usual destination; "": it is not
 
 	// OnCommit, when set, is told the rows of each committed transaction and the time just before its COMMIT was sent. It is
@@ -106,11 +108,19 @@ func (w *Workload) setDefaults() {
 	}
 }
 
+// suffix is at the end of each key.
+func (w *Workload) suffix() string {
+	if w.Personal {
+		return "-" + SentinelKey
+	}
+	return ""
+}
+
 func (w *Workload) createKeys(ctx context.Context) error {
 	return onConn(ctx, w.URL, func(conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, fmt.Sprintf(`
 			CREATE TABLE IF NOT EXISTS order_keys (key text PRIMARY KEY, seq bigint NOT NULL) WITH (fillfactor = 50);
-			INSERT INTO order_keys SELECT 'k' || i, 0 FROM generate_series(0, %d) i ON CONFLICT DO NOTHING`, w.Keys-1))
+			INSERT INTO order_keys SELECT 'k' || i || '%s', 0 FROM generate_series(0, %d) i ON CONFLICT DO NOTHING`, w.suffix(), w.Keys-1))
 		if err != nil {
 			return fmt.Errorf("create order_keys: %w", err)
 		}

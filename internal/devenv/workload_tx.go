@@ -130,7 +130,7 @@ func (w *writer) draw(n int) []draft {
 		kind := w.kind(int(key))
 		rows[i] = draft{
 			Row: Row{
-				ID: newUUID(), Aggregate: cmp.Or(kind.Aggregate, "order"), Key: fmt.Sprintf("k%d", key),
+				ID: newUUID(), Aggregate: cmp.Or(kind.Aggregate, "order"), Key: fmt.Sprintf("k%d%s", key, w.load.suffix()),
 				Unit: cmp.Or(kind.Destination, w.load.Routed),
 			},
 			kind: kind,
@@ -228,7 +228,11 @@ func (w *writer) insert(ctx context.Context, tx pgx.Tx, rows []draft, last map[s
 		unnested = append(unnested, fmt.Sprintf("$%d::%s[]", i+1, cast))
 	}
 	names := strings.Join(columns, ", ")
-	sql := fmt.Sprintf("INSERT INTO outbox (%s) SELECT %[1]s FROM unnest(%s) WITH ORDINALITY r(%[1]s, n) ORDER BY n", names, strings.Join(unnested, ", "))
+	more, header := "", ""
+	if w.load.Personal {
+		more, header = ", headers", fmt.Sprintf(`, '{"customer": "%s"}'`, SentinelHeader)
+	}
+	sql := fmt.Sprintf("INSERT INTO outbox (%s%s) SELECT %[1]s%[3]s FROM unnest(%[4]s) WITH ORDINALITY r(%[1]s, n) ORDER BY n", names, more, header, strings.Join(unnested, ", "))
 	for chunk := range slices.Chunk(rows, 1000) {
 		values := make([][]string, len(columns))
 		for i := range chunk {
@@ -255,6 +259,9 @@ func (w *writer) insert(ctx context.Context, tx pgx.Tx, rows []draft, last map[s
 // payload is the row as JSON, filled up to the size that is asked for; jsonb prints it the same.
 func (w *writer) payload(row *draft) string {
 	text := fmt.Sprintf(`{"key": "%s", "seq": %d, "fill": "", "writer": %d}`, row.Key, row.Seq, w.id)
+	if w.load.Personal {
+		text = fmt.Sprintf(`{"key": "%s", "seq": %d, "fill": "", "writer": %d, "customer": "%s"}`, row.Key, row.Seq, w.id, SentinelPayload)
+	}
 	if missing := max(row.kind.Payload, w.load.Payload) - len(text); missing > 0 {
 		text = strings.Replace(text, `"fill": "`, `"fill": "`+strings.Repeat("x", missing), 1)
 	}

@@ -33,7 +33,7 @@ func (l *Letter) copy(to *outbox.Route, columns int) *outbox.Event {
 	ev := &outbox.Event{
 		Position: dead.Position, CommitTime: dead.CommitTime, Time: dead.Time,
 		ID: short(dead.ID, maxShort), Aggregate: short(dead.Aggregate, maxKey), Key: short(dead.Key, maxKey), Type: short(dead.Type, maxShort),
-		Payload: dead.Payload, PayloadKind: dead.PayloadKind, Columns: make([][]byte, columns), Route: to,
+		Payload: dead.Payload, PayloadKind: dead.PayloadKind, Columns: make([][]byte, columns), Route: to, Copy: true,
 	}
 	if ev.ID == nil {
 		ev.ID = []byte(ev.Position.String()) // a message has an id

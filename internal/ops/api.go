@@ -16,6 +16,8 @@ type API struct {
 	Desk         *dlq.Desk
 	Outboxes     []dlq.Outbox // where an event's row is looked for
 	ShowPayloads bool
+
+	Check func(ctx context.Context) ([]Finding, error) // what `check` asks; one at a time
 }
 
 // apiBound is how long the database may take for one request of the API.
@@ -25,10 +27,13 @@ const apiBound = 10 * time.Second
 // does not keep the relay from its own.
 type api struct {
 	*Server
-	turn chan struct{}
+	turn   chan struct{}
+	checks checks
 }
 
-func newAPI(s *Server) *api { return &api{Server: s, turn: make(chan struct{}, 1)} }
+func newAPI(s *Server) *api {
+	return &api{Server: s, turn: make(chan struct{}, 1), checks: checks{turn: make(chan struct{}, 1)}}
+}
 
 //go:embed openapi.json
 var openAPI []byte
@@ -38,6 +43,7 @@ func (a *api) routes() map[string]methods {
 	row := func(of dlq.Of) methods { return methods{http.MethodGet: a.show(of)} }
 	return map[string]methods{
 		"/api/v1/openapi.json":     {http.MethodGet: a.openAPI},
+		"/api/v1/check":            {http.MethodGet: a.check},
 		"/api/v1/events/{id}":      {http.MethodGet: a.event},
 		"/api/v1/dead-letters":     {http.MethodGet: a.list(dlq.Letters)},
 		"/api/v1/parked":           {http.MethodGet: a.list(dlq.Parked)},

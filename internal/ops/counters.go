@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -8,39 +9,36 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counters finds the children of a vector by their one label without a lock and without allocating. The labels must be a
+// labels are the values of one label, and of a second one where a vector has two.
+type labels [2]string
+
+// counters finds the children of a vector by their labels without a lock and without allocating. The labels must be of a
 // closed list: what was seen once is kept.
 type counters struct {
 	vector *prometheus.CounterVec
+	count  int        // of labels
 	mu     sync.Mutex // of writers of known
-	known  atomic.Pointer[map[string]prometheus.Counter]
+	known  atomic.Pointer[map[labels]prometheus.Counter]
 }
 
-func newCounters(vector *prometheus.CounterVec) *counters {
-	c := &counters{vector: vector}
-	c.known.Store(&map[string]prometheus.Counter{})
+func newCounters(name, help string, label ...string) *counters {
+	c := &counters{count: len(label), vector: prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, label)}
+	c.known.Store(&map[labels]prometheus.Counter{})
 	return c
 }
 
-func (c *counters) inc(label string) {
-	counter, ok := (*c.known.Load())[label]
-	if !ok {
-		counter = c.learn(label)
-	}
-	counter.Inc()
-}
+func (c *counters) inc(l labels) { c.child(l).Inc() }
 
-func (c *counters) learn(label string) prometheus.Counter {
+func (c *counters) child(l labels) prometheus.Counter {
+	if counter, ok := (*c.known.Load())[l]; ok {
+		return counter
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before := *c.known.Load()
-	after := make(map[string]prometheus.Counter, len(before)+1)
-	for l, counter := range before {
-		after[l] = counter
-	}
-	after[label] = c.vector.WithLabelValues(label)
+	after := maps.Clone(*c.known.Load())
+	after[l] = c.vector.WithLabelValues(l[:c.count]...)
 	c.known.Store(&after)
-	return after[label]
+	return after[l]
 }
 
 // rateSeconds is how many whole seconds a rate is taken over.

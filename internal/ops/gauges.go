@@ -41,23 +41,18 @@ var (
 
 	streamUp = describe("outbox_stream_up", "1 while the replication stream runs.")
 	leader   = describe("outbox_leader", "1 while this relay holds the slot.")
+	standby  = describe("outbox_standby", "1 while another relay holds the slot and this one waits to take over.")
 	stopped  = describe("outbox_stopped", "1 when the relay has stopped for this reason and stays up to say so.", "reason")
 
-	slotLag       = describe("outbox_slot_lag_bytes", "WAL between the slot's confirmed position and the server's.", "slot")
-	slotRetained  = describe("outbox_slot_retained_bytes", "WAL that the server keeps for the slot.", "slot")
-	slotLagTime   = describe("outbox_slot_lag_seconds", "Age of the oldest commit that is not settled; while there is no stream, the time since it ended.", "slot")
-	slotSafe      = describe("outbox_slot_safe_wal_bytes", "WAL that can still be written before the slot may be lost; absent when it is unlimited.", "slot")
-	slotActive    = describe("outbox_slot_active", "1 while a process reads the slot.", "slot")
-	slotWALStatus = describe("outbox_slot_wal_status", "1 for the slot's present wal_status, 0 for the others.", "slot", "status")
-	slotSpilled   = describe("outbox_slot_spilled_bytes_total", "Bytes of transactions that the server's decoding wrote to disk.", "slot")
+	tableBytes = describe("outbox_table_bytes", "Size of the outbox tables on disk, with their indexes and partitions; absent before it was asked for.")
 )
 
 // Describe sends every description.
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
+	for _, d := range append([]*prometheus.Desc{
 		backlog, oldestUnsettled, lastConfirm, inFlightEvents, inFlightBytes, sinkUp, sinkPending, sinkConnections, sinkChannels,
-		paused, heldKeys, parked, parkedOldest, refusedRows, dead, deadOldest, streamUp, leader, stopped, slotLag, slotRetained, slotLagTime, slotSafe, slotActive, slotWALStatus, slotSpilled,
-	} {
+		paused, heldKeys, parked, parkedOldest, refusedRows, dead, deadOldest, streamUp, leader, standby, stopped, tableBytes,
+	}, slotDescs...) {
 		out <- d
 	}
 }
@@ -82,24 +77,16 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	collectSiding(&s, now, gauge)
 	gauge(streamUp, zeroOne(s.Phase == Streaming))
 	gauge(leader, zeroOne(s.leads()))
+	gauge(standby, zeroOne(s.Phase == Standby))
 	if s.Phase == Stopped {
 		gauge(stopped, 1, s.Reason)
 	}
-	slot := s.Slot.Name
-	gauge(slotLagTime, s.lag(now).Seconds(), slot)
-	if s.Slot.Checked.IsZero() {
-		return
+	if s.TableBytes != nil {
+		gauge(tableBytes, float64(*s.TableBytes))
 	}
-	gauge(slotLag, float64(s.Slot.LagBytes()), slot)
-	gauge(slotRetained, float64(s.Slot.RetainedBytes()), slot)
-	if s.Slot.SafeWALBytes != nil {
-		gauge(slotSafe, float64(*s.Slot.SafeWALBytes), slot)
+	for _, slot := range s.slotItems(now) {
+		slot.collect(out)
 	}
-	gauge(slotActive, zeroOne(s.Slot.Active), slot)
-	for _, status := range []string{"reserved", "extended", "unreserved", "lost"} {
-		gauge(slotWALStatus, zeroOne(s.Slot.WALStatus == status), slot, status)
-	}
-	out <- prometheus.MustNewConstMetric(slotSpilled, prometheus.CounterValue, float64(s.Slot.SpilledBytes), slot)
 }
 
 func collectSiding(s *Snapshot, now time.Time, gauge func(*prometheus.Desc, float64, ...string)) {

@@ -9,12 +9,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // Metrics counts what happens, call by call; how things stand is asked of a Snapshot at every scrape. Its methods are
-// safe for concurrent use, and Confirmed and Skipped do not allocate.
+// safe for concurrent use, and those that are called for each event or call do not allocate, but for Confirmed once in each
+// second, for an exemplar.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -28,10 +30,10 @@ type Metrics struct {
 	retryRate     rate
 	parkRate      rate
 
-	latency          prometheus.Histogram
+	latency          sampled
 	publishedBytes   prometheus.Counter
 	skipped          *counters
-	rejections       *prometheus.CounterVec
+	rejections       *counters
 	acks, nacks      prometheus.Counter
 	returned         prometheus.Counter
 	timeouts         prometheus.Counter
@@ -61,12 +63,12 @@ func NewMetrics(version, commit, goVersion string) *Metrics {
 		counted("outbox_retries_total", "Attempts to publish an event of the retry table.", nil, &m.retried),
 		counted("outbox_dlq_published_total", "Events whose row was committed in the dead letters.", nil, &m.dead),
 	)
-	m.latency = prometheus.NewHistogram(prometheus.HistogramOpts{
+	m.latency.Histogram = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "outbox_publish_latency_seconds", Help: "From the commit of an event's transaction to the broker's confirm.",
 		Buckets:                     latencyBuckets,
 		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160, NativeHistogramMinResetDuration: time.Hour,
 	})
-	m.registry.MustRegister(m.latency)
+	m.registry.MustRegister(m.latency.Histogram)
 	m.publishedBytes = m.counter("outbox_published_bytes_total", "Payload bytes of confirmed events.")
 	m.channelOpens = m.counter("outbox_sink_channel_opens_total", "Channels opened to the broker.")
 	m.sinkReconnects = m.counter("outbox_sink_reconnects_total", "Connections to the broker made again after one was lost.")
@@ -74,12 +76,20 @@ func NewMetrics(version, commit, goVersion string) *Metrics {
 	m.exhausted = m.counter("outbox_retry_exhaustions_total", "Events that became dead letters because their attempts were spent.")
 	m.mirrored = m.counter("outbox_dlq_mirrored_total", "Dead letters whose copy the broker confirmed.")
 	m.mirrorFailed = m.counter("outbox_dlq_publish_failed_total", "Copies of dead letters that the broker refused; they are offered again.")
-	m.skipped = newCounters(m.vector("outbox_messages_skipped_total", "Messages of the replication stream that are not events of this relay.", "reason"))
-	m.headersDropped = newCounters(m.vector("outbox_headers_dropped_total", "Keys of the headers column that have one of the relay's own names.", "header"))
-	m.rejections = m.vector("outbox_rejections_total", "Attempts that ended in a rejection, by whose fault it is and why.", "class", "reason")
-	confirms := m.vector("outbox_confirms_total", "The broker's answers to published messages; one returned is not counted as ack.", "result")
-	m.acks, m.nacks = confirms.WithLabelValues("ack"), confirms.WithLabelValues("nack")
-	m.returned, m.timeouts = confirms.WithLabelValues("returned"), confirms.WithLabelValues("timeout")
+	m.skipped = m.counters("outbox_messages_skipped_total", "Messages of the replication stream that are not events of this relay.", "reason")
+	m.headersDropped = m.counters("outbox_headers_dropped_total", "Keys of the headers column that have one of the relay's own names.", "header")
+	m.rejections = m.counters("outbox_rejections_total", "Attempts that ended in a rejection, by whose fault it is and why.", "class", "reason")
+	confirms := m.counters("outbox_confirms_total", "The broker's answers to published messages; one returned is not counted as ack.", "result")
+	m.acks, m.nacks = confirms.child(labels{"ack"}), confirms.child(labels{"nack"})
+	m.returned, m.timeouts = confirms.child(labels{"returned"}), confirms.child(labels{"timeout"})
+	for _, reason := range decode.SkipReasons { // a counter that begins at its first increment hides that one from rate()
+		m.skipped.child(labels{reason})
+	}
+	for class, reasons := range sink.Rejections {
+		for _, reason := range reasons {
+			m.rejections.child(labels{class.String(), string(reason)})
+		}
+	}
 	return m
 }
 
@@ -89,10 +99,10 @@ func (m *Metrics) counter(name, help string) prometheus.Counter {
 	return c
 }
 
-func (m *Metrics) vector(name, help string, labels ...string) *prometheus.CounterVec {
-	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	m.registry.MustRegister(v)
-	return v
+func (m *Metrics) counters(name, help string, label ...string) *counters {
+	c := newCounters(name, help, label...)
+	m.registry.MustRegister(c.vector)
+	return c
 }
 
 // events is one series of outbox_events_total.
@@ -116,9 +126,15 @@ func (m *Metrics) Watch(snapshot func() Snapshot) {
 // Confirmed counts events that the broker confirmed at this time, all of one call; relay.Hooks.Confirmed.
 func (m *Metrics) Confirmed(_ int, events []*outbox.Event, at time.Time) {
 	payload := 0
+	last, due := m.latency.due(at)
 	for _, ev := range events {
 		// The commit's time is the server's clock: where ours is behind it, the latency is taken as 0.
-		m.latency.Observe(max(0, at.Sub(ev.CommitTime)).Seconds())
+		latency := max(0, at.Sub(ev.CommitTime)).Seconds()
+		if due {
+			due = !m.latency.observe(latency, ev.Traceparent, last, at)
+		} else {
+			m.latency.Observe(latency)
+		}
 		payload += len(ev.Payload)
 	}
 	m.published.Add(uint64(len(events)))
@@ -129,7 +145,7 @@ func (m *Metrics) Confirmed(_ int, events []*outbox.Event, at time.Time) {
 
 // Rejected counts one attempt that was refused; relay.Hooks.Rejected. What becomes of it is counted by Parked, Dead or Failed.
 func (m *Metrics) Rejected(_ *outbox.Event, fault *sink.Fault, _ int) {
-	m.rejections.WithLabelValues(fault.Class.String(), string(fault.Reason)).Inc()
+	m.rejections.inc(labels{fault.Class.String(), string(fault.Reason)})
 }
 
 // Unavailable counts the attempts of a failed call that are in doubt; relay.Hooks.Unavailable.
@@ -163,10 +179,10 @@ func (m *Metrics) Mirrored(letters int) { m.mirrored.Add(float64(letters)) }
 func (m *Metrics) MirrorFailed(letters int) { m.mirrorFailed.Add(float64(letters)) }
 
 // Skipped counts a message of the stream that is not ours; replication.Hooks.Skipped. The reasons are a closed list.
-func (m *Metrics) Skipped(reason string) { m.skipped.inc(reason) }
+func (m *Metrics) Skipped(reason string) { m.skipped.inc(labels{reason}) }
 
 // HeaderDropped counts a key of the headers column that may not be sent; rabbit.Hooks.HeaderDropped.
-func (m *Metrics) HeaderDropped(name string) { m.headersDropped.inc(name) }
+func (m *Metrics) HeaderDropped(name string) { m.headersDropped.inc(labels{name}) }
 
 // Confirms counts the answers of one call; rabbit.Hooks.Confirms.
 func (m *Metrics) Confirms(acks, nacks, returned, timeouts int) {

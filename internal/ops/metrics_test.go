@@ -19,7 +19,7 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // busy is a leader that works, with a value of its own in every field that a metric shows.
 func busy() Snapshot {
-	safe := int64(1 << 30)
+	safe, table := int64(1<<30), int64(5000)
 	return Snapshot{
 		Phase: Streaming, Since: noon.Add(-time.Hour),
 		InFlightEvents: 7, InFlightBytes: 700, OldestUnsettled: noon.Add(-3 * time.Second), UnreportedConfirmed: 5,
@@ -28,8 +28,9 @@ func busy() Snapshot {
 		Sink:   Sink{Up: true, Connections: 2, Channels: 32, PendingConfirms: 6},
 		Slot: Slot{
 			Name: "cdc_relay", Checked: noon, ConfirmedFlush: 0x1000, Restart: 0x800, Current: 0x1800,
-			Active: true, WALStatus: "reserved", SafeWALBytes: &safe, SpilledBytes: 99,
+			Active: true, WALStatus: "reserved", SafeWALBytes: &safe, SpilledBytes: 99, Database: "shop", Plugin: "pgoutput",
 		},
+		TableBytes: &table,
 	}
 }
 
@@ -138,17 +139,20 @@ func TestMetricNames(t *testing.T) {
 		`outbox_stream_up 1`,
 		`outbox_stream_reconnects_total 1`,
 		`outbox_leader 1`,
+		`outbox_standby 0`,
 		`outbox_build_info{commit="abc",goversion="go1.26",version="v1"} 1`,
 		`outbox_slot_lag_bytes{slot="cdc_relay"} 2048`,
 		`outbox_slot_retained_bytes{slot="cdc_relay"} 4096`,
 		`outbox_slot_lag_seconds{slot="cdc_relay"} 3`,
 		`outbox_slot_safe_wal_bytes{slot="cdc_relay"} 1.073741824e+09`,
+		`outbox_slot_own{slot="cdc_relay"} 1`,
 		`outbox_slot_active{slot="cdc_relay"} 1`,
 		`outbox_slot_wal_status{slot="cdc_relay",status="reserved"} 1`,
 		`outbox_slot_wal_status{slot="cdc_relay",status="extended"} 0`,
 		`outbox_slot_wal_status{slot="cdc_relay",status="unreserved"} 0`,
 		`outbox_slot_wal_status{slot="cdc_relay",status="lost"} 0`,
 		`outbox_slot_spilled_bytes_total{slot="cdc_relay"} 99`,
+		`outbox_table_bytes 5000`,
 	)
 	mustLack(t, scrape(t, m), "outbox_stopped")
 }
@@ -160,9 +164,12 @@ func TestMetricsBeforeAnythingHappened(t *testing.T) {
 	mustHave(t, lines, `outbox_events_total{outcome="published"} 0`, `outbox_events_total{outcome="failed"} 0`, `outbox_events_total{outcome="retry"} 0`, `outbox_events_total{outcome="dlq"} 0`,
 		`outbox_retries_total 0`, `outbox_retry_exhaustions_total 0`, `outbox_dlq_published_total 0`, `outbox_dlq_mirrored_total 0`, `outbox_dlq_publish_failed_total 0`,
 		`outbox_destinations_paused 0`, `outbox_refused_rows 0`, `outbox_backlog 0`, `outbox_confirms_total{result="nack"} 0`,
-		`outbox_sink_up 0`, `outbox_stream_up 0`, `outbox_leader 0`, `outbox_oldest_unsettled_seconds 0`, `outbox_slot_lag_seconds{slot="s"} 0`)
+		`outbox_sink_up 0`, `outbox_stream_up 0`, `outbox_leader 0`, `outbox_standby 0`, `outbox_oldest_unsettled_seconds 0`, `outbox_slot_lag_seconds{slot="s"} 0`)
+	mustHave(t, lines, `outbox_messages_skipped_total{reason="non_transactional"} 0`, `outbox_messages_skipped_total{reason="update"} 0`,
+		`outbox_rejections_total{class="destination",reason="unroutable"} 0`, `outbox_rejections_total{class="permanent",reason="too_large"} 0`,
+		`outbox_rejections_total{class="transient",reason="broker_exception"} 0`)
 	mustLack(t, lines, "outbox_last_confirm_timestamp_seconds", "outbox_slot_lag_bytes", "outbox_slot_active", "outbox_slot_wal_status", "outbox_slot_safe_wal_bytes",
-		"outbox_parked_events", "outbox_parked_oldest", "outbox_dead_letters")
+		"outbox_parked_events", "outbox_parked_oldest", "outbox_dead_letters", "outbox_table_bytes")
 }
 
 func TestMetricsWhenThingsAreBad(t *testing.T) {
@@ -184,6 +191,20 @@ func TestMetricsWhenThingsAreBad(t *testing.T) {
 		s := busy()
 		s.Phase, s.OldestUnsettled, s.Since = Waiting, time.Time{}, noon.Add(-90*time.Second)
 		mustHave(t, scrape(t, watched(s)), `outbox_slot_lag_seconds{slot="cdc_relay"} 90`, `outbox_leader 0`)
+	})
+	t.Run("a standby: the leader alone knows the commits", func(t *testing.T) {
+		s := busy()
+		s.Phase, s.OldestUnsettled = Standby, time.Time{}
+		lines := scrape(t, watched(s))
+		mustHave(t, lines, `outbox_slot_lag_bytes{slot="cdc_relay"} 2048`, `outbox_slot_active{slot="cdc_relay"} 1`, `outbox_table_bytes 5000`)
+		mustHave(t, lines, `outbox_standby 1`, `outbox_leader 0`, `outbox_stream_up 0`)
+		mustLack(t, lines, "outbox_slot_lag_seconds")
+	})
+	t.Run("another relay leads", func(t *testing.T) {
+		s := busy()
+		s.Phase, s.Why, s.Siding, s.OldestUnsettled = Standby, "slot is held by another", Siding{}, time.Time{}
+		lines := scrape(t, watched(s))
+		mustLack(t, lines, "outbox_parked_events", "outbox_dead_letters")
 	})
 	t.Run("nothing is parked or dead", func(t *testing.T) {
 		s := busy()
@@ -227,10 +248,18 @@ func TestCountingDoesNotAllocate(t *testing.T) {
 	m := NewMetrics("", "", "")
 	events := []*outbox.Event{{CommitTime: noon}, {CommitTime: noon}}
 	m.Skipped("update")
+	traced := []*outbox.Event{
+		{CommitTime: noon, Traceparent: []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")},
+		{CommitTime: noon, Traceparent: []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")},
+	}
+	fault := &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge}
 	for name, count := range map[string]func(){
-		"Confirmed": func() { m.Confirmed(0, events, noon) },
-		"Skipped":   func() { m.Skipped("update") },
-		"Confirms":  func() { m.Confirms(1, 1, 1, 1) },
+		"Confirmed":                        func() { m.Confirmed(0, events, noon) },
+		"Confirmed, not sampled":           func() { m.Confirmed(0, traced[:1], noon.Add(time.Hour)) },
+		"Confirmed, sampled, but too soon": func() { m.Confirmed(0, traced, noon.Add(2*time.Hour)) },
+		"Rejected":                         func() { m.Rejected(nil, fault, 1) },
+		"Skipped":                          func() { m.Skipped("update") },
+		"Confirms":                         func() { m.Confirms(1, 1, 1, 1) },
 	} {
 		count()
 		if n := testing.AllocsPerRun(100, count); n > 0 {
@@ -273,15 +302,23 @@ func TestRate(t *testing.T) {
 	}
 }
 
+// What the events cost that the broker confirms: with no trace, with traces that are not sampled, and with sampled ones, of which
+// one a second is an exemplar.
 func BenchmarkConfirmed(b *testing.B) {
-	m := NewMetrics("", "", "")
-	events := make([]*outbox.Event, 100)
-	for i := range events {
-		events[i] = &outbox.Event{CommitTime: noon, Payload: make([]byte, 512)}
+	for name, traceparent := range map[string]string{
+		"no trace": "", "not sampled": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00", "sampled": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+	} {
+		b.Run(name, func(b *testing.B) {
+			m := NewMetrics("", "", "")
+			events := make([]*outbox.Event, 100)
+			for i := range events {
+				events[i] = &outbox.Event{CommitTime: noon, Payload: make([]byte, 512), Traceparent: []byte(traceparent)}
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				m.Confirmed(0, events, noon.Add(time.Duration(i)*10*time.Millisecond)) // 10,000 events a second
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(events)), "ns/event")
+		})
 	}
-	b.ReportAllocs()
-	for b.Loop() {
-		m.Confirmed(0, events, noon.Add(time.Millisecond))
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(events)), "ns/event")
 }

@@ -54,6 +54,7 @@ func New(cfg Config) (*Server, error) {
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,
+		ConnState:         newConns(maxConns).state,
 		ErrorLog:          zap.NewStdLog(cfg.Log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))),
 	}
 	return s, nil
@@ -96,6 +97,7 @@ func (s *Server) paths() map[string]methods {
 		"/readyz":        {http.MethodGet: s.readyz},
 		"/metrics":       {http.MethodGet: s.cfg.Metrics.Handler().ServeHTTP},
 		"/api/v1/status": {http.MethodGet: s.status},
+		"/api/v1/slots":  {http.MethodGet: s.slots},
 	}
 	maps.Copy(all, newAPI(s).routes())
 	return all

@@ -42,6 +42,11 @@ type Snapshot struct {
 	Siding Siding
 	Sink   Sink
 	Slot   Slot
+
+	OtherSlots []Slot // the server's other logical slots, with admin.slot_metrics: all; those first that keep the most WAL
+	OtherTotal int    // OtherSlots may have fewer
+
+	TableBytes *int64 // size of the outbox tables; nil: not known
 }
 
 // Siding is what could not go when its turn came.
@@ -106,6 +111,11 @@ type Slot struct {
 	WALStatus      string // reserved, extended, unreserved, lost
 	SafeWALBytes   *int64 // nil: unlimited
 	SpilledBytes   int64
+	Database       string
+	Plugin         string
+	Invalidation   string // why the server gave it up, by PostgreSQL 17 and later
+
+	BehindSince time.Time // of OtherSlots: when WAL after ConfirmedFlush was seen first; zero: there is none
 }
 
 // LagBytes is the WAL between the confirmed position and the server's.

@@ -55,6 +55,8 @@ type Event struct {
 	Route *Route
 	// Replay is set on a dead letter that is published again: its message then carries the header cdc_replay.
 	Replay bool
+	// Copy is set on the mirror's copy of a dead letter: a report about an event, which is part of no trace.
+	Copy bool
 
 	// Ordered is true when the event has an ordering key, one that is neither NULL nor empty, and no Fault.
 	Ordered bool

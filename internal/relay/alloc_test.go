@@ -14,11 +14,19 @@ import (
 func TestNoAllocationPerEvent(t *testing.T) {
 	const rows = 5000
 	for _, ordering := range []Ordering{Key, Pipelined} {
-		confirmed := 0
+		confirmed, published := 0, 0
 		l := New(Config{Ordering: ordering, Window: 1000, Sink: nullSink{lanes: 4}, Siding: noSiding{}, Hooks: Hooks{
 			Confirmed: func(lane int, events []*outbox.Event, _ time.Time) {
 				if lane == 0 {
 					confirmed += len(events)
+				}
+			},
+			Published: func(lane int, _ *outbox.Event, refusals int, _ time.Time) {
+				if refusals != 0 {
+					t.Errorf("an event that was never refused has %d refusals", refusals)
+				}
+				if lane == 0 {
+					published++
 				}
 			},
 		}})
@@ -52,8 +60,8 @@ func TestNoAllocationPerEvent(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		if confirmed == 0 {
-			t.Error("the hook Confirmed saw nothing")
+		if confirmed == 0 || published != confirmed {
+			t.Errorf("the hook Confirmed saw %d events, Published %d", confirmed, published)
 		}
 	}
 }

@@ -49,6 +49,14 @@ func (it *item) fill(ev *outbox.Event, buf []byte, c *commit) {
 	}
 }
 
+// refusals is how often the event was refused so far, of what counts.
+func (it *item) refusals() int {
+	if it.fed != nil {
+		return it.fed.Refusals
+	}
+	return it.attempts
+}
+
 // carve copies b to the front of buf and returns the copy, which cannot grow into its neighbour, and the rest of buf.
 func carve(buf, b []byte) (copied, rest []byte) {
 	if b == nil {

@@ -297,6 +297,11 @@ func (ln *lane) settle(now time.Time) {
 }
 
 func (ln *lane) tellConfirmed(items []*item, now time.Time) {
+	if published := ln.line.cfg.Hooks.Published; published != nil {
+		for _, it := range items {
+			published(ln.n, &it.ev, it.refusals(), now)
+		}
+	}
 	hook := ln.line.cfg.Hooks.Confirmed
 	if hook == nil {
 		return

@@ -52,6 +52,8 @@ type Hooks struct {
 	// Confirmed: the broker took responsibility for these events, all of one call; at is when that was learned. The
 	// watermark may already cover them.
 	Confirmed func(lane int, events []*outbox.Event, at time.Time)
+	// Published: each event of Confirmed again, alone, with how often it was refused before.
+	Published func(lane int, ev *outbox.Event, refusals int, at time.Time)
 	// Rejected: an event was refused for the attempt-th time (from 1) since it is in the line; what it is refused behind one that
 	// waits is not counted.
 	Rejected func(ev *outbox.Event, f *sink.Fault, attempt int)

@@ -48,6 +48,8 @@ type Fed struct {
 	Chain  uint64 // 0: not counted, and in no order
 	Replay bool   // a letter: it goes before the rows of its chain, and no count falls when it is confirmed
 
+	Refusals int // of the event before, of what counts
+
 	// Outcome is Confirmed, Rejected, or Unsent: an earlier row of its chain was rejected, or the line ends.
 	Outcome sink.Outcome
 	// Left is how many rows the chain, or the unit it is counted with, still has after a confirmed one. At 0 the lane has

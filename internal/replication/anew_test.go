@@ -23,11 +23,11 @@ func ofAllTables(t *testing.T) *bench {
 func (b *bench) waitRemembered() {
 	b.t.Helper()
 	var oid uint32
-	if err := b.conn.QueryRow(bounded(b.t, 20*time.Second), `SELECT 'outbox'::regclass::oid`).Scan(&oid); err != nil {
+	if err := b.conn.QueryRow(bounded(b.t, time.Minute), `SELECT 'outbox'::regclass::oid`).Scan(&oid); err != nil {
 		b.t.Fatal(err)
 	}
 	until(b.t, "the new table to be remembered", func() bool {
-		rec, err := readRecord(bounded(b.t, 20*time.Second), b.conn, b.cfg.Slot)
+		rec, err := readRecord(bounded(b.t, time.Minute), b.conn, b.cfg.Slot)
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -86,11 +86,11 @@ func TestTableSeenInTheStreamThenRenamed(t *testing.T) {
 func TestTableIsRememberedBeforeItsRowsPass(t *testing.T) {
 	b := ofAllTables(t)
 	r := b.settledRun("a")
-	lock, err := b.connect().Begin(bounded(t, 20*time.Second))
+	lock, err := b.connect().Begin(bounded(t, time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lock.Exec(bounded(t, 20*time.Second), `SELECT FROM cdc_relay.slots WHERE slot = $1 FOR UPDATE`, b.cfg.Slot); err != nil {
+	if _, err := lock.Exec(bounded(t, time.Minute), `SELECT FROM cdc_relay.slots WHERE slot = $1 FOR UPDATE`, b.cfg.Slot); err != nil {
 		t.Fatal(err)
 	}
 	b.exec(`DROP TABLE outbox`)
@@ -103,7 +103,7 @@ func TestTableIsRememberedBeforeItsRowsPass(t *testing.T) {
 	if seen := b.current().seen(); slices.Contains(seen, "b") {
 		t.Errorf("passed: %v", seen)
 	}
-	if err := lock.Rollback(bounded(t, 20*time.Second)); err != nil {
+	if err := lock.Rollback(bounded(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	r.waitSeen("b")

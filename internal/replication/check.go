@@ -26,8 +26,8 @@ const (
 	LevelFail = "fail"
 )
 
-// Check asks for every precondition of the source side and changes nothing. It stops early only where nothing further
-// can be asked.
+// Check asks for every precondition of the source side and changes nothing. Each question is bounded; one that can not be
+// asked is a finding, and the others go on, unless PostgreSQL is not reached at all.
 func Check(ctx context.Context, c Config) ([]Finding, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -36,19 +36,36 @@ func Check(ctx context.Context, c Config) ([]Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer pool.Close()
+	defer closePool(pool)
 	k := checker{c: &c, pool: pool}
-	var name string
-	err = pool.QueryRow(ctx, `SELECT current_user || ' at ' || current_database() || ', PostgreSQL ' || current_setting('server_version')`).Scan(&name)
-	if !k.add("postgres", name, fatalOr(&c, err)) {
+	if !k.reached(ctx) {
 		return k.list, nil
 	}
-	k.add("wal_level", "logical", checkServer(ctx, pool))
-	k.replication(ctx)
-	k.room(ctx)
-	k.add("synchronous standby", "not a candidate", refuseSyncStandby(ctx, pool, &c))
-	k.objects(ctx)
+	for _, question := range []func(context.Context){
+		k.direct, k.walLevel, k.replication, k.room, k.keeping, k.syncStandby, k.commits, k.role, k.connections, k.clock, k.objects, k.vacuum,
+	} {
+		ctx, cancel := context.WithTimeout(ctx, questionBound)
+		question(ctx)
+		cancel()
+	}
 	return k.list, nil
+}
+
+// questionBound is how long one of Check's questions may take.
+const questionBound = 10 * time.Second
+
+func (k *checker) reached(ctx context.Context) bool {
+	var version string
+	err := k.pool.QueryRow(ctx, `SELECT session_user::text, current_database()::text, current_setting('server_version')`).Scan(&k.user, &k.database, &version)
+	return k.add("postgres", fmt.Sprintf("%s at %s, PostgreSQL %s", k.user, k.database, version), fatalOr(k.c, err))
+}
+
+func (k *checker) walLevel(ctx context.Context) {
+	k.add("wal_level", "logical", checkServer(ctx, k.pool))
+}
+
+func (k *checker) syncStandby(ctx context.Context) {
+	k.add("synchronous standby", "not a candidate", refuseSyncStandby(ctx, k.pool, k.c))
 }
 
 func fatalOr(c *Config, err error) error {
@@ -65,12 +82,21 @@ type checker struct {
 	c    *Config
 	pool *pgxpool.Pool
 	list []Finding
+
+	user, database string // once reached
+	commit         struct {
+		value string // of synchronous_commit, for all; "": not asked
+		err   error
+	}
 }
+
+// roleName is the relay's role as SQL.
+func (k *checker) roleName() string { return quoteName(k.user) }
 
 func (k *checker) add(name, good string, err error) bool {
 	f := Finding{Name: name, Level: LevelOK, Detail: good}
 	if err != nil {
-		f.Level, f.Detail, f.Mend = LevelFail, err.Error(), mendTLS(err)
+		f.Level, f.Detail, f.Mend = LevelFail, oneLine{err}.Error(), mendConnect(err)
 		var stop *outbox.Stop
 		if errors.As(err, &stop) {
 			short := *stop
@@ -82,33 +108,25 @@ func (k *checker) add(name, good string, err error) bool {
 	return err == nil
 }
 
+func (k *checker) fail(name, detail, mend string) {
+	k.list = append(k.list, Finding{Name: name, Level: LevelFail, Detail: detail, Mend: mend})
+}
+
+// unasked is the finding of a question whose answer is good to know, and that failed. It reports whether it did.
+func (k *checker) unasked(name string, err error) bool {
+	if err == nil {
+		return false
+	}
+	mend := ""
+	if pgCode(err) == "42501" {
+		mend = "GRANT pg_monitor TO " + k.roleName()
+	}
+	k.warn(name, "could not be asked: "+oneLine{err}.Error(), mend)
+	return true
+}
+
 func (k *checker) warn(name, detail, mend string) {
 	k.list = append(k.list, Finding{Name: name, Level: LevelWarn, Detail: detail, Mend: mend})
-}
-
-func (k *checker) replication(ctx context.Context) {
-	conn, err := connectStream(ctx, k.c)
-	if err == nil {
-		defer closeStream(conn)
-		_, err = identify(ctx, conn)
-	}
-	k.add("replication connection", "this role may replicate", fatalOr(k.c, err))
-}
-
-// room looks for a free slot (when ours is still to be created) and for limits that end slots.
-func (k *checker) room(ctx context.Context) {
-	var slots, maxSlots int
-	var keep string
-	err := k.pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM pg_replication_slots WHERE slot_name <> $1),
-		current_setting('max_replication_slots')::int, current_setting('max_slot_wal_keep_size')`, k.c.Slot).Scan(&slots, &maxSlots, &keep)
-	if err == nil && slots >= maxSlots {
-		err = createFailed(k.c, fmt.Errorf("%d of %d replication slots are in use", slots, maxSlots))
-	}
-	k.add("replication slots", fmt.Sprintf("%d of %d used by others", slots, maxSlots), err)
-	if err == nil && keep != "-1" {
-		k.warn("max_slot_wal_keep_size", "is "+keep+": a slot that falls further behind is lost, and with it what it had not delivered",
-			"size it for the longest outage of the broker")
-	}
 }
 
 func (k *checker) objects(ctx context.Context) {
@@ -133,7 +151,7 @@ func (k *checker) objects(ctx context.Context) {
 	}
 	k.messages(ctx)
 	tables, err := findTables(ctx, k.pool, k.c, rec == nil)
-	if len(k.c.Tables) > 0 && !k.add("tables", namedIn(k.c.Tables)+": the mapping fits", err) {
+	if len(k.c.Tables) > 0 && !k.add("tables", k.fitting(ctx, tables)+": the mapping fits", err) {
 		return
 	}
 	k.c.Tables = tables
@@ -170,11 +188,15 @@ func (k *checker) slot(ctx context.Context, rec *record) {
 			_, err = checkPublication(ctx, k.pool, k.c, rec.sends())
 		}
 		k.add("publication", k.c.Publication, err)
+		k.scope(ctx, slot != nil || rec != nil)
 	}
+	readable := k.readable(ctx, slot != nil)
 	switch {
 	case slot == nil && rec == nil:
 		k.missing("slot", k.c.Slot+" is not there yet")
-		k.rows(ctx)
+		if readable {
+			k.rows(ctx)
+		}
 	case slot == nil:
 		k.add("slot", "", slotLost(k.c, fmt.Sprintf("slot %q does not exist any more", k.c.Slot), "find and re-send what is missing"+adoptHint(k.c)))
 	default:
@@ -199,10 +221,6 @@ func (k *checker) slot(ctx context.Context, rec *record) {
 
 // rows says beforehand what the first start would ask.
 func (k *checker) rows(ctx context.Context) {
-	if err := checkReadable(ctx, k.pool, k.c); err != nil {
-		k.add("rows", "", err)
-		return
-	}
 	if k.c.Backfill != nil {
 		return
 	}
@@ -227,7 +245,7 @@ func (k *checker) missing(name, detail string) {
 		k.warn(name, detail+"; the first start creates it", "cdc-relay init")
 		return
 	}
-	k.list = append(k.list, Finding{Name: name, Level: LevelFail, Detail: detail + " and source.create is false", Mend: "cdc-relay init"})
+	k.fail(name, detail+" and source.create is false", "cdc-relay init")
 }
 
 func bytesText(n uint64) string {

@@ -32,6 +32,8 @@ type Config struct {
 	Create   bool  // create what is missing on the first start
 	Backfill *bool // must be stated when the slot is created on a table that has rows
 
+	AllSlots bool // look at all logical slots of the server
+
 	MaxConnections   int           // of the pool, beside the replication connection
 	WALSenderTimeout time.Duration // of our walsender, sent at connect; bounds the detection of a silent cut
 	Grace            time.Duration // for a clean stop: reading gets half of it
@@ -41,6 +43,8 @@ type Config struct {
 	NewLine func(ctx context.Context, t Term) (Line, error)
 	Hooks   Hooks
 	Log     *zap.Logger
+
+	home *home // of a Stream
 }
 
 // Term is the time of one leader: of one epoch.
@@ -118,12 +122,14 @@ func (c *Config) validate() error {
 }
 
 // tableNames is the configured tables as SQL, comma separated.
-func (c *Config) tableNames() string {
+func (c *Config) tableNames() string { return strings.Join(c.quotedTables(), ", ") }
+
+func (c *Config) quotedTables() []string {
 	names := make([]string, len(c.Tables))
 	for i, t := range c.Tables {
 		names[i] = quoteTable(t)
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 // relayed says in log lines what is relayed.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -40,7 +41,22 @@ func pinned(application string) map[string]string {
 		"standard_conforming_strings":         "on",
 		"idle_session_timeout":                "0",
 		"idle_in_transaction_session_timeout": "0",
+		"default_transaction_read_only":       "off", // a role that is read-only by itself is not a server that is
 	}
+}
+
+// settings are those of the pool's sessions: pinned, and what statements of ours count on.
+func settings(application string) map[string]string {
+	all := pinned(application)
+	maps.Copy(all, map[string]string{
+		"synchronous_commit":            "on",
+		"default_transaction_isolation": "read committed", // what the fence's FOR SHARE relies on
+		"row_security":                  "off",            // a policy must not hide rows from the question of the first start
+		"jit":                           "off",            // statements take milliseconds: compiling one takes a hundred
+		"statement_timeout":             "15s",
+		"lock_timeout":                  "5s",
+	})
+	return all
 }
 
 // Connect makes a pool for the commands of operators, with the settings of the relay's own, and sees that the server answers.
@@ -77,21 +93,9 @@ func connectPool(c *Config) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, badURL(err)
 	}
-	for name, value := range pinned(c.applicationName()) {
-		cfg.ConnConfig.RuntimeParams[name] = value
-	}
-	for name, value := range map[string]string{
-		"synchronous_commit":            "on",
-		"default_transaction_read_only": "off",
-		"default_transaction_isolation": "read committed", // what the fence's FOR SHARE relies on
-		"row_security":                  "off",            // a policy must not hide rows from the question of the first start
-		"jit":                           "off",            // statements take milliseconds: compiling one takes a hundred
-		"statement_timeout":             "15s",
-		"lock_timeout":                  "5s",
-	} {
-		cfg.ConnConfig.RuntimeParams[name] = value
-	}
+	maps.Copy(cfg.ConnConfig.RuntimeParams, settings(c.applicationName()))
 	cfg.ConnConfig.ConnectTimeout = connectTimeout
+	onlyPrimary(&cfg.ConnConfig.Config, c.sameServer)
 	cfg.ConnConfig.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
 		return pgproto3.NewFrontend(r, &firstWrite{to: w})
 	}
@@ -147,6 +151,7 @@ func connectStream(ctx context.Context, c *Config) (*pgconn.PgConn, error) {
 		cfg.RuntimeParams[name] = value
 	}
 	cfg.RuntimeParams["replication"] = "database"
+	onlyPrimary(cfg, nil)
 	// The creation of a slot waits for the transactions that are open, however long they are.
 	cfg.RuntimeParams["statement_timeout"] = "0"
 	cfg.RuntimeParams["lock_timeout"] = "0"

@@ -130,16 +130,16 @@ func TestTakeoverEndsAStatementOfAFormerLeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	tx, err := pool.BeginTx(bounded(t, 20*time.Second), pgx.TxOptions{})
+	tx, err := pool.BeginTx(bounded(t, time.Minute), pgx.TxOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.Background())
-	if _, err := tx.Exec(bounded(t, 20*time.Second), `SELECT FROM cdc_relay.slots WHERE slot = $1 FOR SHARE`, b.cfg.Slot); err != nil {
+	if _, err := tx.Exec(bounded(t, time.Minute), `SELECT FROM cdc_relay.slots WHERE slot = $1 FOR SHARE`, b.cfg.Slot); err != nil {
 		t.Fatal(err)
 	}
 	b.goesOn("b")
-	if _, err := tx.Exec(bounded(t, 20*time.Second), `SELECT 1`); pgCode(err) != "57P01" {
+	if _, err := tx.Exec(bounded(t, time.Minute), `SELECT 1`); pgCode(err) != "57P01" {
 		t.Errorf("the session that kept the row: %v", err)
 	}
 	until(t, "the line about it", func() bool {
@@ -152,18 +152,18 @@ func TestTakeoverWaitsForOthers(t *testing.T) {
 	b := shared(t)
 	b.settledRun("a").endClean()
 	other := b.connect()
-	tx, err := other.Begin(bounded(t, 20*time.Second))
+	tx, err := other.Begin(bounded(t, time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(bounded(t, 20*time.Second), `SELECT FROM cdc_relay.slots WHERE slot = $1 FOR SHARE`, b.cfg.Slot); err != nil {
+	if _, err := tx.Exec(bounded(t, time.Minute), `SELECT FROM cdc_relay.slots WHERE slot = $1 FOR SHARE`, b.cfg.Slot); err != nil {
 		t.Fatal(err)
 	}
 	r := b.run()
 	until(t, "the takeover to wait", func() bool {
 		return b.text(`SELECT count(*)::text FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == "1"
 	})
-	if err := tx.Commit(bounded(t, 20*time.Second)); err != nil {
+	if err := tx.Commit(bounded(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	r.waitPhase(Streaming)
@@ -181,7 +181,7 @@ func TestCeilingIsRaisedOnlyByTheHolderUnderItsEpoch(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	ctx := bounded(t, 20*time.Second)
+	ctx := bounded(t, time.Minute)
 	slot, err := readSlot(ctx, pool, b.cfg.Slot)
 	if err != nil {
 		t.Fatal(err)
@@ -227,7 +227,7 @@ func TestCeilingIsLeftToWhoRaisesTheEpoch(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	ctx := bounded(t, 20*time.Second)
+	ctx := bounded(t, time.Minute)
 	other := b.connect()
 	for name, write := range map[string]func(tm *term, pid uint32) error{
 		"raise": func(tm *term, pid uint32) error { return raiseCeiling(ctx, pool, &b.cfg, tm, pid, 0) },
@@ -281,11 +281,11 @@ func TestSlotLostBeforeTheEpochIsRaised(t *testing.T) {
 		}
 		return newLine(ctx, at)
 	}
-	tx, err := b.connect().Begin(bounded(t, 20*time.Second))
+	tx, err := b.connect().Begin(bounded(t, time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(bounded(t, 20*time.Second), `SELECT FROM cdc_relay.slots WHERE slot = $1 FOR SHARE`, b.cfg.Slot); err != nil {
+	if _, err := tx.Exec(bounded(t, time.Minute), `SELECT FROM cdc_relay.slots WHERE slot = $1 FOR SHARE`, b.cfg.Slot); err != nil {
 		t.Fatal(err)
 	}
 	r := b.run()
@@ -294,7 +294,7 @@ func TestSlotLostBeforeTheEpochIsRaised(t *testing.T) {
 	})
 	b.exec(`SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
 	b.waitFree()
-	if err := tx.Commit(bounded(t, 20*time.Second)); err != nil {
+	if err := tx.Commit(bounded(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	b.insert("b")
@@ -325,7 +325,7 @@ func TestStandbyThatComesLate(t *testing.T) {
 	leader.endClean()
 	select {
 	case <-asked:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the standby does not come")
 	}
 	between.settledRun("b").endClean()

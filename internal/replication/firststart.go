@@ -77,6 +77,7 @@ func meetServer(ctx context.Context, pool *pgxpool.Pool, c *Config) (*pgconn.PgC
 		closeStream(stream)
 		return nil, identity{}, err
 	}
+	c.home.meet(id)
 	return stream, id, nil
 }
 

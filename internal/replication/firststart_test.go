@@ -14,7 +14,7 @@ import (
 // openInsert inserts a row and leaves its transaction open.
 func (b *bench) openInsert(id string) (pgx.Tx, *pgx.Conn) {
 	b.t.Helper()
-	ctx := bounded(b.t, 20*time.Second)
+	ctx := bounded(b.t, time.Minute)
 	other := b.connect()
 	tx, err := other.Begin(ctx)
 	if err != nil {
@@ -31,7 +31,7 @@ func (b *bench) waitCreating() {
 	b.t.Helper()
 	until(b.t, "CREATE_REPLICATION_SLOT to wait for the open transaction", func() bool {
 		var n int
-		if err := b.conn.QueryRow(bounded(b.t, 5*time.Second), `SELECT count(*) FROM pg_stat_activity
+		if err := b.conn.QueryRow(bounded(b.t, time.Minute), `SELECT count(*) FROM pg_stat_activity
 			WHERE backend_type = 'walsender' AND datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n); err != nil {
 			b.t.Fatal(err)
 		}
@@ -44,14 +44,14 @@ func TestFirstStartRefusesARowWhoseTransactionWasOpen(t *testing.T) {
 	tx, _ := b.openInsert("open")
 	r := b.run()
 	b.waitCreating()
-	if err := tx.Commit(bounded(t, 5*time.Second)); err != nil {
+	if err := tx.Commit(bounded(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	stop := wantStop(t, r.wait(), outbox.ExitUsage, "backfill")
 	if !strings.Contains(stop.What, "1 rows, newest open") {
 		t.Errorf("the row is not named: %s", stop.What)
 	}
-	if v, err := readSlot(bounded(t, 5*time.Second), b.conn, b.cfg.Slot); err != nil || v != nil {
+	if v, err := readSlot(bounded(t, time.Minute), b.conn, b.cfg.Slot); err != nil || v != nil {
 		t.Errorf("the slot was left behind: %v %v", v, err)
 	}
 }
@@ -63,7 +63,7 @@ func TestFirstStartCountsARowWhoseTransactionWasOpen(t *testing.T) {
 	tx, _ := b.openInsert("open")
 	r := b.run()
 	b.waitCreating()
-	if err := tx.Commit(bounded(t, 5*time.Second)); err != nil {
+	if err := tx.Commit(bounded(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	r.waitPhase(Streaming)
@@ -85,7 +85,7 @@ func TestFirstStartDeliversWhatCommitsAfterTheSlot(t *testing.T) {
 	tx, _ := b.openInsert("slow") // open while the relay runs, committed later
 	b.insert("fast")
 	r.waitSeen("fast")
-	if err := tx.Commit(bounded(t, 5*time.Second)); err != nil {
+	if err := tx.Commit(bounded(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	r.waitSeen("slow")
@@ -118,7 +118,7 @@ func TestFirstStartNamesTheNewestRow(t *testing.T) {
 // unfinished is what a crash leaves behind in our tables before, or just after, the slot is created.
 func (b *bench) unfinished() {
 	b.t.Helper()
-	ctx := bounded(b.t, 20*time.Second)
+	ctx := bounded(b.t, time.Minute)
 	pool, err := connectPool(&b.cfg)
 	if err != nil {
 		b.t.Fatal(err)
@@ -161,7 +161,7 @@ func TestUnfinishedCreationLeavesTheSlotOfAnotherDatabase(t *testing.T) {
 func TestNameTakenBeforeTheCreation(t *testing.T) {
 	t.Parallel()
 	create := func(b *bench) (*record, error) {
-		ctx := bounded(b.t, 20*time.Second)
+		ctx := bounded(b.t, time.Minute)
 		pool, err := connectPool(&b.cfg)
 		if err != nil {
 			b.t.Fatal(err)
@@ -219,7 +219,7 @@ func TestLongCountIsNamed(t *testing.T) {
 	r := b.run()
 	b.waitCreating()
 	p.Delay(300 * time.Millisecond)
-	if err := tx.Commit(bounded(t, 5*time.Second)); err != nil {
+	if err := tx.Commit(bounded(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "the line", func() bool { return b.logs.FilterMessageSnippet("counting the rows").Len() == 1 })
@@ -237,7 +237,7 @@ func TestFirstStartLosesItsConnection(t *testing.T) {
 	b.waitCreating()
 	p.Reset()
 	until(t, "the relay to have noticed", func() bool { return r.s.Snapshot().Phase == Waiting })
-	if err := tx.Commit(bounded(t, 5*time.Second)); err != nil {
+	if err := tx.Commit(bounded(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	wantStop(t, r.wait(), outbox.ExitUsage, "backfill")
@@ -250,7 +250,7 @@ func TestCreationWithoutAnAnswerStaysUnfinished(t *testing.T) {
 	defer tx.Rollback(context.Background())
 	direct := b.cfg
 	p := b.through()
-	ctx := bounded(t, 20*time.Second)
+	ctx := bounded(t, time.Minute)
 	pool, err := connectPool(&direct)
 	if err != nil {
 		t.Fatal(err)
@@ -291,7 +291,7 @@ func TestFirstStartAfterACrashInTheFirstStart(t *testing.T) {
 	next := b.run()
 	// For the server to be done with it; or, when the client's request to cancel it still came through, for its own creation.
 	until(t, "the relay to wait", func() bool { return next.s.Snapshot().Phase == Waiting || creating() > before })
-	if err := tx.Commit(bounded(t, 5*time.Second)); err != nil {
+	if err := tx.Commit(bounded(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	wantStop(t, next.wait(), outbox.ExitUsage, "backfill")

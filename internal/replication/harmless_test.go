@@ -16,7 +16,7 @@ func ownServer(t *testing.T, settings map[string]string) *devenv.Postgres {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.Close() })
-	if err := p.CreateDatabase(bounded(t, 20*time.Second), "shop"); err != nil {
+	if err := p.CreateDatabase(bounded(t, time.Minute), "shop"); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -103,7 +103,7 @@ func TestIdleRelayHardlyWrites(t *testing.T) {
 	idle := time.NewTimer(30 * time.Second) // the time itself is what is tested
 	<-idle.C
 	var wrote int
-	if err := b.conn.QueryRow(bounded(t, 5*time.Second), `SELECT count(*) FROM pg_logical_slot_get_changes('watch', NULL, NULL)
+	if err := b.conn.QueryRow(bounded(t, time.Minute), `SELECT count(*) FROM pg_logical_slot_get_changes('watch', NULL, NULL)
 		WHERE data LIKE 'table cdc_relay.%'`).Scan(&wrote); err != nil {
 		t.Fatal(err)
 	}
@@ -124,11 +124,11 @@ func TestIdleOutboxMovesWithOtherTables(t *testing.T) {
 	for range 3 {
 		b.exec(`INSERT INTO other SELECT repeat(md5(g::text), 100) FROM generate_series(1, 8000) g`) // some 25 MB
 		var at string
-		if err := b.conn.QueryRow(bounded(t, 5*time.Second), `SELECT pg_current_wal_lsn()::text`).Scan(&at); err != nil {
+		if err := b.conn.QueryRow(bounded(t, time.Minute), `SELECT pg_current_wal_lsn()::text`).Scan(&at); err != nil {
 			t.Fatal(err)
 		}
 		until(t, "the slot to follow", func() bool {
-			v, err := readSlot(bounded(t, 5*time.Second), b.conn, b.cfg.Slot)
+			v, err := readSlot(bounded(t, time.Minute), b.conn, b.cfg.Slot)
 			return err == nil && uint64(v.Current)-uint64(v.ConfirmedFlush) < 20<<20
 		})
 	}

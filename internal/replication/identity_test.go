@@ -114,7 +114,7 @@ func TestSlotRecreated(t *testing.T) {
 				t.Errorf("the range (%s to %s) is not named: %s", before, after, stop.What)
 			}
 			wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_moved")
-			wantStop(t, Init(bounded(t, 20*time.Second), b.cfg, InitOptions{}), outbox.ExitOperator, "slot_moved")
+			wantStop(t, Init(bounded(t, time.Minute), b.cfg, InitOptions{}), outbox.ExitOperator, "slot_moved")
 			b.runMend(stop)
 			b.goesOn("b")
 			if slices.Contains(b.current().seen(), "lost") {
@@ -186,7 +186,7 @@ func TestSlotOfAnotherKind(t *testing.T) {
 // hold reads the slot as a program of that name does.
 func (b *bench) hold(application string) *pgconn.PgConn {
 	b.t.Helper()
-	ctx := bounded(b.t, 20*time.Second)
+	ctx := bounded(b.t, time.Minute)
 	cfg, err := pgconn.ParseConfig(b.url)
 	if err != nil {
 		b.t.Fatal(err)

@@ -144,7 +144,7 @@ func TestRoleThatMayNotReadTheOutbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	if err := createObjects(bounded(t, 20*time.Second), pool, &ddl, InitOptions{Role: role}); err != nil {
+	if err := createObjects(bounded(t, time.Minute), pool, &ddl, InitOptions{Role: role}); err != nil {
 		t.Fatal(err)
 	}
 	b.exec(`REVOKE SELECT ON outbox FROM ` + role)
@@ -163,13 +163,13 @@ func TestRoleThatMayNotReadTheOutbox(t *testing.T) {
 		}
 		nothingLeft()
 	}
-	b.wantFinding("rows", "may not read table public.outbox", "GRANT SELECT")
+	b.wantFinding("rights", "may not read table public.outbox", "GRANT SELECT")
 	b.exec(`GRANT SELECT ON outbox TO ` + role)
 	b.exec(`ALTER TABLE outbox ENABLE ROW LEVEL SECURITY`)
 	b.exec(`CREATE POLICY everything ON outbox USING (true)`)
 	wantStop(t, b.run().wait(), outbox.ExitFailure, "rights")
 	nothingLeft()
-	b.wantFinding("rows", "row level security", "BYPASSRLS")
+	b.wantFinding("rights", "row level security", "BYPASSRLS")
 	b.exec(`ALTER ROLE ` + role + ` BYPASSRLS`)
 	wantStop(t, b.run().wait(), outbox.ExitUsage, "backfill")
 	nothingLeft()
@@ -179,7 +179,7 @@ func TestRoleThatMayNotReadTheOutbox(t *testing.T) {
 	r := b.run()
 	b.waitCreating()
 	b.exec(`REVOKE SELECT ON outbox FROM ` + role)
-	if err := tx.Commit(bounded(t, 5*time.Second)); err != nil {
+	if err := tx.Commit(bounded(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	wantStop(t, r.wait(), outbox.ExitFailure, "rights")
@@ -189,7 +189,7 @@ func TestRoleThatMayNotReadTheOutbox(t *testing.T) {
 // wantFinding wants check to fail one line by that name, with the words in it and the mend beside it.
 func (b *bench) wantFinding(name, words, mend string) {
 	b.t.Helper()
-	list, err := Check(bounded(b.t, 20*time.Second), b.cfg)
+	list, err := Check(bounded(b.t, time.Minute), b.cfg)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func TestPrintedInitIsEnough(t *testing.T) {
 func TestTeardown(t *testing.T) {
 	b := shared(t)
 	r := b.settledRun("a")
-	teardown := func() error { return Teardown(bounded(t, 20*time.Second), b.cfg, false) }
+	teardown := func() error { return Teardown(bounded(t, time.Minute), b.cfg, false) }
 	wantStop(t, teardown(), outbox.ExitFailure, "slot_held")
 	r.endClean()
 	b.waitFree()
@@ -296,7 +296,7 @@ func TestTeardownKeepsAPublicationThatNoRelayMade(t *testing.T) {
 	b.exec(createPublicationSQL(&b.cfg))
 	b.goesOn("a")
 	b.waitNoWalsender()
-	if err := Teardown(bounded(t, 20*time.Second), b.cfg, false); err != nil {
+	if err := Teardown(bounded(t, time.Minute), b.cfg, false); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.count(); got != "0 slots, 1 publications, 0 schemas" {
@@ -316,12 +316,12 @@ func TestTeardownKeepsWhatOthersNeed(t *testing.T) {
 	other.cfg.Backfill = &no
 	other.settledRun("b").endClean()
 	b.waitNoWalsender()
-	if err := Teardown(bounded(t, 20*time.Second), b.cfg, false); err != nil {
+	if err := Teardown(bounded(t, time.Minute), b.cfg, false); err != nil {
 		t.Fatal(err)
 	}
 	other.goesOn("c")
 	other.waitNoWalsender()
-	if err := Teardown(bounded(t, 20*time.Second), other.cfg, false); err != nil {
+	if err := Teardown(bounded(t, time.Minute), other.cfg, false); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.count(); got != "0 slots, 0 publications, 0 schemas" {
@@ -332,7 +332,7 @@ func TestTeardownKeepsWhatOthersNeed(t *testing.T) {
 // Names of slots are the whole cluster's, and one that no relay has used is somebody else's.
 func TestTeardownLeavesForeignSlots(t *testing.T) {
 	t.Parallel()
-	teardown := func(b *bench) error { return Teardown(bounded(b.t, 20*time.Second), b.cfg, false) }
+	teardown := func(b *bench) error { return Teardown(bounded(b.t, time.Minute), b.cfg, false) }
 	for name, make := range map[string]func(b *bench){
 		"another plugin":    func(b *bench) { b.createSlot("test_decoding") },
 		"no record of ours": func(b *bench) { b.createSlot("pgoutput") },
@@ -380,19 +380,19 @@ func TestTeardownKeepsUndeliveredEvents(t *testing.T) {
 			attempts, bytes, class, reason, destination, commit_time, event_time, payload_kind)
 			VALUES ($1, '4711', 1, '0/1', 0, $2, 1, 1, 1, 1, true, true, 0, 0, '', '', '', now(), now(), 0)`, slot, i)
 	}
-	found, err := Check(bounded(t, 20*time.Second), b.cfg)
+	found, err := Check(bounded(t, time.Minute), b.cfg)
 	if err != nil || !slices.ContainsFunc(found, func(f Finding) bool {
 		return f.Name == "parked events" && f.Level == LevelWarn && strings.Contains(f.Detail, "system 4711 (1 parked, 0 dead letters)")
 	}) {
 		t.Errorf("check does not name the rows of another system: %+v, %v", found, err)
 	}
-	teardown := func(force bool) error { return Teardown(bounded(t, 20*time.Second), b.cfg, force) }
+	teardown := func(force bool) error { return Teardown(bounded(t, time.Minute), b.cfg, force) }
 	wantStop(t, teardown(false), outbox.ExitFailure, "undelivered")
 	if err := teardown(true); err != nil {
 		t.Fatal(err)
 	}
 	var left string
-	if err := b.conn.QueryRow(bounded(t, 20*time.Second), `SELECT string_agg(slot, ' ') FROM cdc_relay.retry`).Scan(&left); err != nil || left != other.cfg.Slot {
+	if err := b.conn.QueryRow(bounded(t, time.Minute), `SELECT string_agg(slot, ' ') FROM cdc_relay.retry`).Scan(&left); err != nil || left != other.cfg.Slot {
 		t.Errorf("rows of %q are left, %v", left, err)
 	}
 }

@@ -116,7 +116,7 @@ func TestWhatWasMadeAnewWhileDown(t *testing.T) {
 				}
 				b.wantGap(stop, changed, changed)
 			}
-			wantStop(t, Init(bounded(t, 20*time.Second), b.cfg, InitOptions{}), outbox.ExitOperator, c.reason)
+			wantStop(t, Init(bounded(t, time.Minute), b.cfg, InitOptions{}), outbox.ExitOperator, c.reason)
 			b.runMend(stop)
 			b.goesOn("b")
 		})
@@ -137,7 +137,7 @@ func (b *bench) since15(sql string) bool {
 		b.exec(sql)
 		return true
 	}
-	if _, err := b.conn.Exec(bounded(b.t, 20*time.Second), sql); pgCode(err) != "42601" {
+	if _, err := b.conn.Exec(bounded(b.t, time.Minute), sql); pgCode(err) != "42601" {
 		b.t.Errorf("%s: %v, want a syntax error", sql, err)
 	}
 	return false
@@ -252,7 +252,7 @@ func TestGeneratedColumn(t *testing.T) {
 					t.Errorf("the column is not named: %s", stop.What)
 				}
 			}
-			wantStop(t, Init(bounded(t, 20*time.Second), b.cfg, InitOptions{}), outbox.ExitMapping, "mapping")
+			wantStop(t, Init(bounded(t, time.Minute), b.cfg, InitOptions{}), outbox.ExitMapping, "mapping")
 			if b.version() >= "180000" {
 				b.exec(`ALTER PUBLICATION p SET (publish_generated_columns = stored)`)
 				b.exec(`UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = $1`, b.cfg.Slot) // as the mend says
@@ -581,16 +581,16 @@ func TestSettingsOfTheRoleHaveNoEffect(t *testing.T) {
 	b.cfg.Tables[0].Mapping.Payload = decode.Names{Any: []string{"payload"}}
 	b.cfg.Columns = []string{"at", "for_how_long", "ratio"}
 	b.cfg.Publication = `back\slash "and" 'quotes'`
-	tx, err := b.connect().Begin(bounded(t, 20*time.Second))
+	tx, err := b.connect().Begin(bounded(t, time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(bounded(t, 20*time.Second), `SELECT txid_current()`); err != nil {
+	if _, err := tx.Exec(bounded(t, time.Minute), `SELECT txid_current()`); err != nil {
 		t.Fatal(err)
 	}
 	r := b.run()
 	b.waitCreating() // which takes longer than any of those time-outs
-	if err := tx.Commit(bounded(t, 20*time.Second)); err != nil {
+	if err := tx.Commit(bounded(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	r.waitPhase(Streaming)
@@ -617,7 +617,7 @@ func TestSettingsOfTheRoleHaveNoEffect(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got string
-		if err := pool.QueryRow(bounded(t, 10*time.Second), `SELECT current_setting($1)`, name).Scan(&got); err != nil || got != want {
+		if err := pool.QueryRow(bounded(t, time.Minute), `SELECT current_setting($1)`, name).Scan(&got); err != nil || got != want {
 			t.Errorf("%s is %s in the pool (%v)", name, got, err)
 		}
 		pool.Close()

@@ -61,17 +61,18 @@ func readRecord(ctx context.Context, q querier, slot string) (*record, error) {
 
 // slotView is the slot's row of pg_replication_slots and the server's position beside it.
 type slotView struct {
-	Plugin, Type, Database string
-	ConfirmedFlush         pglogrepl.LSN
-	Restart                pglogrepl.LSN
-	ActivePID              int32 // 0: nobody holds it
-	WALStatus              string
-	Invalidation           string // PG17+, else ""
-	SafeWALBytes           *int64 // nil: unlimited, or lost
-	Current                pglogrepl.LSN
-	Holder, HolderUser     string // application_name and role of the holder
-	HolderState            string // sync_state of the holder in pg_stat_replication
-	SpilledBytes           int64
+	Name, Plugin, Type, Database string
+
+	ConfirmedFlush     pglogrepl.LSN
+	Restart            pglogrepl.LSN
+	ActivePID          int32 // 0: nobody holds it
+	WALStatus          string
+	Invalidation       string // PG17+, else ""
+	SafeWALBytes       *int64 // nil: unlimited, or lost
+	Current            pglogrepl.LSN
+	Holder, HolderUser string // application_name and role of the holder
+	HolderState        string // sync_state of the holder in pg_stat_replication
+	SpilledBytes       int64
 }
 
 // foreign says why the slot can not be that of a relay of this database, "" when it can: names of slots are the whole
@@ -88,22 +89,33 @@ func (v *slotView) foreign(database string) string {
 
 func (v *slotView) heldByRelay() bool { return strings.HasPrefix(v.Holder, applicationPrefix) }
 
-// readSlot is nil when there is no slot of that name. to_jsonb makes one statement serve PostgreSQL 14 to 18.
+// slotColumns are what a slotView is read from, and slotTables where they are. to_jsonb makes one statement serve PostgreSQL 14
+// to 18.
+const (
+	slotColumns = `coalesce(s.slot_name, ''), coalesce(s.plugin, ''), coalesce(s.slot_type, ''), coalesce(s.database, ''),
+			coalesce(s.confirmed_flush_lsn, '0/0'::pg_lsn), coalesce(s.restart_lsn, '0/0'::pg_lsn),
+			coalesce(s.active_pid, 0), coalesce(s.wal_status, ''), coalesce(to_jsonb(s)->>'invalidation_reason', ''),
+			s.safe_wal_size, pg_current_wal_lsn(), coalesce(a.application_name, ''), coalesce(a.usename, ''),
+			coalesce(r.sync_state, ''), coalesce(t.spill_bytes, 0)`
+	slotTables = `pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
+			LEFT JOIN pg_stat_replication r ON r.pid = s.active_pid
+			LEFT JOIN pg_stat_replication_slots t ON t.slot_name = s.slot_name`
+)
+
+// fields are where slotColumns go.
+func (v *slotView) fields() []any {
+	return []any{
+		&v.Name, &v.Plugin, &v.Type, &v.Database, &v.ConfirmedFlush, &v.Restart, &v.ActivePID, &v.WALStatus, &v.Invalidation,
+		&v.SafeWALBytes, &v.Current, &v.Holder, &v.HolderUser, &v.HolderState, &v.SpilledBytes,
+	}
+}
+
+// readSlot is nil when there is no slot of that name.
 func readSlot(ctx context.Context, q querier, slot string) (*slotView, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	var v slotView
-	err := q.QueryRow(ctx, `SELECT coalesce(s.plugin, ''), s.slot_type, coalesce(s.database, ''),
-			coalesce(s.confirmed_flush_lsn, '0/0'::pg_lsn), coalesce(s.restart_lsn, '0/0'::pg_lsn),
-			coalesce(s.active_pid, 0), coalesce(s.wal_status, ''), coalesce(to_jsonb(s)->>'invalidation_reason', ''),
-			s.safe_wal_size, pg_current_wal_lsn(), coalesce(a.application_name, ''), coalesce(a.usename, ''),
-			coalesce(r.sync_state, ''), coalesce(t.spill_bytes, 0)
-		FROM pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
-			LEFT JOIN pg_stat_replication r ON r.pid = s.active_pid
-			LEFT JOIN pg_stat_replication_slots t ON t.slot_name = s.slot_name
-		WHERE s.slot_name = $1`, slot).
-		Scan(&v.Plugin, &v.Type, &v.Database, &v.ConfirmedFlush, &v.Restart, &v.ActivePID, &v.WALStatus, &v.Invalidation,
-			&v.SafeWALBytes, &v.Current, &v.Holder, &v.HolderUser, &v.HolderState, &v.SpilledBytes)
+	err := q.QueryRow(ctx, "SELECT "+slotColumns+" FROM "+slotTables+" WHERE s.slot_name = $1", slot).Scan(v.fields()...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}

@@ -125,6 +125,15 @@ func TestIdleMovesWaitForTheTimer(t *testing.T) {
 	r.settle(120+idleRaiseBytes, false)
 	r.step()
 	r.wantRaise()
+	r.t.ceiling.Store(200 + idleRaiseBytes)
+	r.step()
+	r.raised = r.raised.Add(-idleRaiseEvery)
+	r.settle(1000+idleRaiseBytes, false) // what the raise itself wrote
+	r.step()
+	r.wantNoRaise()
+	r.settle(201+idleRaiseBytes+walNoise, false)
+	r.step()
+	r.wantRaise()
 }
 
 func TestReportOutsideOfItsBoundsEndsTheSession(t *testing.T) {

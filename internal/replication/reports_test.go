@@ -23,7 +23,7 @@ func (b *bench) adjacent(r *running) (first, second string) {
 		one, _ := b.openInsert(first)
 		two, _ := b.openInsert(second)
 		for _, tx := range []pgx.Tx{one, two} {
-			if err := tx.Commit(bounded(b.t, 20*time.Second)); err != nil {
+			if err := tx.Commit(bounded(b.t, time.Minute)); err != nil {
 				b.t.Fatal(err)
 			}
 		}

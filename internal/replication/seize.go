@@ -37,6 +37,7 @@ func (s *Stream) seize(ctx context.Context, t **term) (*session, error) {
 	var sent sends
 	id, err := identify(ctx, conn)
 	if err == nil {
+		s.cfg.home.meet(id)
 		sent, err = s.start(ctx, conn, id)
 	}
 	if err == nil {
@@ -157,6 +158,9 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn, id identity) (s
 			"messages 'true'",
 		},
 	})
+	if pgCode(err) == "55006" { // object_in_use
+		return sends{}, errTaken
+	}
 	if err != nil {
 		return sends{}, fmt.Errorf("start replication: %w", err)
 	}

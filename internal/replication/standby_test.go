@@ -163,7 +163,7 @@ func TestServerThatIsNotPrepared(t *testing.T) {
 	want("no_slot", "max_replication_slots")
 	b.exec(`SELECT pg_drop_replication_slot('standby')`)
 	b.waitNoWalsender() // of the relay before
-	conn, err := connectStream(bounded(t, 20*time.Second), &b.cfg)
+	conn, err := connectStream(bounded(t, time.Minute), &b.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,4 +178,31 @@ func TestDatabaseThatDoesNotExist(t *testing.T) {
 	b := setup(t, devenv.SharedPostgres(t).Database(t))
 	b.cfg.URL = devenv.SharedPostgres(t).URL("nowhere")
 	wantStop(t, b.run().wait(), outbox.ExitFailure, "database")
+}
+
+// A leader that was cut off without a sign is given up by source.wal_sender_timeout, which its session asks for, though the
+// server's own says never, or in an hour: nobody else can end its hold on the slot.
+func TestSilentLeaderWhateverTheServersTimeout(t *testing.T) {
+	t.Parallel()
+	p := ownServer(t, map[string]string{"wal_sender_timeout": "0"})
+	for _, own := range []string{"0", "1h"} {
+		t.Run(own, func(t *testing.T) {
+			b := setup(t, p.Database(t))
+			b.exec(fmt.Sprintf(`ALTER SYSTEM SET wal_sender_timeout = '%s'`, own))
+			b.exec(`SELECT pg_reload_conf()`)
+			until(t, "the server's own wal_sender_timeout to be "+own, func() bool { return b.text(`SHOW wal_sender_timeout`) == own })
+			b.cfg.WALSenderTimeout = 2 * time.Second
+			standby := b.another()
+			silent := b.through()
+			b.settledRun("a")
+			second := standby.run()
+			second.waitPhase(Standby)
+			silent.Hold(devenv.Up) // and with the bytes the end of the connection, when the leader has given it up
+			silent.Hold(devenv.Down)
+			second.waitPhase(Streaming)
+			b.insert("b")
+			second.waitSeen("b")
+			second.endClean()
+		})
+	}
 }

@@ -25,11 +25,19 @@ type Snapshot struct {
 	Why   string
 	Since time.Time
 	Slot  Slot
+
+	OtherSlots []Slot // with Config.AllSlots; the server's other logical slots, those first that keep the most WAL
+	OtherTotal int    // OtherSlots may have fewer
+	TableBytes *int64 // of the outbox tables, with indexes and partitions; nil: not known yet, or there are none
 }
 
 // Slot is what pg_replication_slots said last, at the time Checked.
 type Slot struct {
 	Checked        time.Time // zero: not yet
+	Name           string
+	Plugin         string
+	Database       string
+	Invalidation   string // PG17+: why the server gave it up
 	ConfirmedFlush pglogrepl.LSN
 	Restart        pglogrepl.LSN
 	Current        pglogrepl.LSN // the server's write position at that time
@@ -38,6 +46,9 @@ type Slot struct {
 	SpilledBytes   int64
 	Active         bool
 	Holder         string
+
+	// BehindSince is when WAL after ConfirmedFlush was seen first, by walTimes; zero: there is none. Of OtherSlots alone.
+	BehindSince time.Time
 }
 
 // status is the Snapshot behind a lock.
@@ -95,8 +106,21 @@ func (s *status) slot(v *slotView) {
 	s.snap.Slot = v.public()
 }
 
+func (s *status) others(slots []Slot, total int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.snap.OtherSlots, s.snap.OtherTotal = slots, total
+}
+
+func (s *status) measured(tableBytes *int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.snap.TableBytes = tableBytes
+}
+
 func (v *slotView) public() Slot {
 	return Slot{
+		Name: v.Name, Plugin: v.Plugin, Database: v.Database, Invalidation: v.Invalidation,
 		Checked: time.Now(), ConfirmedFlush: v.ConfirmedFlush, Restart: v.Restart, Current: v.Current, WALStatus: v.WALStatus,
 		SafeWALBytes: v.SafeWALBytes, SpilledBytes: v.SpilledBytes, Active: v.ActivePID != 0, Holder: v.Holder,
 	}

@@ -39,6 +39,7 @@ func New(cfg Config) (*Stream, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	cfg.home = new(home)
 	pool, err := connectPool(&cfg)
 	if err != nil {
 		return nil, err
@@ -53,6 +54,7 @@ func (s *Stream) Pool() *pgxpool.Pool { return s.pool }
 // returns nil after a clean stop. Any other error is an *outbox.Stop: the relay can not go on by itself.
 func (s *Stream) Run(reading, draining context.Context) error {
 	defer closePool(s.pool)
+	defer s.surveying()()
 	s.started = time.Now()
 	var t *term
 	defer func() { t.end() }()
@@ -88,6 +90,8 @@ func (s *Stream) Run(reading, draining context.Context) error {
 			t.end()
 			t = nil
 			continue
+		case errors.Is(err, errTaken):
+			continue // to stand by behind it
 		case errors.Is(err, errTableNotKnown):
 			s.cfg.Log.Info("a new session, which knows the table", zap.String("why", err.Error()))
 			continue
@@ -123,7 +127,7 @@ func (s *Stream) pause(reading context.Context, wait *backoff, err error) (again
 	if stop := fatalConnect(&s.cfg, err, s.everConnected, s.started); stop != nil {
 		return false, stop
 	}
-	why := localPort.ReplaceAllString(err.Error(), "$1")
+	why := localPort.ReplaceAllString(oneLine{err}.Error(), "$1")
 	if mend := mend(&s.cfg, err); mend != "" {
 		why += "; " + mend
 	}
@@ -147,6 +151,7 @@ func (s *Stream) wait(why string) {
 var (
 	errCleanStop    = errors.New("stopped as asked")
 	errPrepareAgain = errors.New("the slot's record changed: prepare again")
+	errTaken        = errors.New("another relay has taken the slot meanwhile")
 )
 
 // steady is how long a session lasts that is no sign of trouble.

@@ -76,7 +76,7 @@ func setup(t *testing.T, url string) *bench {
 // connect is one more connection past any proxy.
 func (b *bench) connect() *pgx.Conn {
 	b.t.Helper()
-	conn, err := pgx.Connect(bounded(b.t, 20*time.Second), b.url)
+	conn, err := pgx.Connect(bounded(b.t, time.Minute), b.url)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func bounded(t *testing.T, d time.Duration) context.Context {
 
 func (b *bench) exec(sql string, args ...any) {
 	b.t.Helper()
-	if _, err := b.conn.Exec(bounded(b.t, 20*time.Second), sql, args...); err != nil {
+	if _, err := b.conn.Exec(bounded(b.t, time.Minute), sql, args...); err != nil {
 		b.t.Fatalf("%s: %v", sql, err)
 	}
 }
@@ -120,7 +120,7 @@ func (b *bench) through() *devenv.Proxy {
 func (b *bench) text(sql string, args ...any) string {
 	b.t.Helper()
 	var s string
-	if err := b.conn.QueryRow(bounded(b.t, 20*time.Second), sql, args...).Scan(&s); err != nil {
+	if err := b.conn.QueryRow(bounded(b.t, time.Minute), sql, args...).Scan(&s); err != nil {
 		b.t.Fatalf("%s: %v", sql, err)
 	}
 	return s
@@ -296,7 +296,7 @@ func wantStop(t *testing.T, err error, code int, reason string) *outbox.Stop {
 
 func (b *bench) confirmedFlush() pglogrepl.LSN {
 	b.t.Helper()
-	v, err := readSlot(bounded(b.t, 10*time.Second), b.conn, b.cfg.Slot)
+	v, err := readSlot(bounded(b.t, time.Minute), b.conn, b.cfg.Slot)
 	if err != nil || v == nil {
 		b.t.Fatalf("slot: %v %v", v, err)
 	}

@@ -89,7 +89,17 @@ func mend(c *Config, err error) string {
 	if errors.As(fatalConnect(c, err, false, c.longAgo()), &stop) {
 		return stop.Mend
 	}
-	return mendTLS(err)
+	return mendConnect(err)
+}
+
+// mendConnect is what to do about a connection that fails for something that is waited for; "" when the error says it all.
+func mendConnect(err error) string {
+	for _, mend := range []func(error) string{mendTLS, mendStandby, poolerRefused} {
+		if text := mend(err); text != "" {
+			return text
+		}
+	}
+	return ""
 }
 
 func mendTLS(err error) string {

@@ -1,47 +1,22 @@
 package retry
 
 import (
-	"sync"
-	"time"
+	"cmp"
 
 	"go.uber.org/zap"
 )
 
-// deaths logs each dead letter by name, at most deathsPerSecond of them: of a flood, that more have died says enough.
-type deaths struct {
-	log *zap.Logger
-
-	mu     sync.Mutex // writer and feeder
-	second int64      // Unix, of the last line
-	lines  int        // in it
-	silent int        // not named since
-}
-
-const deathsPerSecond = 10
-
-func (d *deaths) tell(row *Row, r Result) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	now := time.Now().Unix()
-	if now != d.second {
-		d.second, d.lines = now, 0
+// tellDeath logs a dead letter by name, and tells the hook. (Of a flood the log names some.)
+func (c *Config) tellDeath(row *Row, r Result) {
+	if hook := c.Hooks.Buried; hook != nil {
+		hook(&row.Event, cmp.Or(r.Reason, row.Reason), r.Attempts)
 	}
-	if d.lines++; d.lines > deathsPerSecond {
-		d.silent++
-		return
-	}
-	fields := []zap.Field{
-		zap.Int64("n", row.N), zap.String("event_id", name(&row.Event)), zap.Stringer("position", row.Event.Position),
-		zap.String("class", r.Class.String()), zap.String("reason", string(r.Reason)), zap.String("destination", r.Destination), zap.String("fault", r.Words),
-	}
-	if d.silent > 0 {
-		fields = append(fields, zap.Int("and_others_before", d.silent))
-		d.silent = 0
-	}
-	d.log.Warn("event became a dead letter: `cdc-relay deadletters` lists, replays and discards them", fields...)
+	c.Log.Warn("event became a dead letter: `cdc-relay deadletters` lists, replays and discards them", c.about(&row.Event,
+		zap.Int64("n", row.N), zap.String("class", r.Class.String()), zap.String("reason", string(r.Reason)),
+		zap.String("destination", r.Destination), zap.String("fault", r.Words))...)
 }
 
 // written is the result that a row was written with.
 func written(row *Row) Result {
-	return Result{Row: row, Class: row.Class, Reason: row.Reason, Words: row.Words, Destination: row.Destination}
+	return Result{Row: row, Class: row.Class, Reason: row.Reason, Words: row.Words, Destination: row.Destination, Attempts: row.Attempts}
 }

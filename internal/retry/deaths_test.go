@@ -1,10 +1,7 @@
 package retry
 
 import (
-	"fmt"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -13,30 +10,49 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// A few dead letters are named each, a flood is not.
+// A dead letter is logged with what it takes to find it, its trace too, and the hook is told of it.
 func TestDeathsAreLogged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		core, logs := observer.New(zap.InfoLevel)
-		d := deaths{log: zap.New(core)}
-		die := func(n int) {
-			row := &Row{N: int64(n), Event: outbox.Event{ID: fmt.Appendf(nil, "e%d", n)}, Class: sink.Permanent, Reason: sink.TooLarge}
-			d.tell(row, written(row))
+	core, logs := observer.New(zap.InfoLevel)
+	var told []outbox.Position
+	c := &Config{Log: zap.New(core), Hooks: Hooks{Buried: func(ev *outbox.Event, reason sink.Reason, attempts int) {
+		if reason != sink.TooLarge || attempts != 4 {
+			t.Errorf("the hook is told of %s after %d attempts", reason, attempts)
 		}
-		for n := range 1000 {
-			die(n)
+		told = append(told, ev.Position)
+	}}}
+	ev := outbox.Event{
+		Position: outbox.Position{Commit: 7, Index: 1}, ID: []byte("e0"), Key: []byte("secret"), Payload: []byte("secret"), Headers: []byte("secret"),
+		Traceparent: []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"),
+	}
+	row := &Row{N: 3, Event: ev, Class: sink.Permanent, Reason: sink.TooLarge, Attempts: 4}
+	c.tellDeath(row, written(row))
+
+	// When it is too old, it died of what it was refused for before.
+	c.tellDeath(row, Result{Row: row, Kind: Dead, Attempts: 4})
+
+	// The message of another has a span of the relay's own: that is named.
+	c.Traceparent = func(*outbox.Event, []byte) []byte {
+		return []byte("00-11111111111111111111111111111111-2222222222222222-01")
+	}
+	c.tellDeath(row, written(row))
+
+	if len(told) != 3 || told[0] != ev.Position {
+		t.Errorf("the hook was told of %v", told)
+	}
+	lines := logs.All()
+	for _, l := range lines {
+		for name, v := range l.ContextMap() {
+			if v == "secret" {
+				t.Errorf("%s is personal", name)
+			}
 		}
-		time.Sleep(time.Second) //nolint:forbidigo // the bubble's time, not ours
-		die(1000)
-		lines := logs.All()
-		if len(lines) != deathsPerSecond+1 {
-			t.Fatalf("%d lines, want %d", len(lines), deathsPerSecond+1)
-		}
-		first, last := lines[0].ContextMap(), lines[deathsPerSecond].ContextMap()
-		if first["event_id"] != "e0" || first["reason"] != "too_large" || first["class"] != "permanent" {
-			t.Errorf("the first line says %v", first)
-		}
-		if last["event_id"] != "e1000" || last["and_others_before"] != int64(1000-deathsPerSecond) {
-			t.Errorf("the last line says %v", last)
-		}
-	})
+	}
+	first, last := lines[0].ContextMap(), lines[2].ContextMap()
+	if first["event_id"] != "e0" || first["reason"] != "too_large" || first["class"] != "permanent" || first["n"] != int64(3) ||
+		first["trace_id"] != "0af7651916cd43dd8448eb211c80319c" || first["span_id"] != "b7ad6b7169203331" {
+		t.Errorf("the first line says %v", first)
+	}
+	if last["trace_id"] != "11111111111111111111111111111111" || last["span_id"] != "2222222222222222" {
+		t.Errorf("the last line says %v", last)
+	}
 }

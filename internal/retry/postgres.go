@@ -79,7 +79,7 @@ func (p *Postgres) read(ctx context.Context, what, sql string, args []any, each 
 		err = p.run(ctx, conn, sql, args, each)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("%s: %w", what, discreet{err})
 	}
 	return nil
 }
@@ -120,7 +120,7 @@ func (p *Postgres) write(ctx context.Context, what, sql string, args func(storab
 	if err == nil || isFenced(err) {
 		return err
 	}
-	err = fmt.Errorf("%s: %w", what, err)
+	err = fmt.Errorf("%s: %w", what, discreet{err})
 	switch {
 	case isRefusal(err):
 		return &Refused{Err: err}

@@ -46,7 +46,7 @@ func (w *writer) holdBack(e queued, no *Refused) {
 	w.mu.Unlock()
 	if h.err != told {
 		w.s.cfg.Log.Error("the database refuses the row of a parked event: it is tried again and holds back its key, nothing is dropped",
-			zap.Stringer("position", e.Event.Position), zap.String("event_id", name(e.Event)), zap.Error(no.Err))
+			w.s.cfg.about(e.Event, zap.Error(no.Err))...)
 	}
 	w.s.feeder.stuck(e.chain)
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -105,7 +103,7 @@ func (f *feeder) replay(q Request) (*run, *Answer) {
 	}
 	r := &run{chain: q.Row.Chain, ordered: q.Row.Ordered, lane: at.Lane, unit: at.Unit, request: &q, bytes: int64(ev.Size())}
 	r.rows = []*Row{q.Row}
-	r.feds = []*relay.Fed{{Event: ev, Place: at, Chain: f.s.line.Chain(&ev, at.Unit), Replay: true}}
+	r.feds = []*relay.Fed{{Event: ev, Place: at, Chain: f.s.line.Chain(&ev, at.Unit), Replay: true, Refusals: q.Row.Attempts}}
 	f.replays[q.ID] = r
 	f.book(r)
 	return r, nil
@@ -191,6 +189,9 @@ func (f *feeder) answered(a Answer) {
 	}
 	if a.Request.Kind == DeadLetter {
 		call(f.cfg.Hooks.Dead, 1)
+		if f.cfg.Hooks.Buried != nil {
+			f.cfg.Hooks.Buried(&row.Event, "", row.Attempts)
+		}
 	}
 	gone := false // it holds its chain no more
 	switch a.Request.Kind {
@@ -212,7 +213,7 @@ func (f *feeder) answered(a Answer) {
 	switch {
 	case !row.Ordered:
 	case !known: // its lane was known when it was counted
-		f.cfg.Log.Error("no lane for a row that was counted: its key stays held until the next start", zap.Stringer("position", row.Event.Position))
+		f.cfg.Log.Error("no lane for a row that was counted: its key stays held until the next start", f.cfg.about(&row.Event)...)
 	case gone:
 		f.s.line.Uncount(at.Lane, row.Chain, at.Unit)
 		f.owed[row.Chain] = owing{at.Lane, at.Unit}

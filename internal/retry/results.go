@@ -139,7 +139,7 @@ func (f *feeder) refusedEnds(group []*run, err error) {
 		f.s.line.NotNow(r.lane, r.chain, r.unit)
 	}
 	f.cfg.Log.Error("the database refuses to note what came of a parked row: it is tried again, and its key stands still meanwhile",
-		zap.Stringer("position", r.results[0].Row.Event.Position), zap.Error(err))
+		f.cfg.about(&r.results[0].Row.Event, zap.Error(err))...)
 }
 
 func (f *feeder) finishAll(group []*run) {
@@ -166,7 +166,7 @@ func (f *feeder) tell(r *run) {
 	for _, res := range r.results {
 		if res.Kind == Dead {
 			dead++
-			f.s.deaths.tell(res.Row, res)
+			f.s.cfg.tellDeath(res.Row, res)
 		}
 		if res.Reason == "" || res.Kind == Delivered { // not refused now
 			continue

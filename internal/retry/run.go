@@ -38,7 +38,7 @@ func (f *feeder) newRun(chain uint64, at sink.Place, head *Row) *run {
 
 // add adds a row that is to be offered.
 func (r *run) add(row *Row, at sink.Place) {
-	fed := &relay.Fed{Event: row.Event, Place: at}
+	fed := &relay.Fed{Event: row.Event, Place: at, Refusals: row.Attempts}
 	if row.Ordered {
 		fed.Chain = row.Chain
 	}

@@ -115,7 +115,7 @@ func TestBarePositionStaysUntilTheSlotIsSaved(t *testing.T) {
 	}
 	pass := func() {
 		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); s.look().restart <= letter.Event.Position.Commit; {
+		for deadline := time.Now().Add(time.Minute); s.look().restart <= letter.Event.Position.Commit; {
 			w.exec(`CHECKPOINT`) // writes which transactions run
 			s.report()
 			if time.Now().After(deadline) {

@@ -77,14 +77,19 @@ type Config struct {
 
 	Hooks Hooks
 	Log   *zap.Logger
+	// Traceparent is what an event's message carries, for the log; nil: the row's.
+	Traceparent func(ev *outbox.Event, buf []byte) []byte
 	// Jitter draws a duration between 0 and its argument; nil: at random. The simulation draws it from its seed.
 	Jitter func(time.Duration) time.Duration
 }
 
 // Hooks tell what happens; nil ones are left out. They run on the goroutines of writer and feeder, and must be quick.
 type Hooks struct {
-	Parked    func(rows int) // rows were committed in the retry table: new ones, and such as say of a new refusal
-	Dead      func(rows int) // rows were committed in, or moved to, the dead letters
+	Parked func(rows int) // rows were committed in the retry table: new ones, and such as say of a new refusal
+	Dead   func(rows int) // rows were committed in, or moved to, the dead letters
+	// Buried: each event of Dead, with the reason, "" when an operator said so, and how often it was sent of what counts. It is
+	// valid until the hook returns.
+	Buried    func(ev *outbox.Event, reason sink.Reason, attempts int)
 	Exhausted func(rows int) // those among Dead whose attempts were spent
 	Retried   func(rows int) // rows of the retry table were sent, and confirmed or refused
 	Failed    func(rows int) // rows and letters were refused and nothing was written of it: they are sent again, or asked for again
@@ -128,7 +133,6 @@ type Siding struct {
 	feeder feeder
 	tally  tally
 	known  known
-	deaths deaths
 
 	once   sync.Once
 	fenced chan struct{} // closed when a newer leader was met
@@ -147,7 +151,6 @@ func New(cfg Config) *Siding {
 		cfg.Jitter = jitter
 	}
 	s := &Siding{cfg: cfg, fenced: make(chan struct{})}
-	s.deaths.log = cfg.Log
 	s.writer.init(s)
 	s.feeder.init(s)
 	s.tally.init(&s.cfg)

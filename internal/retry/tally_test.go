@@ -203,7 +203,7 @@ func TestTallyAtItsLimit(t *testing.T) {
 func TestAttemptsAreTold(t *testing.T) {
 	got := map[string]int{}
 	hook := func(name string) func(int) { return func(n int) { got[name] += n } }
-	f := feeder{s: &Siding{deaths: deaths{log: zap.NewNop()}}}
+	f := feeder{s: &Siding{cfg: Config{Log: zap.NewNop()}}}
 	f.cfg = &Config{Hooks: Hooks{
 		Parked: hook("parked"), Dead: hook("dead"), Exhausted: hook("exhausted"), Retried: hook("retried"), Failed: hook("failed"),
 	}}

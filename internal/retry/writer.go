@@ -233,7 +233,7 @@ func (w *writer) committed(part []queued, rows []*Row) {
 		settled[i] = part[i].Parked
 		news[i] = newsOf(&part[i], rows[i])
 		if rows[i].Dead {
-			w.s.deaths.tell(rows[i], written(rows[i]))
+			w.s.cfg.tellDeath(rows[i], written(rows[i]))
 		}
 	}
 	parked, dead := w.s.tally.written(rows)

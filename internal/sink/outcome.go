@@ -64,6 +64,17 @@ const (
 	BrokerException Reason = "broker_exception" // a channel or connection exception for this event sent alone
 )
 
+// Rejections are the reasons that there are for each class: every series of outbox_rejections_total.
+var Rejections = map[Class][]Reason{
+	Destination: {
+		Unroutable, NoExchange, NotPermitted, NoTopic, NoLeader, TooFewReplicas, Nacked, Unconfirmed,
+		Invalid,         // Kafka: the topic takes no records of this kind
+		BrokerException, // RabbitMQ: the exchange's type is a plugin's, which is gone
+	},
+	Transient: {BrokerException},
+	Permanent: {TooLarge, Invalid, NullInTemplate, Undecodable},
+}
+
 // Fault is why an event was rejected, and whose fault that is.
 type Fault struct {
 	Class  Class

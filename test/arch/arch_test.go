@@ -1,6 +1,6 @@
 // Package arch proves the arrows of the house: which package may import which.
 //
-//	cmd -> {replication, relay, retry, ops, config} -> {decode, sink, sink/*, dlq} -> outbox
+//	cmd -> {replication, relay, retry, ops, config} -> {decode, sink, sink/*, dlq, tracing} -> outbox
 package arch
 
 import (
@@ -31,6 +31,7 @@ var allowed = map[string][]string{
 	"retry":         {"outbox", "sink", "relay", "dlq"},
 	"config":        {"outbox", "decode", "sink", "sink/..."},
 	"ops":           {"outbox", "decode", "sink", "sink/...", "dlq"},
+	"tracing":       {"outbox"},
 	"devenv/...":    {"outbox", "devenv/..."}, // it judges the relay from outside
 }
 
@@ -40,7 +41,7 @@ var pureBans = []string{"net/...", "os/...", "io/fs", "log/...", "context", "syn
 // testOnly must not be linked into the binary.
 var testOnly = []string{
 	"testing/...", module + "/internal/devenv/...", module + "/internal/sink/sinktest", module + "/test/...",
-	"go.uber.org/goleak", "pgregory.net/rapid", "github.com/cockroachdb/datadriven", "github.com/HdrHistogram/...",
+	"github.com/prometheus/client_golang/api/...", "go.uber.org/goleak", "pgregory.net/rapid", "github.com/cockroachdb/datadriven", "github.com/HdrHistogram/...",
 	"github.com/santhosh-tekuri/jsonschema/...", "github.com/creack/pty/...",
 }
 
@@ -101,8 +102,12 @@ func faults(pkgs []pkg) []string {
 			if name == "decode" && matches(imp, pureBans) {
 				report(p, imp, "decode is pure")
 			}
-			if name != "ops" && strings.HasPrefix(imp, "github.com/prometheus/") {
+			// devenv asks a Prometheus server.
+			if name != "ops" && name != "devenv" && strings.HasPrefix(imp, "github.com/prometheus/") {
 				report(p, imp, "only internal/ops knows prometheus")
+			}
+			if name != "tracing" && strings.HasPrefix(imp, "go.opentelemetry.io/otel") {
+				report(p, imp, "only internal/tracing knows OpenTelemetry")
 			}
 		}
 		for _, imp := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {

@@ -26,6 +26,8 @@ func TestRules(t *testing.T) {
 		{"its tests may", pkg{ImportPath: in("ops"), TestImports: []string{in("devenv")}}, ""},
 		{"decode reads nothing", pkg{ImportPath: in("decode"), Imports: []string{"net/http"}}, "imports net/http: decode is pure"},
 		{"prometheus is for ops", pkg{ImportPath: in("relay"), Imports: []string{"github.com/prometheus/client_golang/prometheus"}}, "only internal/ops"},
+		{"OpenTelemetry is for tracing", pkg{ImportPath: in("relay"), Imports: []string{"go.opentelemetry.io/otel"}}, "only internal/tracing"},
+		{"tracing has it", pkg{ImportPath: in("tracing"), Imports: []string{"go.opentelemetry.io/otel"}}, ""},
 		{"ops has it", pkg{ImportPath: in("ops"), Imports: []string{"github.com/prometheus/client_golang/prometheus"}}, ""},
 		{"cmd is the top", pkg{ImportPath: module + "/test/fault", XTestImports: []string{module + "/cmd/cdc-relay"}}, "nobody imports cmd"},
 		{"the binary has no tests", pkg{ImportPath: module + "/cmd/cdc-relay", Name: "main", Deps: []string{in("devenv")}}, "linked into the binary"},

@@ -232,6 +232,28 @@ func hasAll(text string, words []string) bool {
 	return true
 }
 
+// health is for the health check of an image: it asks the relay alone.
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.refused(1, "health --admin 127.0.0.1:1", "no relay answers", "connection refused")
+	relay := r.start()
+	for _, admin := range []string{relay.Admin(), strings.TrimPrefix(relay.Admin(), "http://")} {
+		if out := r.ok("health", "--admin", admin); out != "healthy\n" {
+			t.Errorf("it says %q", out)
+		}
+	}
+	other := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(other.Close)
+	r.refused(1, "health --admin "+other.URL, "is not a cdc-relay")
+	stuck := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprint(w, `{"healthy": false, "stuck": ["the reporter has been stuck for 16s (bound 15s)"]}`)
+	}))
+	t.Cleanup(stuck.Close)
+	r.refused(1, "health --admin "+stuck.URL, "503", "the reporter has been stuck")
+}
+
 // status asks the relay; without one it shows what the database knows, and is 0 only when somebody holds the slot.
 func TestStatus(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -272,6 +273,32 @@ func TestOperationsAreDocumented(t *testing.T) {
 	}
 }
 
+// Every metric that a page or a file of deploy/ names exists in a scrape: TestMetrics compares metricTypes with one.
+func TestMetricsThatAreNamedExist(t *testing.T) {
+	t.Parallel()
+	sometimes := map[string]bool{"outbox_slot_safe_wal_bytes": true, "outbox_stopped": true} // of a limited slot, of one that has ended
+	count := 0
+	for _, dir := range []string{"docs", "deploy"} {
+		must(t, filepath.WalkDir(filepath.Join("../..", dir), func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || filepath.Ext(path) == ".png" {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			must(t, err)
+			for _, name := range regexp.MustCompile(`\boutbox_[a-z_]*[a-z]\b`).FindAllString(string(text), -1) {
+				base := regexp.MustCompile("_(bucket|sum|count)$").ReplaceAllString(name, "")
+				if count++; metricTypes[name] == "" && metricTypes[base] != "histogram" && !sometimes[name] {
+					t.Errorf("%s names %s, which does not exist", path, name)
+				}
+			}
+			return nil
+		}))
+	}
+	if count < 60 {
+		t.Errorf("only %d names of metrics were found", count)
+	}
+}
+
 // Links in the documents lead somewhere, also those to a heading.
 func TestLinks(t *testing.T) {
 	t.Parallel()
@@ -280,7 +307,7 @@ func TestLinks(t *testing.T) {
 	if len(pages) < 8 {
 		t.Fatalf("docs has %d pages", len(pages))
 	}
-	for _, page := range append(pages, "../../README.md", "../../CONTRIBUTING.md", "../../ARCHITECTURE.md") {
+	for _, page := range append(pages, "../../README.md", "../../CONTRIBUTING.md", "../../ARCHITECTURE.md", "../../deploy/README.md") {
 		text, err := os.ReadFile(page)
 		must(t, err)
 		for _, link := range regexp.MustCompile(`\]\(([^)]+)\)`).FindAllStringSubmatch(string(text), -1) {

@@ -31,6 +31,7 @@ type rig struct {
 	slot   string // and publication
 	source string // more lines of the section source, indented by two
 	sink   string // what stands under sink, indented by two
+	admin  string // more keys of the section admin, each after a comma
 	more   string // more sections
 }
 
@@ -60,8 +61,8 @@ func newRig(t *testing.T) *rig {
 
 // yaml is the configuration.
 func (r *rig) yaml() string {
-	return fmt.Sprintf("source:\n  url: %s\n  slot: %s\n  publication: %s\n%s\nsink:\n%s\nadmin: {listen: 127.0.0.1:0}\n%s\n",
-		r.db, r.slot, r.slot, r.source, r.sink, r.more)
+	return fmt.Sprintf("source:\n  url: %s\n  slot: %s\n  publication: %s\n%s\nsink:\n%s\nadmin: {listen: 127.0.0.1:0%s}\n%s\n",
+		r.db, r.slot, r.slot, r.source, r.sink, r.admin, r.more)
 }
 
 func within(t *testing.T, d time.Duration) context.Context {

@@ -141,10 +141,14 @@ func TestDocumentedMessages(t *testing.T) {
 	for _, sql := range regexp.MustCompile("(?ms)^```sql\n(.*?)^```$").FindAllStringSubmatch(section, -1) {
 		b.exec(sql[1])
 	}
-	if d := next(t, take); d.RoutingKey != "order.created" || string(d.Body) != `{"total": 12.50}` || header(d, "aggregate_id") != "42" || header(d, "tenant") != "a" {
+	created, counted := next(t, take), next(t, take)
+	if created.RoutingKey == "order.counted" { // they are in no order
+		created, counted = counted, created
+	}
+	if d := created; d.RoutingKey != "order.created" || string(d.Body) != `{"total": 12.50}` || header(d, "aggregate_id") != "42" || header(d, "tenant") != "a" {
 		t.Errorf("the first message is %+v", d)
 	}
-	if d := next(t, take); d.RoutingKey != "order.counted" || len(d.Body) != 0 || d.Headers["aggregate_id"] != nil {
+	if d := counted; d.RoutingKey != "order.counted" || len(d.Body) != 0 || d.Headers["aggregate_id"] != nil {
 		t.Errorf("the second message is %+v", d)
 	}
 	relay.Stop(t)

@@ -101,7 +101,7 @@ func tooFewReplicas(t *testing.T, cluster *devenv.Kafka) {
 		t.Errorf("paused is %+v, want the partition and the broker's words", paused)
 	}
 	s.AwaitSided(devenv.Parked, 30)
-	code, body, err := r.Get(s.Within(10*time.Second), "/readyz")
+	code, body, err := r.Get(s.Within(time.Minute), "/readyz")
 	s.Must(err)
 	if code != 200 || !strings.Contains(body, topic) || !strings.Contains(body, "partition") {
 		t.Errorf("/readyz is %d: %s", code, body)
@@ -145,7 +145,7 @@ func noLeader(t *testing.T, cluster *devenv.Kafka) {
 	}
 	s.Fresh(100)
 	s.Until(30*time.Second, "a relay that is ready and names the partition and the reason", func() bool {
-		code, body, err := r.Get(s.Within(10*time.Second), "/readyz")
+		code, body, err := r.Get(s.Within(time.Minute), "/readyz")
 		s.Must(err)
 		return code == 200 && strings.Contains(body, topic) && strings.Contains(body, "no_leader")
 	})

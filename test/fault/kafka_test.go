@@ -50,7 +50,7 @@ func TestKafkaQuota(t *testing.T) {
 	r := s.Start()
 	stop := s.Load(100)
 	late := func() bool {
-		code, body, err := r.Get(s.Within(10*time.Second), "/readyz")
+		code, body, err := r.Get(s.Within(time.Minute), "/readyz")
 		s.Must(err)
 		st := status(s, r)
 		if code != 200 || st.Parked.Events > 0 || !slices.Contains([]string{"idle", "streaming", "catching up"}, st.State) {
@@ -199,7 +199,7 @@ func TestKafkaTopicUnknownThenCreated(t *testing.T) {
 	}
 	s.AwaitSided(devenv.Parked, 50)
 	ledgerFlows(s)
-	code, body, err := r.Get(s.Within(10*time.Second), "/readyz")
+	code, body, err := r.Get(s.Within(time.Minute), "/readyz")
 	s.Must(err)
 	if code != 200 || !strings.Contains(body, topic) {
 		t.Errorf("/readyz is %d: %s", code, body)

@@ -9,28 +9,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-func TestLeaderKilled(t *testing.T) {
-	stand.OnEach(t, func(s *stand.Stand) {
-		s.WatchFlush()
-		leader := s.Start()
-		s.Leads(leader)
-		standby := s.Start()
-		stop := s.Load(300)
-		s.More(100)
-		flush := s.Flush()
-		killed := time.Now()
-		s.Must(leader.Kill())
-		s.Leads(standby)
-		led := time.Now()
-		bound := s.Since(flush)
-		s.More(1)
-		s.T.Logf("report: the standby led %s after the leader's death, and an event arrived after %s", led.Sub(killed), time.Since(killed))
-		s.More(100)
-		stop()
-		s.Check(bound)
-	})
-}
-
 // A process that is stopped for so long that the server gives up its session goes on where it was: it remembers.
 func TestFrozenWithoutAStandby(t *testing.T) {
 	stand.OnEach(t, func(s *stand.Stand) {
@@ -84,7 +62,7 @@ func TestTwoRelaysStartWithoutASlot(t *testing.T) {
 		s.Ready(b)
 		leaders := 0
 		for _, r := range []*devenv.Relay{a, b} {
-			code, _, err := r.Get(s.Within(10*time.Second), "/readyz?role=leader")
+			code, _, err := r.Get(s.Within(time.Minute), "/readyz?role=leader")
 			s.Must(err)
 			if code == 200 {
 				leaders++

@@ -40,7 +40,7 @@ func TestUnroutableEventIsParked(t *testing.T) {
 	s.Write(300)
 	s.Must(s.Consumer.WaitCount(s.Within(30*time.Second), s.Committed()))
 	s.Until(30*time.Second, "the slot to go on", func() bool { return s.Flush() > before })
-	code, body, err := r.Get(s.Within(10*time.Second), "/readyz")
+	code, body, err := r.Get(s.Within(time.Minute), "/readyz")
 	s.Must(err)
 	if code != 200 || !strings.Contains(body, "orphan.placed") || !strings.Contains(body, "NO_ROUTE") {
 		t.Errorf("/readyz is %d: %s", code, body)

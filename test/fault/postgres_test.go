@@ -71,7 +71,7 @@ func TestPostgresStops(t *testing.T) {
 				s.Must(err)
 				t.Logf("PostgreSQL stopped in %s", took)
 				if c.says != "" {
-					s.Until(10*time.Second, "the relay to say that it let go", func() bool {
+					s.Until(time.Minute, "the relay to say that it let go", func() bool {
 						return regexp.MustCompile(`let go of the slot.*` + c.says).MatchString(r.Log())
 					})
 				}

@@ -35,10 +35,11 @@ func number(s *stand.Stand, id string) string {
 // event inserts one row on a stand that routes, and returns its id.
 func event(s *stand.Stand, key string, seq int, kind devenv.Kind) (id string) {
 	s.T.Helper()
-	s.Query([]any{&id}, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, destination, routing_key)
-		VALUES (gen_random_uuid(), 'order', $1, 'placed', jsonb_build_object('key', $1::text, 'seq', $2::int, 'fill', repeat('x', $3)),
-			coalesce(nullif($4, ''), $6), coalesce(nullif($5, ''), 'order.placed')) RETURNING id::text`,
-		key, seq, kind.Payload, kind.Destination, kind.RoutingKey, s.Usual())
+	s.Query([]any{&id}, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers, destination, routing_key)
+		VALUES (gen_random_uuid(), 'order', $1, 'placed', jsonb_build_object('key', $1::text, 'seq', $2::int, 'fill', repeat('x', $3), 'who', $7::text),
+			jsonb_build_object('who', $8::text), coalesce(nullif($4, ''), $6), coalesce(nullif($5, ''), 'order.placed')) RETURNING id::text`,
+		key, seq, kind.Payload, kind.Destination, kind.RoutingKey, s.Usual(),
+		devenv.SentinelPayload, devenv.SentinelHeader)
 	return id
 }
 

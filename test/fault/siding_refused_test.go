@@ -67,7 +67,7 @@ func told(s *stand.Stand, r *devenv.Relay, id string) {
 				}
 			}
 		}
-		_, body, err := r.Get(s.Within(10*time.Second), "/api/v1/status")
+		_, body, err := r.Get(s.Within(time.Minute), "/api/v1/status")
 		s.Must(err)
 		s.Must(json.Unmarshal([]byte(body), &said))
 		rows := said.Parked.Refused
@@ -79,7 +79,7 @@ func told(s *stand.Stand, r *devenv.Relay, id string) {
 			s.T.Errorf("the status does not say %q: %s", words, said)
 		}
 	}
-	code, ready, err := r.Get(s.Within(10*time.Second), "/readyz")
+	code, ready, err := r.Get(s.Within(time.Minute), "/readyz")
 	s.Must(err)
 	if code != 200 || !strings.Contains(ready, `"refused_total":1`) || !strings.Contains(ready, id) {
 		s.T.Errorf("/readyz is %d: %s", code, ready)

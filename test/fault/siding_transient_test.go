@@ -20,8 +20,8 @@ const spoilt = "spoilt"
 func ailing(s *stand.Stand, key string, seq int) (id string) {
 	s.T.Helper()
 	s.Query([]any{&id}, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers)
-		VALUES (gen_random_uuid(), 'order', $1, 'placed', jsonb_build_object('key', $1::text, 'seq', $2::int), jsonb_build_object('CC', $3::text)) RETURNING id::text`,
-		key, seq, spoilt)
+		VALUES (gen_random_uuid(), 'order', $1, 'placed', jsonb_build_object('key', $1::text, 'seq', $2::int, 'who', $4::text), jsonb_build_object('CC', $3::text, 'who', $5::text)) RETURNING id::text`,
+		key, seq, spoilt, devenv.SentinelPayload, devenv.SentinelHeader)
 	return id
 }
 

@@ -11,6 +11,8 @@ import (
 // apiStatus is what these tests read of /api/v1/status.
 type apiStatus struct {
 	State    string `json:"state"`
+	Why      string `json:"why"`
+	Role     string `json:"role"`
 	InFlight struct {
 		Events int `json:"events"`
 	} `json:"in_flight"`
@@ -39,7 +41,7 @@ type pausedDestination struct {
 
 func status(s *stand.Stand, r *devenv.Relay) (st apiStatus) {
 	s.T.Helper()
-	_, body, err := r.Get(s.Within(10*time.Second), "/api/v1/status")
+	_, body, err := r.Get(s.Within(time.Minute), "/api/v1/status")
 	s.Must(err)
 	s.Must(json.Unmarshal([]byte(body), &st))
 	return st

@@ -78,7 +78,7 @@ func outOfReachPaused(s *stand.Stand, r *devenv.Relay, partition int) {
 				Paused []struct{ Destination, Reason, Words string }
 			}
 		}
-		_, body, err := r.Get(s.Within(10*time.Second), "/api/v1/status")
+		_, body, err := r.Get(s.Within(time.Minute), "/api/v1/status")
 		s.Must(err)
 		s.Must(json.Unmarshal([]byte(body), &status))
 		if status.State != "broker down" { // until the way is mended
@@ -92,7 +92,7 @@ func outOfReachPaused(s *stand.Stand, r *devenv.Relay, partition int) {
 		return len(status.Broker.Paused) > 0
 	})
 	s.AwaitSided(devenv.Parked, 20)
-	code, body, err := r.Get(s.Within(10*time.Second), "/readyz")
+	code, body, err := r.Get(s.Within(time.Minute), "/readyz")
 	s.Must(err)
 	if code != 503 || !strings.Contains(body, "broker down") || !strings.Contains(body, topic) || !strings.Contains(body, "no_leader") {
 		s.T.Errorf("/readyz is %d: %s", code, body)

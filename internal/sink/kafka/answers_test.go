@@ -3,6 +3,7 @@ package kafka
 import (
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -50,6 +51,9 @@ func TestAnswersAreDocumented(t *testing.T) {
 		}
 		if fault := topicFault("t", int16(code)); fault.Reason != sink.NoLeader && v.action == again {
 			reason = fault.Reason // a topic's, when metadata says so; while a batch is under way it may pass
+		}
+		if reason != "" && !slices.Contains(sink.Rejections[v.class], reason) {
+			t.Errorf("code %d is %s %s, a series that there is not", code, v.class, reason)
 		}
 		documented, ok := rows[code]
 		switch {

@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -39,6 +40,9 @@ type Config struct {
 	ConfirmTimeout time.Duration
 	// LoginTimeout ends Run when the brokers have refused the login for so long and no connection was ever made.
 	LoginTimeout time.Duration
+	// Traceparent is what a message carries as its traceparent, of its own in buf[:0]; nil: nothing. Without this function it is the
+	// row's.
+	Traceparent func(ev *outbox.Event, buf []byte) []byte
 	// ClientID is the client.id that brokers log and set quotas for.
 	ClientID string
 	Log      *zap.Logger
@@ -74,7 +78,7 @@ const (
 	headerReplay      = "cdc_replay" // on a dead letter that is published again
 )
 
-var reserved = []string{headerID, headerType, headerAggregate, headerPosition, headerTraceparent, headerReplay, "tracestate", "x-retry-count"}
+var reserved = []string{headerID, headerType, headerAggregate, headerPosition, headerTraceparent, headerReplay, "x-retry-count"}
 
 // Reserved reports whether name is a header of the relay's own: not to be configured, dropped from the headers column.
 func Reserved(name string) bool { return slices.Contains(reserved, name) }

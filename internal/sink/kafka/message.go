@@ -23,6 +23,7 @@ type layout struct {
 	unit      uint64 // its digest
 	headers   []boundHeader
 	dropped   func(name string)
+	trace     func(ev *outbox.Event, buf []byte) []byte // nil: the row's traceparent
 }
 
 type boundHeader struct {
@@ -32,7 +33,7 @@ type boundHeader struct {
 
 // newLayout resolves the columns that cfg, which is valid, names.
 func newLayout(cfg *Config) (*layout, error) {
-	l := &layout{dropped: cfg.Hooks.HeaderDropped}
+	l := &layout{dropped: cfg.Hooks.HeaderDropped, trace: cfg.Traceparent}
 	var err error
 	if l.topicName, err = cfg.Topic.Bind(cfg.Columns); err != nil {
 		return nil, fmt.Errorf("topic: %w", err)
@@ -125,6 +126,7 @@ type message struct {
 	time       int64  // ms since 1970
 	headers    []byte
 	count      int // of headers
+	trace      [64]byte
 }
 
 func newMessage(l *layout) *message { return &message{layout: l} }
@@ -182,8 +184,12 @@ func (m *message) ownHeaders(ev *outbox.Event) {
 	}
 	var position [32]byte
 	m.header(headerPosition, ev.Position.Append(position[:0]))
-	if ev.Traceparent != nil {
-		m.header(headerTraceparent, ev.Traceparent)
+	traceparent := ev.Traceparent
+	if m.layout.trace != nil {
+		traceparent = m.layout.trace(ev, m.trace[:0])
+	}
+	if traceparent != nil {
+		m.header(headerTraceparent, traceparent)
 	}
 	if ev.Replay {
 		m.header(headerReplay, replayed)

@@ -95,6 +95,31 @@ func TestRecordOfNulls(t *testing.T) {
 		header("cdc_position", "0000000000000000-00000000"), header("traceparent", ""))
 }
 
+// TestTraceparentOfTheRelay: with a function for it the record carries what that says, and nothing when it says nothing.
+func TestTraceparentOfTheRelay(t *testing.T) {
+	for row, want := range map[string][]byte{"sampled": []byte("of the span"), "left alone": []byte("left alone"), "none": nil} {
+		l := layoutOf(t, Config{Traceparent: func(ev *outbox.Event, buf []byte) []byte {
+			switch string(ev.Traceparent) {
+			case "sampled":
+				return append(buf, "of the span"...)
+			case "none":
+				return nil
+			}
+			return ev.Traceparent
+		}})
+		ev := &outbox.Event{ID: []byte("1"), Time: time.Unix(1, 0), Traceparent: []byte(row)}
+		got := built(t, newMessage(l), ev)
+		wanted := []protocol.Header{header("id", "1"), header("cdc_position", ev.Position.String())}
+		if want != nil {
+			wanted = append(wanted, header("traceparent", string(want)))
+		}
+		wantHeaders(t, got.headers, wanted...)
+		if string(ev.Traceparent) != row {
+			t.Errorf("the row's traceparent was written to: %q", ev.Traceparent)
+		}
+	}
+}
+
 // TestOwnHeadersWin has keys of the headers column that are somebody's already.
 func TestOwnHeadersWin(t *testing.T) {
 	var dropped []string
@@ -109,8 +134,8 @@ func TestOwnHeadersWin(t *testing.T) {
 	ev.Type, ev.Aggregate, ev.Traceparent = nil, nil, nil
 	got := built(t, newMessage(l), ev)
 	wantHeaders(t, got.headers, header("id", string(ev.ID)), header("cdc_position", ev.Position.String()),
-		header("x-tenant", "acme"), header("x-region", "eu"), header("mine", "1"))
-	if want := []string{"id", "id", "x-retry-count", "tracestate"}; !slices.Equal(dropped, want) {
+		header("x-tenant", "acme"), header("x-region", "eu"), header("tracestate", "a=b"), header("mine", "1"))
+	if want := []string{"id", "id", "x-retry-count"}; !slices.Equal(dropped, want) {
 		t.Errorf("dropped %q, want %q", dropped, want)
 	}
 }

@@ -50,7 +50,7 @@ func (s *session) product() string {
 func (s *Sink) checkExchange(ctx context.Context, sess *session) sink.Finding {
 	name, constant := s.cfg.Exchange.Constant()
 	if !constant {
-		return sink.Finding{Name: "exchange", OK: true, Detail: fmt.Sprintf("named by each event (%s): not checked", s.cfg.Exchange)}
+		return sink.Finding{Name: "exchange", OK: true, Detail: fmt.Sprintf("named by each event (%s): not checked; check --publish tries one", s.cfg.Exchange)}
 	}
 	f := sink.Finding{Name: exchange(name)}
 	routingKey, _ := s.cfg.RoutingKey.Constant() // a template's text is as good as any: no topic right is meant then

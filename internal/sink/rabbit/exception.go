@@ -62,9 +62,12 @@ func topicRight(ex *amqp.Error) bool {
 	return ex.Code == amqp.AccessRefused && strings.Contains(ex.Reason, "access to topic '")
 }
 
-// refusal is the fault of an event over which a channel or connection was closed.
-func refusal(ex *amqp.Error, exchangeName, routingKey string, size int) *sink.Fault {
-	f := &sink.Fault{Class: sink.Destination, Whole: true, Destination: exchange(exchangeName), Words: brokerWords(ex)}
+// refusal is the fault of an event over which a channel or connection was closed: of the message that was made last, with a body
+// of so many bytes.
+func (m *message) refusal(ex *amqp.Error, size int) *sink.Fault {
+	exchangeName, routingKey := m.exchange, m.layout.shown(m.routingKey)
+	words := strings.ReplaceAll(brokerWords(ex), "'"+m.routingKey+"'", "'"+routingKey+"'")
+	f := &sink.Fault{Class: sink.Destination, Whole: true, Destination: exchange(exchangeName), Words: words}
 	switch {
 	case ex.Code == amqp.NotFound:
 		f.Reason = sink.NoExchange

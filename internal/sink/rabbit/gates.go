@@ -160,7 +160,7 @@ func (s *Sink) reprobe(ctx context.Context, sess *session, key gateKey, m *messa
 	}
 	var again *sink.Fault // the broker refuses the message for another cause now
 	if ex != nil {
-		refused := refusal(ex, m.exchange, m.routingKey, len(m.pub.Body))
+		refused := m.refusal(ex, len(m.pub.Body))
 		at, shut := s.gates.shut(ex, refused, m.exchange, m.routingKey)
 		if shut && at == key {
 			return refused

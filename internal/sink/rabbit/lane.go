@@ -30,7 +30,7 @@ type lane struct {
 	message message
 	timer   *time.Timer
 	call
-	late map[string]struct{} // destinations that were unconfirmed past the timeout the last time they were tried
+	late map[pairKey]struct{} // destinations that were unconfirmed past the timeout the last time they were tried
 }
 
 // call is the state of the present publish call.

@@ -34,6 +34,19 @@ type stuck struct {
 
 type pairKey struct{ exchange, routingKey string }
 
+// clone owns its strings, which may alias an event.
+func (p pairKey) clone() pairKey {
+	return pairKey{strings.Clone(p.exchange), strings.Clone(p.routingKey)}
+}
+
+// pairOf is where an event of the call goes; good until the lane's next message.
+func (l *lane) pairOf(i int) pairKey {
+	if _, ok := l.message.destination(l.events[i]); !ok {
+		return pairKey{}
+	}
+	return pairKey{l.message.exchange, l.message.routingKey}
+}
+
 // missing is an answer that has not come.
 type missing struct {
 	channel *channel
@@ -71,7 +84,7 @@ func (s *stuck) add(at pairKey, m *missing) bool {
 	if s.by == nil {
 		s.by = map[pairKey]*missing{}
 	}
-	s.by[pairKey{strings.Clone(at.exchange), strings.Clone(at.routingKey)}] = m
+	s.by[at.clone()] = m
 	s.count.Store(int32(len(s.by)))
 	return true
 }
@@ -127,7 +140,7 @@ func (s *stuck) list() (out []Paused) {
 // kept for the answers that are waited for.
 func (l *lane) tellLate(ch *channel) error {
 	if l.late == nil {
-		l.late = map[string]struct{}{}
+		l.late = map[pairKey]struct{}{}
 	}
 	doubt, kept := false, false
 	for _, s := range l.sent {
@@ -135,24 +148,24 @@ func (l *lane) tellLate(ch *channel) error {
 			continue
 		}
 		l.tally.timeouts++
-		dest := l.destination(s.index)
+		dest := l.pairOf(s.index)
 		if _, again := l.late[dest]; again {
 			fault := &sink.Fault{
-				Class: sink.Destination, Reason: sink.Unconfirmed, Destination: dest,
+				Class: sink.Destination, Reason: sink.Unconfirmed, Destination: l.message.going(),
 				Words: fmt.Sprintf("no answer for %s, twice, while the broker answers", l.sink.cfg.ConfirmTimeout),
 			}
 			l.reject(s.index, fault)
-			m, now := &l.message, time.Now() // where destination has just put the names
+			now := time.Now()
 			waits := &missing{
 				channel: ch, answer: s.answer, fault: fault, since: now, until: now.Add(stuckAgain * l.sink.cfg.ConfirmTimeout),
 			}
-			kept = l.sink.stuck.add(pairKey{m.exchange, m.routingKey}, waits) || kept
+			kept = l.sink.stuck.add(dest, waits) || kept
 			continue
 		}
 		if len(l.late) > 2*sink.MaxCallEvents {
 			clear(l.late)
 		}
-		l.late[dest] = struct{}{}
+		l.late[dest.clone()] = struct{}{}
 		doubt = true
 	}
 	if kept {
@@ -171,7 +184,7 @@ func (l *lane) tellLate(ch *channel) error {
 func (l *lane) forgetLate() {
 	for _, s := range l.sent {
 		if l.outcomes[s.index].State == sink.Confirmed {
-			delete(l.late, l.destination(s.index))
+			delete(l.late, l.pairOf(s.index))
 		}
 	}
 	if len(l.late) == 0 {

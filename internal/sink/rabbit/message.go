@@ -16,9 +16,11 @@ import (
 type layout struct {
 	exchange, routingKey                template
 	unit, dest                          uint64 // the digests of constants, else 0
+	discreet                            bool   // routing keys are made from ordering keys: they are not shown
 	headers                             []boundHeader
 	correlationID, priority, expiration int // places in Event.Columns, -1 for none
 	dropped                             func(name string)
+	trace                               func(ev *outbox.Event, buf []byte) []byte // nil: the row's traceparent
 }
 
 // template is a sink.Template with its constant value at hand.
@@ -35,7 +37,7 @@ type boundHeader struct {
 
 // newLayout resolves the columns that cfg names.
 func newLayout(cfg *Config) (layout, error) {
-	l := layout{dropped: cfg.Hooks.HeaderDropped}
+	l := layout{dropped: cfg.Hooks.HeaderDropped, trace: cfg.Traceparent}
 	var err error
 	if l.exchange, err = bind(cfg.Exchange, cfg.Columns); err != nil {
 		return l, fmt.Errorf("exchange: %w", err)
@@ -43,6 +45,7 @@ func newLayout(cfg *Config) (layout, error) {
 	if l.routingKey, err = bind(cfg.RoutingKey, cfg.Columns); err != nil {
 		return l, fmt.Errorf("routing key: %w", err)
 	}
+	l.discreet = slices.Contains(cfg.RoutingKey.Uses(), "key")
 	if l.exchange.constant {
 		l.unit = sink.UnitOf([]byte(l.exchange.value))
 		if l.routingKey.constant {
@@ -84,7 +87,7 @@ func bind(t sink.Template, columns []string) (template, error) {
 }
 
 // message is one lane's scratch space: build fills it from an event, and it is good until the next build. Its strings
-// alias the event's bytes and buf, which is sound because amqp091 has serialised them when its publish call returns.
+// alias the event's bytes, buf and trace, which is sound because amqp091 has serialised them when its publish call returns.
 type message struct {
 	layout     *layout
 	limits     *limits
@@ -94,6 +97,7 @@ type message struct {
 	replay     bool
 	tableSize  int // encoded size of pub.Headers, at most
 	buf        []byte
+	trace      [64]byte
 }
 
 // forget lets go of the last event's bytes, which are the caller's again.
@@ -208,8 +212,12 @@ func (m *message) ownHeaders(ev *outbox.Event) {
 	start := len(m.buf)
 	m.buf = ev.Position.Append(m.buf)
 	m.setText(headerPosition, m.buf[start:])
-	if ev.Traceparent != nil {
-		m.setText(headerTraceparent, ev.Traceparent)
+	traceparent := ev.Traceparent
+	if m.layout.trace != nil {
+		traceparent = m.layout.trace(ev, m.trace[:0])
+	}
+	if traceparent != nil {
+		m.setText(headerTraceparent, traceparent)
 	}
 	if ev.Replay {
 		m.set(headerReplay, "true", 4+len("true"))

@@ -35,6 +35,9 @@ func TestMessage(t *testing.T) {
 	cfg.Headers = []HeaderColumn{{"x-tenant", "tenant"}, {"x-nothing", "nothing"}}
 	cfg.CorrelationID, cfg.Priority, cfg.Expiration = "corr", "prio", "ttl"
 	var dropped []string
+	cfg.Traceparent = func(ev *outbox.Event, buf []byte) []byte {
+		return append(append(buf, "span of "...), ev.Traceparent[3:9]...)
+	}
 	cfg.Hooks.HeaderDropped = func(name string) { dropped = append(dropped, name) }
 	s := start(t, cfg)
 
@@ -58,7 +61,7 @@ func TestMessage(t *testing.T) {
 	}
 	headers := amqp.Table{
 		"aggregate_type": "order", "aggregate_id": "42", "timestamp_in_ms": int64(1700000000123),
-		"cdc_position": ev.Position.String(), "traceparent": string(ev.Traceparent), "x-tenant": "acme",
+		"cdc_position": ev.Position.String(), "traceparent": "span of 0af765", "x-tenant": "acme",
 		"s": `text ü " \`, "i": int64(-42), "big": "12345678901234567890", "f": 1.5, "e": "1e400", "t": true, "n": nil,
 		"o": `{"a": [1, 2]}`, "a": `["x"]`, "": "unnamed",
 	}

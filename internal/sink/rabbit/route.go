@@ -51,6 +51,15 @@ func (l *layout) route(ev *outbox.Event) outbox.Route {
 	return outbox.Route{Name: l.exchange.name(ev), RoutingKey: l.routingKey.name(ev)}
 }
 
+// shown is a routing key as logs, status and spans may show it: one that is made from an ordering key, which may be about a
+// person, stands there as its template.
+func (l *layout) shown(routingKey string) string {
+	if l.discreet {
+		return l.routingKey.String()
+	}
+	return routingKey
+}
+
 // name is the template's value as bytes of its own; nil when it has none.
 func (t *template) name(ev *outbox.Event) []byte {
 	value, ok := t.Append([]byte{}, ev)

@@ -2,7 +2,10 @@ package rabbit
 
 import (
 	"errors"
+	"strings"
 	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -107,5 +110,30 @@ func BenchmarkPlace(b *testing.B) {
 				s.Place(ev)
 			}
 		})
+	}
+}
+
+// TestRoutingKeysOfKeysAreNotShown, in what a fault says and what spans are told; what is not made of keys is.
+func TestRoutingKeysOfKeysAreNotShown(t *testing.T) {
+	for template, want := range map[string]string{"by.{key}": "by.{key}", "{type}": "secret", "secret": "secret"} {
+		s := made(t, "events", template)
+		ev := event("secret", "secret")
+		m := newMessage(s)
+		if fault := m.build(ev); fault != nil {
+			t.Fatal(fault)
+		}
+		ex := &amqp.Error{Code: amqp.AccessRefused, Reason: "ACCESS_REFUSED - access to topic '" + m.routingKey + "' in exchange 'events' refused", Server: true}
+		name, shown := s.Shown(ev)
+		for what, text := range map[string]string{
+			"shown": shown, "going": m.going(), "returned": unroutable(amqp.Return{Exchange: "events", RoutingKey: m.routingKey}, s.message.shown(m.routingKey)).Destination,
+			"refused": m.refusal(ex, 1).Destination, "words": m.refusal(ex, 1).Words,
+		} {
+			if !strings.Contains(text, want) || want != "secret" && strings.Contains(text, "secret") {
+				t.Errorf("%s, %s: %s", template, what, text)
+			}
+		}
+		if name != "events" {
+			t.Errorf("the exchange is shown as %q", name)
+		}
 	}
 }

@@ -30,7 +30,7 @@ func (l *lane) channelException(ch *channel, ex *amqp.Error) {
 		if outdated || !alone && !concerns(ex, m.exchange, len(ev.Payload)) {
 			continue
 		}
-		fault := refusal(ex, m.exchange, m.routingKey, len(ev.Payload))
+		fault := m.refusal(ex, len(ev.Payload))
 		l.sink.gates.shut(ex, fault, m.exchange, m.routingKey)
 		l.reject(s.index, fault)
 		if fault.Class == sink.Transient {

@@ -21,7 +21,8 @@ import (
 // Sink writes one line per event. It has one lane, so lines are in commit order.
 type Sink struct {
 	out    io.Writer
-	writes chan write             // to the one goroutine that writes
+	writes chan write // to the one goroutine that writes
+	trace  func(ev *outbox.Event, buf []byte) []byte
 	why    atomic.Pointer[string] // the last write's error; nil when it had none
 }
 
@@ -41,8 +42,14 @@ var (
 	dest = sink.DestOfPair(unit, nil)
 )
 
-// New returns a sink that writes to out. A Write must not keep its argument.
-func New(out io.Writer) *Sink { return &Sink{out: out, writes: make(chan write)} }
+// New returns a sink that writes to out. A Write must not keep its argument. traceparent says what a line has as its
+// traceparent, nil: nothing; without that function it is the row's.
+func New(out io.Writer, traceparent func(ev *outbox.Event, buf []byte) []byte) *Sink {
+	if traceparent == nil {
+		traceparent = func(ev *outbox.Event, _ []byte) []byte { return ev.Traceparent }
+	}
+	return &Sink{out: out, writes: make(chan write), trace: traceparent}
+}
 
 // line is what is written of an event. A column that is NULL or not mapped is null.
 type line struct {
@@ -53,6 +60,7 @@ type line struct {
 	Payload   any             `json:"payload"`                  // embedded JSON, a string, or null
 	Base64    bool            `json:"payload_base64,omitempty"` // the string is base64: bytea, or no valid UTF-8
 	Headers   json.RawMessage `json:"headers,omitempty"`
+	Trace     *string         `json:"traceparent,omitempty"`
 	Position  string          `json:"position"`
 	Replay    bool            `json:"cdc_replay,omitempty"`
 	Time      time.Time       `json:"commit_time"`
@@ -145,7 +153,7 @@ func (s *Sink) Publish(ctx context.Context, _ int, events []*outbox.Event, outco
 			outcomes[i] = rejected(sink.Undecodable, ev.Fault.Error())
 			continue
 		}
-		text, err := encode(ev)
+		text, err := s.encode(ev)
 		if err != nil {
 			outcomes[i] = rejected(sink.Invalid, "the payload or headers column is not valid JSON")
 			continue
@@ -193,10 +201,10 @@ func rejected(reason sink.Reason, words string) sink.Outcome {
 
 // encode makes the line of an event. Embedded JSON loses the white space between its tokens, which a line needs, and
 // nothing else: < > & stay as they are.
-func encode(ev *outbox.Event) ([]byte, error) {
+func (s *Sink) encode(ev *outbox.Event) ([]byte, error) {
 	l := line{
 		ID: text(ev.ID), Type: text(ev.Type), Aggregate: text(ev.Aggregate), Key: text(ev.Key),
-		Headers: ev.Headers, Position: ev.Position.String(), Replay: ev.Replay, Time: ev.CommitTime.UTC(),
+		Headers: ev.Headers, Trace: text(s.trace(ev, nil)), Position: ev.Position.String(), Replay: ev.Replay, Time: ev.CommitTime.UTC(),
 	}
 	switch {
 	case ev.Payload == nil:

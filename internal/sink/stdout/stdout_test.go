@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // running is a sink whose Run runs until the end of the test.
 func running(t *testing.T, out io.Writer) *Sink {
 	t.Helper()
-	s := New(out)
+	s := New(out, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
@@ -143,7 +143,7 @@ func TestReaderGone(t *testing.T) {
 	if err := read.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s := New(write)
+	s := New(write, nil)
 	done := make(chan error, 1)
 	go func() { done <- s.Run(t.Context()) }()
 	outcomes := make([]sink.Outcome, 2)
@@ -163,11 +163,29 @@ func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	outcomes := make([]sink.Outcome, 1)
-	err := New(&failing{n: 9}).Publish(ctx, 0, []*outbox.Event{{ID: []byte("1")}}, outcomes)
+	err := New(&failing{n: 9}, nil).Publish(ctx, 0, []*outbox.Event{{ID: []byte("1")}}, outcomes)
 	if !errors.Is(err, context.Canceled) || outcomes[0].State != sink.Unknown {
 		t.Errorf("got %v, %s", err, outcomes[0].State)
 	}
-	if err := New(nil).Run(ctx); err != nil {
+	if err := New(nil, nil).Run(ctx); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestTraceparentOfALine is the row's, or what the relay says; no member when there is none.
+func TestTraceparentOfALine(t *testing.T) {
+	row := &outbox.Event{ID: []byte("1"), Traceparent: []byte("the row's")}
+	for name, c := range map[string]struct {
+		says func(*outbox.Event, []byte) []byte
+		want string
+	}{
+		"without a function": {nil, `"traceparent":"the row's"`},
+		"ours":               {func(*outbox.Event, []byte) []byte { return []byte("ours") }, `"traceparent":"ours"`},
+		"none":               {func(*outbox.Event, []byte) []byte { return nil }, ""},
+	} {
+		text, err := New(io.Discard, c.says).encode(row)
+		if err != nil || !bytes.Contains(text, []byte(c.want)) || c.want == "" && bytes.Contains(text, []byte("traceparent")) {
+			t.Errorf("%s: %s, %v", name, text, err)
+		}
 	}
 }

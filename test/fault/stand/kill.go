@@ -47,7 +47,7 @@ func (s *Stand) KillUnconfirmed(r *devenv.Relay, write func()) {
 // published is how many events the relay knows to be confirmed.
 func (s *Stand) published(r *devenv.Relay) int {
 	s.T.Helper()
-	_, body, err := r.Get(s.Within(10*time.Second), "/api/v1/status")
+	_, body, err := r.Get(s.Within(time.Minute), "/api/v1/status")
 	s.Must(err)
 	var status struct {
 		Totals struct{ Published int }

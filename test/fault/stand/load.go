@@ -45,7 +45,7 @@ func (s *Stand) workload(events int, rate float64) *devenv.Workload {
 	defer s.mu.Unlock()
 	w := &devenv.Workload{
 		URL: s.DB, Writers: 4, Keys: s.Keys, RowsPerTx: 3, Rollbacks: 0.1, SavepointRollbacks: 0.05,
-		Events: int64(events), Rate: rate, Seed: uint64(len(s.loads) + 1), Kinds: s.Kinds, Routed: s.usual,
+		Events: int64(events), Rate: rate, Seed: uint64(len(s.loads) + 1), Kinds: s.Kinds, Routed: s.usual, Personal: true,
 	}
 	s.loads = append(s.loads, w)
 	return w

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,19 +27,23 @@ type Stand struct {
 	Consumer     devenv.Witness
 
 	// Set before Start.
-	Slot     string // also the publication's name
-	User     string // role of the relay; "" for that of DB
-	Ordering string // "key", also for the checker
-	Source   string // more of section source, as in a flow mapping: "backfill: false"
-	Outbox   string // section outbox, likewise
-	Sink     string // more of the sink's section, likewise
-	Delivery string // more of section delivery, likewise
-	Retry    string // section retry, likewise
-	Letters  string // section dead_letters, likewise
-	Timeout  string // source.wal_sender_timeout; "4s"
+	Slot     string   // also the publication's name
+	User     string   // role of the relay; "" for that of DB
+	Ordering string   // "key", also for the checker
+	Source   string   // more of section source, as in a flow mapping: "backfill: false"
+	Outbox   string   // section outbox, likewise
+	Sink     string   // more of the sink's section, likewise
+	Delivery string   // more of section delivery, likewise
+	Retry    string   // section retry, likewise
+	Letters  string   // section dead_letters, likewise
+	Timeout  string   // source.wal_sender_timeout; "4s"
+	Env      []string // more of the relay's environment: NAME=VALUE
 
 	Keys  int           // of the workload; 20
 	Kinds []devenv.Kind // of rows beside the usual ones of the workload
+
+	// Binary is that of the relays and commands from now on; this version's.
+	Binary string
 
 	// Messages are events that were committed and are no rows of the table (source.message_prefix).
 	Messages []devenv.Row
@@ -46,7 +51,6 @@ type Stand struct {
 	RabbitMQ *RabbitMQ // nil: it is Kafka
 	Kafka    *Kafka    // nil: it is RabbitMQ
 
-	binary  string
 	place   Place
 	usual   string              // destination of usual rows when they are routed; see Route
 	reports *devenv.ReportWatch // nil: not watched
@@ -72,13 +76,14 @@ func On(t *testing.T, pg *devenv.Postgres, place Place) *Stand {
 func Bare(t *testing.T, pg *devenv.Postgres, place Place) *Stand {
 	t.Helper()
 	s := &Stand{
-		T: t, binary: devenv.BuildRelay(t), place: place, DB: pg.Database(t),
+		T: t, Binary: devenv.BuildRelay(t), place: place, DB: pg.Database(t),
 		Slot: fmt.Sprintf("fault_%d", time.Now().UnixNano()), Ordering: "key", Timeout: "4s", Keys: 20,
 	}
 	s.PostgresAddr = pg.Addr()
 	s.Postgres = s.Proxy(s.PostgresAddr)
 	place.open(s)
 	t.Cleanup(s.Consumer.Close)
+	s.Env = devenv.WatchedTraces(t)
 	return s
 }
 
@@ -103,7 +108,7 @@ func (s *Stand) ConfigVia(postgres *devenv.Proxy) string {
 	if s.User != "" {
 		u.User = url.User(s.User)
 	}
-	return fmt.Sprintf("source: {url: '%s', slot: %s, publication: %s, wal_sender_timeout: %s%s}\noutbox: {%s}\n"+
+	return fmt.Sprintf("log: {level: debug}\nsource: {url: '%s', slot: %s, publication: %s, wal_sender_timeout: %s%s}\noutbox: {%s}\n"+
 		"sink: {%s}\ndelivery: {ordering: %s%s}\n%s%s",
 		u, s.Slot, s.Slot, s.Timeout, more(s.Source), s.Outbox, s.place.sink(s), s.Ordering, more(s.Delivery),
 		section("retry", s.Retry), section("dead_letters", s.Letters))
@@ -133,7 +138,7 @@ func (s *Stand) Launch() *devenv.Relay {
 // LaunchVia is Launch through another proxy in front of PostgreSQL.
 func (s *Stand) LaunchVia(postgres *devenv.Proxy) *devenv.Relay {
 	s.T.Helper()
-	return devenv.StartRelay(s.T, s.binary, s.ConfigVia(postgres))
+	return devenv.StartRelayIn(s.T, s.Env, s.Binary, s.ConfigVia(postgres))
 }
 
 // Start starts a relay and waits until it is ready.
@@ -145,8 +150,15 @@ func (s *Stand) Start() *devenv.Relay {
 // Command runs a command of the relay with the stand's configuration, beside the proxies.
 func (s *Stand) Command(args ...string) devenv.Result {
 	s.T.Helper()
-	result, err := devenv.RunCommand(s.Within(time.Minute), s.binary, s.Config(), args...)
+	result, err := devenv.RunCommand(s.Within(time.Minute), s.Binary, s.Config(), args...)
 	s.Must(err)
+	said := result.Stderr
+	if !slices.Contains(args, "show") && !slices.Contains(args, "list") { // which show keys to whoever asks
+		said += result.Stdout
+	}
+	if err := devenv.Leak("what cdc-relay "+strings.Join(args, " ")+" says", said); err != nil {
+		s.T.Error(err)
+	}
 	return result
 }
 
@@ -161,7 +173,7 @@ func (s *Stand) Ready(r *devenv.Relay) *devenv.Relay {
 func (s *Stand) Leads(r *devenv.Relay) {
 	s.T.Helper()
 	s.Until(time.Minute, "the relay to lead", func() bool {
-		code, _, err := r.Get(s.Within(10*time.Second), "/readyz?role=leader")
+		code, _, err := r.Get(s.Within(time.Minute), "/readyz?role=leader")
 		return err == nil && code == 200
 	})
 }
@@ -173,8 +185,8 @@ func (s *Stand) Deposed(r *devenv.Relay) (ended bool) {
 		if !r.Running() {
 			return true
 		}
-		code, _, err := r.Get(s.Within(10*time.Second), "/readyz")
-		leads, _, err2 := r.Get(s.Within(10*time.Second), "/readyz?role=leader")
+		code, _, err := r.Get(s.Within(time.Minute), "/readyz")
+		leads, _, err2 := r.Get(s.Within(time.Minute), "/readyz?role=leader")
 		return err == nil && err2 == nil && code == 200 && leads == 503
 	})
 	if !r.Running() {
@@ -188,7 +200,7 @@ func (s *Stand) Deposed(r *devenv.Relay) (ended bool) {
 func (s *Stand) Unready(r *devenv.Relay, why string) {
 	s.T.Helper()
 	s.Until(time.Minute, "a relay that is not ready: "+why, func() bool {
-		code, body, err := r.Get(s.Within(10*time.Second), "/readyz")
+		code, body, err := r.Get(s.Within(time.Minute), "/readyz")
 		return err == nil && code == 503 && strings.Contains(body, why)
 	})
 }

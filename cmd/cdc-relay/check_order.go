@@ -1,0 +1,59 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// checkOrdering warns of a template that sends the events of one key to several exchanges or topics: order is kept within
+// one of them only. Nothing is found for a sink without a template.
+func checkOrdering(c *config.Config) []replication.Finding {
+	var key, unit string
+	var t sink.Template
+	switch {
+	case c.Sink.RabbitMQ != nil:
+		key, unit, t = "sink.rabbitmq.exchange", "exchange", c.Sink.RabbitMQ.Exchange
+	case c.Sink.Kafka != nil:
+		key, unit, t = "sink.kafka.topic", "topic", c.Sink.Kafka.Topic
+	default:
+		return nil
+	}
+	f := replication.Finding{Name: "ordering", Level: replication.LevelOK}
+	whole, parts := "of a key", splitting
+	if c.Delivery.Ordering == config.OrderingCommit {
+		whole, parts = "of all keys", placeholders
+	}
+	found := parts.FindAllString(t.String(), -1)
+	switch {
+	case c.Delivery.Ordering == config.OrderingNone:
+		f.Detail = "none is kept (delivery.ordering: none)"
+	case len(found) == 0:
+		f.Detail = fmt.Sprintf("the events %s go to one %s, in the order of their commits", whole, unit)
+	default:
+		f.Level = replication.LevelWarn
+		f.Detail = fmt.Sprintf("%s %q sends events %s to several %ss by %s: they keep their order within each, and none among them", key, t, whole, unit, strings.Join(found, " and "))
+		f.Mend = fmt.Sprintf("%s: %q; or, if nobody counts on the order, delivery.ordering: none", key, without(t.String(), parts))
+	}
+	return []replication.Finding{f}
+}
+
+// splitting are the placeholders that may differ between events of one ordering key, which is aggregate and key.
+var (
+	splitting    = regexp.MustCompile(`\{(?:type|id|column:[^{}]*)\}`)
+	placeholders = regexp.MustCompile(`\{[^{}]*\}`)
+)
+
+// without is the template without some of its parts, and without the dots and dashes that they leave behind.
+func without(template string, parts *regexp.Regexp) string {
+	left := parts.ReplaceAllString(template, "")
+	left = regexp.MustCompile(`([._/-])[._/-]+`).ReplaceAllString(left, "$1")
+	if left = strings.Trim(left, "._/-"); left == "" {
+		return "outbox.events"
+	}
+	return left
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// A key's events are split by what differs among them, and not by what their key consists of.
+func TestTemplatesThatSplitAKey(t *testing.T) {
+	elsewhere(t)
+	for _, c := range []struct {
+		sink, ordering string
+		level          string
+		mend           string
+	}{
+		{`{rabbitmq: {exchange: events}}`, "key", "ok", ""},
+		{`{rabbitmq: {exchange: "e.{aggregate}.{key}"}}`, "key", "ok", ""},
+		{`{rabbitmq: {exchange: events, routing_key: "{type}"}}`, "key", "ok", ""},
+		{`{rabbitmq: {exchange: "e.{type}"}}`, "key", "warn", `sink.rabbitmq.exchange: "e";`},
+		{`{rabbitmq: {exchange: "e.{type}"}}`, "pipelined", "warn", `sink.rabbitmq.exchange: "e";`},
+		{`{rabbitmq: {exchange: "e.{type}"}}`, "none", "ok", ""},
+		{`{rabbitmq: {exchange: "e.{aggregate}"}}`, "commit", "warn", `sink.rabbitmq.exchange: "e";`},
+		{`{kafka: {topic: "outbox.event.{aggregate}"}}`, "key", "ok", ""},
+		{`{kafka: {topic: "{aggregate}.{type}.events"}}`, "key", "warn", `sink.kafka.topic: "{aggregate}.events";`},
+		{`{kafka: {topic: "{id}"}}`, "key", "warn", `sink.kafka.topic: "outbox.events";`},
+		{`{kafka: {topic: "t.{column:tenant}"}}`, "key", "warn", `sink.kafka.topic: "t";`},
+	} {
+		conf := configured(t, c.sink, "")
+		conf.Delivery.Ordering = c.ordering
+		found := checkOrdering(conf)
+		if len(found) != 1 || found[0].Name != "ordering" || found[0].Level != c.level || !strings.HasPrefix(found[0].Mend, c.mend) || found[0].Detail == "" {
+			t.Errorf("%s with ordering %s: %+v", c.sink, c.ordering, found)
+		}
+	}
+	if found := checkOrdering(configured(t, `{stdout: {}}`, "")); len(found) != 0 {
+		t.Errorf("stdout has no template: %+v", found)
+	}
+}

@@ -1,0 +1,2 @@
+-- Passwords for trying; compose/*.yaml have the same.
+ALTER ROLE relay PASSWORD 'relay';

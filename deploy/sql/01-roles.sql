@@ -1,0 +1,15 @@
+-- The roles around the relay, made once by a role that may create roles. Passwords and pg_hba.conf lines are yours:
+--
+--   psql shop -f deploy/sql/01-roles.sql -f deploy/sql/02-relay.sql -f deploy/sql/03-operator.sql -f deploy/sql/04-monitor.sql
+--
+-- 02 is for an empty place; `cdc-relay init --outbox-table --url ... --role relay` does the same, and may be run again.
+-- On managed services REPLICATION is given otherwise: docs/managed.md.
+
+-- The relay logs in as this one: it replicates, and may do what 02-relay.sql grants.
+CREATE ROLE relay LOGIN REPLICATION;
+
+-- People who look after parked events and dead letters get it by GRANT relay_operator TO ann.
+CREATE ROLE relay_operator NOLOGIN;
+
+-- Monitoring that may look and see no payload, key or id gets it by GRANT relay_monitor TO exporter.
+CREATE ROLE relay_monitor NOLOGIN;

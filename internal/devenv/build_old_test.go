@@ -1,0 +1,14 @@
+package devenv
+
+import (
+	"strings"
+	"testing"
+)
+
+// A clone without the history says what to do.
+func TestRelayOfACommitThatIsNotThere(t *testing.T) {
+	_, err := relayAt(strings.Repeat("0", 40))
+	if err == nil || !strings.Contains(err.Error(), "git fetch --unshallow") {
+		t.Errorf("got %v, want the command that fetches the history", err)
+	}
+}

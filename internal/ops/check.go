@@ -1,0 +1,64 @@
+package ops
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// Finding is one line of a preflight check.
+type Finding struct {
+	Name   string `json:"name"`
+	Level  string `json:"level"` // ok, warn or fail
+	Detail string `json:"detail"`
+	Mend   string `json:"mend,omitempty"`
+}
+
+// Findings are what a check has found, and when.
+type Findings struct {
+	CheckedAt time.Time `json:"checked_at"`
+	Findings  []Finding `json:"findings"`
+}
+
+// The database and the broker are asked by one check at a time, and its answer is everybody's for a while: nobody can keep
+// them busy by asking often. Both bounds together are less than the server takes to write an answer.
+const (
+	checkFresh = 10 * time.Second
+	checkBound = 20 * time.Second
+	checkTurn  = 8 * time.Second
+)
+
+// checks are the checks of the API: the newest, and whose turn it is.
+type checks struct {
+	turn   chan struct{} // of capacity 1: whoever has put something in owns newest
+	newest Findings
+}
+
+func (a *api) check(w http.ResponseWriter, r *http.Request) {
+	if a.cfg.API.Check == nil {
+		writeProblem(w, http.StatusServiceUnavailable, "there is nothing to check")
+		return
+	}
+	wait, cancel := context.WithTimeout(r.Context(), checkTurn)
+	defer cancel()
+	select {
+	case a.checks.turn <- struct{}{}:
+		defer func() { <-a.checks.turn }()
+	case <-wait.Done():
+		w.Header().Set("Retry-After", "10")
+		writeProblem(w, http.StatusServiceUnavailable, "another check is under way and takes long; try again")
+		return
+	}
+	if time.Since(a.checks.newest.CheckedAt) >= checkFresh {
+		// One that has hung up does not end it: it could begin another one at once.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), checkBound)
+		defer cancel()
+		found, err := a.cfg.API.Check(ctx)
+		if err != nil {
+			writeProblem(w, http.StatusServiceUnavailable, "check: "+err.Error())
+			return
+		}
+		a.checks.newest = Findings{CheckedAt: time.Now().UTC(), Findings: found}
+	}
+	writeJSON(w, http.StatusOK, a.checks.newest)
+}

@@ -1,0 +1,122 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// However many ask, one check runs at a time, and those who waited are given what it has found.
+func TestChecksAreShared(t *testing.T) {
+	var running, most, ran atomic.Int32
+	answer := make(chan struct{})
+	base := serve(t, func(c *Config) {
+		c.API.Check = func(context.Context) ([]Finding, error) {
+			most.Store(max(most.Load(), running.Add(1)))
+			defer running.Add(-1)
+			ran.Add(1)
+			<-answer
+			return []Finding{{Name: "slot", Level: "ok", Detail: "well"}}, nil
+		}
+	})
+	var all sync.WaitGroup
+	codes := make(chan int, 20)
+	for range 20 {
+		all.Go(func() {
+			res, err := http.Get(base + "/api/v1/check")
+			if err != nil {
+				codes <- 0
+				return
+			}
+			_ = res.Body.Close()
+			codes <- res.StatusCode
+		})
+	}
+	close(answer)
+	all.Wait()
+	for range 20 {
+		if code := <-codes; code != 200 {
+			t.Errorf("one is answered %d", code)
+		}
+	}
+	if most.Load() != 1 || ran.Load() != 1 {
+		t.Errorf("%d checks ran, %d at once", ran.Load(), most.Load())
+	}
+	var got Findings
+	ask(t, http.MethodGet, base+"/api/v1/check", "", &got)
+	if len(got.Findings) != 1 || got.Findings[0].Detail != "well" || got.CheckedAt.IsZero() || ran.Load() != 1 {
+		t.Errorf("it answers %+v after %d checks", got, ran.Load())
+	}
+}
+
+// An answer is good for ten seconds; a check that fails is told to each, and not kept; one that hangs is bounded, and who waits
+// for its turn in vain is told so.
+func TestChecksAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ran, fails := 0, false
+		hang := make(chan struct{})
+		close(hang)
+		a := newAPI(&Server{cfg: Config{API: API{Check: func(ctx context.Context) ([]Finding, error) {
+			ran++
+			select {
+			case <-hang:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+			if fails {
+				return nil, errors.New("no configuration")
+			}
+			return []Finding{{Name: "slot"}}, nil
+		}}}})
+		get := func(ctx context.Context, want int) {
+			t.Helper()
+			w := httptest.NewRecorder()
+			a.check(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/v1/check", nil))
+			if w.Code != want {
+				t.Errorf("it answers %d, want %d: %s", w.Code, want, w.Body)
+			}
+		}
+		get(t.Context(), 200)
+		<-time.After(checkFresh - time.Second)
+		get(t.Context(), 200)
+		if ran != 1 {
+			t.Errorf("%d checks in nine seconds", ran)
+		}
+		<-time.After(2 * time.Second)
+		fails = true
+		get(t.Context(), 503)
+		fails = false
+		get(t.Context(), 200)
+		if ran != 3 {
+			t.Errorf("%d checks, want 3", ran)
+		}
+		<-time.After(checkFresh)
+		hang = make(chan struct{})
+		client, hangUp := context.WithCancel(t.Context())
+		began := time.Now()
+		go get(client, 503) // it has its turn, and is bounded though its client has gone
+		synctest.Wait()
+		hangUp()
+		get(t.Context(), 503) // it waits for its turn
+		if waited := time.Since(began); waited != checkTurn {
+			t.Errorf("it waited %s", waited)
+		}
+		<-time.After(checkBound)
+		synctest.Wait()
+		close(hang)
+		get(t.Context(), 200)
+	})
+}
+
+func TestNothingToCheck(t *testing.T) {
+	base := serve(t, func(*Config) {})
+	if code, _ := ask(t, http.MethodGet, base+"/api/v1/check", "", nil); code != 503 {
+		t.Errorf("it answers %d", code)
+	}
+}

@@ -1,0 +1,85 @@
+package ops
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+const traceID = "0af7651916cd43dd8448eb211c80319c"
+
+func TestSampledTrace(t *testing.T) {
+	for traceparent, want := range map[string]string{
+		"00-" + traceID + "-b7ad6b7169203331-01":       traceID,
+		"00-" + traceID + "-b7ad6b7169203331-ff":       traceID,
+		"00-" + traceID + "-b7ad6b7169203331-0b":       traceID,
+		"00-" + traceID + "-0000000000000000-03":       traceID,
+		"01-" + traceID + "-b7ad6b7169203331-01-later": traceID,
+		"cc-" + traceID + "-b7ad6b7169203331-01":       traceID,
+
+		"":                                                                        "",
+		"00-" + traceID + "-b7ad6b7169203331-00":                                  "",
+		"00-" + traceID + "-b7ad6b7169203331-02":                                  "",
+		"00-" + traceID + "-b7ad6b7169203331-fa":                                  "",
+		"00-" + traceID + "-b7ad6b7169203331-0":                                   "",
+		"00-" + traceID + "-b7ad6b7169203331-01-more":                             "",
+		"01-" + traceID + "-b7ad6b7169203331-01.more":                             "",
+		"ff-" + traceID + "-b7ad6b7169203331-01":                                  "",
+		"00-00000000000000000000000000000000-b7ad6b7169203331-01":                 "",
+		"00-" + strings.ToUpper(traceID) + "-b7ad6b7169203331-01":                 "",
+		"00-" + traceID + "-b7ad6b716920333x-01":                                  "",
+		"00-" + traceID + "_b7ad6b7169203331-01":                                  "",
+		"00-" + traceID[:31] + "\n" + "-b7ad6b7169203331-01":                      "",
+		"0" + traceID + traceID:                                                   "",
+		"00-" + traceID + "-b7ad6b7169203331-" + "x1":                             "",
+		"zz-" + traceID + "-b7ad6b7169203331-01":                                  "",
+		strings.Repeat("\xff", len("00-"+traceID+"-b7ad6b7169203331-01")-1) + "1": "",
+	} {
+		if got := string(sampledTrace([]byte(traceparent))); got != want {
+			t.Errorf("%q gives %q, want %q", traceparent, got, want)
+		}
+	}
+}
+
+// openMetrics are the exemplars that a scraper is given that asks for them, in the order of their buckets.
+func openMetrics(t *testing.T, m *Metrics) (exemplars []string) {
+	t.Helper()
+	request := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+	request.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
+	answer := httptest.NewRecorder()
+	m.Handler().ServeHTTP(answer, request)
+	for _, found := range regexp.MustCompile(`(?m)^outbox_publish_latency_seconds_bucket\{le="([^"]*)"\} .* # \{trace_id="([^"]*)"\}`).FindAllStringSubmatch(answer.Body.String(), -1) {
+		exemplars = append(exemplars, found[1]+" "+found[2])
+	}
+	return exemplars
+}
+
+// One event a second whose trace is sampled is an exemplar of the latency, and no other.
+func TestExemplars(t *testing.T) {
+	m := NewMetrics("", "", "")
+	trace := func(digit string) string { return strings.Repeat(digit, 32) }
+	event := func(digit, flags string, latency time.Duration) *outbox.Event {
+		return &outbox.Event{CommitTime: noon.Add(-latency), Traceparent: []byte("00-" + trace(digit) + "-b7ad6b7169203331-" + flags)}
+	}
+	want := func(exemplars ...string) {
+		t.Helper()
+		if got := openMetrics(t, m); !slices.Equal(got, exemplars) {
+			t.Errorf("exemplars are %q, want %q", got, exemplars)
+		}
+	}
+	m.Confirmed(0, []*outbox.Event{{CommitTime: noon}, event("1", "00", 0)}, noon)
+	want()
+	m.Confirmed(0, []*outbox.Event{event("2", "00", 0), event("3", "01", 2*time.Millisecond), event("4", "01", time.Second)}, noon)
+	want("0.0025 " + trace("3"))
+	m.Confirmed(0, []*outbox.Event{event("5", "01", 0)}, noon.Add(999*time.Millisecond))
+	want("0.0025 " + trace("3"))
+	m.Confirmed(0, []*outbox.Event{event("6", "01", 8*time.Second)}, noon.Add(time.Second))
+	want("0.0025 "+trace("3"), "10.0 "+trace("6"))
+	mustHave(t, scrape(t, m), `outbox_publish_latency_seconds_count 7`)
+}

@@ -1,0 +1,116 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// This file chooses among the servers that source.url leads to: by several hosts in it, by several addresses of a name, or
+// by one address that moves. Only a primary is of use, and the pool must work on the one that the stream reads.
+
+// errStandby is the answer of a server that can only be read.
+var errStandby = errors.New("this server is a standby: it can only be read")
+
+// home is the server that the stream reads, as it was met last. nil is for commands: they have no stream.
+type home struct{ met atomic.Pointer[identity] }
+
+// meet sets what the pool's new connections are compared with.
+func (h *home) meet(id identity) {
+	if h != nil {
+		h.met.Store(&id)
+	}
+}
+
+// onlyPrimary has every attempt to connect go on to the next host when this one is a standby, whatever target_session_attrs
+// asks for besides.
+func onlyPrimary(cfg *pgconn.Config, accept func(identity) error) {
+	asked := cfg.ValidateConnect
+	cfg.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+		if asked != nil {
+			if err := asked(ctx, conn); err != nil {
+				return err
+			}
+		}
+		id, err := whichServer(ctx, conn)
+		if err != nil || accept == nil {
+			return err
+		}
+		return accept(id)
+	}
+}
+
+// whichServer is the system and timeline at the other end, or errStandby. It is asked in the simple protocol, which a
+// walsender understands too. The name of the WAL file that is written now begins with the timeline; pg_control_checkpoint
+// would tell the old one for a while after a promotion. A service that keeps these functions to itself says no more than
+// whether it is a standby.
+func whichServer(ctx context.Context, conn *pgconn.PgConn) (identity, error) {
+	answer, err := askText(ctx, conn, `SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN '' ELSE
+		(SELECT system_identifier::text FROM pg_catalog.pg_control_system()) || ' ' || pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()) END`)
+	if pgCode(err) != "" {
+		answer, err = askText(ctx, conn, `SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN '' ELSE ' ' END`)
+	}
+	switch {
+	case err != nil:
+		return identity{}, fmt.Errorf("ask whether this is a primary: %w", err)
+	case answer == "":
+		return identity{}, errStandby
+	}
+	system, file, _ := strings.Cut(answer, " ")
+	if system == "" {
+		return identity{}, nil
+	}
+	timeline, err := strconv.ParseUint(file[:min(8, len(file))], 16, 31)
+	if err != nil {
+		return identity{}, fmt.Errorf("read the timeline in %q: %w", file, err)
+	}
+	return identity{SystemID: system, Timeline: int32(timeline)}, nil
+}
+
+// askText is the one text that a statement answers, in the simple protocol.
+func askText(ctx context.Context, conn *pgconn.PgConn, sql string) (string, error) {
+	res, err := conn.Exec(ctx, sql).ReadAll()
+	if err != nil {
+		return "", err
+	}
+	if len(res) != 1 || len(res[0].Rows) != 1 || len(res[0].Rows[0]) != 1 {
+		return "", errors.New("the server answered with something else than one text")
+	}
+	return string(res[0].Rows[0][0]), nil
+}
+
+// sameServer refuses a connection of the pool to another server than the stream's: with a primary that was cut off and the
+// one that was promoted in its place both writable, rows of the one would be settled in the other. The slot is not there,
+// or not where it was, so this is as final as when the stream itself comes there.
+func (c *Config) sameServer(id identity) error {
+	if c.home == nil || id.SystemID == "" {
+		return nil
+	}
+	at := c.home.met.Load()
+	switch {
+	case at == nil:
+		return nil
+	case at.SystemID != id.SystemID:
+		return slotMoved(c, fmt.Sprintf("slot %q is read from system %s, and source.url now leads to system %s", c.Slot, at.SystemID, id.SystemID))
+	case at.Timeline != id.Timeline:
+		return slotMoved(c, fmt.Sprintf("slot %q is read on timeline %d, and source.url now leads to a server on timeline %d: it was restored or promoted, rows may be missing from its WAL",
+			c.Slot, at.Timeline, id.Timeline))
+	}
+	return nil
+}
+
+// mendStandby is what to do when there is no primary among the hosts.
+func mendStandby(err error) string {
+	var stop *outbox.Stop
+	if errors.Is(err, errStandby) && !errors.As(err, &stop) {
+		return "name the primary in source.url, or all servers of the cluster (postgres://a:5432,b:5432/shop): the one that can be written to is taken"
+	}
+	return ""
+}

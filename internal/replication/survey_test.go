@@ -1,0 +1,188 @@
+package replication
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// other is what the relay knows of another's slot; nil: nothing.
+func (r *running) other(name string) *Slot {
+	slots := r.s.Snapshot().OtherSlots
+	if i := slices.IndexFunc(slots, func(s Slot) bool { return s.Name == name }); i >= 0 {
+		return &slots[i]
+	}
+	return nil
+}
+
+func (s *Slot) behind() time.Duration {
+	if s.BehindSince.IsZero() {
+		return 0
+	}
+	return s.Checked.Sub(s.BehindSince)
+}
+
+// Slots of other programs, in another database, one of them read and not confirmed, one not read, one that follows: each is told as
+// it is. Behind is a slot as long as there is WAL that it has not confirmed; that it is active says nothing of it.
+func TestOtherSlots(t *testing.T) {
+	t.Parallel()
+	p := ownServer(t, map[string]string{"max_replication_slots": "150"})
+	b := setup(t, p.URL("shop"))
+	if err := p.CreateDatabase(bounded(t, 20*time.Second), "elsewhere"); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := &bench{t: t, url: p.URL("elsewhere")}
+	elsewhere.conn = elsewhere.connect()
+	elsewhere.exec(`SELECT pg_create_logical_replication_slot('read', 'test_decoding')`)
+	elsewhere.exec(`SELECT pg_create_logical_replication_slot('stalled', 'pgoutput')`)
+	elsewhere.exec(`SELECT pg_create_logical_replication_slot('follows', 'test_decoding')`)
+	elsewhere.exec(`SELECT pg_create_physical_replication_slot('physical')`)
+	reader := readSilently(t, elsewhere.url, "read")
+
+	b.cfg.AllSlots = true
+	r := b.run()
+	r.waitPhase(Streaming)
+	until(t, "the slots to be seen", func() bool { return r.other("read") != nil })
+	elsewhere.exec(`CREATE TABLE filler AS SELECT repeat('x', 1000) FROM generate_series(1, 100)`)
+
+	until(t, "two to be behind", func() bool { return r.other("read").behind() > 0 && r.other("stalled").behind() > 0 })
+	read, stalled := *r.other("read"), *r.other("stalled")
+	until(t, "these to be further behind, though nothing is written, and the one that follows not to be", func() bool {
+		elsewhere.exec(`SELECT pg_replication_slot_advance('follows', pg_current_wal_lsn())`)
+		return r.other("read").behind() > read.behind() && r.other("stalled").behind() > stalled.behind() && r.other("follows").behind() == 0
+	})
+	for name, want := range map[string]string{
+		"read": "elsewhere test_decoding active=true", "stalled": "elsewhere pgoutput active=false", "follows": "elsewhere test_decoding active=false",
+	} {
+		s := r.other(name)
+		if got := fmt.Sprintf("%s %s active=%t", s.Database, s.Plugin, s.Active); got != want || s.WALStatus != "reserved" || s.Restart == 0 || s.Current < s.ConfirmedFlush {
+			t.Errorf("%s is told as %s, %+v, want %s", name, got, s, want)
+		}
+	}
+	if snap := r.s.Snapshot(); snap.OtherTotal != 3 || len(snap.OtherSlots) != 3 {
+		t.Errorf("it sees %d slots of %d, want the 3 logical ones that are not ours: %+v", len(snap.OtherSlots), snap.OtherTotal, snap.OtherSlots)
+	}
+	until(t, "the one that is read to be there, once it confirms", func() bool {
+		at, err := pglogrepl.ParseLSN(elsewhere.text(`SELECT pg_current_wal_lsn()::text`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		reader(at)
+		return r.other("read").behind() == 0
+	})
+
+	// Of very many those are shown that keep the most.
+	for first := 1; first <= 100; first += 10 {
+		elsewhere.exec(`SELECT pg_create_logical_replication_slot('many_' || i, 'test_decoding') FROM generate_series($1::int, $1 + 9) i`, first)
+	}
+	until(t, "all to be seen", func() bool { return r.s.Snapshot().OtherTotal == 103 })
+	if n := len(r.s.Snapshot().OtherSlots); n != maxOtherSlots || r.other("stalled") == nil {
+		t.Errorf("of 103 slots %d are shown, want %d: the one that is stalled is among them: %t", n, maxOtherSlots, r.other("stalled") != nil)
+	}
+	elsewhere.exec(`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name LIKE 'many%' OR slot_name = 'stalled'`)
+	until(t, "what was dropped to be gone", func() bool { return r.s.Snapshot().OtherTotal == 2 && r.other("stalled") == nil })
+	r.endClean()
+}
+
+// readSilently holds a slot, and confirms what it is told to, until the test ends.
+func readSilently(t *testing.T, url, slot string) (confirm func(pglogrepl.LSN)) {
+	t.Helper()
+	cfg, err := pgconn.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.RuntimeParams["replication"] = "database"
+	cfg.RuntimeParams["wal_sender_timeout"] = "0" // it answers nothing
+	conn, err := pgconn.ConnectConfig(bounded(t, 20*time.Second), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	if err := pglogrepl.StartReplication(bounded(t, 20*time.Second), conn, slot, 0, pglogrepl.StartReplicationOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return func(at pglogrepl.LSN) {
+		if err := pglogrepl.SendStandbyStatusUpdate(bounded(t, 20*time.Second), conn, pglogrepl.StandbyStatusUpdate{WALWritePosition: at}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A standby sees the other slots too: it may be the only relay that answers.
+func TestStandbySeesOtherSlots(t *testing.T) {
+	b := shared(t)
+	first := b.settledRun("a")
+	second := b.another()
+	second.cfg.AllSlots = true
+	// It waits for the transactions of all databases, of all tests.
+	if _, err := b.conn.Exec(bounded(t, 2*time.Minute), `SELECT pg_create_logical_replication_slot($1, 'test_decoding')`, b.cfg.Slot+"_x"); err != nil {
+		t.Fatal(err)
+	}
+	r := second.run()
+	r.waitPhase(Standby)
+	until(t, "the other slot to be seen", func() bool { return r.other(b.cfg.Slot+"_x") != nil })
+	until(t, "the table to be measured", func() bool { return r.s.Snapshot().TableBytes != nil })
+	if r.other(b.cfg.Slot) != nil || len(first.s.Snapshot().OtherSlots) > 0 {
+		t.Error("its own slot is among the others, or the leader shows slots that it was not asked for")
+	}
+	r.endClean()
+	first.endClean()
+}
+
+// The size of the tables is that of all their parts, and is not waited for while somebody alters one.
+func TestTableBytes(t *testing.T) {
+	b := shared(t)
+	b.exec(`CREATE TABLE parts (id bigint PRIMARY KEY, t text) PARTITION BY RANGE (id);
+		CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (100);
+		CREATE TABLE high PARTITION OF parts FOR VALUES FROM (100) TO (1000) PARTITION BY RANGE (id);
+		CREATE TABLE higher PARTITION OF high FOR VALUES FROM (100) TO (1000);
+		INSERT INTO parts SELECT i, repeat(md5(i::text), 1000) FROM generate_series(0, 199) i;
+		CREATE SCHEMA "Odd"; CREATE TABLE "Odd"."a.b" (t text); INSERT INTO "Odd"."a.b" VALUES ('x')`)
+	pool, err := connectPool(&b.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	size := func(tables ...string) int64 {
+		t.Helper()
+		bytes, err := tableBytes(bounded(t, time.Minute), pool, tables)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes == nil {
+			return -1
+		}
+		return *bytes
+	}
+	// Autovacuum may add to a table between two questions.
+	until(t, "the sizes to be those of all parts", func() bool {
+		var parts, odd int64
+		if err := b.conn.QueryRow(bounded(t, time.Minute), `SELECT pg_total_relation_size('low') + pg_total_relation_size('higher'), pg_total_relation_size('"Odd"."a.b"')`).Scan(&parts, &odd); err != nil {
+			t.Fatal(err)
+		}
+		if parts < 100_000 || odd == 0 {
+			t.Fatalf("the parts have %d bytes, the other table %d", parts, odd)
+		}
+		return size(`"public"."parts"`) == parts && size(`"public"."parts"`, `"Odd"."a.b"`, `"public"."nowhere"`) == parts+odd
+	})
+	if got := size(`"public"."nowhere"`); got != -1 {
+		t.Errorf("a table that is not there has %d bytes", got)
+	}
+	tx, err := b.conn.BeginTx(bounded(t, time.Minute), pgx.TxOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(bounded(t, time.Minute), `LOCK TABLE higher`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tableBytes(bounded(t, time.Minute), pool, []string{`"public"."parts"`}); pgCode(err) != "55P03" {
+		t.Errorf("a table that is locked: %v", err)
+	}
+}

@@ -1,0 +1,111 @@
+package fault
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/test/fault/stand"
+)
+
+// What a row is about, its key, its payload and its headers, is nowhere but in the message and the tables: whatever fails. All
+// tests of this package look for it (devenv.Sentinel), in the log, the metrics, the status, the spans and what commands say; these
+// have a key that is personal, too, and put it where it may leak most easily.
+
+// person inserts a row all of which is personal.
+func person(s *stand.Stand, n int, kind devenv.Kind) {
+	s.T.Helper()
+	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers, destination, routing_key)
+		VALUES (gen_random_uuid(), 'order', $1, 'placed', jsonb_build_object('who', $2::text, 'fill', repeat('x', $3)), jsonb_build_object('who', $4::text),
+			coalesce(nullif($5, ''), $6), coalesce(nullif($7, ''), 'order.placed'))`,
+		fmt.Sprint(n, " ", devenv.SentinelKey), devenv.SentinelPayload, kind.Payload, devenv.SentinelHeader, kind.Destination, s.Usual(), kind.RoutingKey)
+}
+
+func TestNoPersonalData(t *testing.T) {
+	stand.OnEachRouted(t, func(s *stand.Stand) {
+		s.Retry = "backoff: 50ms, max_backoff: 200ms"
+		s.SQL(`ALTER TABLE outbox DROP CONSTRAINT outbox_pkey, ALTER id DROP NOT NULL`)
+		c := traced(s)
+		r := s.Start()
+
+		// No destination, too large, undecodable, and a row that PostgreSQL refuses to park over what is in it.
+		person(s, 1, s.ToLater(1, 0))
+		s.AwaitSided(devenv.Parked, 1)
+		person(s, 2, s.Poison(1, 0))
+		s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers, destination)
+			VALUES (NULL, 'order', $1, 'placed', jsonb_build_object('who', $2::text), jsonb_build_object('who', $3::text), $4)`,
+			devenv.SentinelKey, devenv.SentinelPayload, devenv.SentinelHeader, s.Usual())
+		s.AwaitSided(devenv.Open, 2)
+		s.SQL(`ALTER TABLE cdc_relay.retry ADD CONSTRAINT numbers CHECK (convert_from(key, 'UTF8')::int > 0) NOT VALID`)
+		person(s, 3, s.ToLater(1, 0))
+		s.Until(time.Minute, "a row to be refused", func() bool { return metric(s, r, "outbox_refused_rows") == 1 })
+		s.Must(r.WaitLog(s.Within(time.Minute), "the database refuses the row"))
+		operated(s, "status", "--admin", r.Admin())
+		status(s, r)
+
+		// A broken connection, and what operators look at; only those who ask for contents are shown them.
+		s.Broker.Reset()
+		letter := ""
+		s.Query([]any{&letter}, `SELECT max(n)::text FROM cdc_relay.dead_letter`)
+		operated(s, "check")
+		if said := operated(s, "deadletters", "show", letter, "--json"); !strings.Contains(said.Stdout, devenv.Sentinel) {
+			s.T.Errorf("what an operator asks for is not shown: %s", said.Stdout)
+		}
+		if said := s.Command("deadletters", "replay", letter, "--wait", "30s"); said.Code == 0 {
+			s.T.Errorf("the replay of what is no event ends with %d: %s", said.Code, said.Stdout)
+		}
+
+		// The ends: a table that does not fit any more, and a slot that was dropped.
+		s.SQL(`ALTER TABLE cdc_relay.retry DROP CONSTRAINT numbers`)
+		s.Until(time.Minute, "nothing to be refused", func() bool { return metric(s, r, "outbox_refused_rows") == 0 })
+		s.SQL(`ALTER TABLE outbox RENAME COLUMN payload TO body`)
+		s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, body) VALUES (gen_random_uuid(), 'order', $1, 'placed', jsonb_build_object('who', $2::text))`,
+			devenv.SentinelKey, devenv.SentinelPayload)
+		s.Exits(r, 4, "public.outbox")
+		s.Free()
+		s.SQL(`ALTER TABLE outbox RENAME COLUMN body TO payload`)
+		s.SQL(`SELECT pg_drop_replication_slot($1)`, s.Slot)
+		last := s.Launch()
+		s.Exits(last, 3, s.Slot)
+
+		dead, err := c.WaitSpan(s.Within(time.Minute), func(sp devenv.Span) bool { return sp.Attributes["outbox.outcome"] == "dlq" })
+		s.Must(err)
+		for _, sp := range append(c.Spans(), dead) {
+			if err := devenv.Leak("a span", sp.Text); err != nil {
+				s.T.Error(err)
+			}
+		}
+	})
+}
+
+// A routing key that is made from the ordering key is shown as its template, in the log, the status and spans.
+func TestNoPersonalDataInRoutingKeys(t *testing.T) {
+	stand.Parallel(t)
+	s := stand.New(t, stand.SharedRabbitMQ(t))
+	s.Sink = `routing_key: "by.{key}"`
+	s.Unbind("outbox.events", "#")
+	c := traced(s)
+	r := s.Start()
+	s.Keys = 3
+	s.Write(10)
+	s.Until(time.Minute, "destinations to be paused", func() bool { return strings.Contains(statusText(s, r), `routing key \"by.{key}\"`) })
+	s.Must(r.WaitLog(s.Within(time.Minute), "by.{key}"))
+	s.Bind("outbox.events", "#")
+	s.AwaitEmpty()
+	s.Check(s.Repeats(s.Keys))
+	span, err := c.WaitSpan(s.Within(time.Minute), func(devenv.Span) bool { return true })
+	s.Must(err)
+	if got := span.Attributes["messaging.rabbitmq.destination.routing_key"]; got != "by.{key}" {
+		s.T.Errorf("the span has the routing key %q", got)
+	}
+	stopped(s, r, 0)
+}
+
+func statusText(s *stand.Stand, r *devenv.Relay) string {
+	s.T.Helper()
+	_, body, err := r.Get(s.Within(10*time.Second), "/api/v1/status")
+	s.Must(err)
+	return body
+}

@@ -1,0 +1,258 @@
+package deploycheck
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+	"github.com/moby/buildkit/frontend/dockerfile/parser"
+)
+
+const dockerfile = "deploy/Dockerfile"
+
+// stages parses the Dockerfile as BuildKit does; a warning is an error.
+func stages() ([]instructions.Stage, []instructions.ArgCommand, error) {
+	text, err := os.ReadFile(filepath.Join(root, dockerfile))
+	if err != nil {
+		return nil, nil, err
+	}
+	tree, err := parser.Parse(bytes.NewReader(text))
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(tree.Warnings) > 0 {
+		return nil, nil, errors.New(tree.Warnings[0].Short)
+	}
+	return instructions.Parse(tree.AST, nil)
+}
+
+// buildAsInTheImage copies what the Dockerfile copies, from what its .dockerignore lets in, and runs its RUN lines but for the
+// download of modules. It gives the binary.
+func buildAsInTheImage(dir string) (string, error) {
+	list, _, err := stages()
+	if err != nil {
+		return "", err
+	}
+	src, out := filepath.Join(dir, "src"), filepath.Join(dir, "out")
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return "", err
+	}
+	built := false
+	for _, command := range list[0].Commands {
+		switch c := command.(type) {
+		case *instructions.CopyCommand:
+			for _, from := range c.SourcePaths {
+				to := filepath.Join(src, c.DestPath)
+				if strings.HasSuffix(c.DestPath, "/") {
+					to = filepath.Join(to, from)
+				}
+				if err := copyTree(from, to); err != nil {
+					return "", err
+				}
+			}
+		case *instructions.RunCommand:
+			line := strings.ReplaceAll(strings.Join(c.CmdLine, " "), "/out/", out+"/")
+			if strings.HasPrefix(line, "go mod download") {
+				continue // the machine's modules are used
+			}
+			built = built || strings.Contains(line, "go build")
+			if err := runLine(src, line); err != nil {
+				return "", err
+			}
+		}
+	}
+	if !built {
+		return "", errors.New("no line builds it")
+	}
+	return filepath.Join(out, "cdc-relay"), nil
+}
+
+func runLine(dir, line string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", "-ec", line)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "VERSION="+testVersion, "TARGETOS="+runtime.GOOS, "TARGETARCH="+runtime.GOARCH)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", line, err, text)
+	}
+	return nil
+}
+
+// copyTree copies what Dockerfile.dockerignore does not keep out.
+func copyTree(from, to string) error {
+	return filepath.WalkDir(filepath.Join(root, from), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(filepath.Join(root, from), path)
+		if err != nil {
+			return err
+		}
+		name := filepath.ToSlash(filepath.Join(from, rel))
+		switch {
+		case ignored(name) && entry.IsDir():
+			return fs.SkipDir
+		case ignored(name):
+			return nil
+		case entry.IsDir():
+			return os.MkdirAll(filepath.Join(to, rel), 0o755)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(to, rel)), 0o755); err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, rel), text, 0o644)
+	})
+}
+
+// ignored is the meaning of the three kinds of lines below its *: !NAME lets a tree in, NAME keeps one out, **/PATTERN any of that name.
+func ignored(name string) bool {
+	text, err := os.ReadFile(filepath.Join(root, dockerfile+".dockerignore"))
+	if err != nil {
+		return true
+	}
+	out := true
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		under := func(tree string) bool { return name == tree || strings.HasPrefix(name, tree+"/") }
+		pattern, anywhere := strings.CutPrefix(line, "**/")
+		tree, back := strings.CutPrefix(line, "!")
+		switch {
+		case line == "" || line == "*" || strings.HasPrefix(line, "#"):
+		case back && under(tree):
+			out = false
+		case anywhere && slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool { return matches(pattern, part) }):
+			out = true
+		case !back && !anywhere && under(line):
+			out = true
+		}
+	}
+	return out
+}
+
+func matches(pattern, name string) bool {
+	ok, err := filepath.Match(pattern, name)
+	return ok && err == nil
+}
+
+// The image has one static binary, which knows its version, and runs as a number that is not root.
+func TestDockerfile(t *testing.T) {
+	t.Parallel()
+	list, args, err := stages()
+	must(t, err)
+	if len(list) != 2 || list[1].BaseName != "scratch" {
+		t.Fatalf("want a stage that builds and one from scratch, got %d", len(list))
+	}
+	if len(args) != 1 || args[0].Args[0].Key != "GO_VERSION" || !strings.Contains(read(t, "go.mod"), "\ngo "+*args[0].Args[0].Value+".") {
+		t.Errorf("GO_VERSION is not that of go.mod: %v", args)
+	}
+
+	binary, err := elf.Open(relay)
+	must(t, err)
+	defer binary.Close()
+	for _, p := range binary.Progs {
+		if p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC {
+			t.Errorf("the binary is not static: it has %s", p.Type)
+		}
+	}
+	if out, err := runs(t, nil, relay, "version"); err != nil || !strings.HasPrefix(out, "cdc-relay "+testVersion+" ") {
+		t.Errorf("version says %q, %v", out, err)
+	}
+
+	found := map[string]bool{}
+	for _, command := range list[1].Commands {
+		found[command.Name()] = true
+		switch c := command.(type) {
+		case *instructions.UserCommand:
+			if c.User != "65532:65532" {
+				t.Errorf("USER %s", c.User)
+			}
+		case *instructions.ExposeCommand:
+			if want := port(t, configuration(t, "deploy/compose/rabbitmq.yaml")["admin.listen"]); len(c.Ports) != 1 || c.Ports[0] != want {
+				t.Errorf("EXPOSE %v, the relay of compose.yaml listens on %s", c.Ports, want)
+			}
+		case *instructions.EntrypointCommand:
+			if !slices.Equal(c.CmdLine, []string{"cdc-relay"}) || c.PrependShell {
+				t.Errorf("ENTRYPOINT %v (shell %v)", c.CmdLine, c.PrependShell)
+			}
+		case *instructions.CmdCommand:
+			isCommand(t, c.CmdLine)
+		case *instructions.HealthCheckCommand:
+			if c.Health.Test[0] != "CMD" || c.Health.Test[1] != "cdc-relay" {
+				t.Errorf("HEALTHCHECK %v wants a shell or another program", c.Health.Test)
+			}
+			isCommand(t, c.Health.Test[2:])
+		case *instructions.CopyCommand:
+			if c.From == "" && len(c.SourcePaths) == 1 && ignored(c.SourcePaths[0]) {
+				t.Errorf("COPY %s: .dockerignore keeps it out", c.SourcePaths[0])
+			}
+		}
+	}
+	for _, name := range []string{"user", "expose", "entrypoint", "cmd", "healthcheck", "copy", "label", "env"} {
+		if !found[strings.ToLower(name)] && !found[strings.ToUpper(name)] {
+			t.Errorf("the image has no %s", name)
+		}
+	}
+	// The build needs what is let in, and nothing of the tests is.
+	for name, want := range map[string]bool{
+		"cmd/cdc-relay/main.go": false, "internal/relay/story_test.go": true, "internal/relay/testdata/x": true, "internal/devenv/check.go": true,
+		".git/config": true, "go.sum": false, "test/cli/rig_test.go": true, "internal/replication/migrations/001_slots.sql": false,
+	} {
+		if ignored(name) != want {
+			t.Errorf("ignored(%s) = %v", name, !want)
+		}
+	}
+}
+
+// isCommand checks that the relay has a command with these flags.
+func isCommand(t *testing.T, args []string) {
+	t.Helper()
+	help, err := runs(t, nil, relay, append(slices.DeleteFunc(slices.Clone(args), func(a string) bool { return strings.HasPrefix(a, "-") }), "--help")...)
+	if err != nil || len(args) == 0 || !strings.Contains(help, "cdc-relay "+args[0]) {
+		t.Errorf("there is no command %v: %v", args, err)
+		return
+	}
+	for _, arg := range args {
+		if name, _, _ := strings.Cut(arg, "="); strings.HasPrefix(name, "--") && !strings.Contains(help, name+" ") && !strings.Contains(help, name+"\n") {
+			t.Errorf("%v: there is no flag %s", args, name)
+		}
+	}
+}
+
+// A LABEL, ENV or definition that is JSON must be one: the broker's definitions are.
+func TestRabbitMQDefinitions(t *testing.T) {
+	t.Parallel()
+	var definitions struct {
+		Users     []struct{ Name string }
+		Exchanges []struct{ Name, Type string }
+		Queues    []struct{ Name string }
+		Bindings  []struct {
+			Source, Destination string
+			RoutingKey          string `json:"routing_key"`
+		}
+	}
+	must(t, json.Unmarshal([]byte(read(t, "deploy/compose/rabbitmq-definitions.json")), &definitions))
+	config := configuration(t, "deploy/compose/rabbitmq.yaml")
+	if !slices.ContainsFunc(definitions.Exchanges, func(e struct{ Name, Type string }) bool { return e.Name == config["sink.rabbitmq.exchange"] }) {
+		t.Errorf("no exchange %v", config["sink.rabbitmq.exchange"])
+	}
+	if len(definitions.Bindings) != 1 || definitions.Bindings[0].Destination != definitions.Queues[0].Name || definitions.Bindings[0].RoutingKey != "#" {
+		t.Errorf("bindings %+v, queues %+v", definitions.Bindings, definitions.Queues)
+	}
+}
