@@ -19,7 +19,7 @@ import (
 const (
 	stateEvery = time.Second      // between two looks at the state
 	stopMargin = 15 * time.Second // beyond the grace: what comes after it, on a slow machine
-	sayBound   = time.Second      // how long the end may wait for somebody who does not read what he is told
+	sayBound   = 5 * time.Second  // how long the end may wait for somebody who does not read what he is told
 )
 
 // systemd tells the service manager what the relay does, for Type=notify and WatchdogSec. Where there is none, it does nothing.

@@ -337,4 +337,5 @@ func TestStatusWithTokens(t *testing.T) {
 	t.Cleanup(other.Close)
 	r.more = ""
 	r.refused(1, "status --admin "+other.URL, "is not a cdc-relay")
+	r.refused(1, "status --watch --admin "+other.URL, "is not a cdc-relay")
 }

@@ -135,6 +135,9 @@ func (v *vt) copy() vt {
 
 var control = regexp.MustCompile(`^(?:\x1b\[(\??[0-9;]*)([A-Za-z])|\r+\n)`)
 
+// begun matches a sequence of which the rest has not come.
+var begun = regexp.MustCompile(`^(?:\x1b(?:\[\??[0-9;]*)?|\r+)$`)
+
 func (v *vt) write(text string) {
 	text = v.pending + text
 	v.pending = ""
@@ -144,9 +147,13 @@ func (v *vt) write(text string) {
 			text = text[len(found[0]):]
 			continue
 		}
-		if text[0] == '\x1b' || text[0] == '\r' {
+		if begun.MatchString(text) {
 			v.pending = text // the rest comes
 			return
+		}
+		if text[0] == '\x1b' || text[0] == '\r' { // the rest was lost: a key that signals drops what is on its way to the terminal
+			text = text[1:]
+			continue
 		}
 		end := strings.IndexAny(text, "\x1b\r")
 		if end < 0 {

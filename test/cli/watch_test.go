@@ -8,9 +8,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 )
@@ -97,7 +97,7 @@ func TestWatch(t *testing.T) {
 	if code := term.exit(); code != 0 {
 		t.Errorf("interrupted, it exits %d", code)
 	}
-	if left := term.look(); left.other || left.hidden || left.clips || left.updating || !left.coloured || strings.Trim(left.first, "^C") != "" {
+	if left := term.look(); left.other || left.hidden || left.clips || !left.coloured || strings.Trim(left.first, "^C") != "" {
 		t.Errorf("it leaves the terminal so: %+v", left)
 	}
 	other.types("\x03")
@@ -167,29 +167,41 @@ func piped(t *testing.T, binary string, args ...string) (*exec.Cmd, func(is func
 	cmd.Stdout, cmd.Stderr = in, os.Stderr
 	must(t, cmd.Start())
 	must(t, in.Close())
-	must(t, out.SetReadDeadline(time.Now().Add(4*bound)))
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // of one that has ended: nothing
 		_ = cmd.Wait()
 		_ = out.Close()
 	})
-	lines := bufio.NewReader(out)
-	return cmd, func(is func(line string) bool) string {
-		t.Helper()
-		var last string
-		for {
+	var mu sync.Mutex
+	var printed []string // read at once: a full pipe would have it wait, and miss what comes and goes
+	go func() {
+		for lines := bufio.NewReader(out); ; {
 			line, err := lines.ReadString('\n')
 			if err != nil {
-				t.Fatalf("it prints no such line; the last is %q: %v", last, err)
+				return
 			}
-			if strings.ContainsAny(line, "\x1b\r") {
-				t.Fatalf("a line for a terminal: %q", line)
-			}
-			if is(line) {
-				return line
-			}
-			last = line
+			mu.Lock()
+			printed = append(printed, line)
+			mu.Unlock()
 		}
+	}()
+	return cmd, func(is func(line string) bool) (found string) {
+		t.Helper()
+		eventually(t, func() string {
+			mu.Lock()
+			defer mu.Unlock()
+			for i, line := range printed {
+				if strings.ContainsAny(line, "\x1b\r") {
+					t.Fatalf("a line for a terminal: %q", line)
+				}
+				if is(line) {
+					found, printed = line, printed[i+1:]
+					return ""
+				}
+			}
+			return fmt.Sprintf("it prints no such line, but %q", printed[max(0, len(printed)-3):])
+		})
+		return found
 	}
 }
 
