@@ -225,8 +225,60 @@ func TestHoldOnFatal(t *testing.T) {
 				t.Error(why)
 			}
 		}
+		if out := r.ok("status", "--admin", relay.Admin()); !strings.HasPrefix(out, "state      stopped: ") || !strings.Contains(out, c.why) {
+			t.Errorf("status says %s", out)
+		}
 		if code := relay.Stop(t); code != c.code {
 			t.Errorf("exit %d, want %d", code, c.code)
+		}
+	}
+}
+
+// So it is when that comes while it relays. The slot is free meanwhile, for whoever mends it; a SIGINT ends the wait as well. What a
+// restart may help with, exit 1, is not held.
+func TestHoldOnFatalWhileItRuns(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		code       int
+		reason     string
+		spoil, why string
+		held       bool
+	}{
+		{3, "publication", `DROP PUBLICATION SLOT`, "does not exist", true},
+		{4, "mapping", `ALTER TABLE outbox DROP COLUMN type; INSERT INTO outbox VALUES (gen_random_uuid(), 'a', 'k')`, "no column", true},
+		{1, "", `UPDATE cdc_relay.slots SET epoch = epoch + 1 WHERE slot = 'SLOT'; INSERT INTO outbox VALUES (gen_random_uuid(), 'a', 'k', 't')`, "fenced", false},
+	} {
+		r := newRig(t)
+		relay := devenv.StartRelay(t, r.binary, r.yaml(), "--hold-on-fatal")
+		must(t, relay.WaitReady(within(t, bound)))
+		r.insert(1)
+		eventually(t, func() string { return wantLines(relay, 1) })
+		eventually(t, func() string { return answers(t, relay, "/metrics", 200, "outbox_slot_active{") }) // it was checked once
+		r.exec(strings.ReplaceAll(c.spoil, "SLOT", r.slot))
+		if !c.held {
+			r.ends(relay, c.code, c.why)
+			continue
+		}
+		state(t, relay, "stopped", c.why)
+		eventually(t, func() string {
+			if ask[bool](r, `SELECT active FROM pg_replication_slots WHERE slot_name = $1`, r.slot) {
+				return "the slot is held"
+			}
+			return ""
+		})
+		for _, why := range []string{
+			answers(t, relay, "/readyz", 503, "stopped: ", c.why),
+			answers(t, relay, "/readyz?role=leader", 503, "stopped: "),
+			answers(t, relay, "/healthz", 200),
+			answers(t, relay, "/metrics", 200, `outbox_stopped{reason="`+c.reason+`"} 1`, "\noutbox_leader 0\n"),
+		} {
+			if why != "" {
+				t.Error(why)
+			}
+		}
+		must(t, relay.Signal(syscall.SIGINT))
+		if code, err := relay.Exit(within(t, bound)); code != c.code || err != nil {
+			t.Errorf("exit %d, want %d: %v", code, c.code, err)
 		}
 	}
 }

@@ -103,7 +103,7 @@ func (term *terminal) exit() int {
 	case <-within(term.t, bound).Done():
 		term.t.Fatal("it does not end")
 	}
-	_ = term.cmd.Wait() //nolint:errcheck // the state says it all
+	_ = term.cmd.Wait()
 	if status, ok := term.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return -int(status.Signal())
 	}
