@@ -63,7 +63,7 @@ func (r *Rabbit) Alarm(ctx context.Context, on bool) error {
 // that of the address given in the environment, has every right in it.
 func (r *Rabbit) VHost(t testing.TB) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	name := "t" + strings.ToLower(rand.Text()[:12])
 	if err := r.addVHost(ctx, name); err != nil {
@@ -73,7 +73,7 @@ func (r *Rabbit) VHost(t testing.TB) string {
 		if r.server != nil && !r.server.running() {
 			return // it goes with the broker's directory
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		if err := r.deleteVHost(ctx, name); err != nil {
 			t.Errorf("delete virtual host: %v", err)

@@ -37,6 +37,7 @@ type scene struct {
 type pipeline struct {
 	*stand.Stand
 	relays []*devenv.Relay
+	broken time.Time // when its fault was made
 }
 
 // fault is what happens to a pipeline, and the alerts that must tell of it.
@@ -141,7 +142,9 @@ func (s *scene) until(what string, ok func() bool) {
 // play makes a fault.
 func (s *scene) play(f fault) {
 	s.t.Helper()
-	f.do(s, s.pipelines[f.job])
+	p := s.pipelines[f.job]
+	p.broken = time.Now()
+	f.do(s, p)
 }
 
 // awaitFiring waits until each alert of a fault fires.
@@ -155,6 +158,7 @@ func (s *scene) awaitFiring(p *devenv.Prometheus, f fault) {
 				return a.State == v1.AlertStateFiring && string(a.Labels["alertname"]) == want && string(a.Labels["job"]) == f.job
 			})
 		})
+		s.t.Logf("%s: %s after %.0f s", f.job, want, time.Since(s.pipelines[f.job].broken).Seconds())
 	}
 }
 

@@ -111,6 +111,12 @@ func TestTraceIsUnbroken(t *testing.T) {
 		if err := link(request(0xb1, "01"), arrivedAs(s, parked), spanOf(s, c, parked)); err != nil {
 			s.T.Errorf("parked: %v", err)
 		}
+		waited := spanOf(s, c, parked)
+		var since time.Duration
+		s.Query([]any{&since}, `SELECT now() - created_at FROM outbox WHERE id::text = $1`, parked)
+		if began := time.Since(waited.Start); began > since+time.Minute || began < since-time.Minute || waited.End.Before(waited.Start) {
+			s.T.Errorf("the span of what was written %s ago is from %s to %s", since, waited.Start, waited.End)
+		}
 
 		// A dead letter has one, too, and the log names it.
 		poison := withTrace(s, "poison", request(0xc1, "01"), s.Poison(1, 0))

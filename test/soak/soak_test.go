@@ -1,6 +1,6 @@
-// Package soak breaks things at random under load for as long as it is told to, and asks the checker; and for as long breaks
-// nothing, and asks Prometheus. `make soak` runs it
-// for an hour; without -for it is a short look that the soak itself works.
+// Package soak breaks things at random under load for as long as it is told to, and asks the checker; then it breaks nothing for
+// as long, and asks Prometheus. `make soak` runs it for an hour of each; without -for it is a short look that the soak itself
+// works.
 package soak
 
 import (
