@@ -109,7 +109,7 @@ func TestChain(t *testing.T) {
 			ev := event(1, recorded)
 			sent := string(tr.Traceparent(ev, nil))
 			if again := string(tr.Traceparent(ev, nil)); again != sent {
-				t.Errorf("sent as %s, and then as %s", sent, again)
+				t.Fatalf("sent as %s, and then as %s", sent, again)
 			}
 			tr.Published(ev, 3, ev.CommitTime.Add(250*time.Millisecond))
 			dead := event(2, recorded)
