@@ -266,8 +266,13 @@ func TestParkedCommands(t *testing.T) {
 		}
 		return ""
 	})
-	page := decoded[rowsPage](t, o.ok("parked", "list", "--json", "--class", "destination", "--key", "2"))
-	if len(page.Items) != 1 || page.Items[0].Reason != "no_exchange" || page.Items[0].Destination != "outbox.events/order.created" {
+	// One was refused. Of the others those that came when its exchange was paused already were not sent, and have no fault of their own.
+	page := decoded[rowsPage](t, o.ok("parked", "list", "--json", "--class", "destination"))
+	if len(page.Items) == 0 || page.Items[0].Reason != "no_exchange" {
+		t.Fatalf("refused are %+v", page)
+	}
+	page = decoded[rowsPage](t, o.ok("parked", "list", "--json", "--key", "2"))
+	if len(page.Items) != 1 || page.Items[0].Destination != "outbox.events/order.created" {
 		t.Fatalf("parked are %+v", page)
 	}
 	n := fmt.Sprint(page.Items[0].N)
