@@ -61,6 +61,10 @@ func TestRateBetweenLooks(t *testing.T) {
 	if h.rate.last() != notKnown || h.lag.last() != notKnown || h.wal.last() != 9 {
 		t.Errorf("while it is away: %v %v %v", h.rate, h.lag, h.wal)
 	}
+	h.add(&sight{status: &ops.Status{Role: ops.RoleStandby, Slot: ops.SlotStatus{CheckedAt: noon, LagBytes: 8}}})
+	if h.lag.last() != notKnown || h.wal.last() != 8 {
+		t.Errorf("on a standby: %v %v", h.lag, h.wal)
+	}
 	if got := look(noon.Add(time.Second), 10*time.Second, 500, 3); got != 3 {
 		t.Errorf("back again, the rate is %g", got)
 	}

@@ -24,7 +24,9 @@ func (h *history) add(s *sight) {
 	lag, wal, rate := float64(notKnown), float64(notKnown), float64(notKnown)
 	switch {
 	case s.status != nil:
-		lag = s.status.Slot.LagSeconds
+		if s.status.Slot.LagSeconds != nil {
+			lag = *s.status.Slot.LagSeconds
+		}
 		if !s.status.Slot.CheckedAt.IsZero() {
 			wal = float64(s.status.Slot.LagBytes)
 		}

@@ -89,7 +89,7 @@ func stateWords(s *ops.Status) string {
 
 func (t *statusText) slot() {
 	slot := t.status.Slot
-	lag := showAge(time.Duration(slot.LagSeconds * float64(time.Second)))
+	lag := showLag(slot.LagSeconds)
 	if slot.CheckedAt.IsZero() {
 		t.line("slot", "%s, lag %s; the server has not been asked yet", clean(slot.Name), lag)
 		return
@@ -109,6 +109,13 @@ func (t *statusText) slot() {
 	}
 	t.line("", "confirmed %s of %s, %s, WAL %s%s, asked %s ago",
 		slot.ConfirmedFlushLSN, slot.CurrentWALLSN, reader, wal, safe, showAge(t.status.Now.Sub(slot.CheckedAt)))
+}
+
+func showLag(seconds *float64) string {
+	if seconds == nil {
+		return "not known"
+	}
+	return showSeconds(*seconds)
 }
 
 func (t *statusText) broker() {

@@ -36,7 +36,7 @@ func TestStatusText(t *testing.T) {
 			State: ops.StateStreaming, Role: ops.RoleLeader, Version: "v1.2.3", StartedAt: noon.Add(-26 * time.Hour), Now: noon,
 			Slot: ops.SlotStatus{
 				Name: "cdc_relay", CheckedAt: noon.Add(-time.Second), ConfirmedFlushLSN: "0/1000", CurrentWALLSN: "0/1800", LagBytes: 2048, RetainedBytes: 5 << 20,
-				LagSeconds: 0.25, Active: true, WALStatus: "reserved", SafeWALBytes: &safe,
+				LagSeconds: new(0.25), Active: true, WALStatus: "reserved", SafeWALBytes: &safe,
 			},
 			Broker:   ops.BrokerStatus{Kind: ops.SinkRabbitMQ, Up: true, Connections: 2, Channels: 32, PendingConfirms: 1},
 			InFlight: ops.InFlightStatus{Events: 7, Bytes: 700, OldestUnsettled: ago(250 * time.Millisecond)},
@@ -51,7 +51,7 @@ broker     up, rabbitmq, 2 connections, 32 channels, 1 message unanswered
 in flight  7 events, 700 B, oldest from 0.2s ago
 published  1,234,567 events, 1234.6/s, last confirm 0.1s ago
 `},
-		{"nothing is known yet", ops.Status{State: ops.StateWaiting, Why: "connection refused", Role: ops.RoleNone, Now: noon, Slot: ops.SlotStatus{Name: "s"}, Broker: ops.BrokerStatus{Why: "starting"}}, `
+		{"nothing is known yet", ops.Status{State: ops.StateWaiting, Why: "connection refused", Role: ops.RoleNone, Now: noon, Slot: ops.SlotStatus{Name: "s", LagSeconds: new(0.0)}, Broker: ops.BrokerStatus{Why: "starting"}}, `
 state      waiting for postgres: connection refused
 relay      none, version 
 slot       s, lag 0s; the server has not been asked yet
@@ -61,7 +61,7 @@ published  0 events, 0.0/s
 `},
 		{"a destination is paused and rows are refused, with words a terminal would obey", ops.Status{
 			State: ops.StatePaused, Why: "2 of them", Role: ops.RoleLeader, Version: "v1", Now: noon,
-			Slot: ops.SlotStatus{Name: "s", CheckedAt: noon, WALStatus: "lost", LagSeconds: 400},
+			Slot: ops.SlotStatus{Name: "s", CheckedAt: noon, WALStatus: "lost", LagSeconds: new(400.0)},
 			Broker: ops.BrokerStatus{Kind: ops.SinkKafka, Up: true, Connections: 1, PausedTotal: 2, Paused: []ops.Paused{
 				{Destination: `exchange "x"`, Reason: "no_exchange", Words: "404 NOT_FOUND\a", Since: noon.Add(-65 * time.Second)},
 			}},
@@ -95,8 +95,20 @@ refused    1,001 rows by the database; each is tried again for ever, and keeps i
 dead       1 letter open, the first for 1d2h
 repeats    1 event confirmed behind one that is not; a crash now would send them again
 `},
+		{"a standby does not know the commits", ops.Status{
+			State: ops.StateStandby, Role: ops.RoleStandby, Version: "v1", Now: noon, Broker: ops.BrokerStatus{Kind: ops.SinkStdout, Up: true},
+			Slot: ops.SlotStatus{Name: "s", CheckedAt: noon, ConfirmedFlushLSN: "0/1000", CurrentWALLSN: "0/1800", LagBytes: 2048, Active: true, WALStatus: "reserved"},
+		}, `
+state      standby
+relay      standby, version v1
+slot       s, lag not known and 2.0 KiB, retains 0 B
+           confirmed 0/1000 of 0/1800, read by a process, WAL reserved, asked 0s ago
+broker     up, stdout
+in flight  0 events, 0 B
+published  0 events, 0.0/s
+`},
 		{"letters alone", ops.Status{
-			State: ops.StateIdle, Role: ops.RoleLeader, Version: "v1", Now: noon, Slot: ops.SlotStatus{Name: "s"}, Broker: ops.BrokerStatus{Kind: ops.SinkStdout, Up: true},
+			State: ops.StateIdle, Role: ops.RoleLeader, Version: "v1", Now: noon, Slot: ops.SlotStatus{Name: "s", LagSeconds: new(0.0)}, Broker: ops.BrokerStatus{Kind: ops.SinkStdout, Up: true},
 			Parked: ops.ParkedStatus{CountedAt: noon}, DeadLetters: ops.DeadLettersStatus{CountedAt: noon, Open: 2, Oldest: ago(time.Minute)},
 		}, `
 state      idle

@@ -64,7 +64,7 @@ func (l *leaks) look(path, body string) {
 func (r *Relay) CheckLeaks(t testing.TB) {
 	t.Helper()
 	if r.Running() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		for _, path := range []string{"/metrics", "/api/v1/status", "/readyz"} {
 			if _, _, err := r.Get(ctx, path); err != nil {

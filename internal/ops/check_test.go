@@ -2,6 +2,7 @@ package ops
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -14,45 +15,40 @@ import (
 
 // However many ask, one check runs at a time, and those who waited are given what it has found.
 func TestChecksAreShared(t *testing.T) {
-	var running, most, ran atomic.Int32
-	answer := make(chan struct{})
-	base := serve(t, func(c *Config) {
-		c.API.Check = func(context.Context) ([]Finding, error) {
+	synctest.Test(t, func(t *testing.T) {
+		var running, most, ran atomic.Int32
+		answer := make(chan struct{})
+		a := newAPI(&Server{cfg: Config{API: API{Check: func(context.Context) ([]Finding, error) {
+			ran.Add(1)
 			most.Store(max(most.Load(), running.Add(1)))
 			defer running.Add(-1)
-			ran.Add(1)
 			<-answer
 			return []Finding{{Name: "slot", Level: "ok", Detail: "well"}}, nil
+		}}}})
+		get := func() {
+			w := httptest.NewRecorder()
+			a.check(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/check", nil))
+			var got Findings
+			if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 ||
+				len(got.Findings) != 1 || got.Findings[0].Detail != "well" || got.CheckedAt.IsZero() {
+				t.Errorf("one is answered %d %s: %v", w.Code, w.Body, err)
+			}
+		}
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(get)
+		}
+		synctest.Wait() // one asks, the others wait for it
+		if ran.Load() != 1 || most.Load() != 1 {
+			t.Errorf("%d checks run, %d at once", ran.Load(), most.Load())
+		}
+		close(answer)
+		all.Wait()
+		get()
+		if ran.Load() != 1 {
+			t.Errorf("%d checks ran", ran.Load())
 		}
 	})
-	var all sync.WaitGroup
-	codes := make(chan int, 20)
-	for range 20 {
-		all.Go(func() {
-			res, err := http.Get(base + "/api/v1/check")
-			if err != nil {
-				codes <- 0
-				return
-			}
-			_ = res.Body.Close()
-			codes <- res.StatusCode
-		})
-	}
-	close(answer)
-	all.Wait()
-	for range 20 {
-		if code := <-codes; code != 200 {
-			t.Errorf("one is answered %d", code)
-		}
-	}
-	if most.Load() != 1 || ran.Load() != 1 {
-		t.Errorf("%d checks ran, %d at once", ran.Load(), most.Load())
-	}
-	var got Findings
-	ask(t, http.MethodGet, base+"/api/v1/check", "", &got)
-	if len(got.Findings) != 1 || got.Findings[0].Detail != "well" || got.CheckedAt.IsZero() || ran.Load() != 1 {
-		t.Errorf("it answers %+v after %d checks", got, ran.Load())
-	}
 }
 
 // An answer is good for ten seconds; a check that fails is told to each, and not kept; one that hangs is bounded, and who waits

@@ -16,10 +16,9 @@ type Slots struct {
 // SlotItem is one slot, as /metrics knows it.
 type SlotItem struct {
 	SlotStatus
-	// LagSeconds is null when it is not known: on a standby, of the relay's own slot. LagFrom says how it is measured: commits
-	// is the age of the oldest commit that is not settled, wal the time since WAL was seen that the slot has not confirmed.
-	LagSeconds *float64 `json:"lag_seconds"`
-	LagFrom    string   `json:"lag_from"`
+	// LagFrom says how lag_seconds is measured: commits is the age of the oldest commit that is not settled, wal the time
+	// since WAL was seen that the slot has not confirmed.
+	LagFrom string `json:"lag_from"`
 
 	Own                bool   `json:"own"`
 	Database           string `json:"database"`
@@ -33,11 +32,7 @@ const fresh = time.Minute
 // slotItems are the slots that are known, the relay's own first.
 func (s *Snapshot) slotItems(now time.Time) []SlotItem {
 	own := s.Slot.item()
-	own.Own, own.LagFrom = true, "commits"
-	if s.Phase != Standby {
-		seconds := s.lag(now).Seconds()
-		own.LagSeconds = &seconds
-	}
+	own.Own, own.LagFrom, own.LagSeconds = true, "commits", s.lagSeconds(now)
 	items := []SlotItem{own}
 	for _, other := range s.OtherSlots {
 		if now.Sub(other.Checked) > fresh {

@@ -81,4 +81,8 @@ func TestSlotsOfTheAPI(t *testing.T) {
 	if ask(t, http.MethodGet, base+"/api/v1/slots", "", &got); len(got.Items) != 1 || got.Items[0].LagSeconds != nil || got.Total != 1 {
 		t.Errorf("on a standby it shows %+v", got)
 	}
+	var status Status
+	if ask(t, http.MethodGet, base+"/api/v1/status", "", &status); status.State != StateStandby || status.Slot.LagSeconds != nil {
+		t.Errorf("on a standby the status is %s, lag %v", status.State, status.Slot.LagSeconds)
+	}
 }

@@ -144,5 +144,14 @@ func (s *Snapshot) lag(now time.Time) time.Duration {
 	return max(0, now.Sub(s.Since))
 }
 
+// lagSeconds is nil on a standby: the leader alone knows the commits.
+func (s *Snapshot) lagSeconds(now time.Time) *float64 {
+	if s.Phase == Standby {
+		return nil
+	}
+	seconds := s.lag(now).Seconds()
+	return &seconds
+}
+
 // leads is true for the relay that holds the slot.
 func (s *Snapshot) leads() bool { return s.Phase == Streaming || s.Phase == Stopping }

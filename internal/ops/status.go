@@ -59,7 +59,7 @@ type SlotStatus struct {
 	CurrentWALLSN     string    `json:"current_wal_lsn"`
 	LagBytes          int64     `json:"lag_bytes"`      // current − confirmed
 	RetainedBytes     int64     `json:"retained_bytes"` // current − restart
-	LagSeconds        float64   `json:"lag_seconds"`    // age of the oldest commit that is not settled
+	LagSeconds        *float64  `json:"lag_seconds"`    // age of the oldest commit that is not settled; null: not known, as on a standby
 	Active            bool      `json:"active"`
 	WALStatus         string    `json:"wal_status"`
 	SafeWALBytes      *int64    `json:"safe_wal_bytes"` // null: unlimited
@@ -127,7 +127,7 @@ type TotalsStatus struct {
 func (m *Metrics) status(s *Snapshot, now time.Time) Status {
 	out := Status{
 		Role: s.role(), Now: now,
-		Slot: SlotStatus{Name: s.Slot.Name, LagSeconds: s.lag(now).Seconds()},
+		Slot: SlotStatus{Name: s.Slot.Name, LagSeconds: s.lagSeconds(now)},
 		Broker: BrokerStatus{
 			Kind: s.Sink.Kind, Up: s.Sink.Up, Why: s.Sink.Why, Connections: s.Sink.Connections, Channels: s.Sink.Channels, PendingConfirms: s.Sink.PendingConfirms,
 			Paused: listed(s.Paused), PausedTotal: s.PausedTotal,

@@ -53,7 +53,7 @@ func TestStatusNumbers(t *testing.T) {
 	m.Confirmed(0, []*outbox.Event{{CommitTime: noon}, {CommitTime: noon}}, noon.Add(-2*time.Second))
 	s := busy()
 	got := m.status(&s, noon)
-	if got.Slot.ConfirmedFlushLSN != "0/1000" || got.Slot.CurrentWALLSN != "0/1800" || got.Slot.LagBytes != 0x800 || got.Slot.RetainedBytes != 0x1000 || got.Slot.LagSeconds != 3 {
+	if got.Slot.ConfirmedFlushLSN != "0/1000" || got.Slot.CurrentWALLSN != "0/1800" || got.Slot.LagBytes != 0x800 || got.Slot.RetainedBytes != 0x1000 || got.Slot.LagSeconds == nil || *got.Slot.LagSeconds != 3 {
 		t.Errorf("slot is %+v", got.Slot)
 	}
 	if got.InFlight.Events != 7 || got.InFlight.Bytes != 700 || !got.InFlight.OldestUnsettled.Equal(s.OldestUnsettled) || got.UnreportedConfirmed != 5 {

@@ -135,7 +135,7 @@ func (s *stage) end() {
 	s.SQL(`SELECT pg_drop_replication_slot($1)`, s.Slot)
 	r = devenv.StartRelay(s.T, devenv.BuildRelay(s.T), s.Config(), "--hold-on-fatal")
 	s.Until(time.Minute, "the relay to say that it has stopped", func() bool {
-		_, body, err := r.Get(s.Within(10*time.Second), "/metrics")
+		_, body, err := r.Get(s.Within(time.Minute), "/metrics")
 		return err == nil && strings.Contains(body, "outbox_stopped{")
 	})
 	s.relays = append(s.relays, address(r))

@@ -98,7 +98,7 @@ func TestLeaderCutOffSilentlyThenStopped(t *testing.T) {
 		s.Arrived()
 		s.Reported()
 		s.Must(old.Signal(syscall.SIGTERM))
-		s.Must(old.WaitLog(s.Within(30*time.Second), `"signal"`))
+		s.Must(old.WaitLog(s.Within(time.Minute), `"signal"`))
 		s.Must(way.Mend())
 		code, err := old.Exit(s.Within(time.Minute))
 		s.Must(err)

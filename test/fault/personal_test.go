@@ -105,7 +105,7 @@ func TestNoPersonalDataInRoutingKeys(t *testing.T) {
 
 func statusText(s *stand.Stand, r *devenv.Relay) string {
 	s.T.Helper()
-	_, body, err := r.Get(s.Within(10*time.Second), "/api/v1/status")
+	_, body, err := r.Get(s.Within(time.Minute), "/api/v1/status")
 	s.Must(err)
 	return body
 }

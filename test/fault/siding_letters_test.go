@@ -54,9 +54,9 @@ func TestReplayOfAKeyWithParkedFollowers(t *testing.T) {
 		followers := []string{event(s, "a", 2, devenv.Kind{}), event(s, "a", 3, devenv.Kind{})}
 		s.AwaitSided(devenv.Parked, 2)
 		other := event(s, "b", 1, devenv.Kind{})
-		s.Must(s.Consumer.WaitIDs(s.Within(30*time.Second), []string{other}))
+		s.Must(s.Consumer.WaitIDs(s.Within(time.Minute), []string{other}))
 		operated(s, append([]string{"deadletters", "replay", number(s, dead), "--wait", "30s"}, s.Antidote()...)...)
-		s.Must(s.Consumer.WaitIDs(s.Within(30*time.Second), append(followers, dead)))
+		s.Must(s.Consumer.WaitIDs(s.Within(time.Minute), append(followers, dead)))
 		v := s.CheckHistory(devenv.History{Hold: true})
 		if len(v.Replayed) != 1 || v.Replayed[0] != dead {
 			s.T.Errorf("replayed are %v, want %s", v.Replayed, dead)
@@ -76,7 +76,7 @@ func TestDiscardReleasesWhatIsHeld(t *testing.T) {
 		follower := event(s, "a", 2, devenv.Kind{})
 		s.AwaitSided(devenv.Parked, 1)
 		operated(s, "deadletters", "discard", number(s, dead), "--wait", "30s")
-		s.Must(s.Consumer.WaitIDs(s.Within(30*time.Second), []string{follower}))
+		s.Must(s.Consumer.WaitIDs(s.Within(time.Minute), []string{follower}))
 		if v := s.CheckHistory(devenv.History{Hold: true}); len(v.Discarded) != 1 {
 			s.T.Errorf("discarded are %v, want %s", v.Discarded, dead)
 		}
@@ -133,7 +133,7 @@ func TestReplayWhileNoRelayRuns(t *testing.T) {
 		dead := event(s, "a", 1, s.Poison(1, 0))
 		s.AwaitSided(devenv.Open, 1)
 		after := event(s, "a", 2, devenv.Kind{})
-		s.Must(s.Consumer.WaitIDs(s.Within(30*time.Second), []string{after}))
+		s.Must(s.Consumer.WaitIDs(s.Within(time.Minute), []string{after}))
 		stopped(s, r, 0)
 		said := operated(s, append([]string{"deadletters", "replay", number(s, dead), "--wait", "1s"}, s.Antidote()...)...)
 		if !strings.Contains(said.Stdout+said.Stderr, "no relay") {
@@ -214,14 +214,14 @@ func TestPurgedLetterStaysAwayAfterACrashOfPostgreSQL(t *testing.T) {
 	operated(s, "deadletters", "discard", n)
 	operated(s, "deadletters", "purge", n)
 	after := event(s, "a", 2, devenv.Kind{})
-	s.Must(s.Consumer.WaitIDs(s.Within(30*time.Second), []string{after}))
+	s.Must(s.Consumer.WaitIDs(s.Within(time.Minute), []string{after}))
 	s.Reported()
 	before := s.SidingRows()
 	_, err = pg.Stop("immediate")
 	s.Must(err)
 	s.Must(pg.Start(s.Within(time.Minute)))
 	s.Leads(s.Ready(r))
-	s.Must(s.Consumer.WaitIDs(s.Within(30*time.Second), []string{event(s, "a", 3, devenv.Kind{})}))
+	s.Must(s.Consumer.WaitIDs(s.Within(time.Minute), []string{event(s, "a", 3, devenv.Kind{})}))
 	s.Reported()
 	if v := s.CheckHistory(devenv.History{}); len(v.Discarded) != 1 {
 		t.Errorf("discarded are %v, want the letter", v.Discarded)

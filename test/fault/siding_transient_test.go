@@ -57,7 +57,7 @@ func TestAttemptsAreSpent(t *testing.T) {
 			s.T.Errorf("%g events are given up, and %d dead, though nothing else is confirmed there", n, s.Sided(devenv.Open))
 		}
 		passes := event(s, beside("a"), 1, devenv.Kind{})
-		s.Must(s.Consumer.WaitIDs(s.Within(30*time.Second), []string{passes, follower}))
+		s.Must(s.Consumer.WaitIDs(s.Within(time.Minute), []string{passes, follower}))
 		s.AwaitEmpty()
 		v := s.CheckHistory(devenv.History{MaxDuplicates: s.Repeats(1), MaxDead: 1})
 		if !slices.Equal(v.Dead, []string{bad}) {
@@ -92,7 +92,7 @@ func TestDestinationRefusesForTooLong(t *testing.T) {
 		s.WatchFlush()
 		r := s.Start()
 		dead := []string{event(s, "a", 1, s.ToLater(1, 0)), event(s, "a", 2, s.ToLater(1, 0)), event(s, "b", 1, s.ToLater(1, 0))}
-		s.Must(s.Consumer.WaitIDs(s.Within(30*time.Second), []string{event(s, "a", 3, devenv.Kind{})}))
+		s.Must(s.Consumer.WaitIDs(s.Within(time.Minute), []string{event(s, "a", 3, devenv.Kind{})}))
 		s.AwaitSided(devenv.Open, len(dead))
 		var early, other int
 		s.Query([]any{&early, &other}, `SELECT count(*) FILTER (WHERE died_at - parked_at < '1 s'), count(*) FILTER (WHERE class <> 'destination' OR attempts > 0)
@@ -114,7 +114,7 @@ func TestDestinationRefusesForTooLong(t *testing.T) {
 		}
 		s.MakeLater()
 		operated(s, "deadletters", "replay", "--all", "--wait", "30s")
-		s.Must(s.Consumer.WaitIDs(s.Within(30*time.Second), append(dead, event(s, "b", 2, s.ToLater(1, 0)))))
+		s.Must(s.Consumer.WaitIDs(s.Within(time.Minute), append(dead, event(s, "b", 2, s.ToLater(1, 0)))))
 		s.Check(0)
 		stopped(s, r, 0)
 	})

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/retry"
+)
+
+// What status shows when no relay answers.
+
+const askDatabase = 10 * time.Second
+
+// databaseView is what is printed when no relay answers.
+type databaseView struct {
+	State string    `json:"state"` // in words: stopped, or not answering when somebody holds the slot
+	Why   string    `json:"why"`
+	Now   time.Time `json:"now"`
+
+	Relay       string `json:"relay"` // why it did not answer
+	SlotExists  bool   `json:"slot_exists"`
+	SlotActive  bool   `json:"slot_active"`
+	Holder      string `json:"holder,omitempty"`
+	Confirmed   string `json:"confirmed_flush_lsn,omitempty"`
+	LagBytes    uint64 `json:"lag_bytes"`
+	WALStatus   string `json:"wal_status,omitempty"`
+	LastLeader  string `json:"last_leader,omitempty"`
+	RecordState string `json:"record_state,omitempty"`
+
+	Parked      *parkedRows  `json:"parked,omitempty"` // absent: they could not be counted
+	DeadLetters *deadLetters `json:"dead_letters,omitempty"`
+	NotCounted  string       `json:"not_counted,omitempty"` // why
+}
+
+type parkedRows struct {
+	Events int        `json:"events"`
+	OrMore bool       `json:"or_more"`
+	Oldest *time.Time `json:"oldest"` // commit time; null: there is none
+}
+
+type deadLetters struct {
+	Open   int        `json:"open"`
+	OrMore bool       `json:"or_more"`
+	Oldest *time.Time `json:"oldest"` // when it died; null: there is none
+}
+
+func showDatabase(ctx context.Context, w io.Writer, c *config.Config, g *global, asJSON bool, cause error) error {
+	ctx, cancel := context.WithTimeout(ctx, askDatabase)
+	defer cancel()
+	v, err := askTheDatabase(ctx, g)
+	var stop *outbox.Stop
+	if errors.As(err, &stop) && stop.Code == outbox.ExitUsage {
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("no relay answers (%w), and the database does not either: %w", cause, err)
+	}
+	v.Relay = "does not answer: " + cause.Error()
+	if asJSON {
+		err = printJSON(w, v)
+	} else if _, err = fmt.Fprintf(w, "%-11s%s: %s\n", "state", v.State, clean(v.Why)); err == nil {
+		err = v.write(w, c.Source.Slot)
+	}
+	if err == nil && !v.SlotActive {
+		err = logged{&outbox.Stop{Code: outbox.ExitFailure, Reason: "not_running", What: "no relay runs"}} // said above
+	}
+	return err
+}
+
+func askTheDatabase(ctx context.Context, g *global) (*databaseView, error) {
+	_, rc, _, err := sourceOnly(g)
+	if err != nil {
+		return nil, err
+	}
+	rc.Log = zap.NewNop()
+	v, err := lookAtDatabase(ctx, rc)
+	if err != nil {
+		return nil, err
+	}
+	v.Now = time.Now().UTC()
+	switch {
+	case v.SlotActive:
+		v.State, v.Why = stateSilent, "no relay answers at the address that was asked, and "+v.Holder+" holds the slot"
+	case v.SlotExists:
+		v.State, v.Why = ops.StateStopped, "no relay answers, and nobody holds the slot"
+	default:
+		v.State, v.Why = ops.StateStopped, "no relay answers, and there is no slot"
+	}
+	return &v, nil
+}
+
+func lookAtDatabase(ctx context.Context, rc replication.Config) (v databaseView, err error) {
+	pool, err := replication.Connect(ctx, rc)
+	if err != nil {
+		return v, err
+	}
+	defer pool.Close()
+	known, err := replication.Look(ctx, pool, rc.Slot)
+	if err != nil {
+		return v, err
+	}
+	v.LastLeader, v.RecordState = known.Leader, known.State
+	if s := known.Slot; s != nil {
+		v.SlotExists, v.SlotActive, v.Holder = true, s.Active, s.Holder
+		v.Confirmed, v.WALStatus = s.ConfirmedFlush.String(), s.WALStatus
+		v.LagBytes = uint64(s.Current) - uint64(s.ConfirmedFlush)
+	}
+	if known.State == "" {
+		return v, nil
+	}
+	v.countRows(ctx, pool, rc.Slot, known.SystemID)
+	return v, nil
+}
+
+// countRows counts all rows, or a few when that takes too long.
+func (v *databaseView) countRows(ctx context.Context, pool *pgxpool.Pool, slot, systemID string) {
+	for limit := retry.TallyLimit; limit >= fewRows; limit /= retry.TallyLimit / fewRows {
+		ctx, cancel := context.WithTimeout(ctx, askDatabase/3)
+		t, err := retry.ReadTally(ctx, pool, slot, systemID, limit)
+		cancel()
+		if err == nil {
+			v.Parked = &parkedRows{t.Parked, t.Parked == limit, someTime(t.OldestParked)}
+			v.DeadLetters = &deadLetters{t.Dead, t.Dead == limit, someTime(t.OldestDead)}
+			v.NotCounted = ""
+			return
+		}
+		v.NotCounted = err.Error()
+	}
+}
+
+const fewRows = 10_000
+
+func orMore(is bool) string {
+	if is {
+		return "at least "
+	}
+	return ""
+}
+
+func someTime(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	return &at
+}
+
+func (v *databaseView) write(w io.Writer, slot string) error {
+	_, err := fmt.Fprintf(w, "The relay %s.\nWhat the database knows of slot %q:\n", v.Relay, slot)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !v.SlotExists:
+		_, err = fmt.Fprintln(w, "  it does not exist")
+	case v.SlotActive:
+		_, err = fmt.Fprintf(w, "  held by %s, confirmed %s, %d bytes behind\n", v.Holder, v.Confirmed, v.LagBytes)
+	default:
+		_, err = fmt.Fprintf(w, "  nobody holds it, confirmed %s, %d bytes behind, wal_status %s\n", v.Confirmed, v.LagBytes, v.WALStatus)
+	}
+	if err == nil && v.LastLeader != "" {
+		_, err = fmt.Fprintf(w, "  last leader: %s\n", v.LastLeader)
+	}
+	if err == nil {
+		_, err = io.WriteString(w, v.waiting(time.Now()))
+	}
+	return err
+}
+
+// waiting says what the tables hold, if that is anything.
+func (v *databaseView) waiting(now time.Time) (text string) {
+	if p := v.Parked; p != nil && p.Events > 0 {
+		text += fmt.Sprintf("  %s%s parked%s\n", orMore(p.OrMore), count(p.Events, "event"), since(now, ", oldest from ", p.Oldest, " ago"))
+	}
+	if d := v.DeadLetters; d != nil && d.Open > 0 {
+		text += fmt.Sprintf("  %s%s open%s\n", orMore(d.OrMore), count(d.Open, "dead letter"), since(now, ", the first for ", d.Oldest, ""))
+	}
+	if v.NotCounted != "" {
+		text += fmt.Sprintf("  what is parked or dead is not known: %s\n", clean(v.NotCounted))
+	}
+	return text
+}
