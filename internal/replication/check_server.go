@@ -142,18 +142,26 @@ func (k *checker) room(ctx context.Context) {
 	k.add("wal senders", detail, nil)
 }
 
-// keeping looks for limits that end slots.
+// keeping looks for limits that end slots, and how near ours is to them.
 func (k *checker) keeping(ctx context.Context) {
+	const name = "max_slot_wal_keep_size"
 	var keep, idle string
-	err := k.pool.QueryRow(ctx, `SELECT current_setting('max_slot_wal_keep_size'), coalesce(current_setting('idle_replication_slot_timeout', true), '0')`).Scan(&keep, &idle)
-	if k.unasked("max_slot_wal_keep_size", err) {
+	var limit, kept int64 // in MB, as the setting is
+	err := k.pool.QueryRow(ctx, `SELECT current_setting('max_slot_wal_keep_size'), (SELECT setting::bigint FROM pg_settings WHERE name = 'max_slot_wal_keep_size'),
+		coalesce((SELECT ceil(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn) / 1048576)::bigint FROM pg_replication_slots WHERE slot_name = $1), 0),
+		coalesce(current_setting('idle_replication_slot_timeout', true), '0')`, k.c.Slot).Scan(&keep, &limit, &kept, &idle)
+	if k.unasked(name, err) {
 		return
 	}
-	if keep != "-1" {
-		k.warn("max_slot_wal_keep_size", "is "+keep+": a slot that falls further behind is lost, and with it what it had not delivered. Size it for the longest outage of the broker, or keep all",
-			"ALTER SYSTEM SET max_slot_wal_keep_size = -1; SELECT pg_reload_conf()")
-	} else {
-		k.add("max_slot_wal_keep_size", "no limit: a slot that stands still keeps all WAL, so watch the disk", nil)
+	detail := fmt.Sprintf("%s, and %d MB are kept for the slot: one that falls further behind is lost, with what it had not delivered, and the disk does not fill", keep, kept)
+	switch {
+	case limit < 0:
+		k.add(name, fmt.Sprintf("no limit, and %d MB are kept for the slot: one that stands still keeps all WAL, so watch the disk", kept), nil)
+	case kept*10 > limit*7:
+		k.warn(name, detail+". Mend what holds the slot back; until then, as far as the disk has room, raise it",
+			fmt.Sprintf("ALTER SYSTEM SET max_slot_wal_keep_size = '%dMB'; SELECT pg_reload_conf()", 2*max(limit, kept)))
+	default:
+		k.add(name, detail, nil)
 	}
 	if idle != "0" {
 		k.warn("idle_replication_slot_timeout", "is "+idle+": a slot that no relay reads for so long is lost, and with it what it had not delivered",

@@ -160,7 +160,7 @@ func TestPoolStaysOnTheServerOfTheStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(pool.Close)
-		err = pool.Ping(bounded(t, 20*time.Second))
+		err = pool.Ping(bounded(t, time.Minute))
 		if reason == "" && err != nil {
 			t.Errorf("the server of the stream is refused: %v", err)
 		}
@@ -175,5 +175,5 @@ func TestPoolStaysOnTheServerOfTheStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	wantStop(t, pool.Ping(bounded(t, 20*time.Second)), outbox.ExitOperator, "slot_moved")
+	wantStop(t, pool.Ping(bounded(t, time.Minute)), outbox.ExitOperator, "slot_moved")
 }

@@ -24,7 +24,7 @@ func asRole(t *testing.T, attributes string) (b *bench, role, owner string) {
 
 func (b *bench) init(opt InitOptions) {
 	b.t.Helper()
-	if err := Init(bounded(b.t, 30*time.Second), b.cfg, opt); err != nil {
+	if err := Init(bounded(b.t, time.Minute), b.cfg, opt); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -229,7 +229,7 @@ func TestInitMakesTheOutboxTable(t *testing.T) {
 func TestInitRefusesRowsThatNobodyAskedAbout(t *testing.T) {
 	b := shared(t)
 	b.insert("before")
-	err := Init(bounded(t, 30*time.Second), b.cfg, InitOptions{})
+	err := Init(bounded(t, time.Minute), b.cfg, InitOptions{})
 	wantStop(t, err, outbox.ExitUsage, "backfill")
 	if got := b.count(); got != "0 slots, 1 publications, 1 schemas" {
 		t.Error(got)

@@ -128,7 +128,7 @@ func TestMessagesAlone(t *testing.T) {
 	if err != nil || slices.ContainsFunc(list, func(f Finding) bool { return f.Level == LevelFail || f.Name == "tables" }) {
 		t.Errorf("check before the first start: %+v, %v", list, err)
 	}
-	wantStop(t, Init(bounded(t, 30*time.Second), b.cfg, InitOptions{OutboxTable: true}), outbox.ExitUsage, "config")
+	wantStop(t, Init(bounded(t, time.Minute), b.cfg, InitOptions{OutboxTable: true}), outbox.ExitUsage, "config")
 	for range 2 {
 		b.init(InitOptions{})
 	}
@@ -225,7 +225,7 @@ func TestPrefixConfiguredLater(t *testing.T) {
 func TestMessagesOfAnotherEncoding(t *testing.T) {
 	t.Parallel()
 	server := devenv.SharedPostgres(t)
-	ctx := bounded(t, 60*time.Second)
+	ctx := bounded(t, time.Minute)
 	name := fmt.Sprintf("latin%d", time.Now().UnixNano())
 	admin, err := pgx.Connect(ctx, server.URL("postgres"))
 	if err != nil {
@@ -236,7 +236,7 @@ func TestMessagesOfAnotherEncoding(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := server.DropDatabase(bounded(t, 30*time.Second), name); err != nil {
+		if err := server.DropDatabase(bounded(t, time.Minute), name); err != nil {
 			t.Error(err)
 		}
 	})

@@ -155,7 +155,7 @@ func TestServerThatIsNotPrepared(t *testing.T) {
 	if _, err := p.Stop("fast"); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Start(bounded(t, 30*time.Second)); err != nil {
+	if err := p.Start(bounded(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	b.reconnect()

@@ -34,7 +34,7 @@ func TestOtherSlots(t *testing.T) {
 	t.Parallel()
 	p := ownServer(t, map[string]string{"max_replication_slots": "150"})
 	b := setup(t, p.URL("shop"))
-	if err := p.CreateDatabase(bounded(t, 20*time.Second), "elsewhere"); err != nil {
+	if err := p.CreateDatabase(bounded(t, time.Minute), "elsewhere"); err != nil {
 		t.Fatal(err)
 	}
 	elsewhere := &bench{t: t, url: p.URL("elsewhere")}
@@ -99,16 +99,16 @@ func readSilently(t *testing.T, url, slot string) (confirm func(pglogrepl.LSN)) 
 	}
 	cfg.RuntimeParams["replication"] = "database"
 	cfg.RuntimeParams["wal_sender_timeout"] = "0" // it answers nothing
-	conn, err := pgconn.ConnectConfig(bounded(t, 20*time.Second), cfg)
+	conn, err := pgconn.ConnectConfig(bounded(t, time.Minute), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close(context.Background()) })
-	if err := pglogrepl.StartReplication(bounded(t, 20*time.Second), conn, slot, 0, pglogrepl.StartReplicationOptions{}); err != nil {
+	if err := pglogrepl.StartReplication(bounded(t, time.Minute), conn, slot, 0, pglogrepl.StartReplicationOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	return func(at pglogrepl.LSN) {
-		if err := pglogrepl.SendStandbyStatusUpdate(bounded(t, 20*time.Second), conn, pglogrepl.StandbyStatusUpdate{WALWritePosition: at}); err != nil {
+		if err := pglogrepl.SendStandbyStatusUpdate(bounded(t, time.Minute), conn, pglogrepl.StandbyStatusUpdate{WALWritePosition: at}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -32,7 +32,7 @@ func (d *deployed) composed(file string, addresses ...string) string {
 func TestComposeRelaysDeliver(t *testing.T) {
 	t.Parallel()
 	d := deploySQL(t, "deploy/sql/01-roles.sql", "deploy/compose/passwords.sql")
-	broker, err := devenv.StartRabbitMQ(within(t, bound), devenv.RabbitOptions{})
+	broker, err := devenv.StartRabbitMQ(within(t, 4*bound), devenv.RabbitOptions{})
 	must(t, err)
 	t.Cleanup(func() { must(t, broker.Close()) })
 	definitions, err := filepath.Abs("../../deploy/compose/rabbitmq-definitions.json")

@@ -77,6 +77,9 @@ func TestGrafanaFindsPrometheusAndDashboards(t *testing.T) {
 	if source.Type != "prometheus" || !strings.HasPrefix(source.URL, "http://prometheus:") || port(t, source.URL) != "9090" || target != 9090 || !source.IsDefault {
 		t.Errorf("the data source is %+v, Prometheus listens on %d", source, target)
 	}
+	if every := fmt.Sprintf("\n  scrape_interval: %v ", source.JSONData["timeInterval"]); !strings.Contains(read(t, "deploy/compose/prometheus.yml"), every) {
+		t.Errorf("the data source's timeInterval %v is not the scrape_interval of compose's Prometheus", source.JSONData["timeInterval"])
+	}
 	boards, err := filepath.Glob(filepath.Join(root, "deploy/grafana/*.json"))
 	must(t, err)
 	if len(boards) < 2 {

@@ -72,6 +72,27 @@ func (c *cluster) relay(t *testing.T) *core.Container {
 	return &pod.Containers[0]
 }
 
+// The command of docs/operations.md makes a PrometheusRule of the alerts, all of them.
+func TestAlertsForTheOperator(t *testing.T) {
+	t.Parallel()
+	_, command, _ := strings.Cut(read(t, "docs/operations.md"), "```sh\n(printf 'apiVersion: monitoring")
+	command, _, ok := strings.Cut(command, " | kubectl apply -f -\n```\n")
+	if !ok {
+		t.Fatal("docs/operations.md has no command that makes a PrometheusRule")
+	}
+	text, err := runs(t, nil, "sh", "-c", "cd "+root+" && (printf 'apiVersion: monitoring"+command)
+	must(t, err)
+	var rule monitoring.PrometheusRule
+	must(t, strictly([]byte(text), &rule))
+	count := 0
+	for _, group := range rule.Spec.Groups {
+		count += len(group.Rules)
+	}
+	if want := strings.Count(read(t, "deploy/prometheus/cdc-relay.rules.yml"), "- alert: "); rule.Kind != "PrometheusRule" || count != want || want == 0 {
+		t.Errorf("a %s with %d alerts, want %d", rule.Kind, count, want)
+	}
+}
+
 // What is in the directory is in the build, and the kustomization has no field that nobody reads.
 func TestKustomizationIsWhole(t *testing.T) {
 	t.Parallel()
