@@ -28,7 +28,8 @@ type Collector struct {
 	rpc            *grpc.Server
 
 	mu     sync.Mutex
-	server *http.Server // nil: it is away
+	server *http.Server  // nil: it is away
+	served chan struct{} // closed when server has let go of its port
 	spans  []Span
 	calls  int
 	status int           // to answer with; 0: 200
@@ -101,15 +102,16 @@ func (c *Collector) GRPC() string { return "http://" + c.grpcAddr }
 // Stop ends the HTTP server: whoever connects is refused.
 func (c *Collector) Stop() {
 	c.mu.Lock()
-	server := c.server
+	server, served := c.server, c.served
 	c.server = nil
 	c.mu.Unlock()
 	if server != nil {
 		_ = server.Close() // its connections are cut
+		<-served           // a server that had not begun yet closes its port only now
 	}
 }
 
-// Restart starts the HTTP server at its address.
+// Restart starts the HTTP server at its address. Nobody else has the port by then: listenFree keeps it for this process.
 func (c *Collector) Restart() error {
 	listener, err := net.Listen("tcp", c.addr)
 	if err != nil {
@@ -126,8 +128,12 @@ func (c *Collector) serve(listener net.Listener) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/traces", c.receive)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
-	c.server = server
-	go func() { _ = server.Serve(listener) }() //nolint:errcheck // it ends with Stop
+	served := make(chan struct{})
+	c.server, c.served = server, served
+	go func() {
+		defer close(served)
+		_ = server.Serve(listener) //nolint:errcheck // it ends with Stop
+	}()
 }
 
 // Refuse answers with a status from now on; 200 takes spans again.

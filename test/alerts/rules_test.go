@@ -96,7 +96,8 @@ func TestPromtoolAcceptsTheRules(t *testing.T) {
 	promtool(t, "test", "rules", unitTests)
 }
 
-// What promtool does not ask: that no alert is left out of the unit tests.
+// What promtool does not ask: that no alert is left out of the unit tests. Each is quiet, too, in the case in which it fires: before it is
+// time, or after; what comes close and never fires lies beside it there, as another job. The healthy case is of them all.
 func TestEachAlertHasAFiringAndAQuietCase(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(unitTests)
@@ -129,6 +130,10 @@ func TestEachAlertHasAFiringAndAQuietCase(t *testing.T) {
 			series = append(series, s.Series)
 		}
 		given := strings.Join(series, "\n")
+		firing := map[string]bool{} // in this one
+		for _, check := range test.Checks {
+			firing[check.Alert] = firing[check.Alert] || len(check.Alerts) > 0
+		}
 		for _, check := range test.Checks {
 			c, ok := seen[check.Alert]
 			if !ok {
@@ -139,15 +144,15 @@ func TestEachAlertHasAFiringAndAQuietCase(t *testing.T) {
 				c.fires++
 				continue
 			}
-			// That an alert is quiet about metrics that are not there says nothing.
-			if strings.Contains(given, metrics(all[check.Alert].Expr)[0]) {
+			// That an alert is quiet about metrics that are not there, or about pure health, says little.
+			if firing[check.Alert] && strings.Contains(given, metrics(all[check.Alert].Expr)[0]) {
 				c.quiet++
 			}
 		}
 	}
 	for name, c := range seen {
 		if c.fires == 0 || c.quiet == 0 {
-			t.Errorf("%s: %d cases in which it fires, %d in which it does not", name, c.fires, c.quiet)
+			t.Errorf("%s: it fires in %d cases, and is quiet at another time of them in %d", name, c.fires, c.quiet)
 		}
 	}
 }
