@@ -50,9 +50,12 @@ func divided(t *testing.T, duration string) string {
 	return model.Duration(time.Duration(d) / faster).String()
 }
 
-// TestLive has a real Prometheus with the shipped rules watch real relays: for two minutes of health, of which it sees every fifth
-// second, nothing fires; then each of some faults fires its alert, and nothing else, also not for the pipeline beside it
-// that is well.
+// TestLive has a real Prometheus with the shipped rules watch real relays: nothing fires in health; then each of some faults fires its
+// alert in the stated time, and nothing else, also not for the pipeline beside it that is well.
+//
+// Health is seen twice. All pipelines are well for 24 s, which are two minutes to the rules with their durations divided. The pipeline
+// that stays well goes on for two minutes of the clock under load, beside the faults of the others, and another Prometheus watches
+// it with the rules as they are shipped.
 func TestLive(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -60,13 +63,17 @@ func TestLive(t *testing.T) {
 	must(t, err)
 	p := s.prometheus(devenv.PrometheusOptions{RuleFiles: []string{path}, Jobs: s.jobs()})
 	native := s.prometheus(devenv.PrometheusOptions{Jobs: s.jobs(), Flags: []string{"--enable-feature=native-histograms"}})
+	asShipped, err := filepath.Abs(shipped)
+	must(t, err)
+	unhurried := s.prometheus(devenv.PrometheusOptions{
+		Interval: 5 * time.Second, RuleFiles: []string{asShipped}, Jobs: map[string][]string{well: s.jobs()[well]},
+	})
 
 	stop := s.pipelines[well].Load(50)
-	s.until("two healthy minutes", func() bool {
+	s.until("two healthy minutes, five times as fast", func() bool {
 		scraped := vector(t, p, `count_over_time(outbox_leader[1h])`)
 		return len(scraped) == s.relays() && !slices.ContainsFunc(scraped, func(x *model.Sample) bool { return x.Value < 120/faster })
 	})
-	stop()
 	if fired := fired(t, p); len(fired) > 0 {
 		t.Fatalf("in health these have fired: %v", fired)
 	}
@@ -80,7 +87,15 @@ func TestLive(t *testing.T) {
 	}
 	s.onlyExpected(p, faults)
 	s.servesEachMetric(p, native)
-	// The last one has everything to itself: without a broker no pipeline is well.
+	s.pipelines[well].Until(3*bound, "two healthy minutes", func() bool {
+		scraped := vector(t, unhurried, `count_over_time(outbox_leader[1h])`)
+		return len(scraped) == 2 && !slices.ContainsFunc(scraped, func(x *model.Sample) bool { return x.Value <= 120/5 })
+	})
+	if fired := fired(t, unhurried); len(fired) > 0 {
+		t.Errorf("in two healthy minutes these have fired: %v", fired)
+	}
+	stop()
+	// The last one is alone, and of the others nothing is asked: without a broker no pipeline is well.
 	s.play(brokerStops)
 	s.awaitFiring(p, brokerStops)
 	if strings.Contains(p.Log(), "Evaluating rule failed") {

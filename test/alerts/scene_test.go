@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	v1 "github.com/prometheus/client_golang/api/prometheus/v1"
-
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
@@ -37,34 +35,33 @@ type scene struct {
 type pipeline struct {
 	*stand.Stand
 	relays []*devenv.Relay
-	broken time.Time // when its fault was made
 }
 
-// fault is what happens to a pipeline, and the alerts that must tell of it.
+// fault is what happens to a pipeline, and the alerts that must tell of it: each for how long it has to be so.
 type fault struct {
 	job   string
 	do    func(*scene, *pipeline)
-	fires []string
+	fires map[string]time.Duration
 	may   []string // fire as well
 }
 
 var faults = []fault{
 	{noExchange, func(_ *scene, p *pipeline) {
 		p.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, destination) VALUES (gen_random_uuid(), 'order', 'k', 'placed', $1)`, p.Later())
-	}, []string{"CdcRelayDestinationPaused"}, nil},
+	}, map[string]time.Duration{"CdcRelayDestinationPaused": time.Minute}, nil},
 	{poisoned, func(_ *scene, p *pipeline) {
 		p.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, routing_key) VALUES (gen_random_uuid(), 'order', 'k', 'placed', $1)`,
 			p.Poison(0, 0).RoutingKey)
-	}, []string{"CdcRelayDeadLetters", "CdcRelayMirrorFails"}, []string{"CdcRelayDestinationPaused"}}, // that of the copies
+	}, map[string]time.Duration{"CdcRelayDeadLetters": time.Minute, "CdcRelayMirrorFails": 0}, []string{"CdcRelayDestinationPaused"}}, // that of the copies
 	{killed, func(s *scene, p *pipeline) {
 		must(s.t, p.relays[0].Kill())
-	}, []string{"CdcRelayGone"}, nil},
+	}, map[string]time.Duration{"CdcRelayGone": 2 * time.Minute}, nil},
 	{cut, func(_ *scene, p *pipeline) {
 		p.Postgres.Cut()
-	}, []string{"CdcRelayNoLeader", "CdcRelayStreamDown"}, nil},
+	}, map[string]time.Duration{"CdcRelayNoLeader": time.Minute, "CdcRelayStreamDown": time.Minute}, nil},
 	{unfit, func(_ *scene, p *pipeline) {
 		p.SQL(fmt.Sprintf(`ALTER PUBLICATION %s DROP TABLE outbox`, p.Slot))
-	}, []string{"CdcRelayNoLeader", "CdcRelayStopped"}, nil},
+	}, map[string]time.Duration{"CdcRelayNoLeader": time.Minute, "CdcRelayStopped": 0}, nil},
 }
 
 // brokerStops: what is written then cannot go, and keeps WAL until the slot is near its limit.
@@ -80,7 +77,7 @@ var brokerStops = fault{well, func(s *scene, p *pipeline) {
 			WHERE slot_name = $1`, p.Slot)
 		return share > 0.75
 	})
-}, []string{"CdcRelayBrokerDown", "CdcRelaySlotNearLimit"}, nil}
+}, map[string]time.Duration{"CdcRelayBrokerDown": time.Minute, "CdcRelaySlotNearLimit": time.Minute}, nil}
 
 func newScene(t *testing.T) *scene {
 	t.Helper()
@@ -142,23 +139,17 @@ func (s *scene) until(what string, ok func() bool) {
 // play makes a fault.
 func (s *scene) play(f fault) {
 	s.t.Helper()
-	p := s.pipelines[f.job]
-	p.broken = time.Now()
-	f.do(s, p)
+	f.do(s, s.pipelines[f.job])
 }
 
-// awaitFiring waits until each alert of a fault fires.
+// awaitFiring waits until each alert of a fault fires, and fails for one that did not do so in its time.
 func (s *scene) awaitFiring(p *devenv.Prometheus, f fault) {
 	s.t.Helper()
-	for _, want := range f.fires {
+	for want, stated := range f.fires {
 		s.until(want+" to fire for "+f.job, func() bool {
-			alerts, err := p.Alerts(s.t.Context())
-			must(s.t, err)
-			return slices.ContainsFunc(alerts, func(a v1.Alert) bool {
-				return a.State == v1.AlertStateFiring && string(a.Labels["alertname"]) == want && string(a.Labels["job"]) == f.job
-			})
+			return len(vector(s.t, p, "last_over_time("+selector("ALERTS", want, f.job, `alertstate="firing"`)+"[1h])")) > 0
 		})
-		s.t.Logf("%s: %s after %.0f s", f.job, want, time.Since(s.pipelines[f.job].broken).Seconds())
+		s.inTime(p, want, f.job, stated/faster)
 	}
 }
 
@@ -168,7 +159,8 @@ func (s *scene) onlyExpected(p *devenv.Prometheus, faults []fault) {
 	unexplained := fired(s.t, p)
 	for _, f := range faults {
 		unexplained[f.job] = slices.DeleteFunc(unexplained[f.job], func(alert string) bool {
-			return slices.Contains(f.fires, alert) || slices.Contains(f.may, alert)
+			_, fires := f.fires[alert]
+			return fires || slices.Contains(f.may, alert)
 		})
 	}
 	for job, alerts := range unexplained {
