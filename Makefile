@@ -45,8 +45,8 @@ test: deps ## unit and fault tests on real servers: PostgreSQL, RabbitMQ and Kaf
 	@{ red=0; $(MAKE) --no-print-directory test-deploy || red=1; echo "== $@"; $(GO_TEST) $(PACKAGES) || red=1; exit $$red; } | scripts/total.sh
 
 .PHONY: test-deploy
-test-deploy: deps ## of make test: what is in deploy/, read as those who will run it read it (tools/deploycheck, a module of its own)
-	@echo "== $@"; go build -o bin/testrun ./tools/testrun; cd tools/deploycheck && ../../bin/testrun -count=1 -timeout 20m ./...
+test-deploy: deps ## of make test: what is in deploy/, read as those who will run it read it (tools/deploycheck and tools/dashboards, modules of their own)
+	@echo "== $@"; go build -o bin/testrun ./tools/testrun; red=0; for module in deploycheck dashboards; do (cd tools/$$module && ../../bin/testrun -count=1 -timeout 20m ./...) || red=1; done; exit $$red
 
 .PHONY: test-all
 # In 45 minutes: of TestKilledInTheSiding and TestStoppedInTheSiding what test/fault plays is enough there.

@@ -15,6 +15,7 @@ type recording struct {
 }
 
 type answer struct {
+	Expr   string
 	Legend string
 	Now    model.Vector
 	Over   model.Matrix
@@ -29,6 +30,7 @@ type panel struct {
 	ID              int
 	Type, Title     string
 	GridPos         struct{ H, W, X, Y int }
+	Targets         []struct{}
 	Options         options
 	FieldConfig     fieldConfig
 	Transformations []struct {

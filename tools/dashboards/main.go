@@ -6,6 +6,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -26,17 +27,22 @@ func main() {
 
 func run(answers, directory string, files []string) error {
 	var r recording
-	if err := read(answers, &r); err != nil {
+	if err := read(answers, &r, true); err != nil {
 		return err
 	}
 	for _, file := range files {
 		var b board
-		if err := read(file, &b); err != nil {
+		if err := read(file, &b, false); err != nil {
 			return err
 		}
 		brought, ok := r.Dashboards[b.UID]
 		if !ok {
 			return fmt.Errorf("%s has no answers of %s", answers, b.UID)
+		}
+		for _, p := range b.Panels {
+			if len(brought[p.ID]) != len(p.Targets) {
+				return fmt.Errorf("%s has %d answers of panel %q of %s, which asks %d", answers, len(brought[p.ID]), p.Title, b.UID, len(p.Targets))
+			}
 		}
 		name := strings.TrimSuffix(filepath.Base(file), ".json") + ".png"
 		if err := save(drawBoard(&b, brought, r.Start, r.End), filepath.Join(directory, name)); err != nil {
@@ -46,10 +52,15 @@ func run(answers, directory string, files []string) error {
 	return nil
 }
 
-func read(file string, into any) error {
+// read decodes a file; strict has a field that is not known here be an error.
+func read(file string, into any, strict bool) error {
 	text, err := os.ReadFile(file)
 	if err == nil {
-		err = json.Unmarshal(text, into)
+		decoder := json.NewDecoder(bytes.NewReader(text))
+		if strict {
+			decoder.DisallowUnknownFields()
+		}
+		err = decoder.Decode(into)
 	}
 	if err != nil {
 		return fmt.Errorf("read %s: %w", file, err)
