@@ -1,6 +1,7 @@
 package dashboards
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"regexp"
@@ -20,6 +21,8 @@ type answer struct {
 	Now    model.Vector `json:"now,omitempty"`
 	Over   model.Matrix `json:"over,omitempty"`
 }
+
+var errEmpty = errors.New("is empty")
 
 // ask sends a query of a panel as Grafana would; nothing, or nothing that is a number, is an error.
 func (s *stage) ask(q target, v values) (answer, error) {
@@ -60,7 +63,7 @@ func (s *stage) ask(q target, v values) (answer, error) {
 		return a, fmt.Errorf("query %s gives a %s", expr, value.Type())
 	}
 	if numbers == 0 {
-		return a, fmt.Errorf("query %s is empty: %d series without a number", expr, len(a.Now)+len(a.Over))
+		return a, fmt.Errorf("query %s %w: %d series without a number", expr, errEmpty, len(a.Now)+len(a.Over))
 	}
 	return a, nil
 }

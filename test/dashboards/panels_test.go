@@ -78,7 +78,7 @@ func TestPanels(t *testing.T) {
 
 	s.end()
 	for _, byName := range []bool{false, true} {
-		s.answers(all, byName, func(_ *panel, err error) { t.Error(err) })
+		s.answers(all, byName, func(_ *panel, _ target, err error) { t.Error(err) })
 	}
 }
 
@@ -92,7 +92,7 @@ func (s *stage) thereFromTheStart(all []*board) {
 	begun := time.Now()
 	for {
 		var empty []error
-		s.answers(all, false, func(p *panel, err error) {
+		s.answers(all, false, func(p *panel, _ target, err error) {
 			if !slices.Contains(later, p.Title) {
 				empty = append(empty, err)
 			}
@@ -156,13 +156,13 @@ func (s *stage) agree(all []*board, facts []fact) {
 }
 
 // answers runs every query of every panel, and returns what they have brought, by dashboard and panel.
-func (s *stage) answers(all []*board, byName bool, fault func(*panel, error)) map[string]map[int][]answer {
+func (s *stage) answers(all []*board, byName bool, fault func(*panel, target, error)) map[string]map[int][]answer {
 	s.T.Helper()
 	brought := map[string]map[int][]answer{}
 	for _, b := range all {
 		v, err := s.choose(b, byName, s.start, s.now())
 		if err != nil {
-			fault(&panel{}, err)
+			fault(&panel{}, target{}, err)
 			continue
 		}
 		brought[b.UID] = map[int][]answer{}
@@ -170,7 +170,7 @@ func (s *stage) answers(all []*board, byName bool, fault func(*panel, error)) ma
 			for _, q := range p.Targets {
 				a, err := s.ask(q, v)
 				if err != nil {
-					fault(p, fmt.Errorf("%s, panel %q: %w", b.Title, p.Title, err))
+					fault(p, q, fmt.Errorf("%s, panel %q: %w", b.Title, p.Title, err))
 				}
 				brought[b.UID][p.ID] = append(brought[b.UID][p.ID], a)
 			}
@@ -184,7 +184,7 @@ func (s *stage) record(all []*board, file string) {
 	s.T.Helper()
 	text, err := json.Marshal(map[string]any{
 		"start": s.start.UnixMilli(), "end": s.now().UnixMilli(),
-		"dashboards": s.answers(all, false, func(_ *panel, err error) { s.T.Log(err) }),
+		"dashboards": s.answers(all, false, func(_ *panel, _ target, err error) { s.T.Log(err) }),
 	})
 	s.Must(err)
 	s.Must(os.WriteFile(file, text, 0o644))
