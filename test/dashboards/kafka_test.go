@@ -30,10 +30,10 @@ func TestOnKafka(t *testing.T) {
 	for begun := time.Now(); ; s.scraped() {
 		var empty []string
 		s.answers(all, false, func(p *panel, q target, err error) {
-			if !errors.Is(err, errEmpty) {
+			if p.Title != "" && !errors.Is(err, errEmpty) {
 				t.Fatal(err)
 			}
-			empty = append(empty, p.Title+" "+q.RefID)
+			empty = append(empty, p.Title+" "+q.RefID) // or a variable that offers nothing yet
 		})
 		if slices.Equal(empty, []string{"Relays that have stopped A"}) {
 			break
