@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 )
 
@@ -29,6 +30,13 @@ func TestTraceparent(t *testing.T) {
 		{"00-0af7651916cd43dd8448eb211c80319g-b7ad6b7169203331-01", ""},
 		{"00_0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", ""},
 		{"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0x", ""},
+		{"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-x1", ""},
+		{"00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333x-01", ""},
+		{"00-0af7651916cd43dd8448eb211c80319c_b7ad6b7169203331-01", ""},
+		{"00-0af7651916cd43dd8448eb211c80319\n-b7ad6b7169203331-01", ""},
+		{"zz-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", ""},
+		{"00af7651916cd43dd8448eb211c80319c0af7651916cd43dd8448eb211c80319c", ""},
+		{strings.Repeat("\xff", len(good)-1) + "1", ""},
 	} {
 		c, ok := ParseTraceparent([]byte(tc.text))
 		switch {
