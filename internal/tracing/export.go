@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr/funcr"
@@ -13,10 +14,9 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
-	otlpresource "go.opentelemetry.io/proto/otlp/resource/v1"
-	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
-
 	common "go.opentelemetry.io/proto/otlp/common/v1"
+	sender "go.opentelemetry.io/proto/otlp/resource/v1"
+	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 )
 
 // flushTime bounds what the end of Run waits for the collector.
@@ -131,10 +131,10 @@ func (t *Tracer) frame(ctx context.Context) []*otlp.ResourceSpans {
 	}
 	var who []*common.KeyValue
 	for _, a := range r.Attributes() {
-		who = append(who, text(string(a.Key), clean(a.Value.Emit())))
+		who = append(who, text(string(a.Key), strings.ToValidUTF8(a.Value.String(), "?")))
 	}
 	return []*otlp.ResourceSpans{{
-		Resource: &otlpresource.Resource{Attributes: who}, SchemaUrl: r.SchemaURL(),
+		Resource: &sender.Resource{Attributes: who}, SchemaUrl: r.SchemaURL(),
 		ScopeSpans: []*otlp.ScopeSpans{{Scope: &common.InstrumentationScope{Name: "github.com/cdc-relay/cdc-relay", Version: t.cfg.Version}}},
 	}}
 }

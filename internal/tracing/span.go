@@ -54,7 +54,7 @@ func (t *Tracer) end(ev *outbox.Event, at time.Time, retries int, reason string)
 		t.dropped.Add(1)
 		return
 	}
-	s := spans.Get().(*span) //nolint:errcheck,forcetypeassert // it has no others
+	s := spans.Get().(*span) //nolint:forcetypeassert // it has no others
 	s.own, s.parent, s.used = own, parent, 0
 	to := &s.span
 	to.TraceId, to.SpanId, to.ParentSpanId = s.own.Trace[:], s.own.Span[:], nil

@@ -58,7 +58,7 @@ func started(t *testing.T, cfg Config) (*Tracer, func()) {
 	return tr, stop
 }
 
-func until(t *testing.T, what string, ok func() bool) {
+func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	ctx, tick := within(t), time.NewTicker(5*time.Millisecond)
 	defer tick.Stop()
@@ -71,7 +71,7 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func within(t *testing.T) context.Context {
+func within(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
