@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 )
 
@@ -29,6 +30,13 @@ func TestTraceparent(t *testing.T) {
 		{"00-0af7651916cd43dd8448eb211c80319g-b7ad6b7169203331-01", ""},
 		{"00_0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", ""},
 		{"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0x", ""},
+		{"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-x1", ""},
+		{"00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333x-01", ""},
+		{"00-0af7651916cd43dd8448eb211c80319c_b7ad6b7169203331-01", ""},
+		{"00-0af7651916cd43dd8448eb211c80319\n-b7ad6b7169203331-01", ""},
+		{"zz-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", ""},
+		{"00af7651916cd43dd8448eb211c80319c0af7651916cd43dd8448eb211c80319c", ""},
+		{strings.Repeat("\xff", len(good)-1) + "1", ""},
 	} {
 		c, ok := ParseTraceparent([]byte(tc.text))
 		switch {
@@ -44,6 +52,19 @@ func TestTraceparent(t *testing.T) {
 	}
 }
 
+func TestIsUnsampled(t *testing.T) {
+	const ids = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-"
+	for text, want := range map[string]bool{
+		ids + "00": true, ids + "02": true, ids + "fe": true,
+		ids + "01": false, ids + "03": false, ids + "ff": false, ids + "0x": false, ids + "x0": false, ids + "0": false, ids + "00-": false, "": false,
+		"01" + ids[2:] + "00": false, ids[:35] + "_" + ids[36:] + "00": false, ids[:52] + "_00": false, "00_" + ids[3:] + "00": false,
+	} {
+		if IsUnsampled([]byte(text)) != want {
+			t.Errorf("%q: not %v", text, want)
+		}
+	}
+}
+
 // Whatever the text is, reading it does not panic, and what was read is written and read as the same.
 func FuzzTraceparent(f *testing.F) {
 	f.Add([]byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"))
@@ -52,6 +73,9 @@ func FuzzTraceparent(f *testing.F) {
 		c, ok := ParseTraceparent(text)
 		if !ok {
 			return
+		}
+		if IsUnsampled(text) && c.Sampled() {
+			t.Errorf("%q is sampled, and is not", text)
 		}
 		written := c.Append(nil)
 		if again, ok := ParseTraceparent(written); !ok || again != c {

@@ -87,7 +87,7 @@ func TestRefusingCollector(t *testing.T) {
 		t.Errorf("%d lines for %d refusals:\n%s", n, c.Calls(), said())
 	}
 	c.Refuse(http.StatusOK)
-	until(t, "the queue to be empty", func() bool { return tr.pending.Load() == 0 })
+	until(t, "the queue to be empty", func() bool { return tr.queue.isEmpty() })
 	ev := event(1000, recorded)
 	tr.Published(ev, 0, time.Now())
 	own := parsed(t, string(tr.Traceparent(ev, nil)))

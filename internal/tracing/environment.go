@@ -1,22 +1,24 @@
 package tracing
 
 import (
-	"encoding/binary"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
-
-	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"time"
 )
 
-// environment is what the OTEL_* variables ask for, but for those that the exporters and the batch processor read themselves:
-// endpoints, headers, certificates, timeouts, sizes.
+// environment is what the OTEL_* variables ask for, but for those that the exporters read themselves: endpoints, headers,
+// certificates, timeouts.
 type environment struct {
 	on       bool
 	grpc     bool // the protocol; else protobuf over HTTP
-	queue    int64
 	warnings []string
+
+	queue   int           // spans that wait at most
+	batch   int           // of them in one request
+	delay   time.Duration // the longest wait for others
+	timeout time.Duration // of a request and its repetitions; 0: the exporter's alone
 
 	parentBased bool   // a parent's decision is kept
 	below       uint64 // of traces that begin here, or of all, those with a lower half of their id below this are recorded
@@ -25,8 +27,8 @@ type environment struct {
 // all of the numbers that are compared, which have 63 bits.
 const all = 1 << 63
 
-// records decides by a trace's id, as OpenTelemetry's samplers do: others that are asked about the trace agree.
-func (e *environment) records(id [16]byte) bool { return binary.BigEndian.Uint64(id[8:])>>1 < e.below }
+// records decides by the lower half of a trace's id, as OpenTelemetry's samplers do: others that are asked about the trace agree.
+func (e *environment) records(id uint64) bool { return id>>1 < e.below }
 
 func readEnvironment() (e environment) {
 	if !e.asked() {
@@ -40,10 +42,10 @@ func readEnvironment() (e environment) {
 	default:
 		e.warn("OTEL_EXPORTER_OTLP_PROTOCOL is %q, known are http/protobuf, which is taken, and grpc", p)
 	}
-	e.queue = sdk.DefaultMaxQueueSize
-	if n, err := strconv.Atoi(variable("OTEL_BSP_MAX_QUEUE_SIZE")); err == nil && n > 0 {
-		e.queue = int64(n)
-	}
+	e.queue = e.number("OTEL_BSP_MAX_QUEUE_SIZE", 2048, 1)
+	e.batch = e.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512, 1)
+	e.delay = time.Duration(e.number("OTEL_BSP_SCHEDULE_DELAY", 5000, 1)) * time.Millisecond
+	e.timeout = time.Duration(e.number("OTEL_BSP_EXPORT_TIMEOUT", 30_000, 0)) * time.Millisecond
 	e.sampler()
 	return e
 }
@@ -104,6 +106,21 @@ func (e *environment) ratio() float64 {
 		return 1
 	}
 	return ratio
+}
+
+// number is a variable's value, or the usual one when it is none from least to a million.
+func (e *environment) number(name string, usual, least int) int {
+	const most = 1_000_000
+	text := variable(name)
+	if text == "" {
+		return usual
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < least || n > most {
+		e.warn("%s is %q, not a number from %d to %d: %d is taken", name, text, least, most, usual)
+		return usual
+	}
+	return n
 }
 
 func (e *environment) warn(format string, args ...any) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr/funcr"
@@ -13,7 +14,9 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
-	sdk "go.opentelemetry.io/otel/sdk/trace"
+	common "go.opentelemetry.io/proto/otlp/common/v1"
+	sender "go.opentelemetry.io/proto/otlp/resource/v1"
+	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 )
 
 // flushTime bounds what the end of Run waits for the collector.
@@ -25,71 +28,113 @@ func (t *Tracer) Run(ctx context.Context) error {
 	// What the library has to say goes into the log of the relay: it writes to stderr by itself otherwise.
 	otel.SetLogger(funcr.New(func(_, text string) { t.trouble.tell(errors.New(text)) }, funcr.Options{}))
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(t.trouble.tell))
-	out, err := t.exporter(ctx)
-	if err != nil {
+	out := t.client()
+	if err := out.Start(context.WithoutCancel(ctx)); err != nil {
 		t.trouble.tell(fmt.Errorf("open exporter: %w", err))
+		t.shut.Store(true) // messages shall not name spans that are never made
 		<-ctx.Done()
 		return nil
 	}
-	counted := &counted{out, t}
-	provider := sdk.NewTracerProvider(sdk.WithIDGenerator(given{}), sdk.WithSampler(sdk.AlwaysSample()), // it was decided before
-		sdk.WithResource(t.resource(ctx)), sdk.WithSpanProcessor(sdk.NewBatchSpanProcessor(counted)))
-	tracer := provider.Tracer("github.com/cdc-relay/cdc-relay")
-	t.tracer.Store(&tracer)
-
-	<-ctx.Done()
-
-	t.tracer.Store(nil)
-	flushing, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTime)
-	defer cancel()
-	if err := provider.Shutdown(flushing); err != nil {
-		t.trouble.tell(fmt.Errorf("the last spans are not exported: %w", err))
-	}
-	// Once more, should the processor still wait for an answer: this ends the request that is on its way.
-	ended, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	cancel()
-	_ = out.Shutdown(ended) //nolint:errcheck // it was shut down before, or is left behind
+	x := &export{Tracer: t, out: out, frame: t.frame(ctx)}
+	t.queue.opens(true)
+	x.run(ctx)
 	return nil
 }
 
-// exporter reads endpoint, headers, certificates, compression and timeouts from the environment.
-func (t *Tracer) exporter(ctx context.Context) (*otlptrace.Exporter, error) {
-	ctx = context.WithoutCancel(ctx)
-	if t.env.grpc {
-		return otlptracegrpc.New(ctx)
-	}
-	return otlptracehttp.New(ctx)
+// export is a run of the export.
+type export struct {
+	*Tracer
+	out   otlptrace.Client
+	frame []*otlp.ResourceSpans // with the spans of a batch in it, what is sent
+	batch []*span
 }
 
-// resource says who sends; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win.
-func (t *Tracer) resource(ctx context.Context) *resource.Resource {
-	r, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(
+func (x *export) run(ctx context.Context) {
+	sending, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(flushTime, end) })()
+	tick := time.NewTicker(x.env.delay)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		least := 1
+		select {
+		case <-ctx.Done():
+			continue
+		case <-x.queue.full:
+			least = x.queue.batch
+		case <-tick.C:
+		}
+		for ctx.Err() == nil && x.exports(sending, least) {
+		}
+	}
+	x.queue.opens(false)
+	for x.exports(sending, 1) {
+	}
+	_ = x.out.Stop(sending) //nolint:errcheck // nothing is on its way any more, and nobody could do a thing
+}
+
+// exports sends a batch, and reports whether there was one, of at least so many.
+func (x *export) exports(ctx context.Context, least int) bool {
+	x.batch = x.queue.take(x.batch, least)
+	n := len(x.batch)
+	if n == 0 {
+		return false
+	}
+	scope := x.frame[0].ScopeSpans[0]
+	scope.Spans = scope.Spans[:0]
+	for _, s := range x.batch {
+		scope.Spans = append(scope.Spans, &s.span)
+	}
+	err := x.upload(ctx)
+	for _, s := range x.batch {
+		spans.Put(s)
+	}
+	x.queue.done(n)
+	switch {
+	case err == nil:
+		x.exported.Add(uint64(n))
+		x.trouble.over()
+		return true
+	case ctx.Err() != nil:
+		err = fmt.Errorf("the last spans are not exported: %w", err)
+	}
+	x.failed.Add(uint64(n))
+	x.trouble.tell(err)
+	return true
+}
+
+func (x *export) upload(ctx context.Context) error {
+	if x.env.timeout > 0 {
+		bounded, cancel := context.WithTimeout(ctx, x.env.timeout)
+		defer cancel()
+		ctx = bounded
+	}
+	return x.out.UploadTraces(ctx, x.frame)
+}
+
+// client reads endpoint, headers, certificates, compression and timeouts from the environment.
+func (t *Tracer) client() otlptrace.Client {
+	if t.env.grpc {
+		return otlptracegrpc.NewClient()
+	}
+	return otlptracehttp.NewClient()
+}
+
+// frame is what is around the spans: who sends. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win.
+func (t *Tracer) frame(ctx context.Context) []*otlp.ResourceSpans {
+	r, err := resource.New(ctx, resource.WithAttributes(
 		attribute.String("service.name", "cdc-relay"), attribute.String("service.version", t.cfg.Version),
 		attribute.String("outbox.slot", t.cfg.Slot),
 	), resource.WithFromEnv())
 	if err != nil {
 		t.trouble.tell(fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err))
 	}
-	return r
-}
-
-// counted is an exporter whose spans are counted: more than the queue's size are never in the processor's hands, so that it
-// drops none without a word.
-type counted struct {
-	sdk.SpanExporter
-	t *Tracer
-}
-
-// ExportSpans implements sdk.SpanExporter.
-func (c *counted) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
-	err := c.SpanExporter.ExportSpans(ctx, spans)
-	c.t.pending.Add(-int64(len(spans)))
-	if err != nil {
-		c.t.failed.Add(uint64(len(spans)))
-		c.t.trouble.tell(err)
-		return nil
+	var who []*common.KeyValue
+	for _, a := range r.Attributes() {
+		who = append(who, text(string(a.Key), strings.ToValidUTF8(a.Value.String(), "?")))
 	}
-	c.t.exported.Add(uint64(len(spans)))
-	c.t.trouble.over()
-	return nil
+	return []*otlp.ResourceSpans{{
+		Resource: &sender.Resource{Attributes: who}, SchemaUrl: r.SchemaURL(),
+		ScopeSpans: []*otlp.ScopeSpans{{Scope: &common.InstrumentationScope{Name: "github.com/cdc-relay/cdc-relay", Version: t.cfg.Version}}},
+	}}
 }

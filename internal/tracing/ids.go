@@ -1,12 +1,9 @@
 package tracing
 
 import (
-	"context"
 	"encoding/binary"
 
 	"github.com/jackc/pglogrepl"
-	sdk "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
@@ -21,35 +18,45 @@ const (
 	replayed  part = 0x94d049bb133111eb // a letter that is replayed is a second message, with a span of its own
 )
 
-// digest fills to, eight bytes, with an id that no other event has. It is never zero, which would be no id.
-func (t *Tracer) digest(to []byte, ev *outbox.Event, of part) {
+// digest is an id that no other event has. It is never zero, which would be no id.
+func (t *Tracer) digest(ev *outbox.Event, of part) uint64 {
 	if ev.Replay {
 		of ^= replayed
 	}
 	at := ev.Position
 	at.Commit ^= pglogrepl.LSN(t.seed ^ uint64(of))
-	binary.BigEndian.PutUint64(to, max(outbox.HashPosition(at), 1))
+	return max(outbox.HashPosition(at), 1)
 }
 
-// given is the IDGenerator that takes the ids of a span from its context: the message has carried them already.
-type given struct{}
-
-var _ sdk.IDGenerator = given{}
-
-type givenKey struct{}
-
-func withIDs(ctx context.Context, ids outbox.TraceContext) context.Context {
-	return context.WithValue(ctx, givenKey{}, ids)
+// isPlainlyNotSampled tells most of the events that are not sampled, for a few nanoseconds: it is asked twice about each, at its
+// message and at its confirm. Of the others span decides.
+func (t *Tracer) isPlainlyNotSampled(ev *outbox.Event) bool {
+	if len(ev.Traceparent) == 0 {
+		return !t.env.records(t.digest(ev, lowerHalf))
+	}
+	return t.env.parentBased && outbox.IsUnsampled(ev.Traceparent)
 }
 
-// NewIDs are the ids of a span that begins a trace.
-func (given) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
-	ids, _ := ctx.Value(givenKey{}).(outbox.TraceContext)
-	return ids.Trace, ids.Span
-}
-
-// NewSpanID is the id of a span in the trace of its parent.
-func (given) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
-	ids, _ := ctx.Value(givenKey{}).(outbox.TraceContext)
-	return ids.Span
+// span is the context of an event's span and of its parent, which is zero for one that begins a trace.
+func (t *Tracer) span(ev *outbox.Event) (own, parent outbox.TraceContext, sampled bool) {
+	if ev.Copy || t.shut.Load() {
+		return own, parent, false
+	}
+	parent, ok := outbox.ParseTraceparent(ev.Traceparent)
+	if ok {
+		own.Trace, own.Flags = parent.Trace, parent.Flags|outbox.TraceSampled
+	} else {
+		binary.BigEndian.PutUint64(own.Trace[8:], t.digest(ev, lowerHalf))
+		own.Flags = outbox.TraceSampled
+	}
+	switch {
+	case ok && t.env.parentBased && !parent.Sampled():
+		return own, parent, false
+	case !(ok && t.env.parentBased) && !t.env.records(binary.BigEndian.Uint64(own.Trace[8:])):
+		return own, parent, false
+	case !ok:
+		binary.BigEndian.PutUint64(own.Trace[:8], t.digest(ev, upperHalf))
+	}
+	binary.BigEndian.PutUint64(own.Span[:], t.digest(ev, spanID))
+	return own, parent, true
 }

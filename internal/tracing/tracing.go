@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
+	common "go.opentelemetry.io/proto/otlp/common/v1"
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
@@ -45,10 +45,11 @@ type Tracer struct {
 	cfg         Config
 	env         environment
 	destination func(*outbox.Event) Destination
-	seed        uint64                       // of ids
-	tracer      atomic.Pointer[trace.Tracer] // nil: Run does not run
+	seed        uint64             // of ids
+	same        []*common.KeyValue // what all spans say
+	queue       *queue             // open while Run runs
+	shut        atomic.Bool        // there is no exporter and will be none: no event is sampled
 
-	pending  atomic.Int64 // spans that were made, and of whose export nothing is known
 	exported atomic.Uint64
 	failed   atomic.Uint64
 	dropped  atomic.Uint64
@@ -68,7 +69,9 @@ func New(cfg Config) *Tracer {
 	if !env.on {
 		return nil
 	}
-	t := &Tracer{cfg: cfg, env: env, seed: rand.Uint64(), trouble: trouble{log: cfg.Log}}
+	t := &Tracer{
+		cfg: cfg, env: env, seed: rand.Uint64(), same: same(cfg), queue: newQueue(env.queue, env.batch), trouble: trouble{log: cfg.Log},
+	}
 	t.destination = func(*outbox.Event) Destination { return Destination{Partition: -1} }
 	return t
 }
@@ -84,6 +87,9 @@ func (t *Tracer) Stats() Stats {
 // Traceparent is what an event's message carries: the context of its span when it is sampled, in buf[:0], else that of the row,
 // byte for byte; nil: nothing. The same event has the same one as long as the process lives.
 func (t *Tracer) Traceparent(ev *outbox.Event, buf []byte) []byte {
+	if t.isPlainlyNotSampled(ev) {
+		return ev.Traceparent
+	}
 	own, _, sampled := t.span(ev)
 	if !sampled {
 		return ev.Traceparent
@@ -97,33 +103,11 @@ func (t *Tracer) Span(ev *outbox.Event) (own outbox.TraceContext, ok bool) {
 	return own, ok
 }
 
-// span is the context of an event's span and of its parent, which is zero for one that begins a trace.
-func (t *Tracer) span(ev *outbox.Event) (own, parent outbox.TraceContext, sampled bool) {
-	if ev.Copy {
-		return own, parent, false
-	}
-	parent, ok := outbox.ParseTraceparent(ev.Traceparent)
-	if ok {
-		own.Trace, own.Flags = parent.Trace, parent.Flags|outbox.TraceSampled
-	} else {
-		t.digest(own.Trace[8:], ev, lowerHalf)
-		own.Flags = outbox.TraceSampled
-	}
-	switch {
-	case ok && t.env.parentBased && !parent.Sampled():
-		return own, parent, false
-	case !(ok && t.env.parentBased) && !t.env.records(own.Trace):
-		return own, parent, false
-	case !ok:
-		t.digest(own.Trace[:8], ev, upperHalf)
-	}
-	t.digest(own.Span[:], ev, spanID)
-	return own, parent, true
-}
-
 // Published makes the span of an event that was confirmed, after so many refusals.
 func (t *Tracer) Published(ev *outbox.Event, retries int, at time.Time) {
-	t.end(ev, at, retries, published)
+	if !t.isPlainlyNotSampled(ev) {
+		t.end(ev, at, retries, published)
+	}
 }
 
 // Dead makes the span of an event that became a dead letter: its row is committed there. reason is of sink's closed list, "" when

@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"strconv"
 	"strings"
@@ -9,7 +10,6 @@ import (
 	"time"
 
 	sdk "go.opentelemetry.io/otel/sdk/trace"
-	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
@@ -26,7 +26,7 @@ func quiet(t *testing.T) {
 	for _, name := range []string{
 		"OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_SAMPLER",
 		"OTEL_TRACES_SAMPLER_ARG", "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES",
-		"OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_EXPORTER_OTLP_TIMEOUT",
+		"OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "OTEL_BSP_EXPORT_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT",
 	} {
 		t.Setenv(name, "")
 	}
@@ -54,11 +54,11 @@ func started(t *testing.T, cfg Config) (*Tracer, func()) {
 		}
 	}
 	t.Cleanup(stop)
-	until(t, "the tracer to run", func() bool { return tr.tracer.Load() != nil })
+	until(t, "the tracer to run", func() bool { return tr.queue.isOpen() })
 	return tr, stop
 }
 
-func until(t *testing.T, what string, ok func() bool) {
+func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	ctx, tick := within(t), time.NewTicker(5*time.Millisecond)
 	defer tick.Stop()
@@ -71,7 +71,7 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func within(t *testing.T) context.Context {
+func within(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
@@ -340,48 +340,6 @@ func TestAllocatesNothingForWhatIsNotSampled(t *testing.T) {
 	}
 }
 
-func BenchmarkUnsampled(b *testing.B) {
-	b.Setenv("OTEL_TRACES_EXPORTER", "otlp")
-	b.Setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
-	b.Setenv("OTEL_TRACES_SAMPLER_ARG", "0")
-	tr := New(Config{Log: zap.NewNop()})
-	var room [64]byte
-	for name, row := range map[string]string{"no row": "", "row": unrecorded} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			ev, now := event(1, row), time.Now()
-			for b.Loop() {
-				tr.Traceparent(ev, room[:0])
-				tr.Published(ev, 0, now)
-			}
-		})
-	}
-}
-
-// BenchmarkSampled is a span with its export.
-func BenchmarkSampled(b *testing.B) {
-	c, err := devenv.LaunchCollector()
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer c.Close()
-	b.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.URL())
-	b.Setenv("OTEL_BSP_MAX_QUEUE_SIZE", "100000")
-	tr := New(Config{Log: zap.NewNop()})
-	ctx, cancel := context.WithCancel(b.Context())
-	done := make(chan error, 1)
-	go func() { done <- tr.Run(ctx) }()
-	for tr.tracer.Load() == nil {
-	}
-	ev, now := event(1, recorded), time.Now()
-	b.ReportAllocs()
-	for b.Loop() {
-		tr.Published(ev, 0, now)
-	}
-	cancel()
-	<-done
-}
-
 // TestAgreesWithOtherSamplers: whoever else decides by the trace's id and the same ratio, decides the same.
 func TestAgreesWithOtherSamplers(t *testing.T) {
 	quiet(t)
@@ -397,10 +355,10 @@ func TestAgreesWithOtherSamplers(t *testing.T) {
 		other := sdk.TraceIDRatioBased(ratio)
 		for i := range uint32(10_000) {
 			var id [16]byte
-			tr.digest(id[:8], event(i, ""), upperHalf)
-			tr.digest(id[8:], event(i, ""), lowerHalf)
+			lower := tr.digest(event(i, ""), lowerHalf)
+			binary.BigEndian.PutUint64(id[8:], lower)
 			result := other.ShouldSample(sdk.SamplingParameters{ParentContext: context.Background(), TraceID: id})
-			if ours := tr.env.records(id); ours != (result.Decision == sdk.RecordAndSample) {
+			if ours := tr.env.records(lower); ours != (result.Decision == sdk.RecordAndSample) {
 				t.Fatalf("ratio %s: trace %x is recorded here %v, elsewhere %v", arg, id, ours, !ours)
 			}
 		}

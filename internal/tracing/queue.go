@@ -1,0 +1,74 @@
+// The spans that wait for their export. OpenTelemetry's own processor would drop without a word, and read OTEL_BSP_* without bounds.
+
+package tracing
+
+import "sync"
+
+// queue is bounded: what it has taken, and what is not exported yet, is at most so many spans.
+type queue struct {
+	most, batch int
+	full        chan struct{} // that a batch waits
+
+	mu      sync.Mutex
+	open    bool
+	waiting []*span
+	held    int // those that wait, and those of whose export nothing is known
+}
+
+func newQueue(most, batch int) *queue {
+	return &queue{most: most, batch: min(batch, most), full: make(chan struct{}, 1)}
+}
+
+// room takes a place for a span, to be filled by push.
+func (q *queue) room() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.open || q.held >= q.most {
+		return false
+	}
+	q.held++
+	return true
+}
+
+func (q *queue) push(s *span) {
+	q.mu.Lock()
+	q.waiting = append(q.waiting, s)
+	n := len(q.waiting)
+	q.mu.Unlock()
+	if n >= q.batch {
+		select {
+		case q.full <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// take is a batch of those that wait, the oldest, in to[:0]; none when there are fewer than least.
+func (q *queue) take(to []*span, least int) []*span {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	to = to[:0]
+	if len(q.waiting) < least {
+		return to
+	}
+	n := min(len(q.waiting), q.batch)
+	to = append(to, q.waiting[:n]...)
+	rest := copy(q.waiting, q.waiting[n:])
+	clear(q.waiting[rest:])
+	q.waiting = q.waiting[:rest]
+	return to
+}
+
+// done gives back the places of what was taken.
+func (q *queue) done(n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.held -= n
+}
+
+// opens lets spans in, or no more.
+func (q *queue) opens(open bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.open = open
+}

@@ -1,0 +1,58 @@
+package tracing
+
+import "testing"
+
+func (q *queue) isOpen() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.open
+}
+
+func (q *queue) isEmpty() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.held == 0
+}
+
+// The queue gives out what it has taken, in order, in batches, and has room again when they are done.
+func TestQueue(t *testing.T) {
+	q := newQueue(5, 2)
+	if q.room() {
+		t.Error("there is room before the beginning")
+	}
+	q.opens(true)
+	var all []*span
+	for range 5 {
+		if !q.room() {
+			t.Fatal("no room")
+		}
+		all = append(all, &span{})
+		q.push(all[len(all)-1])
+	}
+	if q.room() {
+		t.Error("there is room for a sixth")
+	}
+	<-q.full
+	var got, batch []*span
+	for _, want := range []int{2, 2, 0} {
+		if batch = q.take(batch, 2); len(batch) != want {
+			t.Errorf("a batch of %d, want %d", len(batch), want)
+		}
+		got = append(got, batch...)
+	}
+	got = append(got, q.take(batch, 1)...)
+	if len(got) != len(all) {
+		t.Fatalf("%d spans, want %d", len(got), len(all))
+	}
+	for i := range all {
+		if got[i] != all[i] {
+			t.Errorf("span %d is another", i)
+		}
+	}
+	if q.room() {
+		t.Error("there is room while nothing is known of the export")
+	}
+	if q.done(5); !q.room() || q.isEmpty() {
+		t.Error("no room afterwards")
+	}
+}
