@@ -89,11 +89,14 @@ func (s *Stream) Run(reading, draining context.Context) error {
 			prepared = false
 			t.end()
 			t = nil
+			s.status.waiting(err.Error()) // there is no reporter any more
 			continue
 		case errors.Is(err, errTaken):
-			continue // to stand by behind it
+			slept(reading, standbyPoll) // it may be free again at once, and taken again
+			continue                    // to stand by behind it
 		case errors.Is(err, errTableNotKnown):
 			s.cfg.Log.Info("a new session, which knows the table", zap.String("why", err.Error()))
+			s.status.waiting(err.Error())
 			continue
 		}
 		if again, err := s.pause(reading, &wait, err); !again {
