@@ -37,7 +37,7 @@ func (s *Stream) seize(ctx context.Context, t **term) (*session, error) {
 	var sent sends
 	id, err := identify(ctx, conn)
 	if err == nil {
-		s.cfg.home.meet(id)
+		s.cfg.home.meet(serverOf(conn))
 		sent, err = s.start(ctx, conn, id)
 	}
 	if err == nil {

@@ -44,6 +44,7 @@ func New(cfg Config) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.home.moved = pool.Reset
 	return &Stream{cfg: cfg, pool: pool}, nil
 }
 
