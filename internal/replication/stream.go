@@ -30,6 +30,7 @@ type Stream struct {
 	everConnected bool
 	sessions      int
 	said          string        // the last reason for waiting that was logged
+	segment       uint64        // size in bytes of a file of WAL, at the last session's begin
 	warned        bool          // of a message with our prefix that is not transactional; the reader's
 	lastGood      atomic.Uint64 // position of the server at the last check that found publication and tables in order; 0: none
 }
