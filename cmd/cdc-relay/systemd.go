@@ -94,6 +94,9 @@ func (s *systemd) loop(ctx, reading context.Context, watchdog time.Duration) {
 			s.say(daemon.SdNotifyStopping, fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (s.grace+stopMargin).Microseconds()), s.state())
 		case <-look.C:
 			s.say(s.state())
+			if s.sick { // a relay that was frozen is well again in a moment, and the next feed may be too late for it
+				s.feed()
+			}
 		case <-feed:
 			s.feed()
 		}

@@ -113,6 +113,29 @@ func TestWatchdogIsFedInHealthAlone(t *testing.T) {
 	}
 }
 
+// A relay that was stuck for a moment is fed as soon as it is well: the next time that is due may be too late.
+func TestWatchdogIsFedOnceWellAgain(t *testing.T) {
+	conn := listener(t)
+	t.Setenv("WATCHDOG_USEC", "86400000000") // fed every twelve hours
+	asked := 0
+	s := &systemd{
+		log:    zap.NewNop(),
+		status: func() ops.Status { return ops.Status{State: ops.StateIdle} },
+		health: func() ops.Health {
+			asked++
+			return ops.Health{Healthy: asked > 2, Stuck: []string{"the reporter has been stuck for 16s"}}
+		},
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx, ctx) }()
+	told(t, conn, "WATCHDOG=1")
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 // drain reads what has been sent and counts how often the watchdog was fed.
 func drain(t *testing.T, conn *net.UnixConn) (fed int) {
 	t.Helper()

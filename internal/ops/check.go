@@ -21,11 +21,11 @@ type Findings struct {
 }
 
 // The database and the broker are asked by one check at a time, and its answer is everybody's for a while: nobody can keep
-// them busy by asking often. Both bounds together are less than the server takes to write an answer.
+// them busy by asking often. Both bounds together, and what a check takes to close what it has opened, are less than writeBound.
 const (
 	checkFresh = 10 * time.Second
 	checkBound = 20 * time.Second
-	checkTurn  = 8 * time.Second
+	checkTurn  = 5 * time.Second
 )
 
 // checks are the checks of the API: the newest, and whose turn it is.

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"go.uber.org/zap"
 )
 
 // However many ask, one check runs at a time, and those who waited are given what it has found.
@@ -108,6 +110,19 @@ func TestChecksAreBounded(t *testing.T) {
 		close(hang)
 		get(t.Context(), 200)
 	})
+}
+
+// Whoever waits for the turn and then for the check still gets an answer, if nobody else answers either.
+func TestACheckEndsBeforeItsAnswerIsCut(t *testing.T) {
+	const closing = 3 * time.Second // of the stream and the pool that it has opened
+	s, err := New(Config{Listen: "127.0.0.1:0", Metrics: NewMetrics("", "", ""), Log: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.listener.Close()
+	if all := checkTurn + checkBound + closing; all >= s.http.WriteTimeout {
+		t.Errorf("it may take %s, and its answer is cut after %s", all, s.http.WriteTimeout)
+	}
 }
 
 func TestNothingToCheck(t *testing.T) {

@@ -13,8 +13,11 @@ type Heartbeat struct {
 	name    string
 	bound   time.Duration
 	running func() (since time.Time) // when the loop began; zero while it does not run, and then it cannot be stuck
-	last    atomic.Int64             // Unix nanoseconds
+	last    atomic.Int64             // of the last beat, since origin; zero while at rest
 }
+
+// origin is what beats are told from. It keeps their times monotonic: a clock that is set has nothing stuck, and hides nothing.
+var origin = time.Now()
 
 // NewHeartbeat is one loop, which counts as stuck when it has not beaten for bound. running says since when it runs, zero
 // for not now.
@@ -25,12 +28,7 @@ func NewHeartbeat(name string, bound time.Duration, running func() (since time.T
 // NewWork is a loop that says when it waits for something to do, and cannot be stuck then: see Work.
 func NewWork(name string, bound time.Duration) *Heartbeat {
 	h := &Heartbeat{name: name, bound: bound}
-	h.running = func() time.Time {
-		if last := h.last.Load(); last != 0 {
-			return time.Unix(0, last)
-		}
-		return time.Time{}
-	}
+	h.running = h.beat
 	return h
 }
 
@@ -44,7 +42,15 @@ func (h *Heartbeat) Work(atWork bool) {
 }
 
 // Beat is called by the loop every time around, by any goroutine.
-func (h *Heartbeat) Beat() { h.last.Store(time.Now().UnixNano()) }
+func (h *Heartbeat) Beat() { h.last.Store(int64(time.Since(origin))) }
+
+// beat is the time of the last one, zero for none.
+func (h *Heartbeat) beat() time.Time {
+	if last := h.last.Load(); last != 0 {
+		return origin.Add(time.Duration(last))
+	}
+	return time.Time{}
+}
 
 // Stuck is "" or the sentence that says for how long.
 func (h *Heartbeat) Stuck(now time.Time) string {
@@ -52,7 +58,7 @@ func (h *Heartbeat) Stuck(now time.Time) string {
 	if since.IsZero() {
 		return ""
 	}
-	if last := time.Unix(0, h.last.Load()); last.After(since) {
+	if last := h.beat(); last.After(since) {
 		since = last
 	}
 	if silent := now.Sub(since); silent > h.bound {

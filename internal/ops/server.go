@@ -51,7 +51,7 @@ func New(cfg Config) (*Server, error) {
 		Handler:           s.routes(),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      30 * time.Second,
+		WriteTimeout:      writeBound,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,
 		ConnState:         newConns(maxConns).state,
@@ -62,6 +62,9 @@ func New(cfg Config) (*Server, error) {
 
 // Addr is the address it listens on.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
+
+// writeBound is how long an answer may take, from the request on.
+const writeBound = 30 * time.Second
 
 // closeTimeout is how long requests may take to end after ctx is done.
 const closeTimeout = time.Second

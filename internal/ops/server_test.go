@@ -255,11 +255,22 @@ func TestWork(t *testing.T) {
 	}
 }
 
+// A clock that is set, forward or back, changes nothing: beats are compared by the monotonic one.
+func TestBeatsAreMonotonic(t *testing.T) {
+	h := NewWork("the feeder", time.Minute)
+	h.Work(true)
+	for _, at := range []time.Time{h.beat(), h.running()} {
+		if s := at.String(); !strings.Contains(s, " m=") || time.Since(at) > time.Minute || time.Until(at) > 0 {
+			t.Errorf("it is told as %s", s)
+		}
+	}
+}
+
 // A loop that begins again after a long wait has its whole bound before it counts as stuck.
 func TestHeartbeatBeginsAnew(t *testing.T) {
 	begun := time.Now()
 	h := NewHeartbeat("reporter", time.Minute, func() time.Time { return begun })
-	h.last.Store(begun.Add(-time.Hour).UnixNano())
+	h.last.Store(int64(begun.Add(-time.Hour).Sub(origin)))
 	if why := h.Stuck(begun.Add(59 * time.Second)); why != "" {
 		t.Error(why)
 	}

@@ -41,10 +41,14 @@ func (b *bench) waitRemembered() {
 func TestTableMadeAnewThenRenamed(t *testing.T) {
 	b := ofAllTables(t)
 	r := b.settledRun("a")
+	began := r.s.Snapshot().Since
 	b.exec(`DROP TABLE outbox`)
 	b.exec(remadeOutbox)
 	b.waitRemembered()
 	until(t, "a session that knows it", func() bool { return r.sessions() == 2 && r.s.Snapshot().Phase == Streaming })
+	if since := r.s.Snapshot().Since; !since.After(began) {
+		t.Error("it is streaming, without a reporter, from one session to the next")
+	}
 	b.exec(`ALTER TABLE outbox RENAME TO outgoing`)
 	b.exec(`INSERT INTO outgoing VALUES ('b', '{}')`)
 	r.waitSeen("b")

@@ -151,7 +151,11 @@ func connectStream(ctx context.Context, c *Config) (*pgconn.PgConn, error) {
 		cfg.RuntimeParams[name] = value
 	}
 	cfg.RuntimeParams["replication"] = "database"
-	onlyPrimary(cfg, nil)
+	var server identity
+	onlyPrimary(cfg, func(id identity) error {
+		server = id
+		return nil
+	})
 	// The creation of a slot waits for the transactions that are open, however long they are.
 	cfg.RuntimeParams["statement_timeout"] = "0"
 	cfg.RuntimeParams["lock_timeout"] = "0"
@@ -181,7 +185,8 @@ func connectStream(ctx context.Context, c *Config) (*pgconn.PgConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn.CustomData()[gulpKey] = pace // of the last frontend built: that of the connection that was made
+	// Both are of the last that was tried: that of the connection that was made.
+	conn.CustomData()[gulpKey], conn.CustomData()[serverKey] = pace, server
 	return conn, nil
 }
 

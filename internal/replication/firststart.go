@@ -77,7 +77,7 @@ func meetServer(ctx context.Context, pool *pgxpool.Pool, c *Config) (*pgconn.PgC
 		closeStream(stream)
 		return nil, identity{}, err
 	}
-	c.home.meet(id)
+	c.home.meet(serverOf(stream))
 	return stream, id, nil
 }
 

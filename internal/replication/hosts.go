@@ -20,32 +20,53 @@ import (
 var errStandby = errors.New("this server is a standby: it can only be read")
 
 // home is the server that the stream reads, as it was met last. nil is for commands: they have no stream.
-type home struct{ met atomic.Pointer[identity] }
+type home struct {
+	met   atomic.Pointer[identity]
+	moved func() // called when it is another server than before, also the first time
+}
 
-// meet sets what the pool's new connections are compared with.
+// meet sets what the pool's new connections are compared with. Those that it has may lead elsewhere: the stream's first choice may have
+// been away while they were made.
 func (h *home) meet(id identity) {
-	if h != nil {
-		h.met.Store(&id)
+	if h == nil {
+		return
+	}
+	if old := h.met.Swap(&id); h.moved != nil && (old == nil || *old != id) {
+		h.moved()
 	}
 }
 
 // onlyPrimary has every attempt to connect go on to the next host when this one is a standby, whatever target_session_attrs
-// asks for besides.
+// asks for besides. One that is not preferred is asked all the same: it is taken when there is no better one.
 func onlyPrimary(cfg *pgconn.Config, accept func(identity) error) {
 	asked := cfg.ValidateConnect
 	cfg.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+		var rank error
 		if asked != nil {
-			if err := asked(ctx, conn); err != nil {
-				return err
-			}
+			rank = asked(ctx, conn)
+		}
+		if other := (*pgconn.NotPreferredError)(nil); rank != nil && !errors.As(rank, &other) {
+			return rank
 		}
 		id, err := whichServer(ctx, conn)
-		if err != nil || accept == nil {
+		if err == nil && accept != nil {
+			err = accept(id)
+		}
+		if err != nil {
 			return err
 		}
-		return accept(id)
+		return rank
 	}
 }
+
+// serverOf is the server that a connection of connectStream was made to, by the same answer as the pool's are compared by.
+func serverOf(conn *pgconn.PgConn) identity {
+	id, _ := conn.CustomData()[serverKey].(identity)
+	return id
+}
+
+// serverKey is where a connection keeps it.
+const serverKey = "server"
 
 // whichServer is the system and timeline at the other end, or errStandby. It is asked in the simple protocol, which a
 // walsender understands too. The name of the WAL file that is written now begins with the timeline; pg_control_checkpoint
@@ -90,12 +111,12 @@ func askText(ctx context.Context, conn *pgconn.PgConn, sql string) (string, erro
 // one that was promoted in its place both writable, rows of the one would be settled in the other. The slot is not there,
 // or not where it was, so this is as final as when the stream itself comes there.
 func (c *Config) sameServer(id identity) error {
-	if c.home == nil || id.SystemID == "" {
+	if c.home == nil {
 		return nil
 	}
 	at := c.home.met.Load()
 	switch {
-	case at == nil:
+	case at == nil || at.SystemID == "" || id.SystemID == "":
 		return nil
 	case at.SystemID != id.SystemID:
 		return slotMoved(c, fmt.Sprintf("slot %q is read from system %s, and source.url now leads to system %s", c.Slot, at.SystemID, id.SystemID))

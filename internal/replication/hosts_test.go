@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
@@ -176,4 +178,87 @@ func TestPoolStaysOnTheServerOfTheStream(t *testing.T) {
 	}
 	t.Cleanup(pool.Close)
 	wantStop(t, pool.Ping(bounded(t, time.Minute)), outbox.ExitOperator, "slot_moved")
+}
+
+// poolOf is a pool whose connections are compared with home.
+func (b *bench) poolOf(at *home) *pgxpool.Pool {
+	b.t.Helper()
+	b.cfg.home = at
+	pool, err := connectPool(&b.cfg)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(pool.Close)
+	return pool
+}
+
+// A primary that is taken for want of the standby that source.url prefers is compared as well.
+func TestPoolStaysOnTheServerOfTheStreamAlsoIfItPrefersAStandby(t *testing.T) {
+	b := shared(t)
+	b.cfg.URL += "&target_session_attrs=prefer-standby"
+	stream, err := connectStream(bounded(t, time.Minute), &b.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeStream(stream)
+	server := serverOf(stream)
+	if id, err := identify(bounded(t, time.Minute), stream); err != nil || server.SystemID != id.SystemID || server.Timeline != id.Timeline {
+		t.Errorf("the stream is on %+v, and is taken to be on %+v (%v)", id, server, err)
+	}
+	var at home
+	pool := b.poolOf(&at)
+	for _, c := range []struct {
+		at     identity
+		reason string
+	}{
+		{server, ""},
+		{identity{}, ""}, // a server that does not say which it is
+		{identity{SystemID: "42", Timeline: server.Timeline}, "slot_moved"},
+		{identity{SystemID: server.SystemID, Timeline: server.Timeline + 1}, "slot_moved"},
+	} {
+		at.meet(c.at)
+		pool.Reset()
+		err := pool.Ping(bounded(t, time.Minute))
+		if c.reason == "" && err != nil {
+			t.Errorf("met %+v: %v", c.at, err)
+		}
+		if c.reason != "" {
+			wantStop(t, err, outbox.ExitOperator, c.reason)
+		}
+	}
+}
+
+// Connections that the pool made before the stream had met its server are not used any more.
+func TestPoolIsMadeAnewWhereTheStreamGoes(t *testing.T) {
+	b := shared(t)
+	at := new(home)
+	pool := b.poolOf(at)
+	at.moved = pool.Reset
+	backend := func() (pid int32) {
+		t.Helper()
+		if err := pool.QueryRow(bounded(t, time.Minute), `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
+			t.Fatal(err)
+		}
+		return pid
+	}
+	before := backend()
+	stream, _, err := meetServer(bounded(t, time.Minute), pool, &b.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeStream(stream)
+	if backend() == before {
+		t.Error("a connection from before is used")
+	}
+
+	moved := 0
+	at = &home{moved: func() { moved++ }}
+	for _, c := range []struct {
+		id   identity
+		want int
+	}{{identity{SystemID: "1"}, 1}, {identity{SystemID: "1"}, 1}, {identity{SystemID: "1", Timeline: 2}, 2}, {identity{SystemID: "2", Timeline: 2}, 3}} {
+		if at.meet(c.id); moved != c.want {
+			t.Errorf("with %+v it has moved %d times, want %d", c.id, moved, c.want)
+		}
+	}
 }

@@ -567,13 +567,14 @@ func TestSettingsOfTheRoleHaveNoEffect(t *testing.T) {
 	t.Parallel()
 	role, as := newRole(t, "SUPERUSER")
 	b := setup(t, devenv.SharedPostgres(t).Database(t))
+	database := b.text(`SELECT current_database()`)
 	for _, setting := range []string{
 		"bytea_output = escape", "datestyle = 'German'", "timezone = 'Asia/Tokyo'", "intervalstyle = iso_8601", "extra_float_digits = -15",
 		"client_encoding = latin1", "synchronous_commit = off", "default_transaction_read_only = on", "search_path = nowhere",
 		"statement_timeout = 1", "lock_timeout = 1", "idle_session_timeout = 1", "idle_in_transaction_session_timeout = 1",
 		"client_min_messages = error", "standard_conforming_strings = off", "default_transaction_isolation = serializable",
 	} {
-		b.exec("ALTER ROLE " + role + " SET " + setting)
+		b.exec("ALTER ROLE " + role + " IN DATABASE " + database + " SET " + setting) // other tests' checks see those for all databases
 	}
 	b.exec(`DROP TABLE outbox`)
 	b.exec(`CREATE TABLE outbox (id text PRIMARY KEY, payload bytea, at timestamptz, for_how_long interval, ratio float8)`)

@@ -95,7 +95,7 @@ func (r *reporter) wantCeiling(now outbox.Watermark, ceiling pglogrepl.LSN) {
 	if now.LSN <= ceiling || r.candidate.LSN > r.flush.LSN { // or one is under way, and will be above the candidate
 		return
 	}
-	if now.Own > r.flush.Own || r.final.Load() || r.isIdleRaiseDue(now.LSN-ceiling) {
+	if now.Own > r.flush.Own || r.final.Load() || r.isIdleRaiseDue(ceiling, now.LSN) {
 		r.candidate, r.raised = now, time.Now()
 		signal(r.raise)
 	}
@@ -103,9 +103,9 @@ func (r *reporter) wantCeiling(now outbox.Watermark, ceiling pglogrepl.LSN) {
 
 // isIdleRaiseDue: once at the beginning of a session, per idleRaiseBytes, and each minute in which more was written than the
 // raise before and the server itself write. A raise that is only for the one before it would go on for ever: an idle server would
-// checkpoint again and again, begin files of WAL, and keep them for every other slot.
-func (r *reporter) isIdleRaiseDue(written pglogrepl.LSN) bool {
-	return r.raised.IsZero() || written >= idleRaiseBytes || written > walNoise && time.Since(r.raised) >= idleRaiseEvery
+// checkpoint again and again, begin files of WAL with archive_timeout, and keep them for every other slot.
+func (r *reporter) isIdleRaiseDue(ceiling, now pglogrepl.LSN) bool {
+	return r.raised.IsZero() || beyond(r.segment, ceiling, now) && (now-ceiling >= idleRaiseBytes || time.Since(r.raised) >= idleRaiseEvery)
 }
 
 const (

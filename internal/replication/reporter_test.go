@@ -136,6 +136,29 @@ func TestIdleMovesWaitForTheTimer(t *testing.T) {
 	r.wantRaise()
 }
 
+// With archive_timeout the server begins a file of WAL after each raise, which is a commit: that is no reason for the next.
+func TestRaiseIsNotAnsweredByTheFileThatItBegan(t *testing.T) {
+	for _, size := range []uint64{idleRaiseBytes / 16, idleRaiseBytes, 4 * idleRaiseBytes} {
+		r := newReporter(t)
+		r.segment = size
+		r.settle(200, false)
+		r.step() // the first raise of a session
+		r.wantRaise()
+		r.t.ceiling.Store(300)
+		r.step()
+		r.raised = r.raised.Add(-idleRaiseEvery)
+		next := pglogrepl.LSN(size)
+		for _, at := range []pglogrepl.LSN{next, next + 40, next + walNoise} {
+			r.settle(at, false)
+			r.step()
+			r.wantNoRaise()
+		}
+		r.settle(next+walNoise+1, false)
+		r.step()
+		r.wantRaise()
+	}
+}
+
 func TestReportOutsideOfItsBoundsEndsTheSession(t *testing.T) {
 	for _, c := range []struct{ flush, ceiling, reported pglogrepl.LSN }{{0, 100, 0}, {101, 100, 50}, {49, 100, 50}} {
 		r := newReporter(t)

@@ -37,7 +37,7 @@ func (s *Stream) seize(ctx context.Context, t **term) (*session, error) {
 	var sent sends
 	id, err := identify(ctx, conn)
 	if err == nil {
-		s.cfg.home.meet(id)
+		s.cfg.home.meet(serverOf(conn))
 		sent, err = s.start(ctx, conn, id)
 	}
 	if err == nil {
@@ -151,6 +151,9 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn, id identity) (s
 		return sends{}, err
 	}
 	s.lastGood.Store(uint64(slot.Current))
+	if err := s.pool.QueryRow(ctx, `SELECT pg_size_bytes(current_setting('wal_segment_size'))`).Scan(&s.segment); err != nil {
+		return sends{}, fmt.Errorf("read wal_segment_size: %w", err)
+	}
 	err = pglogrepl.StartReplication(ctx, conn, c.Slot, 0, pglogrepl.StartReplicationOptions{
 		PluginArgs: []string{
 			"proto_version '1'",

@@ -30,6 +30,7 @@ type Stream struct {
 	everConnected bool
 	sessions      int
 	said          string        // the last reason for waiting that was logged
+	segment       uint64        // size in bytes of a file of WAL, at the last session's begin
 	warned        bool          // of a message with our prefix that is not transactional; the reader's
 	lastGood      atomic.Uint64 // position of the server at the last check that found publication and tables in order; 0: none
 }
@@ -44,6 +45,7 @@ func New(cfg Config) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.home.moved = pool.Reset
 	return &Stream{cfg: cfg, pool: pool}, nil
 }
 
@@ -89,11 +91,14 @@ func (s *Stream) Run(reading, draining context.Context) error {
 			prepared = false
 			t.end()
 			t = nil
+			s.status.waiting(err.Error()) // there is no reporter any more
 			continue
 		case errors.Is(err, errTaken):
-			continue // to stand by behind it
+			slept(reading, standbyPoll) // it may be free again at once, and taken again
+			continue                    // to stand by behind it
 		case errors.Is(err, errTableNotKnown):
 			s.cfg.Log.Info("a new session, which knows the table", zap.String("why", err.Error()))
+			s.status.waiting(err.Error())
 			continue
 		}
 		if again, err := s.pause(reading, &wait, err); !again {

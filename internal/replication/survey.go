@@ -19,7 +19,7 @@ const (
 // survey asks, while there is a server to ask, what relaying does not depend on and operators want to see: how large the outbox
 // tables are and, with Config.AllSlots, how the other logical slots of the server stand. A standby asks as well: nobody may
 // lead. It returns when ctx is done.
-func (s *Stream) survey(ctx context.Context) {
+func (s *Stream) survey(ctx context.Context, tables []string) {
 	var times walTimes
 	var measured time.Time
 	said, next := "", monitorFirst
@@ -28,7 +28,7 @@ func (s *Stream) survey(ctx context.Context) {
 			continue // whoever is away is asked often enough
 		}
 		next = surveyEvery
-		err := s.lookAround(ctx, &times, &measured)
+		err := s.lookAround(ctx, tables, &times, &measured)
 		if err == nil {
 			said = ""
 			continue
@@ -40,11 +40,12 @@ func (s *Stream) survey(ctx context.Context) {
 	}
 }
 
-// surveying runs survey until it is ended.
+// surveying runs survey until it is ended. It is called before the tables' OIDs are filled in beside it, and their names never change.
 func (s *Stream) surveying() (end func()) {
+	tables := s.cfg.quotedTables()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { s.survey(ctx) })
+	running.Go(func() { s.survey(ctx, tables) })
 	return func() {
 		cancel()
 		running.Wait()
@@ -52,7 +53,7 @@ func (s *Stream) surveying() (end func()) {
 }
 
 // lookAround is one round of survey.
-func (s *Stream) lookAround(ctx context.Context, times *walTimes, measured *time.Time) error {
+func (s *Stream) lookAround(ctx context.Context, tables []string, times *walTimes, measured *time.Time) error {
 	if s.cfg.AllSlots {
 		slots, total, err := readOtherSlots(ctx, s.pool, s.cfg.Slot, times)
 		if err != nil {
@@ -60,11 +61,11 @@ func (s *Stream) lookAround(ctx context.Context, times *walTimes, measured *time
 		}
 		s.status.others(slots, total)
 	}
-	if len(s.cfg.Tables) == 0 || time.Since(*measured) < measureEvery {
+	if len(tables) == 0 || time.Since(*measured) < measureEvery {
 		return nil
 	}
 	*measured = time.Now()
-	bytes, err := tableBytes(ctx, s.pool, s.cfg.quotedTables())
+	bytes, err := tableBytes(ctx, s.pool, tables)
 	if pgCode(err) == "55P03" { // somebody alters it: the next time
 		return nil
 	}

@@ -62,7 +62,7 @@ func (w *walTimes) thin(now time.Time) {
 // ago by some hundredths of its age, and never before the first sighting.
 func (w *walTimes) passed(lsn pglogrepl.LSN) time.Time {
 	for _, s := range w.seen {
-		if w.beyond(lsn, s.lsn) {
+		if beyond(w.segment, lsn, s.lsn) {
 			return s.at
 		}
 	}
@@ -70,14 +70,15 @@ func (w *walTimes) passed(lsn pglogrepl.LSN) time.Time {
 }
 
 // beyond reports whether something was written between two positions that somebody may have to read. It is not the server's
-// noise, nor the rest of a file that was left empty: with archive_timeout an idle server begins the next one, once.
-func (w *walTimes) beyond(lsn, end pglogrepl.LSN) bool {
+// noise, nor the rest of a file that was left empty: with archive_timeout an idle server begins the next one, once. segment is the
+// size in bytes of a file, 0 when it is not known.
+func beyond(segment uint64, lsn, end pglogrepl.LSN) bool {
 	if end <= lsn+walNoise {
 		return false
 	}
-	if w.segment == 0 {
+	if segment == 0 {
 		return true
 	}
-	next := (uint64(lsn)/w.segment + 1) * w.segment
+	next := (uint64(lsn)/segment + 1) * segment
 	return uint64(end) < next || uint64(end) > next+walNoise
 }
