@@ -130,9 +130,10 @@ func (r *Relay) Exit(ctx context.Context) (int, error) {
 	return r.proc.state.ExitCode(), nil
 }
 
-// Stop asks the relay to stop by SIGTERM, waits at most a minute and returns its exit code.
+// Stop looks for leaks, asks the relay to stop by SIGTERM, waits at most a minute and returns its exit code.
 func (r *Relay) Stop(t testing.TB) int {
 	t.Helper()
+	r.lookForLeaks()
 	if err := r.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

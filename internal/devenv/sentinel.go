@@ -10,11 +10,12 @@ import (
 )
 
 // Sentinel stands for personal data: tests put it into payloads, keys and headers, and it must be nowhere but there. Each place has
-// a text of its own, so that a leak says where it comes from.
+// a text of its own, so that a leak says where it comes from. Keys and payloads have a quote before it: what is shown up to a quote, or
+// left out up to one, is not all.
 const (
 	Sentinel        = "s3ntinel"
-	SentinelKey     = Sentinel + ".key"
-	SentinelPayload = Sentinel + ".payload"
+	SentinelKey     = `"` + Sentinel + ".key"
+	SentinelPayload = `"` + Sentinel + ".payload"
 	SentinelHeader  = Sentinel + ".header"
 )
 
@@ -59,19 +60,25 @@ func (l *leaks) look(path, body string) {
 	}
 }
 
+// lookForLeaks asks a relay that runs for what CheckLeaks looks at. One that is stopped is asked before.
+func (r *Relay) lookForLeaks() {
+	if !r.Running() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for _, path := range []string{"/metrics", "/api/v1/status", "/readyz"} {
+		if _, _, err := r.Get(ctx, path); err != nil {
+			return // it is frozen, or ends just now
+		}
+	}
+}
+
 // CheckLeaks fails the test when what the relay has said so far has personal data: its log, metrics and status, and all that was
 // asked of its admin server before.
 func (r *Relay) CheckLeaks(t testing.TB) {
 	t.Helper()
-	if r.Running() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		for _, path := range []string{"/metrics", "/api/v1/status", "/readyz"} {
-			if _, _, err := r.Get(ctx, path); err != nil {
-				break // it is frozen, or ends just now
-			}
-		}
-	}
+	r.lookForLeaks()
 	r.leaks.mu.Lock()
 	first := r.leaks.first
 	r.leaks.mu.Unlock()

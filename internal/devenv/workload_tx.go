@@ -258,9 +258,9 @@ func (w *writer) insert(ctx context.Context, tx pgx.Tx, rows []draft, last map[s
 
 // payload is the row as JSON, filled up to the size that is asked for; jsonb prints it the same.
 func (w *writer) payload(row *draft) string {
-	text := fmt.Sprintf(`{"key": "%s", "seq": %d, "fill": "", "writer": %d}`, row.Key, row.Seq, w.id)
+	text := fmt.Sprintf(`{"key": %q, "seq": %d, "fill": "", "writer": %d}`, row.Key, row.Seq, w.id)
 	if w.load.Personal {
-		text = fmt.Sprintf(`{"key": "%s", "seq": %d, "fill": "", "writer": %d, "customer": "%s"}`, row.Key, row.Seq, w.id, SentinelPayload)
+		text = fmt.Sprintf(`{"key": %q, "seq": %d, "fill": "", "writer": %d, "customer": %q}`, row.Key, row.Seq, w.id, SentinelPayload)
 	}
 	if missing := max(row.kind.Payload, w.load.Payload) - len(text); missing > 0 {
 		text = strings.Replace(text, `"fill": "`, `"fill": "`+strings.Repeat("x", missing), 1)

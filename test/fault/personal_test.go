@@ -30,7 +30,7 @@ func TestNoPersonalData(t *testing.T) {
 		c := traced(s)
 		r := s.Start()
 
-		// No destination, too large, undecodable, and a row that PostgreSQL refuses to park over what is in it.
+		// No destination, too large, undecodable, and rows that PostgreSQL and a trigger refuse to park over what is in them.
 		person(s, 1, s.ToLater(1, 0))
 		s.AwaitSided(devenv.Parked, 1)
 		person(s, 2, s.Poison(1, 0))
@@ -39,9 +39,14 @@ func TestNoPersonalData(t *testing.T) {
 			devenv.SentinelKey, devenv.SentinelPayload, devenv.SentinelHeader, s.Usual())
 		s.AwaitSided(devenv.Open, 2)
 		s.SQL(`ALTER TABLE cdc_relay.retry ADD CONSTRAINT numbers CHECK (convert_from(key, 'UTF8')::int > 0) NOT VALID`)
+		s.SQL(`CREATE FUNCTION quotes() RETURNS trigger LANGUAGE plpgsql AS
+			$$ BEGIN RAISE EXCEPTION 'bad %', convert_from(NEW.key, 'UTF8') USING ERRCODE = 'check_violation'; END $$`)
+		s.SQL(`CREATE TRIGGER quotes BEFORE INSERT ON cdc_relay.retry FOR EACH ROW WHEN (convert_from(NEW.key, 'UTF8') LIKE '4 %') EXECUTE FUNCTION quotes()`)
 		person(s, 3, s.ToLater(1, 0))
-		s.Until(time.Minute, "a row to be refused", func() bool { return metric(s, r, "outbox_refused_rows") == 1 })
-		s.Must(r.WaitLog(s.Within(time.Minute), "the database refuses the row"))
+		person(s, 4, s.ToLater(1, 0))
+		s.Until(time.Minute, "rows to be refused", func() bool { return metric(s, r, "outbox_refused_rows") == 2 })
+		s.Must(r.WaitLog(s.Within(time.Minute), "invalid input syntax for type integer: … (SQLSTATE 22P02)"))
+		s.Must(r.WaitLog(s.Within(time.Minute), "… (SQLSTATE 23514), function "))
 		operated(s, "status", "--admin", r.Admin())
 		status(s, r)
 
@@ -59,6 +64,7 @@ func TestNoPersonalData(t *testing.T) {
 
 		// The ends: a table that does not fit any more, and a slot that was dropped.
 		s.SQL(`ALTER TABLE cdc_relay.retry DROP CONSTRAINT numbers`)
+		s.SQL(`DROP FUNCTION quotes() CASCADE`)
 		s.Until(time.Minute, "nothing to be refused", func() bool { return metric(s, r, "outbox_refused_rows") == 0 })
 		s.SQL(`ALTER TABLE outbox RENAME COLUMN payload TO body`)
 		s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, body) VALUES (gen_random_uuid(), 'order', $1, 'placed', jsonb_build_object('who', $2::text))`,

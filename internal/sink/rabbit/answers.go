@@ -98,7 +98,7 @@ func (l *lane) decide(ch *channel, returned map[outbox.Position]amqp.Return) {
 	for _, s := range l.sent {
 		if r, ok := returned[l.events[s.index].Position]; ok {
 			l.tally.returned++
-			l.reject(s.index, unroutable(r, l.message.layout.shown(r.RoutingKey)))
+			l.reject(s.index, unroutable(r, pair(l.message.layout.shown(l.events[s.index].Copy, r.Exchange, r.RoutingKey))))
 			continue
 		}
 		switch {
@@ -151,10 +151,10 @@ func (l *lane) returned(ch *channel) map[outbox.Position]amqp.Return {
 	}
 }
 
-// unroutable is the fault of a returned message, with its routing key as it is shown.
-func unroutable(r amqp.Return, routingKey string) *sink.Fault {
+// unroutable is the fault of a returned message, with its destination as it is shown.
+func unroutable(r amqp.Return, destination string) *sink.Fault {
 	return &sink.Fault{
-		Class: sink.Destination, Reason: sink.Unroutable, Destination: pair(r.Exchange, routingKey),
+		Class: sink.Destination, Reason: sink.Unroutable, Destination: destination,
 		Words: fmt.Sprintf("%d %s: no queue is bound for this routing key", r.ReplyCode, r.ReplyText),
 	}
 }

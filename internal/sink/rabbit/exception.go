@@ -65,9 +65,8 @@ func topicRight(ex *amqp.Error) bool {
 // refusal is the fault of an event over which a channel or connection was closed: of the message that was made last, with a body
 // of so many bytes.
 func (m *message) refusal(ex *amqp.Error, size int) *sink.Fault {
-	exchangeName, routingKey := m.exchange, m.layout.shown(m.routingKey)
-	words := strings.ReplaceAll(brokerWords(ex), "'"+m.routingKey+"'", "'"+routingKey+"'")
-	f := &sink.Fault{Class: sink.Destination, Whole: true, Destination: exchange(exchangeName), Words: words}
+	exchangeName, routingKey := m.layout.shown(m.copy, m.exchange, m.routingKey)
+	f := &sink.Fault{Class: sink.Destination, Whole: true, Destination: exchange(exchangeName), Words: m.discreet(brokerWords(ex), exchangeName, routingKey)}
 	switch {
 	case ex.Code == amqp.NotFound:
 		f.Reason = sink.NoExchange
@@ -77,7 +76,7 @@ func (m *message) refusal(ex *amqp.Error, size int) *sink.Fault {
 		f.Reason = sink.NotPermitted
 	case ex.Code == amqp.PreconditionFailed && sizeLimit(ex) > 0:
 		return tooLarge(pair(exchangeName, routingKey), size, sizeLimit(ex))
-	case ex.Code == amqp.PreconditionFailed && names(ex, exchangeName): // its type is a plugin's, which is not there any more
+	case ex.Code == amqp.PreconditionFailed && names(ex, m.exchange): // its type is a plugin's, which is not there any more
 		f.Reason = sink.BrokerException
 	default:
 		// Whatever could be known before sending has been checked, so this is new: it may be the broker's passing trouble.
@@ -85,6 +84,21 @@ func (m *message) refusal(ex *amqp.Error, size int) *sink.Fault {
 		f.Destination = pair(exchangeName, routingKey)
 	}
 	return f
+}
+
+// maxWords is how long the text of an exception is at the most: the broker cuts off the rest.
+const maxWords = 250
+
+// discreet is what the broker says with the exchange and the routing key as they are shown. Of a text that may have been cut off
+// nothing quoted is shown: the end of a name may be missing.
+func (m *message) discreet(words, exchangeName, routingKey string) string {
+	if exchangeName == m.exchange && routingKey == m.routingKey {
+		return words
+	}
+	if before, _, quotes := strings.Cut(words, "'"); quotes && len(words) >= maxWords {
+		return before + "'…"
+	}
+	return strings.NewReplacer("'"+m.exchange+"'", "'"+exchangeName+"'", "'"+m.routingKey+"'", "'"+routingKey+"'").Replace(words)
 }
 
 // brokerWords are the code and text of an exception.

@@ -79,7 +79,7 @@ func (m *message) headerSize() int {
 }
 
 // going is where the message is going, as an operator would name it.
-func (m *message) going() string { return pair(m.exchange, m.layout.shown(m.routingKey)) }
+func (m *message) going() string { return pair(m.layout.shown(m.copy, m.exchange, m.routingKey)) }
 
 // exchange and pair name a destination in the words of sink.Fault.
 func exchange(name string) string {

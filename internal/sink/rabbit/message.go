@@ -16,7 +16,6 @@ import (
 type layout struct {
 	exchange, routingKey                template
 	unit, dest                          uint64 // the digests of constants, else 0
-	discreet                            bool   // routing keys are made from ordering keys: they are not shown
 	headers                             []boundHeader
 	correlationID, priority, expiration int // places in Event.Columns, -1 for none
 	dropped                             func(name string)
@@ -28,6 +27,7 @@ type template struct {
 	sink.Template
 	constant bool
 	value    string
+	personal bool // it is made from ordering keys: its values are not shown
 }
 
 type boundHeader struct {
@@ -45,7 +45,6 @@ func newLayout(cfg *Config) (layout, error) {
 	if l.routingKey, err = bind(cfg.RoutingKey, cfg.Columns); err != nil {
 		return l, fmt.Errorf("routing key: %w", err)
 	}
-	l.discreet = slices.Contains(cfg.RoutingKey.Uses(), "key")
 	if l.exchange.constant {
 		l.unit = sink.UnitOf([]byte(l.exchange.value))
 		if l.routingKey.constant {
@@ -83,7 +82,7 @@ func bind(t sink.Template, columns []string) (template, error) {
 		return template{}, err
 	}
 	value, constant := bound.Constant()
-	return template{bound, constant, value}, nil
+	return template{bound, constant, value, slices.Contains(t.Uses(), "key")}, nil
 }
 
 // message is one lane's scratch space: build fills it from an event, and it is good until the next build. Its strings
@@ -95,7 +94,8 @@ type message struct {
 	routingKey string
 	pub        amqp.Publishing
 	replay     bool
-	tableSize  int // encoded size of pub.Headers, at most
+	copy       bool // of a dead letter
+	tableSize  int  // encoded size of pub.Headers, at most
 	buf        []byte
 	trace      [64]byte
 }
@@ -109,6 +109,7 @@ func (m *message) forget() {
 
 // destination fills in exchange and routing key; false when one of them has no value.
 func (m *message) destination(ev *outbox.Event) (field string, ok bool) {
+	m.copy = ev.Copy
 	if ev.Route != nil {
 		return m.routed(ev.Route)
 	}

@@ -225,7 +225,7 @@ func event(key, typ string) *outbox.Event {
 	return &outbox.Event{
 		Position: outbox.Position{Commit: pglogrepl.LSN(n << 8)}, CommitTime: time.Now(), Time: time.Now(),
 		ID: fmt.Appendf(nil, "id-%d", n), Aggregate: []byte("order"), Key: []byte(key), Type: []byte(typ),
-		Payload: fmt.Appendf(nil, `{"n":%d}`, n), Ordered: true, Hash: n,
+		Payload: fmt.Appendf(nil, `{"n":%d}`, n), Ordered: true, Hash: n, Columns: [][]byte{[]byte(key)},
 	}
 }
 

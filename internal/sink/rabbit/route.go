@@ -51,13 +51,16 @@ func (l *layout) route(ev *outbox.Event) outbox.Route {
 	return outbox.Route{Name: l.exchange.name(ev), RoutingKey: l.routingKey.name(ev)}
 }
 
-// shown is a routing key as logs, status and spans may show it: one that is made from an ordering key, which may be about a
-// person, stands there as its template.
-func (l *layout) shown(routingKey string) string {
-	if l.discreet {
-		return l.routingKey.String()
+// shown are an exchange and a routing key as logs, status and spans may show them: what is made from an ordering key,
+// which may be about a person, stands there as its template. Copies of dead letters go where no event has a say.
+func (l *layout) shown(isCopy bool, exchange, routingKey string) (string, string) {
+	if l.exchange.personal && !isCopy {
+		exchange = l.exchange.String()
 	}
-	return routingKey
+	if l.routingKey.personal && !isCopy {
+		routingKey = l.routingKey.String()
+	}
+	return exchange, routingKey
 }
 
 // name is the template's value as bytes of its own; nil when it has none.

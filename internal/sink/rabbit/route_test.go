@@ -113,27 +113,69 @@ func BenchmarkPlace(b *testing.B) {
 	}
 }
 
-// TestRoutingKeysOfKeysAreNotShown, in what a fault says and what spans are told; what is not made of keys is.
-func TestRoutingKeysOfKeysAreNotShown(t *testing.T) {
-	for template, want := range map[string]string{"by.{key}": "by.{key}", "{type}": "secret", "secret": "secret"} {
-		s := made(t, "events", template)
+// TestNamesOfKeysAreNotShown, in what a fault says and what spans are told; what is not made of keys is.
+func TestNamesOfKeysAreNotShown(t *testing.T) {
+	for _, tc := range []struct {
+		exchange, routingKey, wantExchange, wantKey string
+		isCopy                                      bool
+	}{
+		{"events", "by.{key}", "events", "by.{key}", false},
+		{"events", "{type}", "events", "secret", false},
+		{"events", "secret", "events", "secret", false},
+		{"of.{key}", "placed", "of.{key}", "placed", false},
+		{"of.{key}", "by.{key}", "of.{key}", "by.{key}", false},
+		{"of.{key}", "by.{key}", "letters", "secret", true},
+	} {
+		s := made(t, tc.exchange, tc.routingKey)
 		ev := event("secret", "secret")
+		if tc.isCopy {
+			ev.Copy, ev.Route = true, &outbox.Route{Name: []byte("letters"), RoutingKey: []byte("secret")}
+		}
 		m := newMessage(s)
 		if fault := m.build(ev); fault != nil {
 			t.Fatal(fault)
 		}
-		ex := &amqp.Error{Code: amqp.AccessRefused, Reason: "ACCESS_REFUSED - access to topic '" + m.routingKey + "' in exchange 'events' refused", Server: true}
-		name, shown := s.Shown(ev)
-		for what, text := range map[string]string{
-			"shown": shown, "going": m.going(), "returned": unroutable(amqp.Return{Exchange: "events", RoutingKey: m.routingKey}, s.message.shown(m.routingKey)).Destination,
-			"refused": m.refusal(ex, 1).Destination, "words": m.refusal(ex, 1).Words,
+		topic := m.refusal(refused("ACCESS_REFUSED - access to topic '"+m.routingKey+"' in exchange '"+m.exchange+"' refused"), 1)
+		missing := m.refusal(&amqp.Error{Code: amqp.NotFound, Reason: "NOT_FOUND - no exchange '" + m.exchange + "' in vhost '/'", Server: true}, 1)
+		if missing.Reason != sink.NoExchange || !missing.Whole || topic.Reason != sink.NotPermitted || topic.Whole {
+			t.Errorf("%+v: %+v, %+v", tc, missing, topic)
+		}
+		shown := pair(s.Shown(ev))
+		both := []string{tc.wantExchange, tc.wantKey}
+		for what, c := range map[string]struct {
+			text string
+			want []string
+		}{
+			"shown": {shown, both}, "going": {m.going(), both},
+			"refused": {topic.Destination, both}, "words": {topic.Words, both},
+			"missing": {missing.Destination, both[:1]}, "missing's words": {missing.Words, both[:1]},
 		} {
-			if !strings.Contains(text, want) || want != "secret" && strings.Contains(text, "secret") {
-				t.Errorf("%s, %s: %s", template, what, text)
+			for _, want := range c.want {
+				if !strings.Contains(c.text, want) {
+					t.Errorf("%+v, %s: %s", tc, what, c.text)
+				}
+			}
+			if tc.wantKey != "secret" && strings.Contains(c.text, "secret") {
+				t.Errorf("%+v, %s: %s", tc, what, c.text)
 			}
 		}
-		if name != "events" {
-			t.Errorf("the exchange is shown as %q", name)
-		}
+	}
+}
+
+func refused(words string) *amqp.Error {
+	return &amqp.Error{Code: amqp.AccessRefused, Reason: words, Server: true}
+}
+
+// The broker cuts its words off, and then a name may have lost its closing quote.
+func TestCutOffWordsShowNoNames(t *testing.T) {
+	s := made(t, "events", "by.{key}")
+	m := newMessage(s)
+	ev := event(strings.Repeat("secret", 40), "placed")
+	if fault := m.build(ev); fault != nil {
+		t.Fatal(fault)
+	}
+	said := "ACCESS_REFUSED - access to topic '" + m.routingKey + "' in exchange 'events' in vhost '/' refused for user 'guest'"
+	if got, want := m.refusal(refused(said[:252]+"..."), 1).Words, "403 ACCESS_REFUSED - access to topic '…"; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -74,10 +74,10 @@ func (s *Sink) Place(ev *outbox.Event) (p sink.Place, ok bool) {
 // Route names the event's exchange and routing key. The bytes are the caller's, or the event's own Route's.
 func (s *Sink) Route(ev *outbox.Event) outbox.Route { return s.message.route(ev) }
 
-// Shown is where an event goes, for spans: a routing key that is made from keys as its template.
+// Shown is where an event goes, for spans: what is made from keys as its template.
 func (s *Sink) Shown(ev *outbox.Event) (exchange, routingKey string) {
 	r := s.message.route(ev)
-	return string(r.Name), s.message.shown(string(r.RoutingKey))
+	return s.message.shown(ev.Copy, string(r.Name), string(r.RoutingKey))
 }
 
 // Changed is nil: Place always answers.
