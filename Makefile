@@ -18,8 +18,8 @@ STEP     := scripts/step.sh
 # Without a tag the version is the one that go build finds in the checkout.
 VERSION  := $(shell git describe --tags --dirty 2>/dev/null)
 
-# Everything but test/long and test/soak, which take minutes and belong to test-all.
-PACKAGES  = $$(go list ./... | grep -vE '/test/(long|soak)')
+# Everything but test/long and test/soak, which take minutes and belong to test-all. The longest comes first: last it would run alone.
+PACKAGES  = ./test/fault ./test/cli $$(go list ./... | grep -vE '/test/(long|soak|fault|cli)$$')
 
 # What is in the binary.
 RACE_PACKAGES = $$(go list ./internal/... ./cmd/... | grep -v /internal/devenv)
