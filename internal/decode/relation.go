@@ -4,6 +4,8 @@ package decode
 
 import (
 	"fmt"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // relation is what is known of an OID in this session.
@@ -12,6 +14,8 @@ type relation struct {
 	table   *Table // nil: not ours
 	names   []string
 	places  places
+	shape   *outbox.Shape // without what the catalogue knows; nil: it is not wanted
+	encoded []byte        // the shape, whole; nil: Shaped was not called
 }
 
 // describe reads a Relation frame. The server sends one before the first change of a table and again after the table
@@ -37,6 +41,10 @@ func (d *Decoder) describe(f *frame, msg *Message) error {
 		}
 		for _, c := range columns {
 			rel.names = append(rel.names, c.Name)
+		}
+		if d.shapes {
+			rel.shape = rel.places.shape(schema, name, columns)
+			msg.Shape, msg.OID = rel.shape, oid
 		}
 	}
 	d.relations[oid] = rel
@@ -66,7 +74,7 @@ func describedColumns(f *frame) ([]Column, error) {
 		f.byte() // flags: part of the key
 		columns[i].Name = string(f.string())
 		columns[i].TypeOID = f.uint32()
-		f.uint32() // type modifier
+		columns[i].typmod = int32(f.uint32())
 	}
 	return columns, f.end()
 }
