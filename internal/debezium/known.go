@@ -39,7 +39,7 @@ var definitions = slices.Concat([]definition{
 	{name: "binary.handling.mode", set: oneOf(func(o *Options, i int) { o.modes.Binary = connect.BinaryMode(i) }, connect.BinaryModes...)},
 	{name: optionTime, set: oneOf(func(o *Options, i int) { o.modes.Time = connect.TimeMode(i) }, connect.TimeModes...)},
 	{name: "decimal.handling.mode", set: oneOf(func(o *Options, i int) { o.modes.Decimal = connect.DecimalMode(i) }, connect.DecimalModes...)},
-	{name: "field.name.adjustment.mode", set: oneOf(func(o *Options, i int) { o.adjusts.fields = adjustment(i) }, adjustmentModes...)},
+	{name: "field.name.adjustment.mode", set: unlessNone("renames columns and the members of expanded payloads")},
 	{name: "schema.name.adjustment.mode", set: oneOf(func(o *Options, i int) { o.adjusts.schemas = adjustment(i) }, adjustmentModes...)},
 }, rabbitDefinitions)
 
@@ -96,6 +96,16 @@ func oneOf(set func(o *Options, i int), values ...string) func(*Options, string)
 			return fmt.Errorf("is %q, want one of %s", value, strings.Join(values, ", "))
 		}
 		set(o, i)
+		return nil
+	}
+}
+
+// unlessNone takes none of a mode's values but none.
+func unlessNone(why string) func(*Options, string) error {
+	return func(_ *Options, value string) error {
+		if strings.ToLower(strings.TrimSpace(value)) != "none" {
+			return fmt.Errorf("is %q; only none is taken here, since it %s", value, why)
+		}
 		return nil
 	}
 }

@@ -32,7 +32,7 @@ type Options struct {
 	topics                             *topics
 	tombstones                         bool
 	expand                             bool
-	expansion                          connect.Expansion
+	expansion                          expansion
 
 	prefix  string // topic.prefix
 	modes   connect.Modes
@@ -44,6 +44,9 @@ type Options struct {
 	rabbit rabbitOptions
 }
 
+// expansion is how a JSON payload is made a struct.
+type expansion struct{ Nulls, EmptyArrays bool }
+
 // Fault is one thing that is wrong with an option.
 type Fault struct {
 	Option  string
@@ -53,7 +56,7 @@ type Fault struct {
 
 // Parse reads the options of a profile, and reports everything that is wrong with them. There are no Options when there are faults.
 func Parse(profile string, options map[string]string) (*Options, []Fault) {
-	p := &parsing{given: options, o: &Options{profile: profile}}
+	p := &parsing{given: options, o: &Options{profile: profile, rabbit: rabbitOptions{null: []byte("default")}}}
 	if !slices.Contains(Profiles, profile) {
 		return nil, []Fault{{Words: fmt.Sprintf("the profile is %q, want one of %s", profile, strings.Join(Profiles, ", "))}}
 	}
@@ -71,6 +74,9 @@ func Parse(profile string, options map[string]string) (*Options, []Fault) {
 	p.topics()
 	p.envelope()
 	p.converters()
+	if p.o.RoutesByKey() && !p.o.textKeys {
+		p.fault(rabbitPrefix+"routingKey.source", "is key, which wants format.key json or simplestring: others are bytes, and no routing key")
+	}
 	if len(p.faults) > 0 {
 		return nil, p.faults
 	}

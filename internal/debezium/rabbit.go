@@ -13,7 +13,7 @@ type rabbitOptions struct {
 	routingKey string
 	source     routingKeySource
 	transient  bool // deliveryMode 1
-	null       string
+	null       []byte
 }
 
 // routingKeySource is routingKey.source.
@@ -32,9 +32,9 @@ var rabbitDefinitions = []definition{
 	{name: rabbitPrefix + "routingKey", only: Server, set: func(o *Options, v string) error { o.rabbit.routingKey = v; return nil }},
 	{name: rabbitPrefix + "routingKey.source", only: Server, set: oneOf(func(o *Options, i int) { o.rabbit.source = routingKeySource(i) }, "static", "topic", "key")},
 	{name: rabbitPrefix + "deliveryMode", only: Server, set: deliveryMode},
-	{name: rabbitPrefix + "null.value", only: Server, set: func(o *Options, v string) error { o.rabbit.null = v; return nil }},
+	{name: rabbitPrefix + "null.value", only: Server, set: func(o *Options, v string) error { o.rabbit.null = []byte(v); return nil }},
 	{name: rabbitPrefix + "autoCreateRoutingKey", only: Server, set: truthThatIs(false, "declares a queue of the routing key's name; declare it at the broker")},
-	{name: rabbitPrefix + "routingKeyDurable", only: Server, set: truth(func(*Options, bool) {})}, // of the queue that is not declared
+	{name: rabbitPrefix + "routingKeyDurable", only: Server, set: truth(func(*Options, bool) {})},       // of the queue that is not declared
 	{name: rabbitPrefix + "routingKeyFromTopicName", only: Server, set: truth(func(*Options, bool) {})}, // Debezium warns, and does nothing
 	{name: rabbitPrefix + "ackTimeout", only: Server, set: refused("is delivery.confirm_timeout here")},
 }
@@ -81,3 +81,15 @@ func (o *Options) appendDestination(dst []byte, topic, key []byte) (exchange, ro
 	}
 	return exchange, routingKey, dst
 }
+
+// Transient says whether messages are not to be persistent.
+func (o *Options) Transient() bool { return o.rabbit.transient }
+
+// NullValue is the body of a message whose record has a null value.
+func (o *Options) NullValue() []byte { return o.rabbit.null }
+
+// TextHeaders says whether headers are strings, not bytes.
+func (o *Options) TextHeaders() bool { return o.textHeaders }
+
+// RoutesByKey says whether routing keys are made from keys, which are not shown.
+func (o *Options) RoutesByKey() bool { return o.rabbit.source == fromKey }

@@ -41,7 +41,6 @@ func (t Table) String() string { return t.Schema + "." + t.Name }
 type Column struct {
 	Name    string
 	TypeOID uint32 // pg_type.oid; of a domain its own, not its base type's
-	typmod  int32  // of a Relation frame's column
 }
 
 // Check says whether the mapping and the extra columns fit a table with these columns: those that the publication sends,

@@ -10,12 +10,12 @@ import (
 )
 
 // shape is that of the columns which an event is made of, as far as the frame knows it.
-func (p *places) shape(schema, table string, columns []Column) *outbox.Shape {
+func (p *places) shape(schema, table string, columns []Column, typmods []int32) *outbox.Shape {
 	used := slices.Concat([]int{p.id, p.aggregate, p.key, p.typ, p.payload, p.timestamp}, p.extra)
 	s := &outbox.Shape{Schema: schema, Table: table}
 	for i, c := range columns {
 		if slices.Contains(used, i) {
-			s.Columns = append(s.Columns, outbox.ColumnShape{Name: c.Name, TypeOID: c.TypeOID, Typmod: c.typmod})
+			s.Columns = append(s.Columns, outbox.ColumnShape{Name: c.Name, TypeOID: c.TypeOID, Typmod: typmods[i]})
 		}
 	}
 	return s
