@@ -7,7 +7,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/magiconair/properties"
+	java "github.com/magiconair/properties"
 )
 
 // expand replaces ${VAR}, ${VAR:-default}, ${file:/path}, ${file:/path:key} and $$ in the text of a scalar. What it puts in is
@@ -85,7 +85,7 @@ func readReference(path string) (string, error) {
 	if content, err = os.ReadFile(file); err != nil {
 		return "", err
 	}
-	loader := properties.Loader{Encoding: properties.UTF8, DisableExpansion: true}
+	loader := java.Loader{Encoding: java.UTF8, DisableExpansion: true}
 	read, err := loader.LoadBytes(content)
 	if err != nil {
 		return "", errors.New("it is not a .properties file") // the library quotes the line, which may hold the secret

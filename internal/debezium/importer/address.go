@@ -20,8 +20,10 @@ var connectionParameters = []string{"sslmode", "sslcert", "sslkey", "sslrootcert
 // into a URL would have to be escaped.
 func (b *builder) address() {
 	host := b.get("database.hostname")
-	if host == nil {
+	if b.byName["database.hostname"] == nil {
 		b.absent(Cannot, "database.hostname", sourceURL, "the relay has to know its database")
+	}
+	if host == nil {
 		return
 	}
 	var from []*property
@@ -34,7 +36,7 @@ func (b *builder) address() {
 	}
 	var extra []string
 	for _, name := range connectionParameters {
-		if prop := b.get("database." + name); prop != nil && (name != "sslkey" || keyForm(prop) == "") {
+		if prop := b.get("database." + name); prop != nil {
 			parts[name] = prop.value
 			from, extra = append(from, prop), append(extra, name)
 		}

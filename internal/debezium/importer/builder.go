@@ -3,6 +3,8 @@ package importer
 import (
 	"slices"
 	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/debezium"
 )
 
 // builder takes the properties, asks the rules about each, and gathers the document and the report.
@@ -22,7 +24,7 @@ func newBuilder() *builder {
 	return &builder{byName: map[string]*property{}, providers: map[string]string{}}
 }
 
-func (b *builder) connect() bool { return b.profile == profileConnect }
+func (b *builder) connect() bool { return b.profile == debezium.Connect }
 
 // add keeps a property; of two with one name, which the worker and the connector may give, the connector's.
 func (b *builder) add(p *property) {
@@ -36,7 +38,7 @@ func (b *builder) add(p *property) {
 
 // get is a property that can be used.
 func (b *builder) get(name string) *property {
-	if p := b.byName[name]; p != nil && p.fault == "" {
+	if p := b.byName[name]; p != nil && p.fault == "" && !p.refused {
 		return p
 	}
 	return nil
@@ -85,7 +87,10 @@ func (b *builder) warn(p *property, v Verdict, target, why string) {
 }
 
 // cannot is the verdict that stops the import.
-func (b *builder) cannot(p *property, why string) { b.say(p, Cannot, "", why) }
+func (b *builder) cannot(p *property, why string) {
+	p.refused = true
+	b.say(p, Cannot, "", why)
+}
 
 // absent is a verdict on a property that should be there; name is the rules'.
 func (b *builder) absent(v Verdict, name, target, why string) {
@@ -141,10 +146,11 @@ func (b *builder) canonical(name string) string {
 
 // decide goes through the properties in their order, and then through what is made of several, or of the absence of one.
 func (b *builder) decide() {
+	b.props = slices.DeleteFunc(b.props, b.otherSink)
 	for _, p := range b.props {
 		r := b.rule(p.name)
 		switch {
-		case p.fault != "":
+		case p.fault != "" && (r == nil || r.verdict != Superseded || r.take != nil):
 			b.cannot(p, p.fault)
 		case r == nil:
 			b.cannot(p, "is not known to this importer: if Debezium ignores it, so may you, with --force")
@@ -155,6 +161,7 @@ func (b *builder) decide() {
 		default:
 			b.say(p, r.verdict, "", r.why)
 		}
+		b.lostCapitals(p)
 	}
 	b.transforms()
 	b.source()
@@ -162,4 +169,27 @@ func (b *builder) decide() {
 	b.sink()
 	b.converters()
 	b.options()
+}
+
+// lostCapitals warns of a variable that Debezium itself may not have found: it reads the lower-cased name.
+func (b *builder) lostCapitals(p *property) {
+	last := &b.entries[len(b.entries)-1]
+	if strings.HasPrefix(strings.ToUpper(p.written), "DEBEZIUM_") && strings.ToLower(p.name) != p.name && (last.Verdict == Honoured || last.Verdict == Mapped) {
+		last.Warning, last.Why = true, "taken as "+serverName(p.name)+"; Debezium 3.6 and older may not read it from the environment, and do what they do without it"
+	}
+}
+
+// otherSink takes out what configures a sink that sink.type does not choose.
+func (b *builder) otherSink(p *property) bool {
+	kind := b.kind()
+	if b.connect() || kind != "kafka" && kind != "rabbitmq" {
+		return false
+	}
+	other := map[string][]string{"kafka": {rabbitPrefix}, "rabbitmq": {"sink.kafka.", "producer."}}[kind]
+	if !slices.ContainsFunc(other, func(prefix string) bool { return strings.HasPrefix(p.name, prefix) }) {
+		return false
+	}
+	b.say(p, Superseded, "", "sink.type is "+kind)
+	delete(b.byName, p.name)
+	return true
 }

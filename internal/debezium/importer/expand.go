@@ -31,7 +31,7 @@ func expandQuarkus(text string, in lookup) (value, error) {
 		}
 		switch {
 		case !found:
-			return out, nil
+			return out.joined(), nil
 		case strings.HasPrefix(rest, "$"):
 			out = append(out, part{text: "$"})
 			text = rest[1:]
@@ -133,7 +133,7 @@ func expandProviders(v value, classes map[string]string) (value, error) {
 		}
 		out = append(out, part{text: text})
 	}
-	return out, nil
+	return out.joined(), nil
 }
 
 // The providers that come with Kafka, under the names that they usually have.

@@ -2,7 +2,10 @@
 // a document and a report out. It opens nothing. Every property that comes in is in the report with a verdict.
 package importer
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Input is one file: its name, as it is shown, and what is in it.
 type Input struct {
@@ -52,12 +55,6 @@ func (r *Result) Count(v Verdict) int {
 	return n
 }
 
-// The profiles of sink.compat.
-const (
-	profileConnect = "debezium-connect"
-	profileServer  = "debezium-server"
-)
-
 // Import reads the files, which are the layers of one configuration, and the worker's file, if there is one. Its error is a
 // file that cannot be read as any of the forms, or files that do not belong together.
 func Import(files []Input, worker *Input) (*Result, error) {
@@ -77,5 +74,28 @@ func Import(files []Input, worker *Input) (*Result, error) {
 		return nil, err
 	}
 	b.decide()
-	return &Result{Profile: b.profile, Entries: b.entries, doc: b.doc}, nil
+	names := make([]string, 0, len(files)+1)
+	for _, f := range files {
+		names = append(names, f.Name)
+	}
+	if worker != nil {
+		names = append(names, worker.Name)
+	}
+	r := &Result{Profile: b.profile, Entries: b.entries, doc: b.doc}
+	r.doc.heading = r.heading(names)
+	return r, nil
+}
+
+// heading is what stands above the configuration: what it was made of, and what it lacks.
+func (r *Result) heading(files []string) []string {
+	lines := []string{
+		"Made by cdc-relay import debezium of " + strings.Join(files, ", ") + ".",
+		"Once Debezium is stopped: cdc-relay check, cdc-relay init, cdc-relay run.",
+	}
+	for _, e := range r.Entries {
+		if e.Verdict == Cannot {
+			lines = append(lines, "CANNOT: "+e.line())
+		}
+	}
+	return lines
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/debezium"
 )
 
 // This file makes one list of properties of the layers: which file wins, and what a name of the environment stands for.
@@ -25,12 +27,12 @@ func (b *builder) together(layers []layer, worker *Input) error {
 	case len(connect) == 1 && len(layers) > 1:
 		return fmt.Errorf("%s is of Kafka Connect and another file of Debezium Server: they are not layers of one configuration", connect[0].file)
 	case len(connect) == 1:
-		b.profile = profileConnect
+		b.profile = debezium.Connect
 		return b.connector(connect[0], worker)
 	case worker != nil:
 		return errors.New("--worker-config is for a connector of Kafka Connect; Debezium Server has no worker")
 	}
-	b.profile = profileServer
+	b.profile = debezium.Server
 	return b.server(layers)
 }
 

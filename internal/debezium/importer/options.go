@@ -3,6 +3,8 @@ package importer
 import (
 	"slices"
 	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/debezium"
 )
 
 // usedColumns are the columns that the Event Router reads.
@@ -47,11 +49,13 @@ func (b *builder) optionName(p *property) string {
 	return p.name
 }
 
-// options writes sink.compat, and asks the profile whether it takes them.
+// options writes sink.compat, and asks the profile whether it takes them. What it does not know is left out; what it knows
+// and does not take stays, so that the relay refuses to start until somebody has decided.
 func (b *builder) options() {
 	b.doc.set("sink.compat.profile", b.profile, "what Debezium makes of a row, byte for byte")
 	plain := map[string]string{}
 	from := map[string]*property{}
+	var names []string
 	for _, p := range b.props {
 		name := b.optionName(p)
 		if name == "" || p.fault != "" {
@@ -61,23 +65,37 @@ func (b *builder) options() {
 			b.reverse(p, "is given beside "+first.written)
 			continue
 		}
-		v := p.value
 		if strings.HasSuffix(p.name, ".error.on.missing") {
-			v = literal(map[bool]string{true: "error", false: "ignore"}[b.isOn(p.name, true)])
+			p.value = literal(map[bool]string{true: "error", false: "ignore"}[b.isOn(p.name, true)])
 		}
-		from[name] = p
-		if text, ok := v.plain(); ok {
+		from[name], names = p, append(names, name)
+		if text, ok := p.value.plain(); ok {
 			plain[name] = text
+		} else if name == "topic.prefix" {
+			plain[name] = "known-at-the-start" // that there is one is what others ask for
 		}
-		b.doc.option(name, quote(v.resolved()), origins([]*property{p}))
 	}
-	for _, fault := range optionFaults(b.profile, plain) {
-		if p := from[fault.option]; p != nil {
-			b.reverse(p, fault.words)
-			continue
+	unknown := b.faults(plain, from)
+	for _, name := range names {
+		if !slices.Contains(unknown, name) {
+			b.doc.option(name, quote(from[name].value.resolved()), origins([]*property{from[name]}))
 		}
-		b.absent(Cannot, fault.option, compatOptions, fault.words)
 	}
 }
 
-type optionFault struct{ option, words string }
+// faults turns the verdicts on options that the profile does not take, and gives those that it does not know.
+func (b *builder) faults(plain map[string]string, from map[string]*property) (unknown []string) {
+	_, faults := debezium.Parse(b.profile, plain)
+	for _, fault := range faults {
+		switch p := from[fault.Option]; {
+		case p != nil && fault.Unknown:
+			unknown = append(unknown, fault.Option)
+			b.reverse(p, "is no option of what the profile has")
+		case p != nil:
+			b.reverse(p, fault.Words)
+		case b.byName[fault.Option] == nil: // else that property has its verdict
+			b.absent(Cannot, fault.Option, compatOptions, fault.Words)
+		}
+	}
+	return unknown
+}

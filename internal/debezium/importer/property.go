@@ -9,6 +9,7 @@ type property struct {
 	file    string
 	value   value
 	fault   string // why its value cannot be read: "" when it can
+	refused bool   // the verdict is cannot: nothing is made of it
 }
 
 // form is what kind of file a layer came from.

@@ -125,7 +125,7 @@ func oneOf(r rule, values map[string]string) rule {
 		text, ok := p.value.plain()
 		why, known := values[strings.ToLower(strings.TrimSpace(text))]
 		if !ok || !known {
-			b.cannot(p, r.why)
+			b.cannot(p, "has another value than what is carried over: "+r.why)
 			return
 		}
 		b.say(p, r.verdict, r.target, why)

@@ -1,6 +1,10 @@
 package importer
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/debezium"
+)
 
 // This file has the rules about the bytes of keys, values and headers: Connect's converters and Debezium Server's formats.
 
@@ -8,12 +12,12 @@ func converterRules() []rule {
 	const classes = "StringConverter, JsonConverter, ByteArrayConverter and BinaryDataConverter (its delegate: String or Json); header.converter: SimpleHeaderConverter, JsonConverter, StringConverter. Avro, Protobuf, CloudEvents and others: cannot. Without them the worker's count: `--worker-config`"
 	const formats = "json, jsonbytearray, simplestring, binary and clientprovided as far as the profile has them; avro, protobuf, cloudevents, connect: cannot"
 	return []rule{
-		{names: []string{"key.converter", "value.converter", "header.converter"}, only: profileConnect, verdict: Honoured, target: compatOptions, why: classes},
-		{names: []string{"key.converter.schemas.cache.size", "value.converter.schemas.cache.size", "header.converter.schemas.cache.size"}, only: profileConnect, verdict: Superseded, why: "a matter of Java's memory"},
-		{names: []string{"key.converter.*", "value.converter.*", "header.converter.*"}, only: profileConnect, verdict: Honoured, target: compatOptions, why: "the options of these converters, verbatim"},
-		{names: []string{"format.key", "format.value", "format.header", "format.header.class", "format.key.class", "format.value.class"}, only: profileServer, verdict: Honoured, target: compatOptions, why: formats},
-		{names: []string{"format.schemas.enable", "format.key.schemas.enable", "format.value.schemas.enable", "format.header.schemas.enable"}, only: profileServer, verdict: Honoured, target: compatOptions},
-		{names: []string{"format.*"}, only: profileServer, verdict: Honoured, target: compatOptions, why: "the options of these formats, verbatim"},
+		{names: []string{"key.converter", "value.converter", "header.converter"}, only: debezium.Connect, verdict: Honoured, target: compatOptions, why: classes},
+		{names: []string{"key.converter.schemas.cache.size", "value.converter.schemas.cache.size", "header.converter.schemas.cache.size"}, only: debezium.Connect, verdict: Superseded, why: "a matter of Java's memory"},
+		{names: []string{"key.converter.*", "value.converter.*", "header.converter.*"}, only: debezium.Connect, verdict: Honoured, target: compatOptions, why: "the options of these converters, verbatim"},
+		{names: []string{"format.key", "format.value", "format.header", "format.header.class", "format.key.class", "format.value.class"}, only: debezium.Server, verdict: Honoured, target: compatOptions, why: formats},
+		{names: []string{"format.schemas.enable", "format.key.schemas.enable", "format.value.schemas.enable", "format.header.schemas.enable"}, only: debezium.Server, verdict: Honoured, target: compatOptions},
+		{names: []string{"format.*"}, only: debezium.Server, verdict: Honoured, target: compatOptions, why: "the options of these formats, verbatim"},
 	}
 }
 

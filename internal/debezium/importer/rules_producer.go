@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/debezium"
 )
 
 // This file has the rules about Kafka's producer: producer.override. of a connector, producer. of its worker, and
@@ -43,7 +45,7 @@ func producerRules() []rule {
 		}),
 		impossible("there are no Java classes here", "producer.ssl.engine.factory.class"),
 		superseded("TLS 1.2 and newer, Go's own", "producer.ssl.protocol", "producer.ssl.provider", "producer.ssl.cipher.suites", "producer.ssl.enabled.protocols", "producer.ssl.keymanager.algorithm", "producer.ssl.trustmanager.algorithm", "producer.ssl.secure.random.implementation"),
-	}, only(profileServer, when(mapped("delivery.confirm_timeout", "milliseconds; 0, for ever: superseded", "sink.kafka.wait.message.delivery.timeout.ms"), func(b *builder, p *property) {
+	}, only(debezium.Server, when(mapped("delivery.confirm_timeout", "milliseconds; 0, for ever: superseded", "sink.kafka.wait.message.delivery.timeout.ms"), func(b *builder, p *property) {
 		if b.is(p.name, "", "0") {
 			b.say(p, Superseded, "", "a broker that does not answer within delivery.confirm_timeout is asked again, for ever")
 			return
@@ -56,12 +58,19 @@ func producerRules() []rule {
 func (b *builder) kafka() {
 	const section = "sink.kafka."
 	servers := b.get("producer.bootstrap.servers")
+	if servers == nil && b.byName["producer.bootstrap.servers"] != nil {
+		return // it has its verdict
+	}
 	if servers == nil {
 		why := "the relay has to know a broker"
 		if b.connect() && !b.worker {
 			why = "the worker's counts: give its file with --worker-config"
 		}
-		b.absent(Cannot, "bootstrap.servers", section+"brokers", why)
+		name := "bootstrap.servers"
+		if !b.connect() {
+			name = "producer." + name
+		}
+		b.absent(Cannot, name, section+"brokers", why)
 		b.doc.set(section+"brokers", "[localhost:9092]", "write yours: no file has bootstrap.servers")
 	} else {
 		b.set(section+"brokers", brokerList(servers.value), servers)
@@ -73,7 +82,7 @@ func (b *builder) kafka() {
 	if strings.HasSuffix(protocol, "SSL") {
 		b.set(section+"tls.enabled", "true", b.get("producer.security.protocol"))
 		for _, store := range []struct{ name, key string }{{"truststore", "tls.ca"}, {"keystore", "tls.cert"}} {
-			if p := b.get("producer.ssl." + store.name + ".location"); p != nil && b.is("producer.ssl."+store.name+".type", "JKS", "PEM") {
+			if p := b.get("producer.ssl." + store.name + ".location"); p != nil {
 				b.set(section+store.key, quote(p.value.resolved()), p)
 			}
 		}
@@ -100,21 +109,29 @@ func brokerList(v value) string {
 }
 
 func (b *builder) sasl(section string) {
+	name := func(option string) string {
+		if b.connect() {
+			return option
+		}
+		return "producer." + option
+	}
 	mechanism := b.get("producer.sasl.mechanism")
 	if mechanism == nil {
 		if b.byName["producer.sasl.mechanism"] == nil {
-			b.absent(Cannot, "sasl.mechanism", section+"mechanism", "Kafka's default is GSSAPI, which does not exist here")
+			b.absent(Cannot, name("sasl.mechanism"), section+"mechanism", "Kafka's default is GSSAPI, which does not exist here")
 		}
 		return
 	}
 	b.set(section+"mechanism", quote(strings.ToLower(mechanism.value.resolved())), mechanism)
 	jaas := b.get("producer.sasl.jaas.config")
+	if b.byName["producer.sasl.jaas.config"] == nil {
+		b.absent(Cannot, name("sasl.jaas.config"), section+"username", "the login stands elsewhere, in a file of the JVM (java.security.auth.login.config); write it to sink.kafka.sasl")
+	}
 	if jaas == nil {
-		b.absent(Cannot, "sasl.jaas.config", section+"username", "the login stands elsewhere, in a file of the JVM (java.security.auth.login.config); write it to sink.kafka.sasl")
 		return
 	}
 	if login, ok := parseJAAS(jaas.value); ok {
-		b.doc.secret(section+"username", login.username, "KAFKA_USERNAME", origins([]*property{jaas}))
+		b.set(section+"username", quote(login.username.resolved()), jaas)
 		b.doc.secret(section+"password", login.password, "KAFKA_PASSWORD", origins([]*property{jaas}))
 	}
 }
@@ -149,7 +166,7 @@ func parseJAAS(v value) (login, bool) {
 		if s[0] == '"' || s[0] == '\'' {
 			s = regexp.MustCompile(`\\(.)`).ReplaceAllString(s[1:len(s)-1], "$1")
 		}
-		found[m[1]] = restore(s, refs)
+		found[m[1]] = restore(s, refs).joined()
 	}
 	l := login{username: found["username"], password: found["password"]}
 	return l, l.username != nil && l.password != nil
@@ -170,7 +187,7 @@ func restore(s string, refs map[rune]part) value {
 func (b *builder) takeJAAS(p *property) {
 	l, ok := parseJAAS(p.value)
 	switch {
-	case len(p.value) == 1 && p.value[0].ref != "":
+	case p.value.isReference():
 		b.cannot(p, "is a reference as a whole; write username and password apart, to sink.kafka.sasl")
 	case !ok:
 		b.cannot(p, "is no PlainLoginModule and no ScramLoginModule with username and password")
@@ -195,9 +212,13 @@ func convertStore(file, store string) string {
 	if file == "" {
 		file = "STORE"
 	}
-	pem := strings.TrimSuffix(file, path.Ext(file)) + ".pem"
+	ext := path.Ext(file)
+	pem := strings.TrimSuffix(file, ext) + ".pem"
 	if store == "truststore" {
 		return "is a store of Java's, and here it is PEM: keytool -list -rfc -keystore " + file + " > " + pem
+	}
+	if ext == ".p12" || ext == ".pfx" {
+		return "is PKCS#12, and here it is PEM: openssl pkcs12 -nodes -in " + file + " -out " + pem
 	}
 	return "is a store of Java's, and here it is PEM: keytool -importkeystore -srckeystore " + file + " -destkeystore " + file + ".p12 -deststoretype PKCS12 && openssl pkcs12 -nodes -in " + file + ".p12 -out " + pem
 }

@@ -4,6 +4,8 @@ import (
 	"net"
 	"net/url"
 	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/debezium"
 )
 
 // This file has the rules about Debezium Server's sink for RabbitMQ, and writes sink.rabbitmq.
@@ -20,7 +22,7 @@ func rabbit(names ...string) []string {
 
 func rabbitRules() []rule {
 	const urls = "sink.rabbitmq.url"
-	return only(profileServer,
+	return only(debezium.Server,
 		honoured(urls, "", rabbit("connection.uri", "connection.host", "connection.port", "connection.virtual.host")...),
 		honoured("sink.rabbitmq.username", "", rabbit("connection.username")...),
 		when(honoured("sink.rabbitmq.password", "as database.password", rabbit("connection.password")...), func(b *builder, p *property) {
@@ -72,11 +74,17 @@ func (b *builder) takeQueues(p *property) {
 
 // rabbitmq writes the section sink.rabbitmq.
 func (b *builder) rabbitmq() {
-	address, user, password, from, ok := b.broker()
-	if !ok {
+	uri := b.get(rabbitPrefix + "connection.uri")
+	whole := uri != nil && uri.value.isReference() // with what it stands for, a password perhaps
+	address, user, password, from, ok := b.broker(whole)
+	switch {
+	case !ok:
 		return
+	case whole:
+		b.doc.secret("sink.rabbitmq.url", uri.value, "RABBITMQ_URL", origins([]*property{uri}))
+	default:
+		b.set("sink.rabbitmq.url", quote(address), from...)
 	}
-	b.set("sink.rabbitmq.url", quote(address), from...)
 	if user != nil {
 		b.set("sink.rabbitmq.username", quote(user.value.resolved()), user)
 	}
@@ -86,16 +94,14 @@ func (b *builder) rabbitmq() {
 }
 
 // broker gathers the address of the broker. The uri, which Java's client reads first, is overridden by what is set beside it.
-func (b *builder) broker() (address string, user, password *property, from []*property, ok bool) {
+func (b *builder) broker(whole bool) (address string, user, password *property, from []*property, ok bool) {
 	connection := func(name string) *property { return b.get(rabbitPrefix + "connection." + name) }
 	user, password = connection("username"), connection("password")
 	host, port, path, scheme := "localhost", "", "", "amqp"
-	if uri := connection("uri"); uri != nil {
+	if uri := connection("uri"); uri != nil && !whole {
 		text, known := uri.value.plain()
 		u, err := url.Parse(text)
 		switch {
-		case !known && len(uri.value) == 1:
-			return uri.value.written(), user, password, []*property{uri}, true
 		case !known || err != nil || u.Scheme != "amqp" && u.Scheme != "amqps":
 			b.reverse(uri, "is no amqp:// or amqps:// address that can be read")
 			return "", nil, nil, nil, false

@@ -16,7 +16,6 @@ var routerOptions = []string{
 	"table.expand.json.payload", "table.json.payload.null.behavior", "table.json.payload.empty.array.behavior",
 	"table.op.invalid.behavior",
 	"route.by.field", "route.topic.regex", "route.topic.replacement", "route.tombstone.on.empty.payload",
-	"tracing.span.context.field", "tracing.operation.name", "tracing.with.context.field.only",
 }
 
 // oldRouterOptions are names of Debezium 1.
@@ -38,6 +37,7 @@ func routerRules() []rule {
 	return []rule{
 		when(honoured("sink.compat.profile", "", router("type")...), func(b *builder, p *property) { b.say(p, Honoured, "sink.compat.profile", "") }),
 		honoured(compatOptions, "verbatim, as the option of the same name. A Java regular expression that needs what RE2 lacks (look-around, back-references, possessive quantifiers, atomic groups): cannot, by name", router(routerOptions...)...),
+		when(superseded("these do something only with OpenTelemetry's agent beside Debezium, which puts a header `traceparent` on records; the relay adds no header with a profile", router("tracing.span.context.field", "tracing.operation.name", "tracing.with.context.field.only")...), (*builder).warned),
 		superseded("Debezium reads it nowhere; the type is sent by table.fields.additional.placement", router("table.field.event.type")...),
 		when(mapped("", "the old names of options that Debezium 2 dropped. A connector of Debezium 2 or newer ignored them", router("debezium.op.invalid.behavior", "debezium.expand.json.payload", "table.field.event.payload.id")...), func(b *builder, p *property) {
 			b.warn(p, Mapped, compatOptions+"."+oldRouterOptions[strings.TrimPrefix(p.name, "router.")], "its old name; Debezium 2 and newer ignore it: leave it out if yours is one")

@@ -3,12 +3,14 @@ package importer
 import (
 	"slices"
 	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/debezium"
 )
 
 // This file has the rules about what is Debezium Server's or Connect's own, and chooses the sink.
 
 func serverRules() []rule {
-	return only(profileServer,
+	return only(debezium.Server,
 		when(honoured("sink", "rabbitmq and kafka; any other: cannot", "sink.type"), func(b *builder, p *property) {
 			switch kind, _ := p.value.plain(); strings.TrimSpace(kind) {
 			case "rabbitmq", "kafka":
@@ -21,8 +23,12 @@ func serverRules() []rule {
 		}),
 		when(impossible("the options of another sink", "sink.*"), func(b *builder, p *property) {
 			kind, _, _ := strings.Cut(strings.TrimPrefix(p.name, "sink."), ".")
-			if kind != "rabbitmq" && kind != "kafka" && b.kind() != kind {
+			switch {
+			case b.kind() != kind:
 				b.say(p, Superseded, "", "sink.type is not "+kind)
+				return
+			case kind != "rabbitmq" && kind != "kafka":
+				b.cannot(p, "is of a sink that does not exist here")
 				return
 			}
 			b.cannot(p, "is not known to this importer: if Debezium ignores it, so may you, with --force")
@@ -33,7 +39,7 @@ func serverRules() []rule {
 }
 
 func connectRules() []rule {
-	return slices.Concat(only(profileConnect,
+	return slices.Concat(only(debezium.Connect,
 		when(impossible("required: cannot, at least once is what the relay promises, and each event has its id; requested: superseded, unless the worker's exactly.once.source.support is enabled", "exactly.once.support"), func(b *builder, p *property) {
 			if b.is(p.name, "", "requested") && !b.is("worker.exactly.once.source.support", "disabled", "enabled") {
 				b.say(p, Superseded, "", "nothing was exactly once: the worker does not have it enabled")

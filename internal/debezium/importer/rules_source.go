@@ -46,16 +46,24 @@ func databaseRules() []rule {
 
 func slotRules() []rule {
 	return []rule{
-		oneOf(honoured("", "pgoutput; decoderbufs (Debezium's default) and wal2json: cannot. A slot's plugin is fixed: keep Debezium running, name a slot of the relay's own in source.slot, and let `cdc-relay takeover --from-slot NAME` move over", "plugin.name"),
-			map[string]string{"pgoutput": ""}),
+		when(honoured("", "pgoutput; decoderbufs (Debezium's default) and wal2json: cannot. A slot's plugin is fixed: keep Debezium running, leave source.slot at the relay's own, and let `cdc-relay takeover --from-slot NAME` move over", "plugin.name"), func(b *builder, p *property) {
+			if b.is(p.name, "", "pgoutput") {
+				b.say(p, Honoured, "", "")
+				return
+			}
+			b.cannot(p, otherPlugin(b.slot()))
+		}),
 		when(honoured("source.slot", "Debezium's own slot (default `debezium`): the relay goes on at its confirmed_flush_lsn", "slot.name"), (*builder).takeSlot),
 		unlessOn("the relay never drops a slot at its stop", "stopping Debezium would drop the slot that the relay is to take over: set it to false there, restart Debezium, then import", "slot.drop.on.stop"),
 		superseded("the slot exists, and has this property or not", "slot.failover"),
 		superseded("the relay waits for its slot, and for PostgreSQL, as long as it takes", "slot.max.retries", "slot.retry.delay.ms"),
-		oneOf(superseded("origin=any is what the relay asks for; other parameters: cannot", "slot.stream.params"), map[string]string{"origin=any": "", "": ""}),
+		oneOf(superseded("origin=any is what the relay asks for; other parameters: cannot", "slot.stream.params"), map[string]string{"origin=any": "the relay asks for any origin", "": "there are none"}),
 		when(honoured("source.publication", "Debezium's own publication (default `dbz_publication`)", "publication.name"), (*builder).takePublication),
 		superseded("the publication exists and is used as it is: all tables, all operations, rows that are deleted in their own transaction", "publication.autocreate.mode", "publish.via.partition.root", "replica.identity.autoset.values"),
-		superseded("PostgreSQL's keepalives move the slot while nothing happens; there are no heartbeat messages", "heartbeat.interval.ms"),
+		when(superseded("PostgreSQL's keepalives move the slot while nothing happens; there are no heartbeat messages", "heartbeat.interval.ms"), func(b *builder, p *property) {
+			b.warned(p)
+			b.entries[len(b.entries)-1].Warning = !b.is(p.name, "", "0")
+		}),
 		when(superseded("an idle outbox moves its slot without it; if anything else needs the rows that it writes, run it elsewhere", "heartbeat.action.query"), (*builder).warned),
 		when(superseded("no heartbeat messages are sent to that topic", "topic.heartbeat.prefix", "topic.heartbeat.name", "heartbeat.topics.prefix"), (*builder).warned),
 		superseded("the relay reports its position whenever it moves", "status.update.interval.ms", "xmin.fetch.interval.ms", "lsn.flush.timeout.ms", "lsn.flush.timeout.action"),

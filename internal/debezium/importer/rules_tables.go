@@ -6,6 +6,8 @@ import (
 	"regexp/syntax"
 	"slices"
 	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/debezium"
 )
 
 // This file has the rules about which tables and columns are captured.
@@ -66,6 +68,7 @@ func (b *builder) reverse(p *property, why string) {
 	for i := range b.entries {
 		if e := &b.entries[i]; e.Property == p.written && e.File == p.file && e.Verdict != Cannot {
 			*e = Entry{Verdict: Cannot, Property: p.written, File: p.file, Why: why}
+			p.refused = true
 			return
 		}
 	}
@@ -111,9 +114,9 @@ func (b *builder) filtered(names []string) ([]string, error) {
 	if pattern == "" {
 		return names, nil
 	}
-	re, err := javaRegex(pattern)
+	re, err := debezium.JavaRegexp(pattern)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("cannot be compared with the pattern of the predicate, which %w", err)
 	}
 	prefix, ok := b.plain("topic.prefix", "")
 	if !ok {
@@ -133,7 +136,7 @@ const maxTables = 64
 
 // finite is every text that a pattern fits, when they are few. A dot alone is read as the dot it is meant to be.
 func finite(pattern string) ([]string, error) {
-	if _, err := javaRegex(pattern); err != nil {
+	if _, err := debezium.JavaRegexp(pattern); err != nil {
 		return nil, err
 	}
 	re, err := syntax.Parse(pattern, syntax.Perl)
@@ -214,7 +217,7 @@ func (b *builder) takeColumns(p *property) {
 	for _, name := range names {
 		hit := false
 		for _, pattern := range splitList(text) {
-			re, err := javaRegex("(?i)" + pattern)
+			re, err := debezium.JavaRegexp("(?i)" + pattern)
 			if err != nil {
 				b.cannot(p, err.Error())
 				return

@@ -13,6 +13,21 @@ type part struct {
 
 func literal(s string) value { return value{{text: s}} }
 
+// joined puts texts beside each other together, and leaves out empty ones.
+func (v value) joined() value {
+	out := value{}
+	for _, p := range v {
+		switch last := len(out) - 1; {
+		case p.ref == "" && p.text == "":
+		case p.ref == "" && last >= 0 && out[last].ref == "":
+			out[last].text += p.text
+		default:
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
 // plain is the value with the references replaced that the files explain; false when one is left.
 func (v value) plain() (string, bool) {
 	var out strings.Builder
@@ -49,6 +64,9 @@ func (v value) resolved() string {
 	}
 	return out.written()
 }
+
+// isReference is true for one reference and nothing else.
+func (v value) isReference() bool { return len(v) == 1 && v[0].ref != "" }
 
 // onlyReferences is true when nothing of the value itself stands in the file.
 func (v value) onlyReferences() bool {
