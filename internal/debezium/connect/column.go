@@ -35,7 +35,9 @@ func NewColumn(shape outbox.ColumnShape, modes Modes) (*Column, error) {
 	schema := kind.schema
 	schema.Optional = !shape.NotNull
 	if shape.Default != nil && kind.parse != nil {
-		schema.Default = defaultValue(kind, schema.Optional, *shape.Default)
+		if schema.Default, err = defaultValue(kind, *shape.Default); err != nil {
+			return nil, fmt.Errorf("column %q: %w", shape.Name, err)
+		}
 	}
 	return &Column{Name: shape.Name, Schema: &schema, read: kind.read}, nil
 }
@@ -54,6 +56,10 @@ func (c *Column) Value(scratch, text []byte) (Value, []byte, error) {
 		return Value{}, scratch, nil
 	}
 	v, scratch, err := c.read(scratch, text)
+	if errors.Is(err, errOutOfRange) && c.Schema.Optional {
+		// JdbcValueConverters.handleUnknownData: a warning, and null
+		return c.Value(scratch, nil)
+	}
 	if err != nil {
 		return Value{}, scratch, fmt.Errorf("column %q: %w", c.Name, err)
 	}
@@ -137,4 +143,7 @@ func logical(t Type, name string) Schema {
 	return Schema{Type: t, Name: name, Version: Versioned(1)}
 }
 
-var errNotIts = errors.New("the value is not one of its type")
+var (
+	errNotIts     = errors.New("the value is not one of its type")
+	errOutOfRange = errors.New("the value has no place in the schema's type")
+)

@@ -135,7 +135,10 @@ func (c JSONConverter) appendValue(dst []byte, s *Schema, v Value) ([]byte, erro
 		}
 		return appendBase64(dst, v.Data), nil
 	case Moment:
-		return appendMoment(dst, s, v)
+		if s != nil && s.Name == connectDate {
+			return strconv.AppendInt(dst, v.Int/millisPerDay, 10), nil
+		}
+		return strconv.AppendInt(dst, v.Int, 10), nil
 	case List:
 		return c.appendList(dst, s, v)
 	case Record:
@@ -173,20 +176,6 @@ func (c JSONConverter) appendRecord(dst []byte, s *Schema, v Value) (_ []byte, e
 		}
 	}
 	return append(dst, '}'), nil
-}
-
-// appendMoment appends Connect's own Date (days), Time or Timestamp (milliseconds). A Time of 24:00:00 is refused there, too.
-func appendMoment(dst []byte, s *Schema, v Value) ([]byte, error) {
-	const day = 24 * 60 * 60 * 1000
-	switch s.Name {
-	case connectDate:
-		return strconv.AppendInt(dst, v.Int/day, 10), nil
-	case connectTime:
-		if v.Int < 0 || v.Int >= day {
-			return dst, errors.New("a time of 24:00:00 is no org.apache.kafka.connect.data.Time")
-		}
-	}
-	return strconv.AppendInt(dst, v.Int, 10), nil
 }
 
 func appendBase64(dst, data []byte) []byte {

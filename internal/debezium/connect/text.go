@@ -31,11 +31,10 @@ func appendString(dst []byte, schema *Schema, v Value) ([]byte, error) {
 		dst = strconv.AppendInt(dst, int64(len(v.Data)), 10)
 		return append(dst, ']'), nil
 	case Moment:
-		at, err := moment(v)
-		if err != nil {
-			return dst, err
+		if v.Int < gregorian {
+			return dst, errors.New("a date before 1582-10-15 under time.precision.mode connect has no text here")
 		}
-		return at.AppendFormat(dst, "Mon Jan 02 15:04:05 UTC 2006"), nil
+		return moment(v).AppendFormat(dst, "Mon Jan 02 15:04:05 UTC 2006"), nil
 	case List:
 		return appendListString(dst, schema, v)
 	case Record:
@@ -89,12 +88,8 @@ func width(schema *Schema) int {
 	return 64
 }
 
-// moment is a java.util.Date in UTC, the time zone that we take Debezium's JVM to have. Java's calendar turns Julian in 1582,
-// and "yyyy" counts no years before Christ: those are refused.
-func moment(v Value) (time.Time, error) {
-	at := time.UnixMilli(v.Int).UTC()
-	if v.Int < -12219292800000 || at.Year() > 9999 {
-		return at, errors.New("a date before 1582-10-15 or after 9999 under time.precision.mode connect has no text here")
-	}
-	return at, nil
-}
+// gregorian is 1582-10-15, before which the calendar of java.util.Date is Julian.
+const gregorian = -12219292800000
+
+// moment is a java.util.Date in UTC, the time zone that we take Debezium's JVM to have.
+func moment(v Value) time.Time { return time.UnixMilli(v.Int).UTC() }
