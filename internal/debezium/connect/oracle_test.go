@@ -154,3 +154,45 @@ func TestFloatsAsJavaWritesThem(t *testing.T) {
 		}
 	})
 }
+
+type expandQuestion struct {
+	Text, Nulls     string
+	Plain, Envelope json.RawMessage // an object by converter, or "!"
+}
+
+func TestPayloadsExpandAsDebeziumsDo(t *testing.T) {
+	questions(t, "expand.jsonl", func(t *testing.T, line int, q expandQuestion) {
+		e := Expander{Name: "payload", NullsAsBytes: q.Nulls == "optional_bytes"}
+		x, err := e.Expand([]byte(q.Text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		schema, v := x.Schema, x.Value
+		if x.Unchanged {
+			payload := logical(String, "io.debezium.data.Json")
+			payload.Optional = true
+			schema, v = &payload, TextValue([]byte(q.Text))
+		}
+		// Java merges in an order that is another one each time.
+		asked := func(name, got, want string) {
+			if got != want && (!x.Ragged || got == "!" || want == "!") {
+				t.Errorf("line %d, %.80s, %s:\n got %.400s\nwant %.400s", line, q.Text, name, got, want)
+			}
+		}
+		envelope := &Schema{Type: Struct, Name: "p.public.outbox.a.Value", Fields: []Field{{"payload", schema}, {"type", &Schema{Type: String}}}}
+		record := Value{Kind: Record, Items: []Value{v, TextValue([]byte("T"))}}
+		for _, name := range []string{"string", "json", "schema"} {
+			asked(name, answer(converters[name], schema, v), want(t, q.Plain, name))
+			asked("envelope, "+name, answer(converters[name], envelope, record), want(t, q.Envelope, name))
+		}
+	})
+}
+
+func want(t *testing.T, answers json.RawMessage, name string) string {
+	t.Helper()
+	var out map[string]string
+	if err := json.Unmarshal(answers, &out); err != nil {
+		return "!" // the Event Router threw
+	}
+	return out[name]
+}

@@ -30,11 +30,11 @@ const (
 func dateKind(mode TimeMode) columnKind {
 	switch mode {
 	case TimeISOString:
-		return columnKind{logical(String, "io.debezium.time.IsoDate"), readISODate, readISODate, epoch}
+		return columnKind{schema: logical(String, "io.debezium.time.IsoDate"), read: readISODate, parse: readISODate, filler: epoch}
 	case TimeConnect:
-		return columnKind{logical(Int32, connectDate), readConnectDate, readConnectDate, epoch}
+		return columnKind{schema: logical(Int32, connectDate), read: readConnectDate, parse: readConnectDate, filler: epoch}
 	default:
-		return columnKind{logical(Int32, "io.debezium.time.Date"), readDate, readDate, epoch}
+		return columnKind{schema: logical(Int32, "io.debezium.time.Date"), read: readDate, parse: readDate, filler: epoch}
 	}
 }
 
@@ -42,40 +42,40 @@ func timeKind(digits int, mode TimeMode) columnKind {
 	const midnight = "00:00"
 	switch mode {
 	case TimeISOString:
-		return columnKind{logical(String, "io.debezium.time.IsoTime"), readISOTime, readISOTime, midnight}
+		return columnKind{schema: logical(String, "io.debezium.time.IsoTime"), read: readISOTime, parse: readISOTime, filler: midnight}
 	case TimeConnect:
 		read := scaledTime(Moment, 1000)
-		return columnKind{logical(Int32, connectTime), read, read, midnight}
+		return columnKind{schema: logical(Int32, connectTime), read: read, parse: read, filler: midnight}
 	case TimeNanoseconds:
 		read := nanoTime
-		return columnKind{logical(Int64, "io.debezium.time.NanoTime"), read, read, midnight}
+		return columnKind{schema: logical(Int64, "io.debezium.time.NanoTime"), read: read, parse: read, filler: midnight}
 	case TimeAdaptive:
 		if digits <= 3 {
 			read := scaledTime(Integer, 1000)
-			return columnKind{logical(Int32, "io.debezium.time.Time"), read, read, midnight}
+			return columnKind{schema: logical(Int32, "io.debezium.time.Time"), read: read, parse: read, filler: midnight}
 		}
 	}
 	read := scaledTime(Integer, 1)
-	return columnKind{logical(Int64, "io.debezium.time.MicroTime"), read, read, midnight}
+	return columnKind{schema: logical(Int64, "io.debezium.time.MicroTime"), read: read, parse: read, filler: midnight}
 }
 
 func timestampKind(digits int, mode TimeMode) columnKind {
 	switch mode {
 	case TimeISOString:
-		return columnKind{logical(String, "io.debezium.time.IsoTimestamp"), readISOTimestamp, readISOTimestamp, epoch}
+		return columnKind{schema: logical(String, "io.debezium.time.IsoTimestamp"), read: readISOTimestamp, parse: readISOTimestamp, filler: epoch}
 	case TimeConnect:
 		read := scaledTimestamp(Moment, 1000)
-		return columnKind{logical(Int64, connectTimestamp), read, read, epoch}
+		return columnKind{schema: logical(Int64, connectTimestamp), read: read, parse: read, filler: epoch}
 	case TimeNanoseconds:
-		return columnKind{logical(Int64, "io.debezium.time.NanoTimestamp"), readNanoTimestamp, readNanoTimestamp, epoch}
+		return columnKind{schema: logical(Int64, "io.debezium.time.NanoTimestamp"), read: readNanoTimestamp, parse: readNanoTimestamp, filler: epoch}
 	case TimeAdaptive, TimeAdaptiveMicroseconds:
 		if digits <= 3 {
 			read := scaledTimestamp(Integer, 1000)
-			return columnKind{logical(Int64, "io.debezium.time.Timestamp"), read, read, epoch}
+			return columnKind{schema: logical(Int64, "io.debezium.time.Timestamp"), read: read, parse: read, filler: epoch}
 		}
 	}
 	read := scaledTimestamp(Integer, 1)
-	return columnKind{logical(Int64, "io.debezium.time.MicroTimestamp"), read, read, epoch}
+	return columnKind{schema: logical(Int64, "io.debezium.time.MicroTimestamp"), read: read, parse: read, filler: epoch}
 }
 
 // timestamptzKind is the same in every mode: text in UTC, its fraction as long as the column's (all of it when that is 0).
@@ -92,7 +92,7 @@ func timestamptzKind(digits int) columnKind {
 		scratch = appendTimestamp(scratch, micros, digits)
 		return TextValue(scratch[start:len(scratch):len(scratch)]), scratch, nil
 	}
-	return columnKind{logical(String, "io.debezium.time.ZonedTimestamp"), read, read, epoch}
+	return columnKind{schema: logical(String, "io.debezium.time.ZonedTimestamp"), read: read, parse: read, filler: epoch}
 }
 
 func readDate(scratch, text []byte) (Value, []byte, error) {
