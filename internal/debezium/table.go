@@ -40,7 +40,7 @@ func (o *Options) read(encoded []byte) (*table, error) {
 	}
 	t := &table{
 		id: o.column(shape, o.id), key: o.column(shape, o.key), payload: o.column(shape, o.payload),
-		name: o.names.Schema(o.prefix + "." + shape.Schema + "." + shape.Table + ".Value"),
+		name:      o.names.Schema(o.prefix + "." + shape.Schema + "." + shape.Table + ".Value"),
 		envelopes: map[string]*connect.Schema{},
 	}
 	if route := o.column(shape, o.route); route.err != nil {
