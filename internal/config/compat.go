@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // This file is the section sink.compat: records as Debezium makes them. Its options take the place of the section outbox and of
@@ -78,7 +79,7 @@ func (l *loader) compat() {
 	const section = "sink.compat"
 	c := &l.cfg.Sink.Compat
 	if c.Profile == "" {
-		if _, written := l.written[section+".options"]; written && !l.faulty(section+".profile") {
+		if len(c.Options) > 0 && !l.faulty(section+".profile") {
 			l.check(section+".options", errors.New("has no effect without sink.compat.profile: "+strings.Join(debezium.Profiles, " or ")))
 		}
 		return
@@ -105,6 +106,18 @@ func (l *loader) compat() {
 	if _, written := l.written["delivery.ordering"]; !written {
 		l.cfg.Delivery.Ordering = OrderingCommit
 	}
+	topic, exchange, routingKey := c.read.Templates()
+	l.cfg.Sink.Kafka.Topic = destinationOf(topic)
+	l.cfg.Sink.RabbitMQ.Exchange, l.cfg.Sink.RabbitMQ.RoutingKey = destinationOf(exchange), destinationOf(routingKey)
+}
+
+// destinationOf is a template of what the profile makes. Text that no template can be, with a brace in it, is any.
+func destinationOf(text string) sink.Template {
+	t, err := sink.ParseTemplate(text)
+	if err != nil {
+		return template("{aggregate}")
+	}
+	return t
 }
 
 // optionFault reports a fault where the option stands.
@@ -166,4 +179,32 @@ func (l *loader) validateCompat(named map[string]bool) {
 	if l.cfg.Sink.Compat.Profile == debezium.Connect && named["sink.rabbitmq"] {
 		l.check("sink.compat.profile", fmt.Errorf("is %s, which has no RabbitMQ; want %s", debezium.Connect, debezium.Server))
 	}
+	if l.cfg.Sink.Compat.read == nil || !named["sink.kafka"] {
+		return
+	}
+	if err := checkTopic(l.cfg.Sink.Kafka.Topic); err != nil {
+		l.optionFault("sink.compat.options", debezium.Fault{Option: "route.topic.replacement", Words: "makes the topic, which " + err.Error()})
+	}
+}
+
+// optionsFromVariable reads name=value,name=value. Values may be lists themselves, so a piece without = goes on with the value
+// before it.
+func optionsFromVariable(variable, text string) *node {
+	var pieces []string
+	for _, piece := range splitList(text) {
+		if last := len(pieces) - 1; last >= 0 && !strings.Contains(piece, "=") {
+			pieces[last] += "," + piece
+			continue
+		}
+		pieces = append(pieces, piece)
+	}
+	at := place{variable: variable}
+	out := &node{kind: mapping, where: at}
+	for _, piece := range pieces {
+		name, value, _ := strings.Cut(piece, "=")
+		out.entries = append(out.entries, entry{
+			name: strings.TrimSpace(name), where: at, value: &node{kind: scalar, where: at, text: strings.TrimSpace(value)},
+		})
+	}
+	return out
 }
