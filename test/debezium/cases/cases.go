@@ -33,8 +33,10 @@ type Group struct {
 	Cases   []Case
 	End     string // SQL of a row that Debezium sends whatever went before; "": one of table outbox
 
-	// Stops says of a group that its one case stops Debezium for good, in words of its log. The relay makes a dead letter of it.
-	Stops string
+	// Stops says of a group that its one case stops Debezium for good, in words of its log. The relay makes a dead letter of it,
+	// or refuses such a table when it starts, in the words of Refused.
+	Stops   string
+	Refused string
 }
 
 // Case is one thing that is shown by some rows. Its SQL may hold {id}, another UUID in each statement, {n}, another number, and
@@ -115,6 +117,15 @@ func (g *Group) Connector(source, server map[string]string) {
 			server["debezium."+name] = value
 		default:
 			source[name] = value
+		}
+	}
+}
+
+// differs marks a case as one in which the relay deliberately does something else.
+func (g *Group) differs(name, why string) {
+	for i := range g.Cases {
+		if g.Cases[i].Name == name {
+			g.Cases[i].Differs = why
 		}
 	}
 }

@@ -27,36 +27,66 @@ func neutral(r Record) string {
 	return routeInName.ReplaceAllString(string(text), `\"name\":\"$1\"`)
 }
 
-// Differences are the lines in which two lists of records differ, at most some of them; none when they are the same.
-func Differences(want, got []Record) []string {
+// Differences are the lines in which two lists of records of a group differ, at most some of them; none when they are the same.
+// Records of cases that deliberately differ do not count.
+func (g *Group) Differences(want, got []Record) []string {
 	const most = 10
+	want, got = g.alike(want), g.alike(got)
 	var all []string
-	for i := range max(len(want), len(got)) {
-		w, g := "nothing", "nothing"
-		if i < len(want) {
-			w = neutral(want[i])
+	say := func(w, g string) {
+		if w != g && len(all) < most {
+			all = append(all, fmt.Sprintf("Debezium %s\n     ours %s", w, g))
 		}
-		if i < len(got) {
-			g = neutral(got[i])
+	}
+	find := func(in []Record, r Record) string {
+		if i := slices.IndexFunc(in, func(other Record) bool { return r.id() != "" && other.id() == r.id() }); i >= 0 {
+			return neutral(in[i])
 		}
-		if w != g {
-			all = append(all, fmt.Sprintf("Debezium %s\n   relay %s", w, g))
+		return "nothing"
+	}
+	for _, w := range want {
+		say(neutral(w), find(got, w))
+	}
+	for _, g := range got {
+		if find(want, g) == "nothing" {
+			say("nothing", neutral(g))
 		}
-		if len(all) == most {
-			break
+	}
+	for i := range want {
+		if len(all) == 0 { // the same ones, perhaps in another order
+			say(neutral(want[i]), neutral(got[i]))
 		}
 	}
 	return all
 }
 
-// Case is the name of the case that a record belongs to, by the route of its rows; "" for none.
-func (g *Group) Case(r Record) string {
-	best := ""
-	for _, c := range g.Cases {
-		text := r.Topic + " " + r.Exchange + " " + r.RoutingKey
-		if strings.Contains(text, c.Name) && len(c.Name) > len(best) {
-			best = c.Name
+// id is the header by which a record is known.
+func (r Record) id() string {
+	for _, h := range r.Headers {
+		if h.Name == "id" {
+			return string(h.Value)
 		}
 	}
-	return best
+	return ""
+}
+
+func (g *Group) alike(records []Record) []Record {
+	return slices.DeleteFunc(slices.Clone(records), func(r Record) bool {
+		name := g.Case(r)
+		return slices.ContainsFunc(g.Cases, func(c Case) bool { return c.Name == name && c.Differs != "" })
+	})
+}
+
+// Case is the name of the case that a record belongs to, by its id; "" for none.
+func (g *Group) Case(r Record) string {
+	n := 0
+	for _, c := range g.Cases {
+		for range c.SQL {
+			n++
+			if id := r.id(); strings.Contains(id, uuid(g.Name, n)) || strings.Contains(id, number(n)) {
+				return c.Name
+			}
+		}
+	}
+	return ""
 }

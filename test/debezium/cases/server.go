@@ -55,8 +55,8 @@ func serverKafka() []Group {
 	at.Name, at.Profile, at.Options = "server-timestamp", Server, with(simple, "table.field.event.timestamp", "at")
 	return []Group{
 		onServer("server-json", nil, serverTypes, serverKeys),
-		onServer("server-simplestring", simple, serverTypes, serverKeys),
-		onServer("server-json-bare", map[string]string{"format.schemas.enable": "false"}, serverTypes, serverKeys),
+		onServer("server-simplestring", oneTopic("server-simplestring", simple), serverTypes, serverKeys),
+		onServer("server-json-bare", oneTopic("server-json-bare", map[string]string{"format.schemas.enable": "false"}), serverTypes, serverKeys),
 		ofServer("server-headers", map[string]string{placement: everyHeader}),
 		ofServer("server-headers-bare", with(simple, placement, everyHeader)),
 		ofServer("server-headers-bytes", map[string]string{"format.header": "jsonbytearray", "format.key.schemas.enable": "false", placement: someOther}),

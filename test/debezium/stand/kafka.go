@@ -29,7 +29,7 @@ func (k *Topics) names(ctx context.Context) ([]string, error) {
 
 // Records implements Destination.
 func (k *Topics) Records(ctx context.Context, ends string, failed func() error) ([]cases.Record, error) {
-	err := await(ctx, failed, func() (bool, error) {
+	err := Await(ctx, failed, func() (bool, error) {
 		names, err := k.names(ctx)
 		if err != nil {
 			return false, err

@@ -52,7 +52,7 @@ func NewQueue(t testing.TB, g *cases.Group) *Queue {
 
 // Records implements Destination.
 func (q *Queue) Records(ctx context.Context, ends string, failed func() error) ([]cases.Record, error) {
-	err := await(ctx, failed, func() (ended bool, err error) {
+	err := Await(ctx, failed, func() (ended bool, err error) {
 		for {
 			m, ok, err := q.channel.Get(queue, true)
 			if err != nil || !ok {

@@ -54,8 +54,8 @@ func Exec(t testing.TB, conn *pgx.Conn, statements []string) {
 	}
 }
 
-// await calls look until it has seen the end.
-func await(ctx context.Context, failed func() error, look func() (ended bool, err error)) error {
+// Await calls look until it has seen the end, or failed says that it will not come.
+func Await(ctx context.Context, failed func() error, look func() (ended bool, err error)) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -68,7 +68,7 @@ func await(ctx context.Context, failed func() error, look func() (ended bool, er
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait for the last record: %w", context.Cause(ctx))
+			return fmt.Errorf("wait for the end: %w", context.Cause(ctx))
 		case <-tick.C:
 		}
 	}

@@ -41,7 +41,7 @@ func TestGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, d := range cases.Differences(want.Records, got.Records) {
+			for _, d := range g.Differences(want.Records, got.Records) {
 				t.Errorf("testdata has\n%s", d)
 			}
 		})
