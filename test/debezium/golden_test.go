@@ -145,7 +145,15 @@ func stops(t *testing.T, g *cases.Group, kafka *devenv.Kafka) {
 	if err := relay.WaitReady(ctx); err != nil {
 		t.Fatal(err)
 	}
-	statements, _ := g.Statements()
+	statements, end := g.Statements()
+	if g.GoesOn {
+		stand.Exec(t, conn, statements)
+		topics := &stand.Topics{Group: g, Kafka: kafka, Only: []string{"outbox.event." + g.Route("end")}, Begin: time.Now()}
+		if _, err := topics.Records(ctx, end, func() error { return ended(relay) }); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
 	stand.Exec(t, conn, statements[:1])
 	err := stand.Await(ctx, func() error { return ended(relay) }, func() (bool, error) {
 		letters, err := devenv.ReadSiding(ctx, db, slot(g))

@@ -34,9 +34,10 @@ type Group struct {
 	End     string // SQL of a row that Debezium sends whatever went before; "": one of table outbox
 
 	// Stops says of a group that its one case stops Debezium for good, in words of its log. The relay makes a dead letter of it,
-	// or refuses such a table when it starts, in the words of Refused.
+	// or refuses such a table when it starts, in the words of Refused, or goes on as if nothing were the matter.
 	Stops   string
 	Refused string
+	GoesOn  bool
 }
 
 // Case is one thing that is shown by some rows. Its SQL may hold {id}, another UUID in each statement, {n}, another number, and

@@ -63,7 +63,7 @@ func serverKafka() []Group {
 		ofServer("server-headers-simple", with(simple, "format.header", "clientprovided", "format.header.class", simpleConverter, placement, everyHeader)),
 		ofServer("server-envelope", map[string]string{"format.value.schemas.enable": "false", placement: everyField + ",part:partition"}),
 		ofServer("server-envelope-schemas", map[string]string{placement: "type:envelope:eventType,version:envelope,meta:envelope"}),
-		ofServer("server-tracing", with(simple, "tracing.span.context.field", "tenant")),
+		traced("server-tracing", Server, with(simple, "tracing.span.context.field", "tenant")),
 		{Name: "server-expand", Profile: Server, Options: map[string]string{"format.value.schemas.enable": "false", "table.expand.json.payload": "true"},
 			Cases: []Case{{Name: "object", SQL: []string{row("outbox", `'{"b": 1, "a": {"c": "x", "d": [1, 2]}}'`), row("outbox", `NULL`)}}}},
 		{Name: "server-route", Profile: Server, Options: with(simple, "route.topic.regex", "(.*)\\.(.*)", "route.topic.replacement", "$1.to.$2"),
