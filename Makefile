@@ -98,6 +98,10 @@ soak: deps ## a million seeds of test/sim, then random faults for an hour and no
 	@$(STEP) $@-seeds go test -count=1 -timeout 0 -v -run '^TestSeeds$$' ./test/sim -args -seeds $(or $(SEEDS),1000000) -first $$(((RANDOM << 15 | RANDOM) * 1000000 + 1))
 	@$(STEP) $@ go test -count=1 -timeout 0 -v ./test/soak -args -for $(or $(SOAK),1h)
 
+.PHONY: golden-debezium
+golden-debezium: deps-debezium ## have the real Debezium make the golden records of test/debezium anew, ten minutes
+	@go test -count=1 -timeout 40m -v -run '^TestGolden$$' ./test/long/debezium -args -rewrite
+
 .PHONY: dashboards
 dashboards: deps ## draw docs/img/*.png anew: what Prometheus answers to the queries of deploy/grafana while relay and broker are put through faults
 	@answers=$$(mktemp); trap 'rm -f "$$answers"' EXIT; go test -count=1 -timeout 20m -run '^TestPanels$$' ./test/dashboards -args -pace 15s -record "$$answers"; \
@@ -120,17 +124,21 @@ deps: ## install what demo and test need (PostgreSQL, RabbitMQ, Java and Kafka, 
 	@scripts/deps.sh rabbitmq kafka pgbouncer prometheus systemd
 	@scripts/kafka.sh
 
-.PHONY: deps-rabbitmq deps-kafka
+.PHONY: deps-rabbitmq deps-kafka deps-debezium
 deps-rabbitmq:
 	@scripts/deps.sh rabbitmq
 deps-kafka:
 	@scripts/deps.sh kafka
 	@scripts/kafka.sh
+deps-debezium: deps-kafka
+	@scripts/deps.sh rabbitmq debezium
+	@scripts/debezium.sh
 deps-%:
 	@echo 'make: SINK is rabbitmq or kafka, not "$*"' >&2; exit 2
 
 .PHONY: deps-all
-deps-all: ## deps, and what test-all needs besides: a C compiler, node, PostgreSQL 14, 16, 17 and 18
+deps-all: ## deps, and what test-all needs besides: a C compiler, node, PostgreSQL 14, 16, 17 and 18, Debezium
 	@scripts/deps.sh all
 	@scripts/kafka.sh
+	@scripts/debezium.sh
 	@for version in $(PG_VERSIONS); do scripts/postgres.sh $$version >/dev/null; done
