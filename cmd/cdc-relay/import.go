@@ -46,8 +46,10 @@ stands in a FILE is copied to the file of -o alone (mode 0600), else a variable 
   cdc-relay import debezium application.properties server.env -o cdc-relay.yaml
   curl -s http://connect:8083/connectors/orders-outbox | cdc-relay import debezium - --worker-config worker.properties
   kubectl exec deploy/debezium -- env | cdc-relay import debezium application.properties -`,
-		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) { return nil, cobra.ShellCompDirectiveDefault },
+		Args: cobra.MinimumNArgs(1),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveDefault
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return importDebezium(args, opt, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
