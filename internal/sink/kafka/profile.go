@@ -20,7 +20,7 @@ func (l *layout) profiled(ev *outbox.Event) bool { return l.router != nil && !ev
 func (l *layout) routed(ev *outbox.Event, buf []byte) ([]byte, *sink.Fault) {
 	name, err := l.router.Topic(ev, buf[:0])
 	if err != nil {
-		return nil, refusal(err)
+		return nil, unrendered(err)
 	}
 	return name, checkTopic(name)
 }
@@ -29,7 +29,7 @@ func (l *layout) routed(ev *outbox.Event, buf []byte) ([]byte, *sink.Fault) {
 func (m *message) render(ev *outbox.Event) *sink.Fault {
 	rec := &m.record
 	if err := m.layout.router.Build(ev, rec); err != nil {
-		return refusal(err)
+		return unrendered(err)
 	}
 	m.key, m.value, m.time = rec.Key, rec.Value, rec.Time
 	if m.time < 0 {
@@ -42,9 +42,9 @@ func (m *message) render(ev *outbox.Event) *sink.Fault {
 	return m.fits()
 }
 
-// refusal is the fault of an event that the profile makes no record of. It is the event's own, and for ever: Debezium's task
+// unrendered is the fault of an event that the profile makes no record of. It is the event's own, and for ever: Debezium's task
 // would end over it.
-func refusal(err error) *sink.Fault {
+func unrendered(err error) *sink.Fault {
 	if errors.Is(err, debezium.ErrNoRoute) {
 		return &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Words: err.Error()}
 	}
