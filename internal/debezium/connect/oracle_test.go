@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -195,4 +196,21 @@ func want(t *testing.T, answers json.RawMessage, name string) string {
 		return "!" // the Event Router threw
 	}
 	return out[name]
+}
+
+func TestNamesAsDebeziumAdjustsThem(t *testing.T) {
+	questions(t, "names.jsonl", func(t *testing.T, line int, q struct {
+		Name, Mode, Out string
+		Field           bool
+	},
+	) {
+		mode := NameMode(slices.Index(NameModes, q.Mode))
+		got := mode.Schema(q.Name)
+		if q.Field {
+			got = mode.Field(q.Name)
+		}
+		if got != q.Out {
+			t.Errorf("line %d: %q under %s is %q, want %q", line, q.Name, q.Mode, got, q.Out)
+		}
+	})
 }

@@ -5,6 +5,8 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.debezium.config.CommonConnectorConfig.BinaryHandlingMode;
+import io.debezium.config.CommonConnectorConfig.FieldNameAdjustmentMode;
+import io.debezium.config.CommonConnectorConfig.SchemaNameAdjustmentMode;
 import io.debezium.connector.postgresql.PostgresConnectorConfig;
 import io.debezium.connector.postgresql.PostgresType;
 import io.debezium.connector.postgresql.PostgresValueConverter;
@@ -64,6 +66,7 @@ public class Oracle {
             switch (args[0]) {
                 case "columns" -> column(question);
                 case "expand" -> expand(question);
+                case "names" -> name(question);
                 default -> floats(question);
             }
             out.println(JSON.writeValueAsString(question));
@@ -277,6 +280,14 @@ public class Oracle {
                 }
             }
         }
+    }
+
+    // A name as schema.name.adjustment.mode and field.name.adjustment.mode adjust it.
+    static void name(ObjectNode q) {
+        String mode = q.get("mode").asText();
+        var adjuster = q.get("field").asBoolean() ? FieldNameAdjustmentMode.parse(mode).createAdjuster()
+                : SchemaNameAdjustmentMode.parse(mode).createAdjuster();
+        q.put("out", adjuster.adjust(q.get("name").asText()));
     }
 
     // Double.toString and Float.toString of the numbers with these bits.

@@ -138,5 +138,12 @@ def floats():
         yield {"float": struct.pack(">f", float(f)).hex()}
 
 
-for question in {"columns": columns, "expand": expand, "floats": floats}[sys.argv[1]]():
+def names():
+    for name in ["a", "1a", "_a", "a.b", "a-b", "ä", "é1", "Ωx", "x漢", "😀", "9", ".a", "a b", "-", "٣x", "A_z.9"]:
+        for mode in ["none", "avro", "avro_unicode"]:
+            for field in [False, True]:
+                yield {"name": name, "mode": mode, "field": field}
+
+
+for question in {"names": names, "columns": columns, "expand": expand, "floats": floats}[sys.argv[1]]():
     print(json.dumps(question, ensure_ascii=False))
