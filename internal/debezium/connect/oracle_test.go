@@ -199,17 +199,8 @@ func want(t *testing.T, answers json.RawMessage, name string) string {
 }
 
 func TestNamesAsDebeziumAdjustsThem(t *testing.T) {
-	questions(t, "names.jsonl", func(t *testing.T, line int, q struct {
-		Name, Mode, Out string
-		Field           bool
-	},
-	) {
-		mode := NameMode(slices.Index(NameModes, q.Mode))
-		got := mode.Schema(q.Name)
-		if q.Field {
-			got = mode.Field(q.Name)
-		}
-		if got != q.Out {
+	questions(t, "names.jsonl", func(t *testing.T, line int, q struct{ Name, Mode, Out string }) {
+		if got := NameMode(slices.Index(NameModes, q.Mode)).Schema(q.Name); got != q.Out {
 			t.Errorf("line %d: %q under %s is %q, want %q", line, q.Name, q.Mode, got, q.Out)
 		}
 	})

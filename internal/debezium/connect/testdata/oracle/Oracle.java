@@ -5,7 +5,6 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.debezium.config.CommonConnectorConfig.BinaryHandlingMode;
-import io.debezium.config.CommonConnectorConfig.FieldNameAdjustmentMode;
 import io.debezium.config.CommonConnectorConfig.SchemaNameAdjustmentMode;
 import io.debezium.connector.postgresql.PostgresConnectorConfig;
 import io.debezium.connector.postgresql.PostgresType;
@@ -282,12 +281,9 @@ public class Oracle {
         }
     }
 
-    // A name as schema.name.adjustment.mode and field.name.adjustment.mode adjust it.
+    // A name as schema.name.adjustment.mode adjusts it.
     static void name(ObjectNode q) {
-        String mode = q.get("mode").asText();
-        var adjuster = q.get("field").asBoolean() ? FieldNameAdjustmentMode.parse(mode).createAdjuster()
-                : SchemaNameAdjustmentMode.parse(mode).createAdjuster();
-        q.put("out", adjuster.adjust(q.get("name").asText()));
+        q.put("out", SchemaNameAdjustmentMode.parse(q.get("mode").asText()).createAdjuster().adjust(q.get("name").asText()));
     }
 
     // Double.toString and Float.toString of the numbers with these bits.
