@@ -4,13 +4,15 @@ package connect
 
 import (
 	"errors"
+	"slices"
 )
 
 // Expander makes a schema and a value of a JSON text, as the Event Router does with table.expand.json.payload (JsonSchemaData).
 type Expander struct {
-	Name          string // of the payload column: the root's name, and the beginning of all others
-	NullsAsBytes  bool   // table.json.payload.null.behavior optional_bytes: nulls stay; else they are left out
-	EmptyAsString bool   // table.json.payload.empty.array.behavior optional_string: empty arrays stay (Debezium 3.7)
+	Name          string   // of the payload column: the root's name, and the beginning of all others
+	NullsAsBytes  bool     // table.json.payload.null.behavior optional_bytes: nulls stay; else they are left out
+	EmptyAsString bool     // table.json.payload.empty.array.behavior optional_string: empty arrays stay (Debezium 3.7)
+	Names         NameMode // field.name.adjustment.mode of the transformation; a member whose name it changes is null
 }
 
 // Expansion is what became of a payload.
@@ -121,12 +123,12 @@ func (x *expansion) object(key string, n *node) (*Schema, error) {
 		key += "."
 	}
 	for i := range n.items {
-		name := n.names[i]
+		name := x.Names.Field(n.names[i])
 		field, err := x.schema(key+name, &n.items[i])
 		if err != nil {
 			return nil, err
 		}
-		if field == nil {
+		if field == nil || x.Names != NamesAsTheyAre && s.field(name) >= 0 {
 			continue
 		}
 		if name == "" {
@@ -137,13 +139,17 @@ func (x *expansion) object(key string, n *node) (*Schema, error) {
 	return s, nil
 }
 
+func (s *Schema) field(name string) int {
+	return slices.IndexFunc(s.Fields, func(f Field) bool { return f.Name == name })
+}
+
 // record is the node's value as that struct; false where Connect would find a value that is not of its schema's type.
 func (x *expansion) record(n *node, s *Schema) (Value, bool) {
 	if x.members += len(s.Fields); n.kind != objectNode || s.Type != Struct || x.members > maxMembers {
 		return Value{}, false
 	}
 	v := Value{Kind: Record, Items: make([]Value, len(s.Fields))}
-	// The fields come in the document's order, but for merged schemas.
+	// The fields come in the document's order, but for merged schemas and adjusted names.
 	from := 0
 	for i, f := range s.Fields {
 		at := find(n.names, f.Name, from)

@@ -1,4 +1,4 @@
-// Names of schemas, adjusted for Avro where the configuration says so.
+// Names of schemas and fields, adjusted for Avro where the configuration says so.
 
 package connect
 
@@ -8,10 +8,10 @@ import (
 	"unicode/utf16"
 )
 
-// NameMode is schema.name.adjustment.mode.
+// NameMode is schema.name.adjustment.mode or field.name.adjustment.mode.
 type NameMode uint8
 
-// The values of schema.name.adjustment.mode.
+// The values of the two options.
 const (
 	NamesAsTheyAre NameMode = iota
 	NamesAvro
@@ -21,9 +21,14 @@ const (
 // NameModes are the names of the values, at their places.
 var NameModes = []string{"none", "avro", "avro_unicode"}
 
-// Schema is the schema's name under the mode (SchemaNameAdjuster.validFullname). It goes by UTF-16 units, as Java does: a
-// character beyond the BMP is replaced twice.
-func (m NameMode) Schema(name string) string {
+// Schema is the schema's name under the mode (SchemaNameAdjuster.validFullname).
+func (m NameMode) Schema(name string) string { return m.adjust(name, true) }
+
+// Field is the field's name under the mode: as a schema's, but that a dot is no part of it.
+func (m NameMode) Field(name string) string { return m.adjust(name, false) }
+
+// adjust goes by UTF-16 units, as Java does: a character beyond the BMP is replaced twice.
+func (m NameMode) adjust(name string, dot bool) string {
 	if m == NamesAsTheyAre || name == "" {
 		return name
 	}
@@ -32,7 +37,7 @@ func (m NameMode) Schema(name string) string {
 		letter := unit >= 'a' && unit <= 'z' || unit >= 'A' && unit <= 'Z' || unit == '_' && m == NamesAvro
 		digit := unit >= '0' && unit <= '9'
 		switch {
-		case letter || i > 0 && (digit || unit == '.'):
+		case letter || i > 0 && (digit || dot && unit == '.'):
 			out = append(out, byte(unit))
 		case m == NamesAvro:
 			out = append(out, '_')

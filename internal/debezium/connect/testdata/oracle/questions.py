@@ -116,6 +116,11 @@ def expand():
         for text in texts:
             if nulls == "ignore" or "null" in text:
                 yield {"text": text, "nulls": nulls}
+    for names in ("avro", "avro_unicode"):
+        for text in ['{"a-b":1,"c":{"d.e":[1],"f":"x"}}', '{"a-b":1,"a.b":"x","a_b":true}', '{"a_b":true,"a-b":1}', '{"1":1,"_1":"x"}',
+                     '{"a":[{"b-c":1},{"b-c":2}]}', '{"ä":1}', '{"a_ub":1,"a-b":2}', '{"a":1}', '{"a-b":[],"a_b":1}']:
+            yield {"text": text, "nulls": "ignore", "names": names}
+
 
 
 def floats():
@@ -142,7 +147,8 @@ def floats():
 def names():
     for name in ["a", "1a", "_a", "a.b", "a-b", "ä", "é1", "Ωx", "x漢", "😀", "9", ".a", "a b", "-", "٣x", "A_z.9"]:
         for mode in ["none", "avro", "avro_unicode"]:
-            yield {"name": name, "mode": mode}
+            for field in [False, True]:
+                yield {"name": name, "mode": mode, "field": field}
 
 
 for question in {"names": names, "columns": columns, "expand": expand, "floats": floats}[sys.argv[1]]():
