@@ -55,10 +55,10 @@ stands in a FILE is copied to the file of -o alone (mode 0600), else a variable 
 		},
 	}
 	cmd.Flags().StringVarP(&opt.out, "out", "o", "", "file to write, which must not exist (default stdout)")
-	cmd.Flags().StringVar(&opt.worker, "worker-config", "", "the Connect worker's .properties: its brokers, its converters")
+	cmd.Flags().StringVar(&opt.worker, "worker-config", "", "the Connect worker's .properties, or an env file with CONNECT_*: its brokers, its converters")
 	cmd.Flags().BoolVar(&opt.force, "force", false, "write the configuration although some of it cannot be carried over")
 	cmd.Flags().BoolVar(&opt.json, "json", false, "report as JSON")
-	if err := errors.Join(cmd.MarkFlagFilename("out", "yaml", "yml"), cmd.MarkFlagFilename("worker-config", "properties")); err != nil {
+	if err := errors.Join(cmd.MarkFlagFilename("out", "yaml", "yml"), cmd.MarkFlagFilename("worker-config", "properties", "env")); err != nil {
 		panic(err) // a flag that is not there
 	}
 	return cmd
