@@ -88,11 +88,11 @@ func (o outcome) String() string {
 		text  string
 	}{
 		{o.rate, perSecond(o.rate)},
-		{o.p99, "p50 " + milliseconds(o.p50) + ", p99 " + milliseconds(o.p99) + " (warm " + milliseconds(o.warmP99) + ")"},
-		{o.cpu, microseconds(o.cpu) + " CPU per event"},
-		{o.warmCPU, "(warm " + microseconds(o.warmCPU) + ")"},
+		{o.p99, "p50 " + lapse(o.p50) + ", p99 " + lapse(o.p99) + " (warm " + lapse(o.warmP99) + ")"},
+		{o.cpu, usedTime(o.cpu) + " CPU per event"},
+		{o.warmCPU, "(warm " + usedTime(o.warmCPU) + ")"},
 		{o.peak, mebibytes(o.peak)},
-		{o.start, "first event after " + milliseconds(o.start)},
+		{o.start, "first event after " + lapse(o.start)},
 	} {
 		if p.value != 0 {
 			parts = append(parts, p.text)
@@ -122,4 +122,24 @@ func (d duel) result(name string, pick func(outcome) float64, show func(float64)
 	r.usual = show(pick(d.usual))
 	r.note = "Debezium with its defaults " + r.usual
 	return r
+}
+
+// lapse is a time from milliseconds to seconds.
+func lapse(seconds float64) string {
+	switch {
+	case seconds >= 1:
+		return fmt.Sprintf("%.1f s", seconds)
+	case seconds >= 0.01:
+		return fmt.Sprintf("%.0f ms", 1e3*seconds)
+	default:
+		return milliseconds(seconds)
+	}
+}
+
+// usedTime is processor time, of little and of much.
+func usedTime(micros float64) string {
+	if micros >= 100 {
+		return fmt.Sprintf("%.0f µs", micros)
+	}
+	return fmt.Sprintf("%.1f µs", micros)
 }

@@ -63,10 +63,10 @@ func (c *contest) drains(ctx context.Context, rowsPerTx int, must float64) ([]re
 	name := fmt.Sprintf("%s, backlog of %s", c.at.name(), shape)
 	rate := d.result(name+": events per second", outcome.getRate, perSecond, must, true)
 	rate.note = fmt.Sprintf("%d events; %s", l.events, rate.note)
-	cpu := d.result(name+": CPU per event, user and system, start included", outcome.getCPU, microseconds, 0.15, false)
-	cpu.note = "from the first event on " + d.result("", outcome.getWarmCPU, microseconds, 0, false).beside() + "; " + cpu.note
+	cpu := d.result(name+": CPU per event, user and system, start included", outcome.getCPU, usedTime, 0.15, false)
+	cpu.note = "from the first event on " + d.result("", outcome.getWarmCPU, usedTime, 0, false).beside() + "; " + cpu.note
 	peak := d.result(name+": peak RSS", outcome.getPeak, mebibytes, 0.1, false)
-	start := d.result(name+": start of the process to the first event", outcome.getStart, milliseconds, 0.1, false)
+	start := d.result(name+": start of the process to the first event", outcome.getStart, lapse, 0.1, false)
 	rate.short = "a backlog of " + shape
 	if rowsPerTx > 1 {
 		cpu.short, peak.short, start.short = "processor time per event of it", "peak memory (RSS) in it", "start of the process to its first event"

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/segmentio/kafka-go"
 
@@ -76,7 +75,7 @@ func (g *kafkaDestination) arrivals(_ context.Context, n int) ([]devenv.Delivery
 }
 
 func (g *kafkaDestination) sink() string {
-	return fmt.Sprintf("kafka: {brokers: [%s]}", strings.Join(g.to.cluster.Brokers(), ", "))
+	return fmt.Sprintf("kafka: {brokers: [%q]}", g.to.cluster.Brokers()[0])
 }
 
 func (g *kafkaDestination) debezium() map[string]string {

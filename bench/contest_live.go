@@ -30,11 +30,11 @@ func (c *contest) live(ctx context.Context) (_ []result, err error) {
 	d.usual = usual
 	name := fmt.Sprintf("%s, live %s/s for %s", c.at.name(), thousands(liveRate), c.size.contest)
 	half := fmt.Sprintf("; the last %s of it", c.size.contest/2)
-	p99 := d.result(name+": p99, commit to consumer", outcome.getP99, milliseconds, 0.1, false)
-	p99.note = "p50 " + d.result("", outcome.getP50, milliseconds, 0, false).beside() + "; " + p99.note
-	warm := d.result(name+half+": p99, commit to consumer", outcome.getWarmP99, milliseconds, 0, false)
-	cpu := d.result(name+": CPU per event, the start of the process included", outcome.getCPU, microseconds, 0.15, false)
-	warmCPU := d.result(name+half+": CPU per event", outcome.getWarmCPU, microseconds, 0, false)
+	p99 := d.result(name+": p99, commit to consumer", outcome.getP99, lapse, 0.1, false)
+	p99.note = "p50 " + d.result("", outcome.getP50, lapse, 0, false).beside() + "; " + p99.note
+	warm := d.result(name+half+": p99, commit to consumer", outcome.getWarmP99, lapse, 0, false)
+	cpu := d.result(name+": CPU per event, the start of the process included", outcome.getCPU, usedTime, 0.15, false)
+	warmCPU := d.result(name+half+": CPU per event", outcome.getWarmCPU, usedTime, 0, false)
 	p99.short = fmt.Sprintf("%s live rows a second, the first %s of the process: p99 from COMMIT to the consumer", thousands(liveRate), c.size.contest)
 	warm.short = fmt.Sprintf("the last %s of these: p99", c.size.contest/2)
 	cpu.short = fmt.Sprintf("processor time per live event, the first %s of the process", c.size.contest)
