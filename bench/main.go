@@ -13,13 +13,14 @@
 //
 // Latency: from just before COMMIT is sent to the arrival at a consumer, both clocks being this process's.
 //
-// With -debezium the baseline is Debezium Server with the Outbox Event Router: the same rows wait in a slot of each, or come live,
-// and both publish the same messages to the same exchange and queue, or a topic of 6 partitions. Payloads have 200 bytes, there are
-// 1,000 keys, and one consumer reads what RabbitMQ has from the beginning. It is tuned (poll.interval.ms 10, offset.flush.interval.ms 1000,
-// max.batch.size 8192, max.queue.size 32768); once it runs with its defaults, which are shown and not judged. Its heap has the limit
-// that Java chooses without one. Live rows come for 20 seconds from a fresh start, and the last ten, when Java has compiled, have
-// rows of their own, which are not judged. Processor time counts from the start of the process. Every run's history is checked. A row is void when a baseline that differs by the A/A would
-// change the verdict. The report ends with the lines of the README's table, which is written, too.
+// With -debezium the baseline is Debezium Server with the Outbox Event Router. The same rows wait in a slot of each, or come live,
+// and both make the same messages of them, for the same exchange and queue or a topic of 6 partitions. Payloads have 200 bytes,
+// there are 1,000 keys, and on RabbitMQ one consumer reads from the beginning. Debezium is tuned (poll.interval.ms 10,
+// offset.flush.interval.ms 1000, max.batch.size 8192, max.queue.size 32768); with its defaults it runs once, which is shown and not
+// judged. Its heap has the limit that Java chooses by itself. Processor time counts from the start of the process. Live rows come
+// for 20 seconds from a fresh start; the last ten, when Java has compiled, have rows of their own, which are not judged. A row is
+// void when a baseline that differs by the A/A would change the verdict. The report ends with the lines of the README's table,
+// which is written, too.
 //
 // Baseline and relay take turns. A row's numbers are medians; its A/A is the baseline against itself, odd turns against
 // even ones. Beyond 10 % the row is void and measured again.
