@@ -79,6 +79,9 @@ var brokerStops = fault{well, func(s *scene, p *pipeline) {
 	})
 }, map[string]time.Duration{"CdcRelayBrokerDown": time.Minute, "CdcRelaySlotNearLimit": time.Minute}, nil}
 
+// unread is what the same WAL does to a slot that nobody reads since its relay has stopped: that relay tells of it.
+var unread = fault{unfit, nil, map[string]time.Duration{"CdcRelaySlotNearLimit": time.Minute}, nil}
+
 func newScene(t *testing.T) *scene {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), bound)
