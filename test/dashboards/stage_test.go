@@ -29,6 +29,7 @@ type stage struct {
 	relay   *devenv.Relay
 	metrics *devenv.Prometheus
 	relays  []string // their addresses, host:port, that of the leader first
+	asked   string   // those whose panels are compared; a regular expression
 	start   time.Time
 }
 
@@ -58,6 +59,7 @@ func setStage(t *testing.T) *stage {
 	standby := s.Launch()
 	s.Ready(standby)
 	s.relays = []string{address(s.relay), address(standby)}
+	s.asked = s.relays[0] // a standby tells of the slots, too, at other times
 	s.metrics, err = devenv.StartPrometheus(t.Context(), devenv.PrometheusOptions{Interval: interval, Jobs: s.jobs()})
 	must(t, err)
 	t.Cleanup(func() { must(t, s.metrics.Close()) })
@@ -122,24 +124,32 @@ func (s *stage) play(before, meanwhile func()) {
 	stop()
 }
 
-// end adds a relay that has stopped for good and says so: its slot is gone.
-func (s *stage) end() {
+// end adds a relay that has led, has dead letters, and has stopped for good and says so: its publication is not what it was. What it had
+// counted is not told beside what the leader tells.
+func (s *stage) end(all []*board) {
 	s.T.Helper()
+	led := s.Slot
 	s.Slot += "_gone"
 	s.Source = "backfill: false"
-	r := s.Start()
-	if code := r.Stop(s.T); code != 0 {
-		s.T.Fatalf("the relay of slot %s ended with %d", s.Slot, code)
+	r := devenv.StartRelay(s.T, devenv.BuildRelay(s.T), s.Config(), "--hold-on-fatal")
+	s.Leads(r)
+	const ailing = 10
+	for i := range ailing {
+		s.ail(fmt.Sprint("gone ", i))
 	}
-	s.Free()
-	s.SQL(`SELECT pg_drop_replication_slot($1)`, s.Slot)
-	r = devenv.StartRelay(s.T, devenv.BuildRelay(s.T), s.Config(), "--hold-on-fatal")
+	s.Until(2*time.Minute, "events to be given up", func() bool { return s.Metric(r, "outbox_dead_letters") == ailing })
+	s.SQL(`ALTER PUBLICATION ` + s.Slot + ` DROP TABLE outbox`)
 	s.Until(time.Minute, "the relay to say that it has stopped", func() bool {
 		_, body, err := r.Get(s.Within(time.Minute), "/metrics")
 		return err == nil && strings.Contains(body, "outbox_stopped{")
 	})
 	s.relays = append(s.relays, address(r))
 	s.Must(s.metrics.Scrape(s.Within(time.Minute), s.jobs()))
+	s.asked = ".+"
+	s.agree(all, []fact{
+		{"Dead letters", "A", "", func() float64 { return s.letters(`state = 'open' AND slot = '` + led + `'`) }},
+		{"Behind", "A", "", func() float64 { return 0 }},
+	})
 	s.scraped()
 	s.scraped() // the leader, after the new one: their times differ
 }
