@@ -151,10 +151,14 @@ func TestSlotOfTheDatabaseText(t *testing.T) {
 		want string
 	}{
 		{databaseView{}, "  it does not exist\n"},
-		{databaseView{SlotExists: true, Confirmed: "0/1000", LagBytes: 2048, RetainedBytes: 5 << 20, WALStatus: "extended", SafeWALBytes: &safe},
-			"  nobody holds it, confirmed 0/1000, 2.0 KiB behind, retains 5.0 MiB, WAL extended, lost after 1.0 MiB more\n"},
-		{databaseView{SlotExists: true, SlotActive: true, Holder: "cdc-relay/s", Confirmed: "0/1000", RetainedBytes: 4096, WALStatus: "reserved"},
-			"  held by cdc-relay/s, confirmed 0/1000, 0 B behind, retains 4.0 KiB, WAL reserved\n"},
+		{
+			databaseView{SlotExists: true, Confirmed: "0/1000", LagBytes: 2048, RetainedBytes: 5 << 20, WALStatus: "extended", SafeWALBytes: &safe},
+			"  nobody holds it, confirmed 0/1000, 2.0 KiB behind, retains 5.0 MiB, WAL extended, lost after 1.0 MiB more\n",
+		},
+		{
+			databaseView{SlotExists: true, SlotActive: true, Holder: "cdc-relay/s", Confirmed: "0/1000", RetainedBytes: 4096, WALStatus: "reserved"},
+			"  held by cdc-relay/s, confirmed 0/1000, 0 B behind, retains 4.0 KiB, WAL reserved\n",
+		},
 	} {
 		if got := c.view.keeps(); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)

@@ -30,7 +30,7 @@ type SlotItem struct {
 const fresh = time.Minute
 
 // Known reports whether the server has said how the slot stands within the last minute.
-func (s *SlotStatus) Known(now time.Time) bool { return isFresh(s.CheckedAt, now) }
+func (out *SlotStatus) Known(now time.Time) bool { return isFresh(out.CheckedAt, now) }
 
 func isFresh(checked, now time.Time) bool { return !checked.IsZero() && now.Sub(checked) <= fresh }
 
