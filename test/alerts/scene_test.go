@@ -86,7 +86,7 @@ func newScene(t *testing.T) *scene {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), bound)
 	defer cancel()
-	pg, err := devenv.StartPostgres(ctx, devenv.PostgresOptions{NoFsync: true, Settings: map[string]string{"max_slot_wal_keep_size": "64MB"}})
+	pg, err := devenv.StartPostgres(ctx, devenv.PostgresOptions{NoFsync: true, Settings: map[string]string{"max_slot_wal_keep_size": "128MB"}})
 	must(t, err)
 	t.Cleanup(func() { must(t, pg.Close()) })
 	broker, err := devenv.StartRabbitMQ(ctx, devenv.RabbitOptions{})
