@@ -145,13 +145,13 @@ func (s *stage) end(all []*board) {
 	})
 	s.relays = append(s.relays, address(r))
 	s.Must(s.metrics.Scrape(s.Within(time.Minute), s.jobs()))
+	s.scraped()
+	s.scraped() // the leader, after the new one: their times differ
 	s.asked = ".+"
 	s.agree(all, []fact{
 		{"Dead letters", "A", "", func() float64 { return s.letters(`state = 'open' AND slot = '` + led + `'`) }},
 		{"Behind", "A", "", func() float64 { return 0 }},
 	})
-	s.scraped()
-	s.scraped() // the leader, after the new one: their times differ
 }
 
 // ail inserts an event that the broker refuses for a reason that may pass: the header CC has a meaning of its own there.
