@@ -85,6 +85,7 @@ type takeover struct {
 	pool  *pgxpool.Pool
 	id    identity
 	state TakeoverState
+	free  time.Time // since when the other slot was seen without a holder; zero: it has one
 }
 
 func (m *takeover) validate() error {
@@ -221,7 +222,8 @@ func (m *takeover) overlap(ctx context.Context) error {
 	defer cancel()
 	var told TakeoverState
 	for {
-		if err := m.locked(ctx, m.step); err != nil {
+		last := waiting.Err() != nil && ctx.Err() == nil
+		if err := m.locked(ctx, func(ctx context.Context) error { return m.step(ctx, last) }); err != nil {
 			return err
 		}
 		// The position alone is no news: it moves all the time.
@@ -234,17 +236,21 @@ func (m *takeover) overlap(ctx context.Context) error {
 		if m.state.Complete {
 			return nil
 		}
-		if !slept(waiting, takeoverPoll) {
+		if last || !slept(waiting, takeoverPoll) && ctx.Err() != nil {
 			return m.unfinished()
 		}
 	}
 }
 
-// takeoverPoll is how often the other slot is looked at.
-const takeoverPoll = 250 * time.Millisecond
+const (
+	takeoverPoll = 250 * time.Millisecond // how often the other slot is looked at
+	// letGo is how long the other slot must have had no holder, if there is time: a program that has merely lost its
+	// connection is back by then, and would go on beside us.
+	letGo = 3 * time.Second
+)
 
-// step looks where the two slots stand, and completes the take-over when it can be.
-func (m *takeover) step(ctx context.Context) error {
+// step looks where the two slots stand, and completes the take-over when it can be. last: there is no later step.
+func (m *takeover) step(ctx context.Context, last bool) error {
 	rec, ours, theirs, err := m.read(ctx)
 	if err != nil {
 		return err
@@ -273,7 +279,13 @@ func (m *takeover) step(ctx context.Context) error {
 		return m.gap(fmt.Sprintf("was invalidated by the server (wal_status %s %s)", theirs.WALStatus, theirs.Invalidation), theirs.ConfirmedFlush)
 	case theirs.ConfirmedFlush > theirs.Current:
 		return m.gap(fmt.Sprintf("says that %s is confirmed, and the server's WAL ends at %s", theirs.ConfirmedFlush, theirs.Current), ours.ConfirmedFlush)
-	case !m.state.Passed || m.state.Active:
+	case m.state.Active:
+		m.free = time.Time{}
+		return nil
+	case m.free.IsZero():
+		m.free = time.Now()
+	}
+	if !m.state.Passed || !last && time.Since(m.free) < letGo {
 		return nil
 	}
 	return m.complete(ctx, rec, ours, theirs)
