@@ -120,17 +120,21 @@ deps: ## install what demo and test need (PostgreSQL, RabbitMQ, Java and Kafka, 
 	@scripts/deps.sh rabbitmq kafka pgbouncer prometheus systemd
 	@scripts/kafka.sh
 
-.PHONY: deps-rabbitmq deps-kafka
+.PHONY: deps-rabbitmq deps-kafka deps-debezium
 deps-rabbitmq:
 	@scripts/deps.sh rabbitmq
 deps-kafka:
 	@scripts/deps.sh kafka
 	@scripts/kafka.sh
+deps-debezium: deps-kafka
+	@scripts/deps.sh rabbitmq debezium
+	@scripts/debezium.sh
 deps-%:
 	@echo 'make: SINK is rabbitmq or kafka, not "$*"' >&2; exit 2
 
 .PHONY: deps-all
-deps-all: ## deps, and what test-all needs besides: a C compiler, node, PostgreSQL 14, 16, 17 and 18
+deps-all: ## deps, and what test-all needs besides: a C compiler, node, PostgreSQL 14, 16, 17 and 18, Debezium
 	@scripts/deps.sh all
 	@scripts/kafka.sh
+	@scripts/debezium.sh
 	@for version in $(PG_VERSIONS); do scripts/postgres.sh $$version >/dev/null; done
