@@ -180,18 +180,21 @@ func (k *checker) slot(ctx context.Context, rec *record) {
 		k.add("slot", "", err)
 		return
 	}
+	var sent sends
 	there, err := publicationExists(ctx, k.pool, k.c)
 	if err == nil && !there && slot == nil && rec == nil {
 		k.missing("publication", k.c.Publication+" is not there yet")
 	} else {
 		if err == nil {
-			_, err = checkPublication(ctx, k.pool, k.c, rec.sends())
+			sent, err = checkPublication(ctx, k.pool, k.c, rec.sends())
 		}
 		k.add("publication", k.c.Publication, err)
 		k.scope(ctx, slot != nil || rec != nil)
 	}
 	readable := k.readable(ctx, slot != nil)
 	switch {
+	case rec != nil && rec.State == stateTakeover:
+		k.add("slot", "", notTaken(k.c, rec))
 	case slot == nil && rec == nil:
 		k.missing("slot", k.c.Slot+" is not there yet")
 		if readable {
@@ -211,11 +214,19 @@ func (k *checker) slot(ctx context.Context, rec *record) {
 			closeStream(conn)
 		}
 		err := checkIdentity(k.c, rec, slot, id)
-		if err == nil && rec != nil {
+		known := err == nil
+		switch {
+		case known && rec != nil:
 			err = lookAtPosition(ctx, k.pool, k.c, slot)
+		case known && slot.ActivePID != 0 && !slot.heldByRelay():
+			err = held(k.c, slot)
 		}
 		k.add("slot", fmt.Sprintf("%s at %s, %s behind, wal_status %s", k.c.Slot, slot.ConfirmedFlush,
 			bytesText(uint64(slot.Current)-uint64(slot.ConfirmedFlush)), slot.WALStatus), err)
+		if known && rec == nil {
+			k.adoption(ctx, slot, sent)
+		}
+		k.tookOver(ctx, rec)
 	}
 }
 
