@@ -47,7 +47,7 @@ to the broker, and lets the replication slot move only after the broker has conf
 	if err := root.MarkPersistentFlagFilename("config", "yaml", "yml"); err != nil {
 		panic(err) // a flag that is not there
 	}
-	root.AddCommand(newRun(g), newInit(g), newStatus(g), newHealth(g), newCheck(g), newEvents(g), newDeadLetters(g), newParked(g), newTakeover(g), newTeardown(g), newCompare(g), newConfig(g), newVersion())
+	root.AddCommand(newRun(g), newInit(g), newStatus(g), newHealth(g), newCheck(g), newEvents(g), newDeadLetters(g), newParked(g), newTakeover(g), newTeardown(g), newImport(), newCompare(g), newConfig(g), newVersion())
 	return root, g
 }
 

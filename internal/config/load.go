@@ -190,6 +190,7 @@ func (l *loader) assign() {
 			f.set(l, a.path, a.value)
 		}
 	}
+	l.compat()
 	if a, ok := l.written["source.tables"]; ok {
 		l.tables(a.path, a.value)
 		return
