@@ -78,7 +78,7 @@ func (l *loader) compat() {
 	const section = "sink.compat"
 	c := &l.cfg.Sink.Compat
 	if c.Profile == "" {
-		if _, written := l.written[section+".options"]; written && !l.faulty(section+".profile") {
+		if len(c.Options) > 0 && !l.faulty(section+".profile") {
 			l.check(section+".options", errors.New("has no effect without sink.compat.profile: "+strings.Join(debezium.Profiles, " or ")))
 		}
 		return
@@ -166,4 +166,26 @@ func (l *loader) validateCompat(named map[string]bool) {
 	if l.cfg.Sink.Compat.Profile == debezium.Connect && named["sink.rabbitmq"] {
 		l.check("sink.compat.profile", fmt.Errorf("is %s, which has no RabbitMQ; want %s", debezium.Connect, debezium.Server))
 	}
+}
+
+// optionsFromVariable reads name=value,name=value. Values may be lists themselves, so a piece without = goes on with the value
+// before it.
+func optionsFromVariable(variable, text string) *node {
+	var pieces []string
+	for _, piece := range splitList(text) {
+		if last := len(pieces) - 1; last >= 0 && !strings.Contains(piece, "=") {
+			pieces[last] += "," + piece
+			continue
+		}
+		pieces = append(pieces, piece)
+	}
+	at := place{variable: variable}
+	out := &node{kind: mapping, where: at}
+	for _, piece := range pieces {
+		name, value, _ := strings.Cut(piece, "=")
+		out.entries = append(out.entries, entry{
+			name: strings.TrimSpace(name), where: at, value: &node{kind: scalar, where: at, text: strings.TrimSpace(value)},
+		})
+	}
+	return out
 }

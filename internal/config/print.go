@@ -32,8 +32,6 @@ func (c *Config) Print(w io.Writer) error {
 // beside addresses that carry one, lanes beside partitions.
 func (c *Config) applies(path string) bool {
 	switch {
-	case strings.HasPrefix(path, "sink.compat."):
-		return c.Sink.Compat.Profile != ""
 	case c.Sink.Compat.Profile != "" && isReplaced(path):
 		return false
 	case path == "sink.stdout":

@@ -26,8 +26,8 @@ var definitions = slices.Concat([]definition{
 	{name: "table.field.additional.missing", set: oneOf(func(o *Options, i int) { o.lenient = i == 1 }, "error", "ignore")},
 	{name: "table.fields.additional.error.on.missing", set: truth(func(o *Options, v bool) { o.lenient = !v })}, // its name before 3.6
 	{name: "table.expand.json.payload", set: truth(func(o *Options, v bool) { o.expand = v })},
-	{name: "table.json.payload.null.behavior", set: oneOf(func(o *Options, i int) { o.expansion.Nulls = i == 1 }, "ignore", "optional_bytes")},
-	{name: "table.json.payload.empty.array.behavior", set: oneOf(func(o *Options, i int) { o.expansion.EmptyArrays = i == 1 }, "ignore", "optional_string")},
+	{name: "table.json.payload.null.behavior", set: oneOf(func(o *Options, i int) { o.expander.NullsAsBytes = i == 1 }, "ignore", "optional_bytes")},
+	{name: "table.json.payload.empty.array.behavior", set: oneOf(func(o *Options, i int) { o.expander.EmptyAsString = i == 1 }, "ignore", "optional_string")},
 	{name: "table.op.invalid.behavior", set: oneOf(func(*Options, int) {}, "warn", "error", "fatal")}, // an UPDATE is no event here
 	{name: "route.tombstone.on.empty.payload", set: truth(func(o *Options, v bool) { o.tombstones = v })},
 	// Without OpenTelemetry beside it, which Debezium does not ship, these have no effect there; tracing here is another section's.
@@ -39,8 +39,8 @@ var definitions = slices.Concat([]definition{
 	{name: "binary.handling.mode", set: oneOf(func(o *Options, i int) { o.modes.Binary = connect.BinaryMode(i) }, connect.BinaryModes...)},
 	{name: optionTime, set: oneOf(func(o *Options, i int) { o.modes.Time = connect.TimeMode(i) }, connect.TimeModes...)},
 	{name: "decimal.handling.mode", set: oneOf(func(o *Options, i int) { o.modes.Decimal = connect.DecimalMode(i) }, connect.DecimalModes...)},
-	{name: "field.name.adjustment.mode", set: unlessNone("renames columns and the members of expanded payloads")},
-	{name: "schema.name.adjustment.mode", set: oneOf(func(o *Options, i int) { o.adjusts.schemas = adjustment(i) }, adjustmentModes...)},
+	{name: "field.name.adjustment.mode", set: oneOf(func(o *Options, i int) { o.expander.Names = connect.NameMode(i) }, connect.NameModes...)},
+	{name: "schema.name.adjustment.mode", set: oneOf(func(o *Options, i int) { o.names = connect.NameMode(i) }, connect.NameModes...)},
 }, rabbitDefinitions)
 
 // lookup finds the option of a name; nil when there is none.
@@ -96,16 +96,6 @@ func oneOf(set func(o *Options, i int), values ...string) func(*Options, string)
 			return fmt.Errorf("is %q, want one of %s", value, strings.Join(values, ", "))
 		}
 		set(o, i)
-		return nil
-	}
-}
-
-// unlessNone takes none of a mode's values but none.
-func unlessNone(why string) func(*Options, string) error {
-	return func(_ *Options, value string) error {
-		if strings.ToLower(strings.TrimSpace(value)) != "none" {
-			return fmt.Errorf("is %q; only none is taken here, since it %s", value, why)
-		}
 		return nil
 	}
 }

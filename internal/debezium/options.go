@@ -32,20 +32,17 @@ type Options struct {
 	topics                             *topics
 	tombstones                         bool
 	expand                             bool
-	expansion                          expansion
+	expander                           connect.Expander // when expand
 
-	prefix  string // topic.prefix
-	modes   connect.Modes
-	adjusts adjustments
+	prefix string // topic.prefix
+	modes  connect.Modes
+	names  connect.NameMode // of the connector's schemas
 
 	keys, values, headers connect.Converter
 	textKeys, textHeaders bool // Debezium Server hands them on as strings, not as bytes
 
 	rabbit rabbitOptions
 }
-
-// expansion is how a JSON payload is made a struct.
-type expansion struct{ Nulls, EmptyArrays bool }
 
 // Fault is one thing that is wrong with an option.
 type Fault struct {
@@ -71,6 +68,7 @@ func Parse(profile string, options map[string]string) (*Options, []Fault) {
 		}
 	}
 	p.columns()
+	p.o.expander.Name = p.o.payload
 	p.topics()
 	p.envelope()
 	p.converters()

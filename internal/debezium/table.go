@@ -19,7 +19,7 @@ type table struct {
 	route            error // what keeps the route from being one
 	placed           []column
 	version          column
-	prefix, name     string // of an envelope's schema, before and after the routed value
+	name             string // of its own schema
 
 	mu        sync.RWMutex
 	envelopes map[string]*connect.Schema // by version and routed value
@@ -40,7 +40,7 @@ func (o *Options) read(encoded []byte) (*table, error) {
 	}
 	t := &table{
 		id: o.column(shape, o.id), key: o.column(shape, o.key), payload: o.column(shape, o.payload),
-		prefix: o.prefix + "." + shape.Schema + "." + shape.Table + ".", name: ".Value",
+		name:      o.names.Schema(o.prefix + "." + shape.Schema + "." + shape.Table + ".Value"),
 		envelopes: map[string]*connect.Schema{},
 	}
 	if route := o.column(shape, o.route); route.err != nil {
@@ -113,11 +113,9 @@ func (t *table) envelope(o *Options, payload *connect.Schema, version *int32, re
 const envelopePayload = "payload"
 
 func (t *table) newEnvelope(o *Options, payload *connect.Schema, version *int32, route string) *connect.Schema {
-	// The table's schema is named <prefix>.<schema>.<table>.Value; the routed value goes before its last part.
-	named := o.adjusts.schemas.fullname(strings.TrimSuffix(t.prefix, ".") + t.name)
-	last := strings.LastIndexByte(named, '.')
+	last := strings.LastIndexByte(t.name, '.') // the routed value goes before the last part
 	s := &connect.Schema{
-		Type: connect.Struct, Name: named[:last+1] + route + named[last:], Version: version,
+		Type: connect.Struct, Name: t.name[:last+1] + route + t.name[last:], Version: version,
 		Fields: []connect.Field{{Name: envelopePayload, Schema: payload}},
 	}
 	for i, f := range o.placed {

@@ -16,6 +16,7 @@ type Column struct {
 	Name   string
 	Schema *Schema
 	read   reader
+	raw    reader // of bytea
 }
 
 // reader makes a value of a text that PostgreSQL printed, with DateStyle ISO and bytea_output hex. What it cannot take from
@@ -35,9 +36,11 @@ func NewColumn(shape outbox.ColumnShape, modes Modes) (*Column, error) {
 	schema := kind.schema
 	schema.Optional = !shape.NotNull
 	if shape.Default != nil && kind.parse != nil {
-		schema.Default = defaultValue(kind, schema.Optional, *shape.Default)
+		if schema.Default, err = defaultValue(kind, *shape.Default); err != nil {
+			return nil, fmt.Errorf("column %q: %w", shape.Name, err)
+		}
 	}
-	return &Column{Name: shape.Name, Schema: &schema, read: kind.read}, nil
+	return &Column{Name: shape.Name, Schema: &schema, read: kind.read, raw: kind.raw}, nil
 }
 
 // Value is the column's value: text as PostgreSQL printed it, nil for NULL. For NULL in a column with a default it is the
@@ -54,48 +57,64 @@ func (c *Column) Value(scratch, text []byte) (Value, []byte, error) {
 		return Value{}, scratch, nil
 	}
 	v, scratch, err := c.read(scratch, text)
+	if errors.Is(err, errOutOfRange) && c.Schema.Optional {
+		// JdbcValueConverters.handleUnknownData: a warning, and null
+		return c.Value(scratch, nil)
+	}
 	if err != nil {
 		return Value{}, scratch, fmt.Errorf("column %q: %w", c.Name, err)
 	}
 	return v, scratch, nil
 }
 
+// Binary is Value of a bytea whose bytes are there already, as those of an event's payload are.
+func (c *Column) Binary(scratch, data []byte) (Value, []byte, error) {
+	if c.raw == nil {
+		return Value{}, scratch, fmt.Errorf("column %q is no bytea", c.Name)
+	}
+	if data == nil {
+		return c.Value(scratch, nil)
+	}
+	return c.raw(scratch, data)
+}
+
 // columnKind is what a column's type gives.
 type columnKind struct {
 	schema Schema
 	read   reader
+	raw    reader // of bytea's bytes
 	parse  reader // of a default's literal; nil: Debezium reads no defaults of this type
 	filler string // what stands for a default that a function makes
 }
 
 // simple are the types whose schema depends on nothing but the type.
 var simple = map[uint32]columnKind{
-	pgtype.BoolOID:    {Schema{Type: Boolean}, readBool, parseBool, "false"},
-	pgtype.Int2OID:    {Schema{Type: Int16}, readInt16, readInt16, "0"},
-	pgtype.Int4OID:    {Schema{Type: Int32}, readInt32, readInt32, "0"},
-	pgtype.Int8OID:    {Schema{Type: Int64}, readInt64, readInt64, "0"},
-	pgtype.OIDOID:     {Schema{Type: Int64}, readInt64, nil, ""},
-	pgtype.Float4OID:  {Schema{Type: Float32}, readFloat32, readFloat32, "0.0"},
-	pgtype.Float8OID:  {Schema{Type: Float64}, readFloat64, readFloat64, "0.0"},
-	pgtype.TextOID:    {Schema{Type: String}, readText, readText, ""},
-	pgtype.VarcharOID: {Schema{Type: String}, readText, readText, ""},
-	pgtype.BPCharOID:  {Schema{Type: String}, readText, readText, ""},
-	pgtype.QCharOID:   {Schema{Type: String}, readText, nil, ""},
-	pgtype.JSONOID:    {logical(String, "io.debezium.data.Json"), readText, readText, "{}"},
-	pgtype.JSONBOID:   {logical(String, "io.debezium.data.Json"), readText, readText, "{}"},
-	pgtype.XMLOID:     {logical(String, "io.debezium.data.Xml"), readText, readText, ""},
-	pgtype.UUIDOID:    {logical(String, "io.debezium.data.Uuid"), readText, parseUUID, "00000000-0000-0000-0000-000000000000"},
+	pgtype.BoolOID:    {schema: Schema{Type: Boolean}, read: readBool, parse: parseBool, filler: "false"},
+	pgtype.Int2OID:    {schema: Schema{Type: Int16}, read: readInt16, parse: readInt16, filler: "0"},
+	pgtype.Int4OID:    {schema: Schema{Type: Int32}, read: readInt32, parse: readInt32, filler: "0"},
+	pgtype.Int8OID:    {schema: Schema{Type: Int64}, read: readInt64, parse: readInt64, filler: "0"},
+	pgtype.OIDOID:     {schema: Schema{Type: Int64}, read: readInt64},
+	pgtype.Float4OID:  {schema: Schema{Type: Float32}, read: readFloat32, parse: readFloat32, filler: "0.0"},
+	pgtype.Float8OID:  {schema: Schema{Type: Float64}, read: readFloat64, parse: readFloat64, filler: "0.0"},
+	pgtype.TextOID:    {schema: Schema{Type: String}, read: readText, parse: readText, filler: ""},
+	pgtype.VarcharOID: {schema: Schema{Type: String}, read: readText, parse: readText, filler: ""},
+	pgtype.BPCharOID:  {schema: Schema{Type: String}, read: readText, parse: readText, filler: ""},
+	pgtype.QCharOID:   {schema: Schema{Type: String}, read: readText},
+	pgtype.JSONOID:    {schema: logical(String, "io.debezium.data.Json"), read: readText, parse: readText, filler: "{}"},
+	pgtype.JSONBOID:   {schema: logical(String, "io.debezium.data.Json"), read: readText, parse: readText, filler: "{}"},
+	pgtype.XMLOID:     {schema: logical(String, "io.debezium.data.Xml"), read: readText, parse: readText, filler: ""},
+	pgtype.UUIDOID:    {schema: logical(String, "io.debezium.data.Uuid"), read: readText, parse: parseUUID, filler: "00000000-0000-0000-0000-000000000000"},
 	// plain strings, of which no defaults are read
-	pgtype.InetOID:      {Schema{Type: String}, readText, nil, ""},
-	pgtype.CIDROID:      {Schema{Type: String}, readText, nil, ""},
-	pgtype.MacaddrOID:   {Schema{Type: String}, readText, nil, ""},
-	pgtype.Macaddr8OID:  {Schema{Type: String}, readText, nil, ""},
-	pgtype.Int4rangeOID: {Schema{Type: String}, readText, nil, ""},
-	pgtype.Int8rangeOID: {Schema{Type: String}, readText, nil, ""},
-	pgtype.NumrangeOID:  {Schema{Type: String}, readText, nil, ""},
-	pgtype.DaterangeOID: {Schema{Type: String}, readText, nil, ""},
-	pgtype.TsrangeOID:   {Schema{Type: String}, readText, nil, ""},
-	pgtype.TstzrangeOID: {Schema{Type: String}, readText, nil, ""},
+	pgtype.InetOID:      {schema: Schema{Type: String}, read: readText},
+	pgtype.CIDROID:      {schema: Schema{Type: String}, read: readText},
+	pgtype.MacaddrOID:   {schema: Schema{Type: String}, read: readText},
+	pgtype.Macaddr8OID:  {schema: Schema{Type: String}, read: readText},
+	pgtype.Int4rangeOID: {schema: Schema{Type: String}, read: readText},
+	pgtype.Int8rangeOID: {schema: Schema{Type: String}, read: readText},
+	pgtype.NumrangeOID:  {schema: Schema{Type: String}, read: readText},
+	pgtype.DaterangeOID: {schema: Schema{Type: String}, read: readText},
+	pgtype.TsrangeOID:   {schema: Schema{Type: String}, read: readText},
+	pgtype.TstzrangeOID: {schema: Schema{Type: String}, read: readText},
 }
 
 func kindOf(shape outbox.ColumnShape, modes Modes) (columnKind, error) {
@@ -137,4 +156,7 @@ func logical(t Type, name string) Schema {
 	return Schema{Type: t, Name: name, Version: Versioned(1)}
 }
 
-var errNotIts = errors.New("the value is not one of its type")
+var (
+	errNotIts     = errors.New("the value is not one of its type")
+	errOutOfRange = errors.New("the value has no place in the schema's type")
+)

@@ -3,6 +3,7 @@
 package connect
 
 import (
+	"errors"
 	"regexp"
 	"strings"
 )
@@ -20,40 +21,33 @@ var currentTimes = map[string]bool{
 // defaultValue is the default in the column's schema, nil for none: a function's call is the type's filler ("" for a text,
 // 0 for a sequence, zeros for a generated UUID), a literal is what stands between its first two quotes, and what cannot be read
 // as the type is none.
-func defaultValue(kind columnKind, optional bool, expression string) *Value {
-	text, isNull := literal(kind, expression)
-	if isNull {
-		if optional || !textual(kind) {
-			return nil
-		}
-		// Debezium converts the null as it would a row's: in a column that allows none, to the type's fallback.
-		text = ""
+func defaultValue(kind columnKind, expression string) (*Value, error) {
+	text, ok := literal(kind, expression)
+	if !ok {
+		return nil, nil
+	}
+	if strings.HasSuffix(text, "infinity") && kind.filler == epoch {
+		// pgjdbc reads it otherwise than a row's, and into numbers that mean nothing.
+		return nil, errors.New("a default of infinity is not supported here")
 	}
 	v, _, err := kind.parse(nil, []byte(text))
 	if err != nil {
-		return nil
+		return nil, nil //nolint:nilerr // Debezium warns, and has no default
 	}
-	return &v
+	return &v, nil
 }
 
-// textual reports whether a default that is NULL goes through the conversion: that of the other types ends before.
-func textual(kind columnKind) bool {
-	return kind.schema.Type == String && (kind.schema.Name == "" || kind.filler == "{}" || kind.schema.Name == "io.debezium.data.Xml") &&
-		kind.filler != "0.0"
-}
-
-func literal(kind columnKind, expression string) (text string, isNull bool) {
-	if !textual(kind) {
-		expression = strings.TrimSpace(expression)
-	}
+// literal is the text of an expression; false for a NULL, and for a quote that has no other.
+func literal(kind columnKind, expression string) (text string, ok bool) {
+	expression = strings.TrimSpace(expression)
 	if functionCall.MatchString(expression) || currentTimes[strings.ToLower(expression)] {
-		return kind.filler, false
+		return kind.filler, true
 	}
 	if !strings.Contains(expression, "'") {
-		return expression, strings.HasPrefix(expression, "NULL::")
+		return expression, !strings.HasPrefix(expression, "NULL::")
 	}
 	if found := quoted.FindStringSubmatch(expression); found != nil {
-		return found[1], false
+		return found[1], true
 	}
-	return "", true
+	return "", false
 }

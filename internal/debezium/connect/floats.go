@@ -27,14 +27,7 @@ func appendFloat(dst []byte, f float64, bits int) []byte {
 		return append(dst, "0.0"...)
 	}
 	var scratch [32]byte
-	digits, exponent := split(strconv.AppendFloat(scratch[:0], f, 'e', -1, bits))
-	if len(digits) == 1 {
-		// Java looks among the decimals of two digits even where one digit would do: 4.9E-324, not 5.0E-324.
-		digits, exponent = split(strconv.AppendFloat(scratch[:0], f, 'e', 1, bits))
-		if digits[1] == '0' {
-			digits = digits[:1]
-		}
-	}
+	digits, exponent := shortest(scratch[:0], f, bits)
 	if exponent < -3 || exponent >= 7 {
 		dst = append(dst, digits[0], '.')
 		dst = appendRest(dst, digits[1:])
@@ -58,6 +51,23 @@ func appendFloat(dst []byte, f float64, bits int) []byte {
 	dst = append(dst, digits[:exponent+1]...)
 	dst = append(dst, '.')
 	return append(dst, digits[exponent+1:]...)
+}
+
+// shortest gives the digits of f, without zeros at the end, and the exponent of the first. Go's shortest form is Java's, but for
+// two things: Java looks among the decimals of two digits even where one digit would do (4.9E-324, not 5.0E-324), and of two
+// that are equally near it takes the even one (2^-12 as a float is 2.4414062E-4).
+func shortest(scratch []byte, f float64, bits int) (digits []byte, exponent int) {
+	digits, exponent = split(strconv.AppendFloat(scratch, f, 'e', -1, bits))
+	var other [32]byte
+	nearest := strconv.AppendFloat(other[:0], f, 'e', max(len(digits), 2)-1, bits)
+	if same, err := strconv.ParseFloat(string(nearest), bits); err != nil || same != f {
+		return digits, exponent
+	}
+	digits, exponent = split(append(scratch[:0], nearest...))
+	for len(digits) > 1 && digits[len(digits)-1] == '0' {
+		digits = digits[:len(digits)-1]
+	}
+	return digits, exponent
 }
 
 func appendRest(dst, digits []byte) []byte {

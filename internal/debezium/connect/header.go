@@ -40,7 +40,7 @@ func appendHeader(dst []byte, schema *Schema, v Value, embedded bool) (_ []byte,
 		}
 		return dst, nil
 	case Moment:
-		return appendHeaderMoment(dst, v)
+		return appendHeaderMoment(dst, v), nil
 	case List:
 		dst = append(dst, '[')
 		for i, item := range v.Items {
@@ -83,17 +83,13 @@ func appendEmbedded(dst, s []byte) []byte {
 
 // appendHeaderMoment chooses the pattern by the value, not by the schema, as Values.dateFormatFor does: a time for everything
 // before 1970-01-02, a date for midnights, else a timestamp.
-func appendHeaderMoment(dst []byte, v Value) ([]byte, error) {
-	const day = 24 * 60 * 60 * 1000
-	at, err := moment(v)
+func appendHeaderMoment(dst []byte, v Value) []byte {
 	switch {
-	case err != nil:
-		return dst, err
-	case v.Int < day:
-		return at.AppendFormat(dst, "15:04:05.000Z"), nil
-	case v.Int%day == 0:
-		return at.AppendFormat(dst, "2006-01-02"), nil
+	case v.Int < millisPerDay:
+		return moment(v).AppendFormat(dst, "15:04:05.000Z")
+	case v.Int%millisPerDay == 0:
+		return moment(v).AppendFormat(dst, "2006-01-02")
 	default:
-		return at.AppendFormat(dst, "2006-01-02T15:04:05.000Z"), nil
+		return moment(v).AppendFormat(dst, "2006-01-02T15:04:05.000Z")
 	}
 }

@@ -20,7 +20,7 @@ func numericKind(typmod int32, mode DecimalMode) (columnKind, error) {
 	variable := precision == 0 && scale == 0
 	switch {
 	case mode == DecimalDouble:
-		return columnKind{schema: Schema{Type: Float64}, read: readDecimalDouble, parse: parseDecimalDouble, filler: "0.0"}, nil
+		return columnKind{schema: Schema{Type: Float64}, read: readDecimalDouble, parse: decimalDouble(scale, variable), filler: "0.0"}, nil
 	case mode == DecimalString:
 		return columnKind{schema: Schema{Type: String}, read: readDecimalString, parse: decimalString(scale, variable), filler: "0.0"}, nil
 	case variable:
@@ -141,12 +141,15 @@ func readDecimalDouble(scratch, text []byte) (Value, []byte, error) {
 	return Value{Kind: Float, Float: f}, scratch, nil
 }
 
-// parseDecimalDouble reads a default, which cannot be NaN: new BigDecimal does not know it.
-func parseDecimalDouble(scratch, text []byte) (Value, []byte, error) {
-	if _, name := special(text); name != "" {
-		return Value{}, scratch, errSpecial
+// decimalDouble reads a default: one that the column's scale cannot hold is none, nor is NaN a BigDecimal.
+func decimalDouble(scale int, variable bool) reader {
+	exact := decimalString(scale, variable)
+	return func(scratch, text []byte) (Value, []byte, error) {
+		if _, _, err := exact(nil, text); err != nil {
+			return Value{}, scratch, err
+		}
+		return readDecimalDouble(scratch, text)
 	}
-	return readDecimalDouble(scratch, text)
 }
 
 // readDecimalString is BigDecimal.toPlainString, which is what PostgreSQL prints; the special values have names of their own.

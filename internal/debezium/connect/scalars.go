@@ -72,40 +72,39 @@ func parseUUID(scratch, text []byte) (Value, []byte, error) {
 
 // byteaKind is bytea's schema and reader under binary.handling.mode. Debezium reads no defaults of it.
 func byteaKind(mode BinaryMode) columnKind {
+	schema, raw := Schema{Type: String}, readBuffer
 	switch mode {
 	case BinaryBase64:
-		return columnKind{schema: Schema{Type: String}, read: encoded(base64.StdEncoding.AppendEncode)}
+		raw = encoded(base64.StdEncoding.AppendEncode)
 	case BinaryBase64URLSafe:
-		return columnKind{schema: Schema{Type: String}, read: encoded(base64.URLEncoding.AppendEncode)}
+		raw = encoded(base64.URLEncoding.AppendEncode)
 	case BinaryHex:
-		return columnKind{schema: Schema{Type: String}, read: encoded(hex.AppendEncode)}
+		raw = encoded(hex.AppendEncode)
 	default:
-		return columnKind{schema: Schema{Type: Bytes}, read: readBytea}
+		schema.Type = Bytes
 	}
-}
-
-// readBytea reads bytea's hexadecimal form.
-func readBytea(scratch, text []byte) (Value, []byte, error) {
-	if len(text) < 2 || text[0] != '\\' || text[1] != 'x' {
-		return Value{}, scratch, errNotIts
-	}
-	start := len(scratch)
-	out, err := hex.AppendDecode(scratch, text[2:])
-	if err != nil {
-		return Value{}, scratch, errNotIts
-	}
-	return Value{Kind: Buffer, Data: out[start:len(out):len(out)]}, out, nil
-}
-
-// encoded reads bytea, and makes a string of the bytes.
-func encoded(appendEncode func(dst, src []byte) []byte) reader {
-	return func(scratch, text []byte) (Value, []byte, error) {
-		v, scratch, err := readBytea(scratch, text)
-		if err != nil {
-			return v, scratch, err
+	return columnKind{schema: schema, raw: raw, read: func(scratch, text []byte) (Value, []byte, error) {
+		if len(text) < 2 || text[0] != '\\' || text[1] != 'x' {
+			return Value{}, scratch, errNotIts
 		}
 		start := len(scratch)
-		scratch = appendEncode(scratch, v.Data)
+		scratch, err := hex.AppendDecode(scratch, text[2:])
+		if err != nil {
+			return Value{}, scratch[:start], errNotIts
+		}
+		return raw(scratch, scratch[start:len(scratch):len(scratch)])
+	}}
+}
+
+func readBuffer(scratch, data []byte) (Value, []byte, error) {
+	return Value{Kind: Buffer, Data: data}, scratch, nil
+}
+
+// encoded makes a string of bytes.
+func encoded(appendEncode func(dst, src []byte) []byte) reader {
+	return func(scratch, data []byte) (Value, []byte, error) {
+		start := len(scratch)
+		scratch = appendEncode(scratch, data)
 		return TextValue(scratch[start:len(scratch):len(scratch)]), scratch, nil
 	}
 }

@@ -21,19 +21,20 @@ const (
 
 // The values that Debezium has for the infinities (PostgresValueConverter).
 const (
-	infinityDays   = -2145042539 // LocalDate -5877611-06-21, of a wrong sign there
-	minusInfinity  = -2145042538
-	infinityMicros = math.MaxInt64 - 29575807 // PGStatement.DATE_POSITIVE_INFINITY, taken for microseconds
+	infinityDays        = -2147472692 // LocalDate -5877611-06-21, of a wrong sign there
+	minusInfinity       = -2147472691
+	infinityMicros      = 9223372036825200000 // PGStatement.DATE_POSITIVE_INFINITY, taken for microseconds
+	minusInfinityMicros = -9223372036832400000
 )
 
 func dateKind(mode TimeMode) columnKind {
 	switch mode {
 	case TimeISOString:
-		return columnKind{logical(String, "io.debezium.time.IsoDate"), readISODate, readISODate, epoch}
+		return columnKind{schema: logical(String, "io.debezium.time.IsoDate"), read: readISODate, parse: readISODate, filler: epoch}
 	case TimeConnect:
-		return columnKind{logical(Int32, connectDate), readConnectDate, readConnectDate, epoch}
+		return columnKind{schema: logical(Int32, connectDate), read: readConnectDate, parse: readConnectDate, filler: epoch}
 	default:
-		return columnKind{logical(Int32, "io.debezium.time.Date"), readDate, readDate, epoch}
+		return columnKind{schema: logical(Int32, "io.debezium.time.Date"), read: readDate, parse: readDate, filler: epoch}
 	}
 }
 
@@ -41,40 +42,40 @@ func timeKind(digits int, mode TimeMode) columnKind {
 	const midnight = "00:00"
 	switch mode {
 	case TimeISOString:
-		return columnKind{logical(String, "io.debezium.time.IsoTime"), readISOTime, readISOTime, midnight}
+		return columnKind{schema: logical(String, "io.debezium.time.IsoTime"), read: readISOTime, parse: readISOTime, filler: midnight}
 	case TimeConnect:
 		read := scaledTime(Moment, 1000)
-		return columnKind{logical(Int32, connectTime), read, read, midnight}
+		return columnKind{schema: logical(Int32, connectTime), read: read, parse: read, filler: midnight}
 	case TimeNanoseconds:
 		read := nanoTime
-		return columnKind{logical(Int64, "io.debezium.time.NanoTime"), read, read, midnight}
+		return columnKind{schema: logical(Int64, "io.debezium.time.NanoTime"), read: read, parse: read, filler: midnight}
 	case TimeAdaptive:
 		if digits <= 3 {
 			read := scaledTime(Integer, 1000)
-			return columnKind{logical(Int32, "io.debezium.time.Time"), read, read, midnight}
+			return columnKind{schema: logical(Int32, "io.debezium.time.Time"), read: read, parse: read, filler: midnight}
 		}
 	}
 	read := scaledTime(Integer, 1)
-	return columnKind{logical(Int64, "io.debezium.time.MicroTime"), read, read, midnight}
+	return columnKind{schema: logical(Int64, "io.debezium.time.MicroTime"), read: read, parse: read, filler: midnight}
 }
 
 func timestampKind(digits int, mode TimeMode) columnKind {
 	switch mode {
 	case TimeISOString:
-		return columnKind{logical(String, "io.debezium.time.IsoTimestamp"), readISOTimestamp, readISOTimestamp, epoch}
+		return columnKind{schema: logical(String, "io.debezium.time.IsoTimestamp"), read: readISOTimestamp, parse: readISOTimestamp, filler: epoch}
 	case TimeConnect:
 		read := scaledTimestamp(Moment, 1000)
-		return columnKind{logical(Int64, connectTimestamp), read, read, epoch}
+		return columnKind{schema: logical(Int64, connectTimestamp), read: read, parse: read, filler: epoch}
 	case TimeNanoseconds:
-		return columnKind{logical(Int64, "io.debezium.time.NanoTimestamp"), readNanoTimestamp, readNanoTimestamp, epoch}
+		return columnKind{schema: logical(Int64, "io.debezium.time.NanoTimestamp"), read: readNanoTimestamp, parse: readNanoTimestamp, filler: epoch}
 	case TimeAdaptive, TimeAdaptiveMicroseconds:
 		if digits <= 3 {
 			read := scaledTimestamp(Integer, 1000)
-			return columnKind{logical(Int64, "io.debezium.time.Timestamp"), read, read, epoch}
+			return columnKind{schema: logical(Int64, "io.debezium.time.Timestamp"), read: read, parse: read, filler: epoch}
 		}
 	}
 	read := scaledTimestamp(Integer, 1)
-	return columnKind{logical(Int64, "io.debezium.time.MicroTimestamp"), read, read, epoch}
+	return columnKind{schema: logical(Int64, "io.debezium.time.MicroTimestamp"), read: read, parse: read, filler: epoch}
 }
 
 // timestamptzKind is the same in every mode: text in UTC, its fraction as long as the column's (all of it when that is 0).
@@ -91,7 +92,7 @@ func timestamptzKind(digits int) columnKind {
 		scratch = appendTimestamp(scratch, micros, digits)
 		return TextValue(scratch[start:len(scratch):len(scratch)]), scratch, nil
 	}
-	return columnKind{logical(String, "io.debezium.time.ZonedTimestamp"), read, read, epoch}
+	return columnKind{schema: logical(String, "io.debezium.time.ZonedTimestamp"), read: read, parse: read, filler: epoch}
 }
 
 func readDate(scratch, text []byte) (Value, []byte, error) {
@@ -146,11 +147,11 @@ func readISOTime(scratch, text []byte) (Value, []byte, error) {
 	return TextValue(scratch[start:len(scratch):len(scratch)]), scratch, nil
 }
 
-// readTimetz gives the time in UTC. Java knows no 24:00:00, and Debezium no offset with seconds.
+// readTimetz gives the time in UTC, 24:00:00 as 00:00:00. Debezium reads no offset with seconds.
 func readTimetz(scratch, text []byte) (Value, []byte, error) {
 	micros, rest, ok := parseClock(text)
 	offset, known := parseOffset(rest)
-	if !ok || !known || len(rest) > len("+00:00") || len(rest) == 0 || micros >= microsPerDay {
+	if !ok || !known || len(rest) > len("+00:00") || len(rest) == 0 {
 		return Value{}, scratch, errNotIts
 	}
 	micros = ((micros-offset)%microsPerDay + microsPerDay) % microsPerDay
@@ -170,28 +171,24 @@ func scaledTimestamp(kind Kind, unit int64) reader {
 	}
 }
 
-// readNanoTimestamp: a year that has no place in 64 bits of nanoseconds overflows as it does in Java, where the seconds stop at
-// the largest number and the fraction is added to that.
+// readNanoTimestamp: what lies outside of 1677 to 2262 has no place in 64 bits of nanoseconds.
 func readNanoTimestamp(scratch, text []byte) (Value, []byte, error) {
-	micros, ok := parseInstant(text)
+	switch string(text) {
+	case "infinity":
+		return Value{Kind: Integer, Int: math.MaxInt64}, scratch, nil
+	case "-infinity":
+		return Value{Kind: Integer, Int: math.MinInt64}, scratch, nil
+	}
+	micros, ok := parseTimestamp(text)
 	if !ok {
 		return Value{}, scratch, errNotIts
 	}
-	seconds := floorDiv(micros, 1_000_000)
-	nanos := (micros - seconds*1_000_000) * 1000
-	switch {
-	case string(text) == "infinity":
-		return Value{Kind: Integer, Int: math.MaxInt64}, scratch, nil
-	case string(text) == "-infinity":
-		return Value{Kind: Integer, Int: math.MinInt64}, scratch, nil
-	case seconds > math.MaxInt64/1_000_000_000:
-		nanos += math.MaxInt64
-	case seconds < math.MinInt64/1_000_000_000:
-		nanos += math.MinInt64
-	default:
-		nanos += seconds * 1_000_000_000
+	// Debezium multiplies the days first: that is what must not overflow.
+	if days := floorDiv(micros, microsPerDay); days > math.MaxInt64/1000/microsPerDay || days < math.MinInt64/1000/microsPerDay ||
+		micros > math.MaxInt64/1000 {
+		return Value{}, scratch, errOutOfRange
 	}
-	return Value{Kind: Integer, Int: nanos}, scratch, nil
+	return Value{Kind: Integer, Int: micros * 1000}, scratch, nil
 }
 
 func readISOTimestamp(scratch, text []byte) (Value, []byte, error) {
@@ -210,7 +207,7 @@ func parseInstant(text []byte) (micros int64, ok bool) {
 	case "infinity":
 		return infinityMicros, true
 	case "-infinity":
-		return -infinityMicros, true
+		return minusInfinityMicros, true
 	}
 	return parseTimestamp(text)
 }
