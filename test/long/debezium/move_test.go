@@ -11,6 +11,7 @@ func TestMove(t *testing.T) {
 				s := newStage(t, broker)
 				debezium := s.debezium("")
 				s.writes()
+				s.imports(debezium)
 				s.more(2000)
 				if how == "killed" {
 					must(t, debezium.Kill())

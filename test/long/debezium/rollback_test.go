@@ -53,6 +53,7 @@ func TestRollback(t *testing.T) {
 // throughTheRelay stops Debezium, has the relay go on for a while, and stops that.
 func (s *stage) throughTheRelay(d *devenv.Debezium) {
 	s.t.Helper()
+	s.imports(d)
 	must(s.t, d.Stop(s.within()))
 	relay := s.relay()
 	s.more(500)

@@ -4,9 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,7 +28,7 @@ type stage struct {
 	slot     string
 	source   map[string]string // Debezium's
 	sink     map[string]string
-	ours     string // the section sink of the relay
+	config   string // the relay's, see imports
 	consumer devenv.Witness
 
 	load    *devenv.Workload
@@ -55,7 +56,6 @@ func newStage(t *testing.T, broker string) *stage {
 		t.Cleanup(c.Close)
 		s.consumer, s.sink = c, devenv.DebeziumRabbitMQ(vhost)
 		s.sink["debezium.sink.rabbitmq.exchange"], s.sink["debezium.sink.rabbitmq.routingKey.source"] = "outbox.events", "topic"
-		s.ours = fmt.Sprintf("rabbitmq: {url: '%s', exchange: outbox.events, routing_key: 'outbox.event.{aggregate}'}", vhost)
 	case "kafka":
 		k := devenv.SharedKafka(t)
 		topic := k.Topic(t, 3)
@@ -64,7 +64,6 @@ func newStage(t *testing.T, broker string) *stage {
 		t.Cleanup(c.Close)
 		s.consumer, s.sink = c, devenv.DebeziumKafka(k.Brokers()...)
 		options["route.topic.replacement"] = topic
-		s.ours = fmt.Sprintf("kafka: {brokers: ['%s'], topic: '%s'}", strings.Join(k.Brokers(), "','"), topic)
 	}
 	s.sink["debezium.format.header.schemas.enable"] = "false"
 	devenv.EventRouter(s.source, options)
@@ -90,15 +89,28 @@ func (s *stage) debezium(dir string) *devenv.Debezium {
 	return devenv.StartDebezium(s.t, devenv.DebeziumOptions{DB: s.db, Source: s.source, Sink: s.sink, Dir: dir})
 }
 
-// config is the relay's, on Debezium's slot and publication.
-func (s *stage) config() string {
-	return fmt.Sprintf("source: {url: '%s', slot: %s, publication: %s}\nsink: {%s}\nadmin: {listen: 127.0.0.1:0}\n", s.db, s.slot, s.slot+"_publication", s.ours)
+// imports makes the relay's configuration: what import debezium makes of the file that Debezium Server runs with. It is left for commands and
+// relays to come.
+func (s *stage) imports(d *devenv.Debezium) {
+	s.t.Helper()
+	file := filepath.Join(s.t.TempDir(), "cdc-relay.yaml")
+	res, err := devenv.RunCommand(s.within(), devenv.BuildRelay(s.t), "", "import", "debezium", filepath.Join(d.Dir(), "config", "application.properties"), "-o", file)
+	must(s.t, err)
+	if res.Code != 0 {
+		s.t.Fatalf("import exits %d:\n%s%s", res.Code, res.Stdout, res.Stderr)
+	}
+	text, err := os.ReadFile(file)
+	must(s.t, err)
+	s.config = string(text)
+	if res, err = devenv.RunCommand(s.within(), devenv.BuildRelay(s.t), s.config, "config", "validate"); err != nil || res.Code != 0 {
+		s.t.Fatalf("%v, exit %d: %s\n%s", err, res.Code, res.Stderr, s.config)
+	}
 }
 
 // relay starts the relay and waits until it is ready.
 func (s *stage) relay() *devenv.Relay {
 	s.t.Helper()
-	r := devenv.StartRelay(s.t, devenv.BuildRelay(s.t), s.config())
+	r := devenv.StartRelay(s.t, devenv.BuildRelay(s.t), s.config)
 	must(s.t, r.WaitReady(s.within()))
 	return r
 }
@@ -156,7 +168,7 @@ func (s *stage) twice() (most, waiting int) {
 	said := regexp.MustCompile(`^at most (\d+) of the (\d+) events that wait in the slot`)
 	var last string
 	for ctx := s.within(); ctx.Err() == nil; {
-		res, err := devenv.RunCommand(ctx, devenv.BuildRelay(s.t), s.config(), "check", "--json")
+		res, err := devenv.RunCommand(ctx, devenv.BuildRelay(s.t), s.config, "check", "--json")
 		must(s.t, err)
 		var lines []struct{ Name, Detail string }
 		must(s.t, json.Unmarshal([]byte(res.Stdout), &lines))
