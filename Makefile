@@ -98,6 +98,10 @@ soak: deps ## a million seeds of test/sim, then random faults for an hour and no
 	@$(STEP) $@-seeds go test -count=1 -timeout 0 -v -run '^TestSeeds$$' ./test/sim -args -seeds $(or $(SEEDS),1000000) -first $$(((RANDOM << 15 | RANDOM) * 1000000 + 1))
 	@$(STEP) $@ go test -count=1 -timeout 0 -v ./test/soak -args -for $(or $(SOAK),1h)
 
+.PHONY: golden-debezium
+golden-debezium: deps-debezium ## have the real Debezium make the golden records of test/debezium anew, ten minutes
+	@go test -count=1 -timeout 40m -v -run '^TestGolden$$' ./test/long/debezium -args -rewrite
+
 .PHONY: dashboards
 dashboards: deps ## draw docs/img/*.png anew: what Prometheus answers to the queries of deploy/grafana while relay and broker are put through faults
 	@answers=$$(mktemp); trap 'rm -f "$$answers"' EXIT; go test -count=1 -timeout 20m -run '^TestPanels$$' ./test/dashboards -args -pace 15s -record "$$answers"; \

@@ -25,12 +25,12 @@ func (b *builder) connector(l layer, worker *Input) error {
 		if below, err = parseProperties(worker.Content, properties.ISO_8859_1); err != nil {
 			return fmt.Errorf("%s: %w", worker.Name, err)
 		}
+		if !slices.ContainsFunc(below, func(p pair) bool { return p.name == "bootstrap.servers" || p.name == "key.converter" }) {
+			return fmt.Errorf("%s: %w", worker.Name, errors.New("has neither bootstrap.servers nor key.converter: it is no worker's .properties"))
+		}
 		b.worker = true
 	}
 	for _, p := range below {
-		if p.name == "connector.class" {
-			return fmt.Errorf("%s: %w", worker.Name, errors.New("has connector.class: it is a connector's configuration, not a worker's"))
-		}
 		if alias, ok := strings.CutPrefix(p.name, "config.providers."); ok {
 			if alias, ok = strings.CutSuffix(alias, ".class"); ok {
 				b.providers[alias] = strings.TrimSpace(p.text)

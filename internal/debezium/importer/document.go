@@ -42,7 +42,7 @@ func (d *document) option(name, scalar, comment string) {
 func (d *document) secret(path string, v value, variable, comment string) {
 	l := docLine{path: strings.Split(path, "."), scalar: quote(v.written()), comment: comment}
 	if !v.onlyReferences() {
-		d.secrets, l.public = true, "${"+variable+"}"
+		d.secrets, l.public = true, quote("${"+variable+"}")
 	}
 	d.lines = append(d.lines, l)
 }
@@ -73,7 +73,7 @@ func (r *Result) Write(w io.Writer, public bool) error {
 		open = section
 		text := l.scalar
 		if public && l.public != "" {
-			text = l.public
+			text, l.comment = l.public, l.comment+", not shown here: set the variable"
 		}
 		fmt.Fprintf(&out, "%s%s: %s", strings.Repeat("  ", len(section)), l.path[len(section)], text)
 		if l.comment != "" {

@@ -1,7 +1,6 @@
 package importer
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -39,7 +38,7 @@ func (b *builder) environment(l layer, below []setting, variables map[string]str
 	}
 	if len(others) > 0 {
 		slices.Sort(others)
-		b.note(Superseded, strings.Join(others, ", "), l.file, "", fmt.Sprintf("%d variables that are not Debezium's; references to them are followed", len(others)))
+		b.note(Superseded, strings.Join(others, ", "), l.file, "", "not Debezium's; references to them are followed")
 	}
 	return out
 }

@@ -15,11 +15,15 @@ type lookup struct {
 	settings  map[string]setting
 	variables map[string]string
 	depth     int
+	left      *int // how many more references one value may follow: a few names can be made to double without end
 }
 
 var variable = regexp.MustCompile(`^[A-Z_][A-Z0-9_]*$`)
 
-const maxDepth = 8
+const (
+	maxDepth      = 8
+	maxReferences = 1000
+)
 
 // expandQuarkus reads a value of Debezium Server's. $$ is a dollar sign; one before anything but { stands for itself.
 func expandQuarkus(text string, in lookup) (value, error) {
@@ -71,7 +75,7 @@ func closing(s string) int {
 
 func (in lookup) resolve(reference string) (value, error) {
 	name, fallback, hasDefault := strings.Cut(reference, ":")
-	if in.depth >= maxDepth {
+	if *in.left--; in.depth >= maxDepth || *in.left < 0 {
 		return nil, fmt.Errorf("${%s} leads back to itself", name)
 	}
 	deeper := in

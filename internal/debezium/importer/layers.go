@@ -70,7 +70,8 @@ func (b *builder) server(layers []layer) error {
 		}
 	}
 	for _, s := range kept {
-		v, err := expandQuarkus(s.text, lookup{settings: top, variables: variables})
+		left := maxReferences
+		v, err := expandQuarkus(s.text, lookup{settings: top, variables: variables, left: &left})
 		if err == nil && len(b.providers) > 0 && strings.HasPrefix(s.name, "debezium.source.") {
 			v, err = expandProviders(v, b.providers)
 		}

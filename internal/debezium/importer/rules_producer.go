@@ -140,7 +140,8 @@ type login struct{ username, password value }
 
 var (
 	jaasModule = regexp.MustCompile(`^\s*[\w.]*\.(PlainLoginModule|ScramLoginModule)\s+required\s`)
-	jaasOption = regexp.MustCompile(`\b(username|password)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;]+)`)
+	jaasOption = regexp.MustCompile(`\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))`)
+	jaasEscape = regexp.MustCompile(`\\(.)`)
 )
 
 // parseJAAS reads the login of a JAAS string. References in it stay references: each stands for its letter while the string is
@@ -162,11 +163,7 @@ func parseJAAS(v value) (login, bool) {
 	}
 	found := map[string]value{}
 	for _, m := range jaasOption.FindAllStringSubmatch(text.String(), -1) {
-		s := m[2]
-		if s[0] == '"' || s[0] == '\'' {
-			s = regexp.MustCompile(`\\(.)`).ReplaceAllString(s[1:len(s)-1], "$1")
-		}
-		found[m[1]] = restore(s, refs).joined()
+		found[m[1]] = restore(jaasEscape.ReplaceAllString(m[2]+m[3], "$1")+m[4], refs).joined()
 	}
 	l := login{username: found["username"], password: found["password"]}
 	return l, l.username != nil && l.password != nil

@@ -154,7 +154,7 @@ var (
 )
 
 // loads has the relay read the configuration.
-func loads(t *testing.T, r *Result) {
+func loads(t *testing.T, r *Result) *config.Config {
 	t.Helper()
 	var out strings.Builder
 	if err := r.Write(&out, false); err != nil {
@@ -169,9 +169,11 @@ func loads(t *testing.T, r *Result) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := config.Load(path, environ); err != nil {
+	c, err := config.Load(path, environ)
+	if err != nil {
 		t.Errorf("%v\n%s", err, out.String())
 	}
+	return c
 }
 
 // changes are the entries that the base does not have, and the lines that came and went.

@@ -37,8 +37,8 @@ func flatten(l *layer, prefix string, v any) error {
 	case yaml.MapSlice:
 		for _, item := range v {
 			name := prefix
-			if item.Key != nil {
-				name = strings.TrimPrefix(prefix+"."+yamlText(item.Key), ".")
+			if key := yamlText(item.Key); item.Key != nil && key != "null" { // ~ is null, which the library gives as its name
+				name = strings.TrimPrefix(prefix+"."+key, ".")
 			}
 			if err := flatten(l, name, item.Value); err != nil {
 				return err
