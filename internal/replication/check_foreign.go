@@ -16,7 +16,7 @@ import (
 func (k *checker) adoption(ctx context.Context, slot *slotView, sent sends) {
 	k.add("adoption", fmt.Sprintf("no relay has used slot %s yet (pgoutput, made by hand or by another program): the relay goes on from where it stands. What was committed before %s is not sent",
 		slot.Name, slot.ConfirmedFlush), nil)
-	const name, debezium = "may arrive twice", "Debezium confirms every offset.flush.interval.ms (60 s by default), and once more when it is stopped in good order: then it is none"
+	const name, debezium = "may arrive twice", "Debezium confirms every offset.flush.interval.ms (60 s by default), and once more when it is stopped in good order: then it is what was on its way in that moment"
 	behind := bytesText(uint64(slot.Current) - uint64(slot.ConfirmedFlush))
 	if slot.ActivePID != 0 {
 		k.add(name, fmt.Sprintf("if %s is killed: at most the events of the %s of WAL after %s, those that it has published since it confirmed that. %s",
@@ -59,7 +59,7 @@ func (k *checker) waiting(ctx context.Context, slot *slotView, sent sends) (stop
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	decoder := decode.New(decode.Config{Tables: sent.ours(k.c.Tables), Messages: k.c.Messages, Columns: k.c.Columns})
+	decoder := decode.New(decode.Config{Tables: sent.ours(k.c.Tables), Messages: k.c.Messages}) // without extra columns: their values, and the shape of a table, make no difference to a count
 	var (
 		frame     []byte
 		msg       decode.Message

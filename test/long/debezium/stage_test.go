@@ -107,9 +107,12 @@ func (s *stage) imports(d *devenv.Debezium) {
 	}
 }
 
-// relay starts the relay and waits until it is ready.
+// relay makes what the relay needs in the database, starts it and waits until it is ready.
 func (s *stage) relay() *devenv.Relay {
 	s.t.Helper()
+	if res, err := devenv.RunCommand(s.within(), devenv.BuildRelay(s.t), s.config, "init"); err != nil || res.Code != 0 {
+		s.t.Fatalf("init: %v, exit %d: %s%s", err, res.Code, res.Stdout, res.Stderr)
+	}
 	r := devenv.StartRelay(s.t, devenv.BuildRelay(s.t), s.config)
 	must(s.t, r.WaitReady(s.within()))
 	return r
@@ -167,7 +170,7 @@ func (s *stage) twice() (most, waiting int) {
 	s.t.Helper()
 	said := regexp.MustCompile(`^at most (\d+) of the (\d+) events that wait in the slot`)
 	var last string
-	for ctx := s.within(); ctx.Err() == nil; {
+	for ctx := s.within(); ctx.Err() == nil; pause(ctx) { // the server may not have noticed yet that Debezium is gone
 		res, err := devenv.RunCommand(ctx, devenv.BuildRelay(s.t), s.config, "check", "--json")
 		must(s.t, err)
 		var lines []struct{ Name, Detail string }
@@ -188,6 +191,12 @@ func (s *stage) twice() (most, waiting int) {
 	}
 	s.t.Fatalf("check does not say how many events may arrive twice: %q", last)
 	return 0, 0
+}
+
+func pause(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	<-ctx.Done()
 }
 
 // query is the one value that a query gives.
