@@ -22,9 +22,15 @@ func TestRollback(t *testing.T) {
 		s.more(500)
 		s.holdRestart()
 		s.throughTheRelay(first)
-		s.debezium(first.Dir())
+		second := s.debezium(first.Dir())
 		s.more(500)
 		s.finish(-1)
+		must(t, second.Stop(s.within()))
+		// And to the relay again: it sees that the slot has moved without it, and somebody has to say that this is meant.
+		relay := devenv.StartRelay(t, devenv.BuildRelay(t), s.config)
+		if code, err := relay.Exit(s.within()); err != nil || code != 3 || !strings.Contains(relay.Log(), "state = 'adopt'") {
+			t.Errorf("the relay ends with %d, %v: %s", code, err, relay.Log())
+		}
 	})
 	t.Run("kafka, later", func(t *testing.T) {
 		s := newStage(t, "kafka")
