@@ -194,20 +194,26 @@ func (f *compareFlags) run(ctx context.Context, c *config.Config, out, errs io.W
 	if f.onKafka(c) {
 		open = openKafkaSide
 	}
-	sides := [2]side{}
-	for i, names := range [2][]string{f.theirs, f.ours} {
-		s, err := open(ctx, f, c, names)
-		if err != nil {
-			return &outbox.Stop{Code: outbox.ExitFailure, Reason: "compare", What: "open " + compare.Side(i).String(), Err: err}
-		}
-		defer s.close()
-		sides[i] = s
+	theirs, err := open(ctx, f, c, f.theirs)
+	if err != nil {
+		return notOpened(compare.Theirs, err)
 	}
+	defer theirs.close()
+	ours, err := open(ctx, f, c, f.ours)
+	if err != nil {
+		return notOpened(compare.Ours, err)
+	}
+	defer ours.close()
+	sides := [2]side{theirs, ours}
 	r.matcher = compare.New(compare.Options{
 		IDHeader: f.idHeader, KeyHeader: f.keyHeader, Ignore: f.ignore, Strict: f.strict, Times: f.times, Kafka: f.onKafka(c),
 		Partitions: r.samePartitions(sides), Remember: remembered, Excerpts: f.excerpts,
 	}, r.found)
 	return r.tell(cutShort(ctx, r.compare(ctx, sides)))
+}
+
+func notOpened(side compare.Side, err error) error {
+	return &outbox.Stop{Code: outbox.ExitFailure, Reason: "compare", What: "open " + side.String(), Err: err}
 }
 
 // remembered is how many paired ids are known again when they come once more: some 60 MB when there are as many.

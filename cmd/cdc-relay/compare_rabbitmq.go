@@ -34,7 +34,7 @@ func openRabbitSide(ctx context.Context, f *compareFlags, c *config.Config, exch
 		return nil, err
 	}
 	s := &rabbitSide{conn: conn, exchanges: exchanges, gone: conn.NotifyClose(make(chan *amqp.Error, 1))}
-	stop := context.AfterFunc(ctx, func() { _ = conn.CloseDeadline(time.Now().Add(time.Second)) })
+	stop := context.AfterFunc(ctx, s.close)
 	defer stop()
 	if err := s.bind(f.routingKeys); err != nil {
 		s.close()
@@ -140,7 +140,9 @@ func dialRabbitAt(ctx context.Context, url string, cfg amqp.Config, login func()
 	return conn, nil
 }
 
-func (s *rabbitSide) close() { _ = s.conn.CloseDeadline(time.Now().Add(2 * time.Second)) } // it may have ended already
+func (s *rabbitSide) close() {
+	_ = s.conn.CloseDeadline(time.Now().Add(2 * time.Second)) //nolint:errcheck // it may have ended already
+}
 
 func (s *rabbitSide) partitions() []int { return nil }
 
@@ -161,7 +163,7 @@ func (s *rabbitSide) read(ctx context.Context, messages chan<- compare.Message, 
 			case <-ctx.Done():
 				return nil
 			}
-			if err := d.Ack(false); err != nil {
+			if d.Ack(false) != nil {
 				return s.lost(ctx)
 			}
 		}
@@ -169,10 +171,9 @@ func (s *rabbitSide) read(ctx context.Context, messages chan<- compare.Message, 
 }
 
 func (s *rabbitSide) lost(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return nil
-	}
 	select {
+	case <-ctx.Done():
+		return nil // asked for
 	case reason := <-s.gone:
 		if reason != nil {
 			return fmt.Errorf("the connection is lost, and the queue with what was in it: %w", reason)

@@ -159,8 +159,8 @@ func TestCompareTopics(t *testing.T) {
 		}
 	}
 	want := []string{
-		"extra-header header cdc_position ours", "gone missing theirs", "header header type", "headers order of headers", "key key", "new missing ours", "null value",
-		"partition partition", order, "value value",
+		"extra-header header cdc_position ours", "gone missing theirs", "header header type", "headers order of headers", "key key", "new missing ours", "null value", //nolint:dupword // ids, kinds and names
+		"partition partition", order, "value value", //nolint:dupword // ids, kinds and names
 	}
 	if slices.Sort(want); !slices.Equal(got.whatDiffers(), want) {
 		t.Errorf("%q, want %q", got.whatDiffers(), want)

@@ -139,8 +139,8 @@ func TestCompareExchanges(t *testing.T) {
 	c.send(c.ours, "k2", message("routed", "v"))
 	got := c.result(1)
 	want := []string{
-		"first order", "format header id", "header header h", "lost missing theirs", "more header h ours", "new missing ours", "property property content_type ours",
-		"routed routing key", "typed header h", "value value",
+		"first order", "format header id", "header header h", "lost missing theirs", "more header h ours", "new missing ours", "property property content_type ours", //nolint:dupword // ids, kinds and names
+		"routed routing key", "typed header h", "value value", //nolint:dupword // ids, kinds and names
 	}
 	// Which of two is said to be out of order is the one that was paired last.
 	differ := got.whatDiffers()

@@ -61,8 +61,12 @@ func TestDifferences(t *testing.T) {
 		{"null key", Options{}, same, change(func(m *Message) { m.Key = nil }), []string{"1 key: theirs has 1 bytes, ours is null"}},
 		{"value", Options{}, same, change(func(m *Message) { m.Value = []byte(`{"a":1}`) }), []string{"1 value: differs from byte 5 on (theirs 8 bytes, ours 7)"}},
 		{"a longer value", Options{}, same, change(func(m *Message) { m.Value = []byte(`{"a": 1}x`) }), []string{"1 value: differs from byte 8 on (theirs 8 bytes, ours 9)"}},
-		{"excerpts", Options{Excerpts: true}, same, change(func(m *Message) { m.Value = []byte("{\"a\": \x1b}") }),
-			[]string{"1 value: differs from byte 6 on (theirs 8 bytes, ours 8)\n    theirs \"{\\\"a\\\": 1}\"\n    ours   \"{\\\"a\\\": \\x1b}\""}},
+		{
+			"excerpts",
+			Options{Excerpts: true},
+			same, change(func(m *Message) { m.Value = []byte("{\"a\": \x1b}") }),
+			[]string{"1 value: differs from byte 6 on (theirs 8 bytes, ours 8)\n    theirs \"{\\\"a\\\": 1}\"\n    ours   \"{\\\"a\\\": \\x1b}\""},
+		},
 		{"tombstone", Options{}, change(func(m *Message) { m.Value = nil }), change(func(m *Message) { m.Value = []byte("null") }), []string{"1 value: theirs is null, ours has 4 bytes"}},
 		{"null is not empty", Options{}, change(func(m *Message) { m.Value = nil }), change(func(m *Message) { m.Value = []byte{} }), []string{"1 value: theirs is null, ours has 0 bytes"}},
 		{"header", Options{}, same, change(func(m *Message) { m.Headers[2].Value = []byte("Created") }), []string{`1 header "type": differs from byte 0 on (theirs 7 bytes, ours 7)`}},
@@ -71,21 +75,42 @@ func TestDifferences(t *testing.T) {
 		{"type of a header", Options{}, same, change(func(m *Message) { m.Headers[2].Kind = "bytes" }), []string{`1 header "type": theirs is of type , ours of type bytes`}},
 		{"header of ours", Options{}, same, change(func(m *Message) { m.Headers = append(m.Headers, header("cdc_position", "1")) }), []string{`1 header "cdc_position": only in ours`}},
 		{"header of theirs", Options{}, same, change(func(m *Message) { m.Headers = slices.Delete(m.Headers, 2, 3) }), []string{`1 header "type": only in theirs`}},
-		{"a header twice", Options{}, change(func(m *Message) { m.Headers = append(m.Headers, header("type", "x")) }), change(func(m *Message) { m.Headers = append(m.Headers, header("type", "y")) }),
-			[]string{`1 header "type": differs from byte 0 on (theirs 1 bytes, ours 1)`}},
-		{"order of headers", Options{}, same, change(func(m *Message) { m.Headers[2], m.Headers[3] = m.Headers[3], m.Headers[2] }),
-			[]string{"1 order of headers: theirs id, type, tenant; ours id, tenant, type"}},
+		{
+			"a header twice",
+			Options{},
+			change(func(m *Message) { m.Headers = append(m.Headers, header("type", "x")) }), change(func(m *Message) { m.Headers = append(m.Headers, header("type", "y")) }),
+			[]string{`1 header "type": differs from byte 0 on (theirs 1 bytes, ours 1)`},
+		},
+		{
+			"order of headers",
+			Options{},
+			same, change(func(m *Message) { m.Headers[2], m.Headers[3] = m.Headers[3], m.Headers[2] }),
+			[]string{"1 order of headers: theirs id, type, tenant; ours id, tenant, type"},
+		},
 		{"routing key", Options{}, same, change(func(m *Message) { m.RoutingKey = "x" }), []string{"1 routing key: differs from byte 0 on (theirs 0 bytes, ours 1)"}},
 		{"property", Options{}, same, change(func(m *Message) { m.Properties = []Header{header("content_type", "text/plain")} }), []string{`1 property "content_type": only in ours`}},
 		{"time", Options{Times: true}, same, change(func(m *Message) { m.Time = 2000 }), []string{"1 time: theirs 1970-01-01T00:00:01.000Z, ours 1970-01-01T00:00:02.000Z"}},
 		{"times are left out", Options{}, same, change(func(m *Message) { m.Time = 2000 }), nil},
 		{"name of the value's schema", Options{}, change(func(m *Message) { m.Value = named("order", `1`) }), change(func(m *Message) { m.Value = named("customer", `1`) }), nil},
-		{"strictly a difference", Options{Strict: true}, change(func(m *Message) { m.Value = named("order", `1`) }), change(func(m *Message) { m.Value = named("ordex", `1`) }),
-			[]string{"1 value: differs from byte 110 on (theirs 132 bytes, ours 132)"}},
-		{"the rest is compared", Options{}, change(func(m *Message) { m.Value = named("order", `1`) }), change(func(m *Message) { m.Value = named("customer", `2`) }),
-			[]string{"1 value: differs from byte 130 on (theirs 132 bytes, ours 135)"}},
-		{"another name is compared", Options{}, change(func(m *Message) { m.Value = []byte(`{"schema":{"name":"io.debezium.data.Json"},"payload":1}`) }),
-			change(func(m *Message) { m.Value = []byte(`{"schema":{"name":"io.debezium.data.Uuid"},"payload":1}`) }), []string{"1 value: differs from byte 36 on (theirs 55 bytes, ours 55)"}},
+		{
+			"strictly a difference",
+			Options{Strict: true},
+			change(func(m *Message) { m.Value = named("order", `1`) }), change(func(m *Message) { m.Value = named("ordex", `1`) }),
+			[]string{"1 value: differs from byte 110 on (theirs 132 bytes, ours 132)"},
+		},
+		{
+			"the rest is compared",
+			Options{},
+			change(func(m *Message) { m.Value = named("order", `1`) }), change(func(m *Message) { m.Value = named("customer", `2`) }),
+			[]string{"1 value: differs from byte 130 on (theirs 132 bytes, ours 135)"},
+		},
+		{
+			"another name is compared",
+			Options{},
+			change(func(m *Message) { m.Value = []byte(`{"schema":{"name":"io.debezium.data.Json"},"payload":1}`) }),
+			change(func(m *Message) { m.Value = []byte(`{"schema":{"name":"io.debezium.data.Uuid"},"payload":1}`) }),
+			[]string{"1 value: differs from byte 36 on (theirs 55 bytes, ours 55)"},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, m := compared(c.opt, []Message{c.theirs}, []Message{c.ours})
@@ -129,8 +154,8 @@ func TestDuplicatesAndMissing(t *testing.T) {
 		duplicates   [2]int64
 	}{
 		{"a1 a2 a1 a2 a3", "a1 a2 a3", nil, [2]int64{2, 0}},
-		{"a1 a2 a3", "a1 a2 a2 a3 a1", nil, [2]int64{0, 2}},
-		{"a1 a1 a1", "a1", nil, [2]int64{2, 0}},
+		{"a1 a2 a3", "a1 a2 a2 a3 a1", nil, [2]int64{0, 2}}, //nolint:dupword // ids, kinds and names
+		{"a1 a1 a1", "a1", nil, [2]int64{2, 0}},             //nolint:dupword // ids, kinds and names
 		{"a1 a2 a3", "a1 a3", []string{"a2 only in theirs"}, [2]int64{}},
 		{"a1", "b9 a1", []string{"b9 only in ours"}, [2]int64{}},
 		{"a1 a2", "a2 a1", []string{`a1 order: in theirs it comes before "a2" of the same key, on the other side after it`}, [2]int64{}},
@@ -279,7 +304,7 @@ func FuzzSchemaName(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value []byte) {
 		if s, ok := valueSchemaName(value); ok {
 			cut := s.cut(value)
-			for at := range len(cut) {
+			for at := range cut {
 				if cut[at] != value[s.uncut(at)] {
 					t.Fatalf("%q: byte %d of %q", value, at, cut)
 				}
