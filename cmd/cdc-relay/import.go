@@ -46,17 +46,19 @@ stands in a FILE is copied to the file of -o alone (mode 0600), else a variable 
   cdc-relay import debezium application.properties server.env -o cdc-relay.yaml
   curl -s http://connect:8083/connectors/orders-outbox | cdc-relay import debezium - --worker-config worker.properties
   kubectl exec deploy/debezium -- env | cdc-relay import debezium application.properties -`,
-		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) { return nil, cobra.ShellCompDirectiveDefault },
+		Args: cobra.MinimumNArgs(1),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveDefault
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return importDebezium(args, opt, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	cmd.Flags().StringVarP(&opt.out, "out", "o", "", "file to write, which must not exist (default stdout)")
-	cmd.Flags().StringVar(&opt.worker, "worker-config", "", "the Connect worker's .properties: its brokers, its converters")
+	cmd.Flags().StringVar(&opt.worker, "worker-config", "", "the Connect worker's .properties, or an env file with CONNECT_*: its brokers, its converters")
 	cmd.Flags().BoolVar(&opt.force, "force", false, "write the configuration although some of it cannot be carried over")
 	cmd.Flags().BoolVar(&opt.json, "json", false, "report as JSON")
-	if err := errors.Join(cmd.MarkFlagFilename("out", "yaml", "yml"), cmd.MarkFlagFilename("worker-config", "properties")); err != nil {
+	if err := errors.Join(cmd.MarkFlagFilename("out", "yaml", "yml"), cmd.MarkFlagFilename("worker-config", "properties", "env")); err != nil {
 		panic(err) // a flag that is not there
 	}
 	return cmd

@@ -63,13 +63,15 @@ func (r *rig) importTo(args ...string) string {
 	return string(text) + "admin: {listen: 127.0.0.1:0}\n"
 }
 
-// goOn is what comes after the import: init, run.
+// goOn is what comes after the import: init, after which check finds nothing wrong, and run.
 func (r *rig) goOn(config string) *devenv.Relay {
 	r.t.Helper()
-	res, err := devenv.RunCommand(within(r.t, bound), r.binary, config, "init")
-	must(r.t, err)
-	if res.Code != 0 {
-		r.t.Fatalf("init exits %d: %s%s", res.Code, res.Stdout, res.Stderr)
+	for _, command := range []string{"init", "check"} {
+		res, err := devenv.RunCommand(within(r.t, bound), r.binary, config, command)
+		must(r.t, err)
+		if res.Code != 0 {
+			r.t.Fatalf("%s exits %d: %s%s", command, res.Code, res.Stdout, res.Stderr)
+		}
 	}
 	relay := devenv.StartRelay(r.t, r.binary, config)
 	must(r.t, relay.WaitReady(within(r.t, bound)))
@@ -257,7 +259,7 @@ func TestImport(t *testing.T) {
 	refusal(t, run("", good, "-o", out), 2, out+" exists", "nothing is overwritten")
 	// What is no configuration of one Debezium.
 	refusal(t, run("", good, bad), 2, "two connectors are not one")
-	refusal(t, run("", good, "--worker-config", good), 2, "good.json", "it is no worker's .properties")
+	refusal(t, run("", good, "--worker-config", good), 2, "good.json", "it configures no worker")
 	refusal(t, run("", filepath.Join(dir, "nobody.json")), 2, "no such file")
 	refusal(t, run("a: [", write("x.yaml", "a: [")), 2, "x.yaml", "not YAML")
 	refusal(t, run("", "-", "-"), 2, "- is given twice")

@@ -19,14 +19,14 @@ func (b *builder) connector(l layer, worker *Input) error {
 	for _, p := range pairs {
 		settings = append(settings, setting{name: p.name, written: p.name, file: l.file, text: p.text})
 	}
-	var below []pair
+	var below []setting
 	if worker != nil {
 		var err error
-		if below, err = parseProperties(worker.Content, properties.ISO_8859_1); err != nil {
+		if below, err = b.readWorker(worker); err != nil {
 			return fmt.Errorf("%s: %w", worker.Name, err)
 		}
-		if !slices.ContainsFunc(below, func(p pair) bool { return p.name == "bootstrap.servers" || p.name == "key.converter" }) {
-			return fmt.Errorf("%s: %w", worker.Name, errors.New("has neither bootstrap.servers nor key.converter: it is no worker's .properties"))
+		if !slices.ContainsFunc(below, func(p setting) bool { return p.name == "bootstrap.servers" || p.name == "key.converter" }) {
+			return fmt.Errorf("%s: %w", worker.Name, errors.New("has neither bootstrap.servers nor key.converter: it configures no worker"))
 		}
 		b.worker = true
 	}
@@ -47,7 +47,7 @@ func (b *builder) connector(l layer, worker *Input) error {
 	}
 	b.withoutClass()
 	for _, p := range below {
-		b.addShared(&property{name: workerName(p.name), written: p.name, file: worker.Name, value: literal(p.text)})
+		b.addShared(&property{name: workerName(p.name), written: p.written, file: worker.Name, value: literal(p.text)})
 	}
 	return nil
 }
@@ -91,6 +91,32 @@ func (b *builder) addReference(p *property) {
 		p.value = v
 	}
 	b.add(p)
+}
+
+// readWorker reads the worker's .properties, or the environment of a container that makes them of it.
+func (b *builder) readWorker(worker *Input) (settings []setting, err error) {
+	if !isEnvironment(worker.Content) || strings.Contains(worker.Name, ".properties") {
+		pairs, err := parseProperties(worker.Content, properties.ISO_8859_1)
+		for _, p := range pairs {
+			settings = append(settings, setting{name: p.name, written: p.name, file: worker.Name, text: p.text})
+		}
+		return settings, err
+	}
+	l, err := readEnvironment(worker.Name, worker.Content)
+	var others []string
+	for _, p := range l.pairs {
+		name, ok := strings.CutPrefix(p.name, "CONNECT_")
+		if !ok && !slices.Contains([]string{"BOOTSTRAP_SERVERS", "KEY_CONVERTER", "VALUE_CONVERTER"}, name) { // which Debezium's image has beside them
+			others = append(others, p.name)
+			continue
+		}
+		name = strings.ToLower(strings.ReplaceAll(name, "_", "."))
+		settings = append(settings, setting{name: name, written: p.name, file: worker.Name, text: p.text})
+	}
+	if len(others) > 0 {
+		b.note(Superseded, strings.Join(others, ", "), worker.Name, "", "not Connect's")
+	}
+	return settings, err
 }
 
 // workerName is the rules' name of a worker's property: those that a connector has too count for it when it lacks them.

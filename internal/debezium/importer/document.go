@@ -47,10 +47,6 @@ func (d *document) secret(path string, v value, variable, comment string) {
 	d.lines = append(d.lines, l)
 }
 
-func (d *document) has(path string) bool {
-	return slices.ContainsFunc(d.lines, func(l docLine) bool { return strings.Join(l.path, ".") == path })
-}
-
 // HasSecrets is true when a password would stand in what Write writes.
 func (r *Result) HasSecrets() bool { return r.doc.secrets }
 

@@ -25,8 +25,9 @@ const (
 	maxReferences = 1000
 )
 
-// expandQuarkus reads a value of Debezium Server's. $$ is a dollar sign; one before anything but { stands for itself.
+// expandQuarkus reads a value of Debezium Server's. $$ is a dollar sign, and so is \$; one before anything but { stands for itself.
 func expandQuarkus(text string, in lookup) (value, error) {
+	text = strings.ReplaceAll(text, `\$`, "$$")
 	var out value
 	for {
 		before, rest, found := strings.Cut(text, "$")

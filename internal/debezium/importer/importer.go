@@ -3,6 +3,7 @@
 package importer
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -59,7 +60,7 @@ func (r *Result) Count(v Verdict) int {
 // file that cannot be read as any of the forms, or files that do not belong together.
 func Import(files []Input, worker *Input) (*Result, error) {
 	if len(files) == 0 {
-		return nil, fmt.Errorf("no file is given")
+		return nil, errors.New("no file is given")
 	}
 	layers := make([]layer, len(files))
 	for i, f := range files {

@@ -16,8 +16,12 @@ func (b *builder) usedColumns() []string {
 		}
 	}
 	for _, c := range []struct{ option, byDefault string }{
-		{"table.field.event.id", "id"}, {"table.field.event.key", "aggregateid"}, {"route.by.field", "aggregatetype"}, {"table.field.event.payload", "payload"},
-		{"table.field.event.timestamp", ""}, {"table.field.event.schema.version", ""},
+		{"table.field.event.id", "id"},
+		{"table.field.event.key", "aggregateid"},
+		{"route.by.field", "aggregatetype"},
+		{"table.field.event.payload", "payload"},
+		{"table.field.event.timestamp", ""},
+		{"table.field.event.schema.version", ""},
 	} {
 		add(firstOf(b.plain("router."+c.option, c.byDefault)))
 	}

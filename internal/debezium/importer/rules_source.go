@@ -59,7 +59,8 @@ func slotRules() []rule {
 		superseded("the relay waits for its slot, and for PostgreSQL, as long as it takes", "slot.max.retries", "slot.retry.delay.ms"),
 		oneOf(superseded("origin=any is what the relay asks for; other parameters: cannot", "slot.stream.params"), map[string]string{"origin=any": "the relay asks for any origin", "": "there are none"}),
 		when(honoured("source.publication", "Debezium's own publication (default `dbz_publication`)", "publication.name"), (*builder).takePublication),
-		superseded("the publication exists and is used as it is: all tables, all operations, rows that are deleted in their own transaction", "publication.autocreate.mode", "publish.via.partition.root", "replica.identity.autoset.values"),
+		superseded("the publication exists and is used as it is: all tables, all operations, rows that are deleted in their own transaction", "publication.autocreate.mode", "replica.identity.autoset.values"),
+		superseded("the publication exists, and has this property or not. For a partitioned outbox the relay needs it, and `cdc-relay check` says how to turn it on", "publish.via.partition.root"),
 		when(superseded("PostgreSQL's keepalives move the slot while nothing happens; there are no heartbeat messages", "heartbeat.interval.ms"), func(b *builder, p *property) {
 			b.warned(p)
 			b.entries[len(b.entries)-1].Warning = !b.is(p.name, "", "0")

@@ -1,9 +1,8 @@
 package importer
 
 import (
+	"errors"
 	"fmt"
-	"regexp"
-	"regexp/syntax"
 	"slices"
 	"strings"
 
@@ -78,7 +77,7 @@ func (b *builder) reverse(p *property, why string) {
 func (b *builder) tableNames(p *property) ([]string, error) {
 	text, ok := p.value.plain()
 	if !ok {
-		return nil, fmt.Errorf("names tables by a reference; write them")
+		return nil, errors.New("names tables by a reference; write them")
 	}
 	var names []string
 	for _, pattern := range splitList(text) {
@@ -100,7 +99,7 @@ func (b *builder) tableNames(p *property) ([]string, error) {
 		return nil, err
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("leaves no table")
+		return nil, errors.New("leaves no table")
 	}
 	return names, nil
 }
@@ -120,90 +119,9 @@ func (b *builder) filtered(names []string) ([]string, error) {
 	}
 	prefix, ok := b.plain("topic.prefix", "")
 	if !ok {
-		return nil, fmt.Errorf("cannot be compared with the predicate: topic.prefix is a reference")
+		return nil, errors.New("cannot be compared with the predicate: topic.prefix is a reference")
 	}
 	return slices.DeleteFunc(names, func(n string) bool { return matches(re, prefix+"."+n) == negate }), nil
-}
-
-// matches is Java's matches: the whole text.
-func matches(re *regexp.Regexp, text string) bool {
-	re.Longest()
-	at := re.FindStringIndex(text)
-	return at != nil && at[0] == 0 && at[1] == len(text)
-}
-
-const maxTables = 64
-
-// finite is every text that a pattern fits, when they are few. A dot alone is read as the dot it is meant to be.
-func finite(pattern string) ([]string, error) {
-	if _, err := debezium.JavaRegexp(pattern); err != nil {
-		return nil, err
-	}
-	re, err := syntax.Parse(pattern, syntax.Perl)
-	if err != nil {
-		return nil, fmt.Errorf("is no regular expression")
-	}
-	return expandRegex(re)
-}
-
-func expandRegex(re *syntax.Regexp) ([]string, error) {
-	switch re.Op {
-	case syntax.OpLiteral:
-		return []string{string(re.Rune)}, nil
-	case syntax.OpAnyCharNotNL, syntax.OpAnyChar:
-		return []string{"."}, nil
-	case syntax.OpEmptyMatch, syntax.OpBeginText, syntax.OpEndText, syntax.OpBeginLine, syntax.OpEndLine:
-		return []string{""}, nil
-	case syntax.OpCapture:
-		return expandRegex(re.Sub[0])
-	case syntax.OpQuest:
-		some, err := expandRegex(re.Sub[0])
-		return append([]string{""}, some...), err
-	case syntax.OpAlternate:
-		var all []string
-		for _, sub := range re.Sub {
-			some, err := expandRegex(sub)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, some...)
-		}
-		return bounded(all)
-	case syntax.OpConcat:
-		all := []string{""}
-		for _, sub := range re.Sub {
-			some, err := expandRegex(sub)
-			if err != nil {
-				return nil, err
-			}
-			var next []string
-			for _, head := range all {
-				for _, tail := range some {
-					next = append(next, head+tail)
-				}
-			}
-			if all, err = bounded(next); err != nil {
-				return nil, err
-			}
-		}
-		return all, nil
-	case syntax.OpCharClass:
-		var all []string
-		for i := 0; i < len(re.Rune); i += 2 {
-			for r := re.Rune[i]; r <= re.Rune[i+1] && len(all) <= maxTables; r++ {
-				all = append(all, string(r))
-			}
-		}
-		return bounded(all)
-	}
-	return nil, fmt.Errorf("fits more tables than can be named")
-}
-
-func bounded(all []string) ([]string, error) {
-	if len(all) > maxTables {
-		return nil, fmt.Errorf("fits more than %d tables", maxTables)
-	}
-	return all, nil
 }
 
 // takeColumns looks whether a list of patterns touches what the Event Router uses.
@@ -240,7 +158,7 @@ func (b *builder) takeColumns(p *property) {
 func (b *builder) columnNames() ([]string, error) {
 	list := b.get("table.include.list")
 	if list == nil {
-		return nil, fmt.Errorf("no tables")
+		return nil, errors.New("no tables")
 	}
 	tables, err := b.tableNames(list)
 	if err != nil {
