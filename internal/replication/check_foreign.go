@@ -16,7 +16,8 @@ import (
 func (k *checker) adoption(ctx context.Context, slot *slotView, sent sends) {
 	k.add("adoption", fmt.Sprintf("no relay has used slot %s yet (pgoutput, made by hand or by another program): the relay goes on from where it stands. What was committed before %s is not sent",
 		slot.Name, slot.ConfirmedFlush), nil)
-	const name, debezium = "may arrive twice", "Debezium confirms every offset.flush.interval.ms (60 s by default), and once more when it is stopped in good order: then it is none"
+	const name, debezium = "may arrive twice", "Debezium confirms what it published until its last flush, every offset.flush.interval.ms (60 s by default) and when it is stopped in good order; " +
+		"then it is what was on its way, and the last transaction at least, unless heartbeat.interval.ms is set and nothing is written at that moment: then none"
 	behind := bytesText(uint64(slot.Current) - uint64(slot.ConfirmedFlush))
 	if slot.ActivePID != 0 {
 		k.add(name, fmt.Sprintf("if %s is killed: at most the events of the %s of WAL after %s, those that it has published since it confirmed that. %s",
