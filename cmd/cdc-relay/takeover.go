@@ -109,7 +109,7 @@ func shownTakeover(s replication.TakeoverState) takeoverView {
 
 // tellTakeover is a line for people at each step.
 func tellTakeover(w io.Writer, s replication.TakeoverState) {
-	what := ""
+	var what string
 	switch {
 	case s.Dropped:
 		what = fmt.Sprintf("slot %s is dropped", s.From)

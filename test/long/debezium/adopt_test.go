@@ -151,7 +151,7 @@ func (m *move) confirmed(written int) {
 	m.until("all to be confirmed", func() bool {
 		return m.query(`SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1 AND confirmed_flush_lsn >= (
 			SELECT max('0/0'::pg_lsn + ('x' || encode(substring(data FROM 3 FOR 8), 'hex'))::bit(64)::bigint)
-			FROM pg_logical_slot_peek_binary_changes($1 || '_probe', NULL, NULL, 'proto_version', '1', 'publication_names', 'dbz_publication')
+			FROM pg_logical_slot_peek_binary_changes($1 || '_probe', NULL, 1000000, 'proto_version', '1', 'publication_names', 'dbz_publication')
 			WHERE get_byte(data, 0) = ascii('C'))`) == 1
 	})
 }
