@@ -54,7 +54,7 @@ const moveTables = `CREATE TABLE shop_events (event_id uuid PRIMARY KEY, stream 
 func (m *move) run(t *testing.T) {
 	var cancel context.CancelFunc
 	m.t = t
-	m.ctx, cancel = context.WithTimeout(context.Background(), 5*time.Minute)
+	m.ctx, cancel = context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	m.db = devenv.SharedPostgres(t).Database(t)
 	m.slot = fmt.Sprintf("moved_%d", time.Now().UnixNano())
