@@ -163,7 +163,10 @@ func (m *move) bound() int {
 	var findings []struct{ Name, Detail string }
 	m.must(json.Unmarshal([]byte(res.Stdout), &findings))
 	for _, f := range findings {
-		if n := regexp.MustCompile(`^at most (\d+) of the \d+ events`).FindStringSubmatch(f.Detail); f.Name == "may arrive twice" && n != nil {
+		if n := regexp.MustCompile(`^at most (\d+): |^nothing: `).FindStringSubmatch(f.Detail); f.Name == "may arrive twice" && n != nil {
+			if n[1] == "" {
+				return 0
+			}
 			bound, err := strconv.Atoi(n[1])
 			m.must(err)
 			return bound
