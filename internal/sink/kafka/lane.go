@@ -160,9 +160,9 @@ func (l *lane) split() {
 			topic = l.known.topics[string(name)]
 		}
 		if topic.code != 0 {
-			fault := topicFault(topic.name, topic.code)
+			fault := topicFault(l.sink.layout.shown(topic.name), topic.code)
 			l.reject(i, fault)
-			l.sink.paused.refused(fault)
+			l.sink.paused.refused(topic.name, none, fault)
 			continue
 		}
 		s := l.stream(topic.name, partitionOf(ev, int32(len(topic.partitions))))

@@ -1,0 +1,211 @@
+// table.expand.json.payload: the payload's text becomes a struct, with a schema that is made of it.
+
+package connect
+
+import (
+	"errors"
+	"slices"
+)
+
+// Expander makes a schema and a value of a JSON text, as the Event Router does with table.expand.json.payload (JsonSchemaData).
+type Expander struct {
+	Name          string   // of the payload column: the root's name, and the beginning of all others
+	NullsAsBytes  bool     // table.json.payload.null.behavior optional_bytes: nulls stay; else they are left out
+	EmptyAsString bool     // table.json.payload.empty.array.behavior optional_string: empty arrays stay (Debezium 3.7)
+	Names         NameMode // field.name.adjustment.mode of the transformation; a member whose name it changes is null
+}
+
+// Expansion is what became of a payload.
+//
+// Unchanged: the text is not what can be expanded, and goes on as it is, with its column's schema (Debezium warns).
+//
+// A Value that is Text: Debezium had made the schema when making the value failed (a number beyond 64 bits, an array at the top,
+// an array of arrays that differ), and goes on with the new schema and the old text. StringConverter then sends the text; every
+// other converter fails, and so does an envelope. Append of this package says the same.
+//
+// Ragged: objects of one array have different fields. Debezium merges their schemas in the order of a hash set, which is
+// another one in each JVM: its order of fields cannot be met, ours is that of the document.
+type Expansion struct {
+	Schema    *Schema
+	Value     Value
+	Unchanged bool
+	Ragged    bool
+}
+
+// Expand expands a payload that is not NULL.
+//
+// The error is for a payload of more than 1,048,576 members, or one that merged schemas would swell to that: it costs too much.
+func (e *Expander) Expand(text []byte) (Expansion, error) {
+	if len(text) == 0 || text[0] != '{' && text[0] != '[' {
+		return Expansion{Unchanged: true}, nil
+	}
+	document, err := parseNode(text)
+	if errors.Is(err, errMembers) {
+		return Expansion{}, err
+	}
+	if err != nil {
+		return Expansion{Unchanged: true}, nil //nolint:nilerr // Debezium's warning
+	}
+	x := expansion{Expander: e}
+	schema, err := x.schema(e.Name, &document)
+	if err != nil {
+		return Expansion{Unchanged: true}, nil //nolint:nilerr // Debezium's warning
+	}
+	if document.kind == objectNode {
+		v, ok := x.record(&document, schema)
+		if x.members > maxMembers {
+			return Expansion{}, errMembers
+		}
+		if ok {
+			return Expansion{Schema: schema, Value: v, Ragged: x.ragged}, nil
+		}
+	}
+	return Expansion{Schema: schema, Value: TextValue(text)}, nil
+}
+
+// expansion is one call of Expand.
+type expansion struct {
+	*Expander
+	ragged  bool
+	members int
+}
+
+var (
+	optionalString  = &Schema{Type: String, Optional: true}
+	optionalBoolean = &Schema{Type: Boolean, Optional: true}
+	optionalInt32   = &Schema{Type: Int32, Optional: true}
+	optionalInt64   = &Schema{Type: Int64, Optional: true}
+	optionalFloat64 = &Schema{Type: Float64, Optional: true}
+	optionalBytes   = &Schema{Type: Bytes, Optional: true}
+
+	errMixed   = errors.New("an array whose members have no common schema")
+	errMembers = errors.New("a payload of more than 1,048,576 members is not expanded")
+)
+
+// schema is a node's schema, nil for what is left out.
+func (x *expansion) schema(key string, n *node) (*Schema, error) {
+	switch n.kind {
+	case stringNode:
+		return optionalString, nil
+	case boolNode:
+		return optionalBoolean, nil
+	case intNode:
+		return optionalInt32, nil
+	case longNode:
+		return optionalInt64, nil
+	case doubleNode, bigNode:
+		return optionalFloat64, nil
+	case arrayNode:
+		if len(n.items) == 0 {
+			if x.EmptyAsString {
+				return &Schema{Type: Array, Optional: true, Items: optionalString}, nil
+			}
+			return nil, nil
+		}
+		items, err := x.items(key, n)
+		if err != nil {
+			return nil, err
+		}
+		return &Schema{Type: Array, Optional: true, Items: items}, nil
+	case objectNode:
+		return x.object(key, n)
+	default:
+		if x.NullsAsBytes {
+			return optionalBytes, nil
+		}
+		return nil, nil
+	}
+}
+
+func (x *expansion) object(key string, n *node) (*Schema, error) {
+	s := &Schema{Type: Struct, Optional: true, Name: key}
+	if key != "" {
+		key += "."
+	}
+	for i := range n.items {
+		name := x.Names.Field(n.names[i])
+		field, err := x.schema(key+name, &n.items[i])
+		if err != nil {
+			return nil, err
+		}
+		if field == nil || x.Names != NamesAsTheyAre && s.field(name) >= 0 {
+			continue
+		}
+		if name == "" {
+			return nil, errors.New("a field without a name")
+		}
+		s.Fields = append(s.Fields, Field{name, field})
+	}
+	return s, nil
+}
+
+func (s *Schema) field(name string) int {
+	return slices.IndexFunc(s.Fields, func(f Field) bool { return f.Name == name })
+}
+
+// record is the node's value as that struct; false where Connect would find a value that is not of its schema's type.
+func (x *expansion) record(n *node, s *Schema) (Value, bool) {
+	if x.members += len(s.Fields); n.kind != objectNode || s.Type != Struct || x.members > maxMembers {
+		return Value{}, false
+	}
+	v := Value{Kind: Record, Items: make([]Value, len(s.Fields))}
+	// The fields come in the document's order, but for merged schemas and adjusted names.
+	from := 0
+	for i, f := range s.Fields {
+		at := find(n.names, f.Name, from)
+		if at < 0 {
+			continue
+		}
+		from = at + 1
+		item, ok := x.value(&n.items[at], f.Schema)
+		if !ok {
+			return v, false
+		}
+		v.Items[i] = item
+	}
+	return v, true
+}
+
+// find looks for a name, first where it should be.
+func find(names []string, name string, from int) int {
+	for i := range names {
+		if at := (from + i) % len(names); names[at] == name {
+			return at
+		}
+	}
+	return -1
+}
+
+func (x *expansion) value(n *node, s *Schema) (Value, bool) {
+	switch n.kind {
+	case stringNode:
+		return TextValue(n.text), s.Type == String
+	case boolNode:
+		return Value{Kind: Bool, Int: n.int}, s.Type == Boolean
+	case intNode:
+		return Value{Kind: Integer, Int: n.int}, s.Type == Int32
+	case longNode:
+		return Value{Kind: Integer, Int: n.int}, s.Type == Int64
+	case doubleNode:
+		return Value{Kind: Float, Float: n.double}, s.Type == Float64
+	case bigNode: // a BigDecimal, which is no double
+		return Value{}, false
+	case arrayNode:
+		v := Value{Kind: List, Items: make([]Value, len(n.items))}
+		if s.Type != Array {
+			return v, false
+		}
+		for i := range n.items {
+			item, ok := x.value(&n.items[i], s.Items)
+			if !ok {
+				return v, false
+			}
+			v.Items[i] = item
+		}
+		return v, true
+	case objectNode:
+		return x.record(n, s)
+	default:
+		return Value{}, s.Optional
+	}
+}

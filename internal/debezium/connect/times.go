@@ -1,0 +1,215 @@
+// Dates and times under time.precision.mode.
+
+package connect
+
+import (
+	"math"
+)
+
+// The names of Kafka Connect's own logical types, which time.precision.mode connect uses.
+const (
+	connectDate      = "org.apache.kafka.connect.data.Date"
+	connectTime      = "org.apache.kafka.connect.data.Time"
+	connectTimestamp = "org.apache.kafka.connect.data.Timestamp"
+)
+
+const (
+	microsPerDay = 24 * 60 * 60 * 1_000_000
+	millisPerDay = 24 * 60 * 60 * 1000
+	epoch        = "1970-01-01"
+)
+
+// The values that Debezium has for the infinities (PostgresValueConverter).
+const (
+	infinityDays        = -2147472692 // LocalDate -5877611-06-21, of a wrong sign there
+	minusInfinity       = -2147472691
+	infinityMicros      = 9223372036825200000 // PGStatement.DATE_POSITIVE_INFINITY, taken for microseconds
+	minusInfinityMicros = -9223372036832400000
+)
+
+func dateKind(mode TimeMode) columnKind {
+	switch mode {
+	case TimeISOString:
+		return columnKind{schema: logical(String, "io.debezium.time.IsoDate"), read: readISODate, parse: readISODate, filler: epoch}
+	case TimeConnect:
+		return columnKind{schema: logical(Int32, connectDate), read: readConnectDate, parse: readConnectDate, filler: epoch}
+	default:
+		return columnKind{schema: logical(Int32, "io.debezium.time.Date"), read: readDate, parse: readDate, filler: epoch}
+	}
+}
+
+func timeKind(digits int, mode TimeMode) columnKind {
+	const midnight = "00:00"
+	switch mode {
+	case TimeISOString:
+		return columnKind{schema: logical(String, "io.debezium.time.IsoTime"), read: readISOTime, parse: readISOTime, filler: midnight}
+	case TimeConnect:
+		read := scaledTime(Moment, 1000)
+		return columnKind{schema: logical(Int32, connectTime), read: read, parse: read, filler: midnight}
+	case TimeNanoseconds:
+		read := nanoTime
+		return columnKind{schema: logical(Int64, "io.debezium.time.NanoTime"), read: read, parse: read, filler: midnight}
+	case TimeAdaptive:
+		if digits <= 3 {
+			read := scaledTime(Integer, 1000)
+			return columnKind{schema: logical(Int32, "io.debezium.time.Time"), read: read, parse: read, filler: midnight}
+		}
+	default:
+	}
+	read := scaledTime(Integer, 1)
+	return columnKind{schema: logical(Int64, "io.debezium.time.MicroTime"), read: read, parse: read, filler: midnight}
+}
+
+func timestampKind(digits int, mode TimeMode) columnKind {
+	switch mode {
+	case TimeISOString:
+		return columnKind{schema: logical(String, "io.debezium.time.IsoTimestamp"), read: readISOTimestamp, parse: readISOTimestamp, filler: epoch}
+	case TimeConnect:
+		read := scaledTimestamp(Moment, 1000)
+		return columnKind{schema: logical(Int64, connectTimestamp), read: read, parse: read, filler: epoch}
+	case TimeNanoseconds:
+		return columnKind{schema: logical(Int64, "io.debezium.time.NanoTimestamp"), read: readNanoTimestamp, parse: readNanoTimestamp, filler: epoch}
+	case TimeAdaptive, TimeAdaptiveMicroseconds:
+		if digits <= 3 {
+			read := scaledTimestamp(Integer, 1000)
+			return columnKind{schema: logical(Int64, "io.debezium.time.Timestamp"), read: read, parse: read, filler: epoch}
+		}
+	default:
+	}
+	read := scaledTimestamp(Integer, 1)
+	return columnKind{schema: logical(Int64, "io.debezium.time.MicroTimestamp"), read: read, parse: read, filler: epoch}
+}
+
+// timestamptzKind is the same in every mode: text in UTC, its fraction as long as the column's (all of it when that is 0).
+func timestamptzKind(digits int) columnKind {
+	read := func(scratch, text []byte) (Value, []byte, error) {
+		if string(text) == "infinity" || string(text) == "-infinity" {
+			return TextValue(text), scratch, nil
+		}
+		micros, ok := parseTimestamp(text)
+		if !ok {
+			return Value{}, scratch, errNotIts
+		}
+		start := len(scratch)
+		scratch = appendTimestamp(scratch, micros, digits)
+		return TextValue(scratch[start:len(scratch):len(scratch)]), scratch, nil
+	}
+	return columnKind{schema: logical(String, "io.debezium.time.ZonedTimestamp"), read: read, parse: read, filler: epoch}
+}
+
+func readDate(scratch, text []byte) (Value, []byte, error) {
+	days, ok := parseDate(text)
+	if !ok {
+		return Value{}, scratch, errNotIts
+	}
+	return Value{Kind: Integer, Int: int64(int32(days))}, scratch, nil
+}
+
+func readConnectDate(scratch, text []byte) (Value, []byte, error) {
+	v, scratch, err := readDate(scratch, text)
+	v.Kind, v.Int = Moment, v.Int*millisPerDay
+	return v, scratch, err
+}
+
+func readISODate(scratch, text []byte) (Value, []byte, error) {
+	days, ok := parseDate(text)
+	if !ok {
+		return Value{}, scratch, errNotIts
+	}
+	start := len(scratch)
+	scratch = append(appendDate(scratch, days), 'Z')
+	return TextValue(scratch[start:len(scratch):len(scratch)]), scratch, nil
+}
+
+// scaledTime reads a time in units of so many microseconds. 24:00:00 is a whole day.
+func scaledTime(kind Kind, unit int64) reader {
+	return func(scratch, text []byte) (Value, []byte, error) {
+		micros, rest, ok := parseClock(text)
+		if !ok || len(rest) > 0 {
+			return Value{}, scratch, errNotIts
+		}
+		return Value{Kind: kind, Int: micros / unit}, scratch, nil
+	}
+}
+
+func nanoTime(scratch, text []byte) (Value, []byte, error) {
+	v, scratch, err := scaledTime(Integer, 1)(scratch, text)
+	v.Int *= 1000
+	return v, scratch, err
+}
+
+// readISOTime wraps 24:00:00 to 00:00:00, as LocalTime.plus does.
+func readISOTime(scratch, text []byte) (Value, []byte, error) {
+	micros, rest, ok := parseClock(text)
+	if !ok || len(rest) > 0 {
+		return Value{}, scratch, errNotIts
+	}
+	start := len(scratch)
+	scratch = append(appendClock(scratch, micros%microsPerDay, 0), 'Z')
+	return TextValue(scratch[start:len(scratch):len(scratch)]), scratch, nil
+}
+
+// readTimetz gives the time in UTC, 24:00:00 as 00:00:00. Debezium reads no offset with seconds.
+func readTimetz(scratch, text []byte) (Value, []byte, error) {
+	micros, rest, ok := parseClock(text)
+	offset, known := parseOffset(rest)
+	if !ok || !known || len(rest) > len("+00:00") || len(rest) == 0 {
+		return Value{}, scratch, errNotIts
+	}
+	micros = ((micros-offset)%microsPerDay + microsPerDay) % microsPerDay
+	start := len(scratch)
+	scratch = append(appendClock(scratch, micros, 0), 'Z')
+	return TextValue(scratch[start:len(scratch):len(scratch)]), scratch, nil
+}
+
+// scaledTimestamp reads a timestamp in units of so many microseconds, rounded down.
+func scaledTimestamp(kind Kind, unit int64) reader {
+	return func(scratch, text []byte) (Value, []byte, error) {
+		micros, ok := parseInstant(text)
+		if !ok {
+			return Value{}, scratch, errNotIts
+		}
+		return Value{Kind: kind, Int: floorDiv(micros, unit)}, scratch, nil
+	}
+}
+
+// readNanoTimestamp: what lies outside of 1677 to 2262 has no place in 64 bits of nanoseconds.
+func readNanoTimestamp(scratch, text []byte) (Value, []byte, error) {
+	switch string(text) {
+	case "infinity":
+		return Value{Kind: Integer, Int: math.MaxInt64}, scratch, nil
+	case "-infinity":
+		return Value{Kind: Integer, Int: math.MinInt64}, scratch, nil
+	}
+	micros, ok := parseTimestamp(text)
+	if !ok {
+		return Value{}, scratch, errNotIts
+	}
+	// Debezium multiplies the days first: that is what must not overflow.
+	if days := floorDiv(micros, microsPerDay); days > math.MaxInt64/1000/microsPerDay || days < math.MinInt64/1000/microsPerDay ||
+		micros > math.MaxInt64/1000 {
+		return Value{}, scratch, errOutOfRange
+	}
+	return Value{Kind: Integer, Int: micros * 1000}, scratch, nil
+}
+
+func readISOTimestamp(scratch, text []byte) (Value, []byte, error) {
+	micros, ok := parseInstant(text)
+	if !ok {
+		return Value{}, scratch, errNotIts
+	}
+	start := len(scratch)
+	scratch = appendTimestamp(scratch, micros, 0)
+	return TextValue(scratch[start:len(scratch):len(scratch)]), scratch, nil
+}
+
+// parseInstant is parseTimestamp with the infinities as Debezium has them.
+func parseInstant(text []byte) (micros int64, ok bool) {
+	switch string(text) {
+	case "infinity":
+		return infinityMicros, true
+	case "-infinity":
+		return minusInfinityMicros, true
+	}
+	return parseTimestamp(text)
+}

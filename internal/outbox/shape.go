@@ -1,0 +1,12 @@
+// The shape of a table's columns: what the bytes of a record depend on and a row's event does not carry.
+
+package outbox
+
+// ColumnShape is one column of a table as the catalogue knows it.
+type ColumnShape struct {
+	Name    string
+	TypeOID uint32
+	Typmod  int32   // -1: none
+	NotNull bool
+	Default *string // the default's expression as pg_get_expr prints it; nil: none
+}
