@@ -564,6 +564,17 @@ func TestTakeoverIsRefused(t *testing.T) {
 			o.slot += "2"
 			b.exec(`SELECT pg_create_logical_replication_slot($1, 'test_decoding')`, o.slot)
 		}, outbox.ExitUsage, "takes the place of"},
+		"from a relay": {func(b *bench, o *otherTool) {
+			b.settledRun("a").endClean()
+			o.slot = b.cfg.Slot
+			b.cfg.Slot += "_second"
+		}, outbox.ExitUsage, "its parked events"},
+		"a position beyond the WAL": {func(b *bench, o *otherTool) {
+			_, _ = b.now(o)
+			o.start()
+			o.confirmTo(0xFFFFFFF000000000)
+			o.kill()
+		}, outbox.ExitOperator, "is not known"},
 		"a physical slot": {func(b *bench, o *otherTool) {
 			o.slot += "_p"
 			b.exec(`SELECT pg_create_physical_replication_slot($1)`, o.slot)

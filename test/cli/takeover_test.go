@@ -44,6 +44,12 @@ func TestTakeover(t *testing.T) {
 	}
 	r.insert(1) // after the start of our slot, if that is there already
 	r.refused(3, "takeover --from-slot "+other+" --wait 0", other, "nobody reads it", "start the program")
+	if state := r.command("takeover", "--from-slot", other, "--wait", "0", "--json"); state.Code != 3 || !strings.Contains(state.Stdout, `"complete": false`) || !strings.Contains(state.Stdout, `"start_lsn": "`) {
+		t.Errorf("exit %d: %s%s", state.Code, state.Stdout, state.Stderr)
+	}
+	other2 := *r
+	other2.slot = other
+	other2.refused(3, "run", "test_decoding", "takeover --from-slot "+other)
 	r.refused(3, "run", other, "takeover --from-slot "+other)
 	r.insert(1)
 	runs()
