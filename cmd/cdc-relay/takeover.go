@@ -31,6 +31,12 @@ It says what it waits for. It may be interrupted at any point, and run again: it
   cdc-relay takeover --from-slot debezium --wait 0 --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if opt.From == "" {
+				return &outbox.Stop{
+					Code: outbox.ExitUsage, Reason: "usage",
+					What: "--from-slot names no slot", Mend: "SELECT slot_name, plugin, active FROM pg_replication_slots",
+				}
+			}
 			if opt.Drop && !yes {
 				return &outbox.Stop{
 					Code: outbox.ExitUsage, Reason: "usage",
@@ -59,9 +65,9 @@ It says what it waits for. It may be interrupted at any point, and run again: it
 	cmd.Flags().BoolVar(&yes, "yes", false, "really drop it")
 	cmd.Flags().DurationVar(&opt.Wait, "wait", 0, "how long to wait for the other program; 0 says where it stands (default: as long as it takes)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, at the end")
-	err := errors.Join(cmd.MarkFlagRequired("from-slot"), cmd.RegisterFlagCompletionFunc("from-slot", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	err := cmd.RegisterFlagCompletionFunc("from-slot", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return otherSlots(cmd.Context(), g), cobra.ShellCompDirectiveNoFileComp
-	}))
+	})
 	if err != nil {
 		panic(err) // a flag that is not there
 	}
@@ -103,7 +109,7 @@ func shownTakeover(s replication.TakeoverState) takeoverView {
 
 // tellTakeover is a line for people at each step.
 func tellTakeover(w io.Writer, s replication.TakeoverState) {
-	what := ""
+	var what string
 	switch {
 	case s.Dropped:
 		what = fmt.Sprintf("slot %s is dropped", s.From)

@@ -38,7 +38,7 @@ func Check(ctx context.Context, c Config) ([]Finding, error) {
 		return nil, err
 	}
 	defer closePool(pool)
-	k := checker{c: &c, pool: pool}
+	k := checker{c: &c, pool: pool, countable: countable}
 	if !k.reached(ctx) {
 		return k.list, nil
 	}
@@ -83,6 +83,8 @@ type checker struct {
 	c    *Config
 	pool *pgxpool.Pool
 	list []Finding
+
+	countable uint64 // bytes of WAL
 
 	user, database string // once reached
 	commit         struct {

@@ -16,48 +16,44 @@ import (
 func (k *checker) adoption(ctx context.Context, slot *slotView, sent sends) {
 	k.add("adoption", fmt.Sprintf("no relay has used slot %s yet (pgoutput, made by hand or by another program): the relay goes on from where it stands. What was committed before %s is not sent",
 		slot.Name, slot.ConfirmedFlush), nil)
-	const name, debezium = "may arrive twice", "Debezium confirms every offset.flush.interval.ms (60 s by default), and once more when it is stopped in good order: then it is what was on its way in that moment"
+	const name, debezium = "may arrive twice", "Debezium confirms what it published until its last flush, every offset.flush.interval.ms (60 s by default) and when it is stopped in good order; " +
+		"then it is what was on its way, and the last transaction at least, unless heartbeat.interval.ms is set and nothing is written at that moment: then none"
 	behind := bytesText(uint64(slot.Current) - uint64(slot.ConfirmedFlush))
 	if slot.ActivePID != 0 {
 		k.add(name, fmt.Sprintf("if %s is killed: at most the events of the %s of WAL after %s, those that it has published since it confirmed that. %s",
 			slot.holder(), behind, slot.ConfirmedFlush, debezium), nil)
 		return
 	}
-	stopped, waiting, twice, err := k.waiting(ctx, slot, sent)
-	since := ""
-	if stopped != nil {
-		since = " and were committed before it was let go at " + stopped.UTC().Format("2006-01-02 15:04:05.000Z")
-	}
+	n, first, last, err := k.waiting(ctx, slot, sent)
 	switch {
 	case err != nil:
 		k.add(name, fmt.Sprintf("at most the events of the %s of WAL after %s, which were not counted (%s), and of them those that the other program has published and not confirmed. %s",
 			behind, slot.ConfirmedFlush, oneLine{err}, debezium), nil)
+	case n == 0:
+		k.add(name, "nothing: no event waits in the slot", nil)
 	default:
-		k.add(name, fmt.Sprintf("at most %d of the %d events that wait in the slot: those that the other program has published and not confirmed%s. %s",
-			twice, waiting, since, debezium), nil)
+		k.add(name, fmt.Sprintf("at most %d: so many events wait in the slot, committed from %s to %s, and of them those come twice that the other program has published and not confirmed before it was stopped. %s",
+			n, first.UTC().Format(time.DateTime), last.UTC().Format(time.DateTime), debezium), nil)
 	}
 }
 
-// cheap is how much WAL may be read to count what waits: less than a second's work.
-const cheap = 64 << 20
+// countable is how much WAL may be read to count what waits: a second's work or two, and no more of it in the server's
+// temporary files.
+const countable = 256 << 20
 
-// waiting counts the events in a slot that nobody holds, and those among them that were committed before it was let go, if
-// the server knows when that was (PostgreSQL 17). Nothing is taken from the slot.
-func (k *checker) waiting(ctx context.Context, slot *slotView, sent sends) (stopped *time.Time, all, before int, err error) {
-	if size := uint64(slot.Current) - uint64(slot.Restart); size > cheap {
-		return nil, 0, 0, fmt.Errorf("the slot reads %s", bytesText(size))
-	}
-	err = k.pool.QueryRow(ctx, `SELECT (to_jsonb(s)->>'inactive_since')::timestamptz FROM pg_replication_slots s WHERE slot_name = $1`, slot.Name).Scan(&stopped)
-	if err != nil {
-		return nil, 0, 0, err
+// waiting counts the events in a slot that nobody holds, committed from first to last. Nothing is taken from the slot. (When it
+// was let go would tell more, but pg_replication_slots.inactive_since is then the time of this look, the next time that it is asked.)
+func (k *checker) waiting(ctx context.Context, slot *slotView, sent sends) (n int, first, last time.Time, err error) {
+	if size := uint64(slot.Current) - uint64(slot.Restart); size > k.countable {
+		return 0, first, last, fmt.Errorf("the slot reads %s", bytesText(size))
 	}
 	if sent, err = sent.withPartitions(ctx, k.pool); err != nil {
-		return nil, 0, 0, err
+		return 0, first, last, err
 	}
 	rows, err := k.pool.Query(ctx, `SELECT data FROM pg_logical_slot_peek_binary_changes($1, $2, NULL, 'proto_version', '1', 'publication_names', $3, 'messages', 'true')`,
 		slot.Name, slot.Current, quoteName(k.c.Publication))
 	if err != nil {
-		return nil, 0, 0, err
+		return 0, first, last, err
 	}
 	decoder := decode.New(decode.Config{Tables: sent.ours(k.c.Tables), Messages: k.c.Messages}) // without extra columns: their values, and the shape of a table, make no difference to a count
 	var (
@@ -73,15 +69,15 @@ func (k *checker) waiting(ctx context.Context, slot *slotView, sent sends) (stop
 		case decode.Begin:
 			committed = msg.CommitTime
 		case decode.Row:
-			all++
-			if stopped == nil || !committed.After(*stopped) {
-				before++
+			if n++; n == 1 {
+				first = committed
 			}
+			last = committed
 		default:
 		}
 		return nil
 	})
-	return stopped, all, before, err
+	return n, first, last, err
 }
 
 // tookOver is about the slot whose place ours has taken: somebody may read it again, or nobody ever will.

@@ -27,8 +27,14 @@ type otherTool struct {
 	confirmed pglogrepl.LSN
 
 	conn *pgconn.PgConn
-	asks chan chan struct{} // each is answered when everything published is confirmed
+	asks chan ask // to confirm
 	quit chan struct{}
+	done chan struct{}
+}
+
+// ask is to confirm up to a position, 0 for everything that is published; done is closed when the server was told.
+type ask struct {
+	to   pglogrepl.LSN
 	done chan struct{}
 }
 
@@ -63,7 +69,7 @@ func (o *otherTool) start() {
 		}
 		return err == nil
 	})
-	o.asks, o.quit, o.done = make(chan chan struct{}), make(chan struct{}), make(chan struct{})
+	o.asks, o.quit, o.done = make(chan ask), make(chan struct{}), make(chan struct{})
 	go o.read()
 	t.Cleanup(o.kill)
 }
@@ -75,10 +81,12 @@ func (o *otherTool) read() {
 		select {
 		case <-o.quit:
 			return
-		case answer := <-o.asks:
-			o.confirmed, o.known = o.end, len(o.published)
+		case a := <-o.asks:
+			if o.confirmed = a.to; a.to == 0 {
+				o.confirmed, o.known = o.end, len(o.published)
+			}
 			o.report()
-			close(answer)
+			close(a.done)
 		default:
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
@@ -133,12 +141,17 @@ func (o *otherTool) kill() {
 
 // confirm confirms what is published, and returns when the slot has it.
 func (o *otherTool) confirm() {
+	o.b.t.Helper()
+	o.confirmTo(0)
+}
+
+func (o *otherTool) confirmTo(lsn pglogrepl.LSN) {
 	t := o.b.t
 	t.Helper()
-	answer := make(chan struct{})
+	a := ask{lsn, make(chan struct{})}
 	select {
-	case o.asks <- answer:
-		<-answer
+	case o.asks <- a:
+		<-a.done
 	case <-o.done:
 		t.Fatal("the other program has ended")
 	}

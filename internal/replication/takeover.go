@@ -122,6 +122,13 @@ func (m *takeover) begin(ctx context.Context) error {
 		if m.completed(rec) {
 			return nil
 		}
+		other, err := readRecord(ctx, m.pool, m.opt.From)
+		if err != nil {
+			return err
+		}
+		if other != nil {
+			return m.relays()
+		}
 		if m.c.Tables, err = findTables(ctx, m.pool, m.c, rec == nil); err != nil {
 			return err
 		}
@@ -278,7 +285,7 @@ func (m *takeover) step(ctx context.Context, last bool) error {
 	case !m.state.Passed && lost(theirs):
 		return m.gap(fmt.Sprintf("was invalidated by the server (wal_status %s %s)", theirs.WALStatus, theirs.Invalidation), theirs.ConfirmedFlush)
 	case theirs.ConfirmedFlush > theirs.Current:
-		return m.gap(fmt.Sprintf("says that %s is confirmed, and the server's WAL ends at %s", theirs.ConfirmedFlush, theirs.Current), ours.ConfirmedFlush)
+		return m.beyond(theirs)
 	case m.state.Active:
 		m.free = time.Time{}
 		return nil

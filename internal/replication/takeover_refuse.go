@@ -35,10 +35,12 @@ func (m *takeover) refuse(rec *record, theirs *slotView) error {
 		return takeoverStop(outbox.ExitOperator, fmt.Sprintf("slot %q is a %s slot: it says nothing of transactions", m.opt.From, theirs.Type), "name a logical slot of this database")
 	case theirs.Database != m.id.Database:
 		return takeoverStop(outbox.ExitOperator, fmt.Sprintf("slot %q belongs to database %q, not %q", m.opt.From, theirs.Database, m.id.Database), "correct source.url or --from-slot")
-	case theirs.heldByRelay():
-		return takeoverStop(outbox.ExitOperator, fmt.Sprintf("slot %q is held by %s, a relay: its parked events would stay behind", m.opt.From, theirs.holder()), "leave that relay its slot")
 	}
 	return nil
+}
+
+func (m *takeover) relays() *outbox.Stop {
+	return takeoverStop(outbox.ExitUsage, fmt.Sprintf("slot %q is a relay's: its parked events would stay behind", m.opt.From), "leave that relay its slot")
 }
 
 func takeoverStop(code int, what, mend string) *outbox.Stop {
@@ -57,6 +59,13 @@ func (m *takeover) gap(why string, from pglogrepl.LSN) *outbox.Stop {
 	}
 	return takeoverStop(outbox.ExitOperator, fmt.Sprintf("slot %q %s: %s", m.opt.From, why, missing),
 		fmt.Sprintf("find and re-send what is missing%s (slot %q sends what was committed from its start on)", adoptHint(m.c), m.c.Slot))
+}
+
+// beyond is for a position that no program can have sent up to: skipping to it would lose what is committed until then.
+func (m *takeover) beyond(theirs *slotView) *outbox.Stop {
+	return takeoverStop(outbox.ExitOperator, fmt.Sprintf("slot %q says that %s is confirmed, and the server's WAL ends at %s: how far its program has sent is not known",
+		m.opt.From, theirs.ConfirmedFlush, theirs.Current),
+		fmt.Sprintf("stop that program%s (slot %q sends all that was committed from its start, %s, on)", adoptHint(m.c), m.c.Slot, m.start()))
 }
 
 // start is our slot's, in words.

@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -10,6 +11,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
@@ -246,6 +250,65 @@ func TestTakeoverUnderLoad(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The other program has confirmed up to the end of a commit, at which the next one begins: that one is sent, and no other.
+func TestTakeoverBetweenCommitsThatAreAdjacent(t *testing.T) {
+	b := shared(t)
+	o := b.newTool()
+	o.start()
+	k := b.take(o, asLongAsItTakes)
+	k.waitTold("that the other slot is below", overlapping)
+	b.insert("both")
+	o.waitSeen("both")
+	o.confirm()
+	k.waitTold("that it has passed", passed)
+	second, between := b.adjacentUnread(o)
+	o.confirmTo(between)
+	o.kill()
+	if s := k.waitComplete(); s.Confirmed != between {
+		t.Errorf("it goes on from %s, want %s", s.Confirmed, between)
+	}
+	b.insert("after")
+	r := b.run()
+	r.waitSeen("after")
+	r.endClean()
+	if seen := b.current().seen(); !slices.Equal(seen, []string{second, "after"}) {
+		t.Errorf("sent: %v, want %s first", seen, second)
+	}
+}
+
+// adjacentUnread is adjacent without a relay, whose slot nobody has read: it returns the second id and the position between the
+// two commits.
+func (b *bench) adjacentUnread(o *otherTool) (second string, between pglogrepl.LSN) {
+	b.t.Helper()
+	for try := range 200 {
+		second = fmt.Sprintf("second %d", try)
+		one, _ := b.openInsert(fmt.Sprintf("first %d", try))
+		two, _ := b.openInsert(second)
+		for _, tx := range []pgx.Tx{one, two} {
+			if err := tx.Commit(bounded(b.t, time.Minute)); err != nil {
+				b.t.Fatal(err)
+			}
+		}
+		o.waitSeen(second)
+		rows, err := b.conn.Query(bounded(b.t, time.Minute), `SELECT data FROM pg_logical_slot_peek_binary_changes($1, NULL, 100000,
+			'proto_version', '1', 'publication_names', 'p') WHERE get_byte(data, 0) = ascii('C')`, b.cfg.Slot)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		commits, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
+		if err != nil || len(commits) < 2 {
+			b.t.Fatalf("%d commits, %v", len(commits), err)
+		}
+		last := commits[len(commits)-2:] // type, flags, position, end
+		between = pglogrepl.LSN(binary.BigEndian.Uint64(last[0][10:]))
+		if uint64(between) == binary.BigEndian.Uint64(last[1][2:]) {
+			return second, between
+		}
+	}
+	b.t.Fatal("no two commits were adjacent")
+	return "", 0
 }
 
 // missing are the ids that are in none of the lists.
@@ -501,6 +564,17 @@ func TestTakeoverIsRefused(t *testing.T) {
 			o.slot += "2"
 			b.exec(`SELECT pg_create_logical_replication_slot($1, 'test_decoding')`, o.slot)
 		}, outbox.ExitUsage, "takes the place of"},
+		"from a relay": {func(b *bench, o *otherTool) {
+			b.settledRun("a").endClean()
+			o.slot = b.cfg.Slot
+			b.cfg.Slot += "_second"
+		}, outbox.ExitUsage, "its parked events"},
+		"a position beyond the WAL": {func(b *bench, o *otherTool) {
+			_, _ = b.now(o)
+			o.start()
+			o.confirmTo(0xFFFFFFF000000000)
+			o.kill()
+		}, outbox.ExitOperator, "is not known"},
 		"a physical slot": {func(b *bench, o *otherTool) {
 			o.slot += "_p"
 			b.exec(`SELECT pg_create_physical_replication_slot($1)`, o.slot)
