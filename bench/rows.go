@@ -20,7 +20,7 @@ type sizes struct {
 	drainCell int
 	profile   int           // of a profile
 	pairs     int           // alternating pairs of a must row
-	tails     int           // the same of one about a p99, which differs more from run to run
+	tails     int           // the same of one that differs more from run to run: a p99, and what costs less than a microsecond
 	tries     int           // of a row whose A/A is too large
 	burst     time.Duration // a phase with or without bursts
 	live      time.Duration // a phase of relay or bare loop

@@ -17,7 +17,7 @@ const scrapeEvery = time.Second
 
 // watched has runs of the relay without and with everything take turns: metrics of all slots that are scraped every second, and
 // one event of a hundred traced.
-func (s *stand) watched(ctx context.Context, name string, run func(context.Context) (ran, error)) (_ []result, err error) {
+func (s *stand) watched(ctx context.Context, name string, pairs int, run func(context.Context) (ran, error)) (_ []result, err error) {
 	collector, err := devenv.LaunchCollector()
 	if err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func (s *stand) watched(ctx context.Context, name string, run func(context.Conte
 		r, err := run(ctx)
 		return float64(r.cost.publisher) / 1e3, err
 	}
-	p, err := s.turns(ctx, s.size.pairs, micros, func(ctx context.Context) (float64, error) {
+	p, err := s.turns(ctx, pairs, micros, func(ctx context.Context) (float64, error) {
 		s.watch = &watcher{env: []string{
 			"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL(), "OTEL_TRACES_SAMPLER=parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG=0.01",
 			"CDC_RELAY_ADMIN__SLOT_METRICS=all",
@@ -84,7 +84,7 @@ func (w *watcher) look(relay *devenv.Relay) {
 // watchedRabbit measures it on RabbitMQ.
 func (s *rabbitStand) watchedRabbit(ctx context.Context) ([]result, error) {
 	l := load{keys: keyset{count: 1000}, events: s.size.events, rowsPerTx: 100, ordering: "pipelined", queue: "classic", connections: 2}
-	return s.watched(ctx, "RabbitMQ, 1,000 even keys, `pipelined`, 100-row transactions", func(ctx context.Context) (ran, error) {
+	return s.watched(ctx, "RabbitMQ, 1,000 even keys, `pipelined`, 100-row transactions", s.size.pairs, func(ctx context.Context) (ran, error) {
 		return s.relayBacklog(ctx, l)
 	})
 }
@@ -94,8 +94,10 @@ func (s *kafkaStand) watchedKafka(ctx context.Context) ([]result, error) {
 	if err := s.warmUp(ctx); err != nil {
 		return nil, err
 	}
-	d := &drain{kafkaStand: s, l: s.sized(load{rowsPerTx: 100, payload: 200, partitions: 12}, s.size.drain)}
-	return s.watched(ctx, "Kafka, "+d.l.String(), func(ctx context.Context) (ran, error) {
+	// A run is one of seconds, and there are more of them than elsewhere: an event costs less than a microsecond here, and up to
+	// half of that again by how the reader's gulps happen to fall.
+	d := &drain{kafkaStand: s, l: s.sized(load{rowsPerTx: 100, payload: 200, partitions: 12}, s.size.profile)}
+	return s.watched(ctx, "Kafka, "+d.l.String(), s.size.tails, func(ctx context.Context) (ran, error) {
 		if err := d.fill(ctx); err != nil {
 			return ran{}, err
 		}

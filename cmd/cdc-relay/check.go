@@ -30,9 +30,10 @@ func newCheck(g *global) *cobra.Command {
 		Long: `Asks PostgreSQL and the broker for everything the relay needs: one line each, ok, warn or fail, with the mend to copy.
 Exit 1 when a line fails.
 
-With --publish it also sends one test message the way that events go, and waits for the broker's confirm. Consumers see it: its id begins with
-cdc-relay-check-, its header cdc_check is true, its payload is {"cdc_check": true}. Where the templates of exchange, routing key or topic
-need values, --aggregate, --key, --type and --column give them.`,
+With --publish it also sends one test message the way that events go, and waits for the broker's confirm; as a start would,
+it declares the exchange if sink.rabbitmq.declare says so. Consumers see the message: its id begins with cdc-relay-check-,
+its header cdc_check is true, its payload is {"cdc_check": true}. Where the templates of exchange, routing key
+or topic need values, --aggregate, --key, --type and --column give them.`,
 		Example: `  cdc-relay check
   cdc-relay check --json | jq -r '.[] | select(.level == "fail") | .mend'
   cdc-relay check --publish --aggregate order --type created`,

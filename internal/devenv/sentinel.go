@@ -67,7 +67,7 @@ func (r *Relay) lookForLeaks() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	for _, path := range []string{"/metrics", "/api/v1/status", "/readyz"} {
+	for _, path := range []string{"/metrics", "/api/v1/status", "/readyz", "/healthz", "/api/v1/slots", "/api/v1/check"} {
 		if _, _, err := r.Get(ctx, path); err != nil {
 			return // it is frozen, or ends just now
 		}

@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,8 +76,8 @@ func fatalOr(c *Config, err error) error {
 	return err
 }
 
-// longAgo is a start so early that no patience is left: commands that answer once do not wait.
-func (c *Config) longAgo() time.Time { return time.Now().Add(-2 * passwordPatience) }
+// longAgo is a start so early that no patience is left: commands that ask once do not wait.
+func (c *Config) longAgo() time.Time { return time.Time{} }
 
 type checker struct {
 	c    *Config
@@ -96,7 +97,7 @@ func (k *checker) roleName() string { return quoteName(k.user) }
 func (k *checker) add(name, good string, err error) bool {
 	f := Finding{Name: name, Level: LevelOK, Detail: good}
 	if err != nil {
-		f.Level, f.Detail, f.Mend = LevelFail, oneLine{err}.Error(), mendConnect(err)
+		f.Level, f.Detail, f.Mend = LevelFail, oneLine{err}.Error(), cmp.Or(mendConnect(err), mendAbsent(err))
 		var stop *outbox.Stop
 		if errors.As(err, &stop) {
 			short := *stop

@@ -2,13 +2,18 @@ package replication
 
 import (
 	"fmt"
+	"net"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // finding is the first line of that name that Check has.
@@ -342,4 +347,59 @@ func TestCheckNamesColumnsAndTypes(t *testing.T) {
 	b.cfg.Tables = append(b.cfg.Tables, decode.Table{Schema: "public", Name: "second", Mapping: b.cfg.Tables[0].Mapping})
 	oid := b.text(`SELECT 'second'::regclass::oid::text`)
 	b.wantLine(LevelOK, "tables", "id text, payload jsonb", fmt.Sprintf("public.second (OID %s: id bigint, payload bytea)", oid))
+}
+
+// What is found most often of all: nobody listens, the password is wrong, the role may not replicate or not use the schema. Each has
+// a mend that can be copied, and nothing is said that was not asked.
+func TestCheckOfAConnectionThatFails(t *testing.T) {
+	t.Parallel()
+	role, as := newRole(t, "")
+	b := setup(t, devenv.SharedPostgres(t).Database(t))
+	b.init(InitOptions{Role: role})
+	b.cfg.URL = as(b.url)
+	f := b.finding("replication connection")
+	if f.Level != LevelFail || !strings.Contains(f.Mend, quoteName(role)) {
+		t.Fatalf("%+v", f)
+	}
+	b.mended(nil, f)
+
+	b.exec("REVOKE UPDATE ON cdc_relay.slots FROM " + role)
+	if f := b.finding("schema"); f.Level != LevelFail || !strings.HasSuffix(f.Mend, "--role "+role+"`") {
+		t.Errorf("%+v", f)
+	}
+
+	u, err := url.Parse(b.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	u.Host = gone.Addr().String()
+	b.cfg.URL = u.String()
+	if f := b.finding("postgres"); f.Level != LevelFail || !strings.Contains(f.Mend, "source.url") {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestRefusedLogin(t *testing.T) {
+	refused := fmt.Errorf("connect: %w", &pgconn.PgError{Code: "28P01"})
+	for since, want := range map[time.Time]string{
+		(&Config{}).longAgo():                 "PostgreSQL refuses the login",
+		time.Now().Add(-2 * passwordPatience): "PostgreSQL refused the login for 1m0s",
+	} {
+		if stop := wantStop(t, fatalConnect(&Config{}, refused, false, since), outbox.ExitFailure, "login"); stop.What != want {
+			t.Errorf("%q, want %q", stop.What, want)
+		}
+	}
+}
+
+func TestNameForAShell(t *testing.T) {
+	for name, want := range map[string]string{"relay_1": "relay_1", "o'hara": `'o'\''hara'`, "a b": "'a b'"} {
+		if got := shellWord(name); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
 }

@@ -194,7 +194,7 @@ func createFailed(c *Config, err error) error {
 	case "42501":
 		return &outbox.Stop{
 			Code: outbox.ExitFailure, Reason: "rights", Err: err,
-			What: "this role may not create a replication slot", Mend: "ALTER ROLE <role> REPLICATION",
+			What: "this role may not create a replication slot", Mend: "ALTER ROLE " + quoteName(c.role()) + " REPLICATION",
 		}
 	}
 	return fmt.Errorf("create slot %q: %w", c.Slot, err)

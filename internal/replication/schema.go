@@ -67,7 +67,7 @@ func ensureSchema(ctx context.Context, pool *pgxpool.Pool, c *Config) error {
 		return checkSchemaRights(ctx, pool)
 	}
 	if !c.Create {
-		return needInit(nil)
+		return needInit(pool, nil)
 	}
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(schemaLock)); err != nil {
@@ -79,7 +79,7 @@ func ensureSchema(ctx context.Context, pool *pgxpool.Pool, c *Config) error {
 		return migrate(ctx, tx, list)
 	})
 	if pgCode(err) == "42501" {
-		return needInit(err)
+		return needInit(pool, err)
 	}
 	if err != nil {
 		return fmt.Errorf("migrate schema cdc_relay: %w", err)
@@ -114,7 +114,7 @@ func schemaVersion(ctx context.Context, pool *pgxpool.Pool) (int, error) {
 	case "42P01", "3F000": // no such table, no such schema
 		return 0, nil
 	case "42501":
-		return 0, needInit(err)
+		return 0, needInit(pool, err)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("read cdc_relay.migration: %w", err)
@@ -140,21 +140,34 @@ func checkSchemaRights(ctx context.Context, pool *pgxpool.Pool) error {
 		return fmt.Errorf("read rights on schema cdc_relay: %w", err)
 	}
 	if !ok {
-		return needInit(nil)
+		return needInit(pool, nil)
 	}
 	return nil
 }
 
-func needInit(cause error) error {
+func needInit(pool *pgxpool.Pool, cause error) error {
 	return &outbox.Stop{
 		Code: outbox.ExitFailure, Reason: "schema",
 		What: "schema cdc_relay is missing, older than this version, or not this role's to use",
-		Mend: initHint,
+		Mend: initHint(pool.Config().ConnConfig.User),
 		Err:  cause,
 	}
 }
 
-const initHint = "run `cdc-relay init --url <URL of a role that may create it> --role <this role>`"
+// initHint is the command that gives a role what it needs.
+func initHint(role string) string {
+	return fmt.Sprintf("run `cdc-relay init --url <URL of a role that may create it> --role %s`", shellWord(role))
+}
+
+// shellWord is a name as a shell takes it.
+func shellWord(name string) string {
+	if !strings.ContainsFunc(name, func(r rune) bool {
+		return !(r == '_' || r == '-' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z')
+	}) {
+		return name
+	}
+	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
+}
 
 // pgCode is the SQLSTATE of a server error, "" for any other.
 func pgCode(err error) string {

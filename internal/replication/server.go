@@ -54,18 +54,19 @@ func fatalConnect(c *Config, err error, everConnected bool, since time.Time) err
 		}
 		return &outbox.Stop{
 			Code: outbox.ExitFailure, Reason: "login", Err: err,
-			What: fmt.Sprintf("PostgreSQL refused the login for %s", passwordPatience),
+			What: refusedLogin(since),
 			Mend: "correct source.url, its certificate (sslcert) and source.password, or pg_hba.conf (it needs a line for the role and the database itself, and for replication=database connections of the same database)",
 		}
 	case code == "42501" && errors.As(err, &atConnect):
 		return &outbox.Stop{
 			Code: outbox.ExitFailure, Reason: "rights", Err: err,
-			What: "this role may not replicate, or not use this database", Mend: "ALTER ROLE <role> REPLICATION; GRANT CONNECT ON DATABASE <database> TO <role>",
+			What: "this role may not replicate, or not use this database",
+			Mend: fmt.Sprintf("ALTER ROLE %[1]s REPLICATION; GRANT CONNECT ON DATABASE %[2]s TO %[1]s", quoteName(atConnect.Config.User), quoteName(atConnect.Config.Database)),
 		}
 	case code == "42501":
 		return &outbox.Stop{
 			Code: outbox.ExitFailure, Reason: "rights", Err: err,
-			What: "this role misses a right", Mend: initHint,
+			What: "this role misses a right", Mend: initHint(c.role()),
 		}
 	case code == "53300":
 		return &outbox.Stop{
@@ -80,6 +81,23 @@ func fatalConnect(c *Config, err error, everConnected bool, since time.Time) err
 		}
 	}
 	return nil
+}
+
+// refusedLogin says for how long; commands ask once.
+func refusedLogin(since time.Time) string {
+	if since.IsZero() {
+		return "PostgreSQL refuses the login"
+	}
+	return fmt.Sprintf("PostgreSQL refused the login for %s", passwordPatience)
+}
+
+// role is who the relay logs in as.
+func (c *Config) role() string {
+	cfg, err := parseURL(c)
+	if err != nil {
+		return "ROLE" // cannot be: it has connected
+	}
+	return cfg.User
 }
 
 // passwordPatience is how long a relay that never connected tries a login that is refused.

@@ -102,6 +102,15 @@ func mendConnect(err error) string {
 	return ""
 }
 
+// mendAbsent is for a server that does not answer at all: for check. A relay that runs waits for it, and knows the address to be good.
+func mendAbsent(err error) string {
+	var atConnect *pgconn.ConnectError
+	if !errors.As(err, &atConnect) || pgCode(err) != "" {
+		return ""
+	}
+	return "check source.url, that PostgreSQL runs and listens there, and that no firewall is in between"
+}
+
 func mendTLS(err error) string {
 	var unknownCA x509.UnknownAuthorityError
 	var hostname x509.HostnameError

@@ -109,6 +109,44 @@ func TestNoPersonalDataInRoutingKeys(t *testing.T) {
 	stopped(s, r, 0)
 }
 
+// So is a topic. Its keys are no Sentinel: the names of topics are there for all tests, whose relays may tell them.
+func TestNoPersonalDataInTopics(t *testing.T) {
+	stand.Parallel(t)
+	const person = "s0mebody"
+	keys := []string{"1-" + person, "2-" + person}
+	s := stand.New(t, stand.SharedKafkaWith(t, stand.Topics{None: true, More: keys}))
+	s.Kafka.Template = s.Kafka.Topic("{key}")
+	c := traced(s)
+	r := s.Start()
+	for _, key := range keys {
+		s.SQL(stand.Insert("outbox", "order", key))
+	}
+	status := ""
+	s.Until(time.Minute, "the topics to be paused", func() bool {
+		status = statusText(s, r)
+		return strings.Contains(status, s.Kafka.Template)
+	})
+	s.Must(r.WaitLog(s.Within(time.Minute), s.Kafka.Template))
+	s.AwaitSided(devenv.Parked, len(keys))
+	for _, key := range keys {
+		s.Must(s.Kafka.Cluster.CreateTopic(s.Within(time.Minute), s.Kafka.Topic(key), 1, 1, nil))
+	}
+	s.AwaitEmpty()
+	span, err := c.WaitSpan(s.Within(time.Minute), func(devenv.Span) bool { return true })
+	s.Must(err)
+	if got := span.Attributes["messaging.destination.name"]; got != s.Kafka.Template {
+		t.Errorf("the span has the topic %q", got)
+	}
+	_, check, err := r.Get(s.Within(time.Minute), "/api/v1/check")
+	s.Must(err)
+	for where, said := range map[string]string{"log": r.Log(), "status": status, "check": check} {
+		if !strings.Contains(said, s.Kafka.Template) || strings.Contains(said, person) {
+			t.Errorf("the %s has the topic otherwise than as its template: %s", where, said)
+		}
+	}
+	stopped(s, r, 0)
+}
+
 func statusText(s *stand.Stand, r *devenv.Relay) string {
 	s.T.Helper()
 	_, body, err := r.Get(s.Within(time.Minute), "/api/v1/status")

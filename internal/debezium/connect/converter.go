@@ -64,6 +64,7 @@ func (c BinaryDataConverter) Append(dst []byte, schema *Schema, v Value) ([]byte
 			return dst, true, nil
 		case Buffer, ByteArray:
 			return append(dst, v.Data...), false, nil
+		default:
 		}
 	}
 	return delegate(c.Delegate, "BinaryDataConverter", dst, schema, v)
@@ -83,6 +84,7 @@ func (c LegacyByteArrayConverter) Append(dst []byte, schema *Schema, v Value) ([
 			return dst, true, nil
 		case ByteArray:
 			return append(dst, v.Data...), false, nil
+		default:
 		}
 	}
 	return delegate(c.Delegate, "ByteArrayConverter of Debezium", dst, schema, v)

@@ -3,7 +3,6 @@
 package connect
 
 import (
-	"fmt"
 	"math/big"
 	"strconv"
 )
@@ -27,20 +26,20 @@ func parseDecimal(scratch, text []byte) (v Value, _ []byte, err error) {
 				digits = append(digits, c)
 			}
 		default:
-			return Value{}, scratch, fmt.Errorf("%q is not a decimal", clip(text))
+			return Value{}, scratch, errNotIts
 		}
 	}
 	start := len(scratch)
 	if len(digits) <= 18 {
 		n, err := strconv.ParseInt(string(digits), 10, 64)
 		if err != nil {
-			return Value{}, scratch, fmt.Errorf("%q is not a decimal", clip(text))
+			return Value{}, scratch, errNotIts
 		}
 		scratch = appendInt(scratch, n)
 	} else {
 		n, ok := new(big.Int).SetString(string(digits), 10)
 		if !ok {
-			return Value{}, scratch, fmt.Errorf("%q is not a decimal", clip(text))
+			return Value{}, scratch, errNotIts
 		}
 		scratch = appendBig(scratch, n)
 	}
@@ -142,6 +141,3 @@ func appendPoint(dst, digits []byte, scale int) []byte {
 	}
 	return append(dst, digits...)
 }
-
-// clip shortens a text for an error.
-func clip(text []byte) []byte { return text[:min(len(text), 40)] }

@@ -4,6 +4,7 @@ package connect
 
 import (
 	"errors"
+	"slices"
 )
 
 // Expander makes a schema and a value of a JSON text, as the Event Router does with table.expand.json.payload (JsonSchemaData).
@@ -11,7 +12,7 @@ type Expander struct {
 	Name          string   // of the payload column: the root's name, and the beginning of all others
 	NullsAsBytes  bool     // table.json.payload.null.behavior optional_bytes: nulls stay; else they are left out
 	EmptyAsString bool     // table.json.payload.empty.array.behavior optional_string: empty arrays stay (Debezium 3.7)
-	Names         NameMode // field.name.adjustment.mode of the transformation
+	Names         NameMode // field.name.adjustment.mode of the transformation; a member whose name it changes is null
 }
 
 // Expansion is what became of a payload.
@@ -139,95 +140,7 @@ func (x *expansion) object(key string, n *node) (*Schema, error) {
 }
 
 func (s *Schema) field(name string) int {
-	for i := range s.Fields {
-		if s.Fields[i].Name == name {
-			return i
-		}
-	}
-	return -1
-}
-
-// items is the schema of an array's members: that of the first which is not null, or of all objects merged.
-func (x *expansion) items(key string, array *node) (*Schema, error) {
-	first, err := sample(array)
-	if err != nil {
-		return nil, err
-	}
-	if first == nil {
-		if x.NullsAsBytes {
-			return optionalBytes, nil
-		}
-		return nil, errMixed
-	}
-	if first.kind != objectNode {
-		s, err := x.schema("", first)
-		if err == nil && s == nil {
-			err = errMixed
-		}
-		return s, err
-	}
-	merged := &Schema{Type: Struct, Optional: true, Name: key}
-	var shapes []*Schema
-	for i := range array.items {
-		if array.items[i].kind == objectNode {
-			s, err := x.schema(key, &array.items[i])
-			if err != nil {
-				return nil, err
-			}
-			shapes = append(shapes, s)
-		}
-	}
-	x.merge(merged, shapes)
-	return merged, nil
-}
-
-// sample is an array's first member that is not null, after a look at whether all are of one type; nil when all are null.
-func sample(array *node) (*node, error) {
-	var first *node
-	for i := range array.items {
-		n := &array.items[i]
-		switch {
-		case n.kind == nullNode:
-		case first == nil:
-			first = n
-		case kindOfSchema(n.kind) != kindOfSchema(first.kind):
-			return nil, errMixed
-		}
-	}
-	return first, nil
-}
-
-// kindOfSchema makes no difference between the numbers whose schema is the same.
-func kindOfSchema(k nodeKind) nodeKind {
-	if k == bigNode {
-		return doubleNode
-	}
-	return k
-}
-
-// merge is mergeSchema: the fields of all, each with the schema that it has first, unless that is the bytes of a null. What was
-// merged of different shapes is not optional any more (SchemaUtil.copySchemaBasics forgets that).
-func (x *expansion) merge(merged *Schema, shapes []*Schema) {
-	places := map[string]int{}
-	for _, s := range shapes {
-		merged.Optional = merged.Optional && s.equal(shapes[0])
-		for _, f := range s.Fields {
-			at, known := places[f.Name]
-			if !known {
-				places[f.Name] = len(merged.Fields)
-				merged.Fields = append(merged.Fields, f)
-			} else if merged.Fields[at].Schema.Type == Bytes {
-				merged.Fields[at] = f
-			}
-		}
-	}
-	// In whatever order they are merged, the result is this one when the fields of each are the first of all of them.
-	for _, s := range shapes {
-		for i, f := range s.Fields {
-			known := merged.Fields[i]
-			x.ragged = x.ragged || f.Name != known.Name || !f.Schema.equal(known.Schema) && f.Schema.Type != Bytes
-		}
-	}
+	return slices.IndexFunc(s.Fields, func(f Field) bool { return f.Name == name })
 }
 
 // record is the node's value as that struct; false where Connect would find a value that is not of its schema's type.

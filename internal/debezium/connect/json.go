@@ -71,6 +71,7 @@ func (c JSONConverter) appendSchema(dst []byte, s *Schema, field string, depth i
 			}
 		}
 		dst = append(dst, ']')
+	default:
 	}
 	dst = append(dst, `,"optional":`...)
 	dst = strconv.AppendBool(dst, s.Optional)

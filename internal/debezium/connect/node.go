@@ -5,8 +5,6 @@ package connect
 import (
 	"errors"
 	"strconv"
-	"unicode/utf16"
-	"unicode/utf8"
 )
 
 type nodeKind uint8
@@ -239,93 +237,4 @@ func (p *nodeParser) number() node {
 	default:
 		return node{kind: longNode, int: n}
 	}
-}
-
-// string reads a string from its quote on. A lone surrogate becomes the three bytes that UTF-8 would have for it.
-func (p *nodeParser) string() []byte {
-	p.at++
-	start := p.at
-	var out []byte
-	for p.at < len(p.text) {
-		switch c := p.text[p.at]; {
-		case c == '"':
-			s := p.text[start:p.at:p.at]
-			p.at++
-			if out != nil {
-				return append(out, s...)
-			}
-			return s
-		case c < ' ':
-			p.failed = true
-			return nil
-		case c == '\\':
-			out = append(out, p.text[start:p.at]...)
-			p.at++
-			out = p.escape(out)
-			start = p.at
-		default:
-			p.at++
-		}
-		if p.failed {
-			return nil
-		}
-	}
-	p.failed = true
-	return nil
-}
-
-func (p *nodeParser) escape(out []byte) []byte {
-	if p.at == len(p.text) {
-		p.failed = true
-		return out
-	}
-	c := p.text[p.at]
-	p.at++
-	switch c {
-	case '"', '\\', '/':
-		return append(out, c)
-	case 'b':
-		return append(out, '\b')
-	case 'f':
-		return append(out, '\f')
-	case 'n':
-		return append(out, '\n')
-	case 'r':
-		return append(out, '\r')
-	case 't':
-		return append(out, '\t')
-	case 'u':
-		return p.unicode(out)
-	}
-	p.failed = true
-	return out
-}
-
-func (p *nodeParser) unicode(out []byte) []byte {
-	r := rune(p.unit())
-	if utf16.IsSurrogate(r) {
-		before := p.at
-		if p.word(`\u`) {
-			if both := utf16.DecodeRune(r, rune(p.unit())); both != utf8.RuneError {
-				return utf8.AppendRune(out, both)
-			}
-			p.at = before
-		}
-		return append(out, 0xED, 0x80|byte(r>>6)&0x3F, 0x80|byte(r)&0x3F)
-	}
-	return utf8.AppendRune(out, r)
-}
-
-// unit reads the four hexadecimal digits of an escape.
-func (p *nodeParser) unit() uint16 {
-	if len(p.text)-p.at < 4 {
-		p.failed = true
-		return 0
-	}
-	n, err := strconv.ParseUint(string(p.text[p.at:p.at+4]), 16, 16)
-	if err != nil {
-		p.failed = true
-	}
-	p.at += 4
-	return uint16(n)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -157,12 +158,16 @@ func TestFloatsAsJavaWritesThem(t *testing.T) {
 
 type expandQuestion struct {
 	Text, Nulls     string
+	Names           string
 	Plain, Envelope json.RawMessage // an object by converter, or "!"
 }
 
 func TestPayloadsExpandAsDebeziumsDo(t *testing.T) {
 	questions(t, "expand.jsonl", func(t *testing.T, line int, q expandQuestion) {
 		e := Expander{Name: "payload", NullsAsBytes: q.Nulls == "optional_bytes"}
+		if q.Names != "" {
+			e.Names = NameMode(slices.Index(NameModes, q.Names))
+		}
 		x, err := e.Expand([]byte(q.Text))
 		if err != nil {
 			t.Fatal(err)
@@ -195,4 +200,21 @@ func want(t *testing.T, answers json.RawMessage, name string) string {
 		return "!" // the Event Router threw
 	}
 	return out[name]
+}
+
+func TestNamesAsDebeziumAdjustsThem(t *testing.T) {
+	questions(t, "names.jsonl", func(t *testing.T, line int, q struct {
+		Name, Mode, Out string
+		Field           bool
+	},
+	) {
+		mode := NameMode(slices.Index(NameModes, q.Mode))
+		got := mode.Schema(q.Name)
+		if q.Field {
+			got = mode.Field(q.Name)
+		}
+		if got != q.Out {
+			t.Errorf("line %d: %q under %s is %q, want %q", line, q.Name, q.Mode, got, q.Out)
+		}
+	})
 }

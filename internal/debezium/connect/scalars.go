@@ -39,6 +39,7 @@ func readInt(scratch, text []byte, bits int) (Value, []byte, error) {
 }
 
 func readFloat32(scratch, text []byte) (Value, []byte, error) { return readFloat(scratch, text, 32) }
+
 func readFloat64(scratch, text []byte) (Value, []byte, error) { return readFloat(scratch, text, 64) }
 
 func readFloat(scratch, text []byte, bits int) (Value, []byte, error) {

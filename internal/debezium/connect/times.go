@@ -54,6 +54,7 @@ func timeKind(digits int, mode TimeMode) columnKind {
 			read := scaledTime(Integer, 1000)
 			return columnKind{schema: logical(Int32, "io.debezium.time.Time"), read: read, parse: read, filler: midnight}
 		}
+	default:
 	}
 	read := scaledTime(Integer, 1)
 	return columnKind{schema: logical(Int64, "io.debezium.time.MicroTime"), read: read, parse: read, filler: midnight}
@@ -73,6 +74,7 @@ func timestampKind(digits int, mode TimeMode) columnKind {
 			read := scaledTimestamp(Integer, 1000)
 			return columnKind{schema: logical(Int64, "io.debezium.time.Timestamp"), read: read, parse: read, filler: epoch}
 		}
+	default:
 	}
 	read := scaledTimestamp(Integer, 1)
 	return columnKind{schema: logical(Int64, "io.debezium.time.MicroTimestamp"), read: read, parse: read, filler: epoch}

@@ -30,8 +30,5 @@ type Value struct {
 	Items []Value
 }
 
-// IsNull reports whether the value is null.
-func (v Value) IsNull() bool { return v.Kind == Null }
-
 // TextValue is a string.
 func TextValue(text []byte) Value { return Value{Kind: Text, Data: text} }

@@ -12,6 +12,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/produce"
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // BenchmarkBatch is the cost of a record: its message, its place in a batch of 100, its share of the seal.
@@ -37,6 +39,23 @@ func BenchmarkBatch(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// BenchmarkTraced is what an event costs that is not sampled, with tracing off and on: off there is nothing to ask.
+func BenchmarkTraced(b *testing.B) {
+	for name, trace := range map[string]func(*outbox.Event, []byte) []byte{
+		"off": nil, "on": func(ev *outbox.Event, _ []byte) []byte { return ev.Traceparent },
+	} {
+		b.Run(name, func(b *testing.B) {
+			m, ev := newMessage(layoutOf(b, Config{Traceparent: trace})), someEvent(1, "0123456789")
+			b.ReportAllocs()
+			for b.Loop() {
+				if fault := m.build(ev); fault != nil {
+					b.Fatal(fault)
+				}
+			}
+		})
 	}
 }
 

@@ -124,8 +124,8 @@ func (e *examination) describe(topic string) string {
 	return fmt.Sprintf("kafka-topics.sh %s --describe --topic %s", e.at(), topic)
 }
 
-// mendAway is what to do about replicas that are not in sync.
-func (e *examination) mendAway(t *metadata.ResponseTopic) string {
+// mendAway is what to do about replicas that are not in sync, of a topic by that name.
+func (e *examination) mendAway(t *metadata.ResponseTopic, name string) string {
 	var away []string
 	for _, p := range t.Partitions {
 		for _, node := range p.OfflineReplicas {
@@ -135,7 +135,7 @@ func (e *examination) mendAway(t *metadata.ResponseTopic) string {
 		}
 	}
 	if len(away) == 0 { // they run and lag, or the broker does not tell (before Kafka 1.0)
-		return "bring its replicas in sync; which ones lag: " + e.describe(t.Name)
+		return "bring its replicas in sync; which ones lag: " + e.describe(name)
 	}
 	return "bring back broker " + strings.Join(away, ", ")
 }

@@ -63,6 +63,7 @@ func (e *examination) fitting(ctx context.Context, all []metadata.ResponseTopic)
 	for i := range found {
 		found[i].Warn = !found[i].OK && (found[i].Warn || usable)
 	}
+	found = slices.Compact(found) // topics that are made from keys are shown as their template, one like the other
 	if more := len(topics) - maxTopics; more > 0 {
 		found = append(found, sink.Finding{Name: topicName(template), OK: true, Detail: fmt.Sprintf("there are %d more topics like these: not examined", more)})
 	}
@@ -100,19 +101,24 @@ func (e *examination) examine(ctx context.Context, topics []metadata.ResponseTop
 
 // topic judges a topic by what its metadata and settings say. Nothing is written to see whether that is allowed.
 func (e *examination) topic(t *metadata.ResponseTopic, set settings) sink.Finding {
-	f := sink.Finding{Name: topicName(t.Name)}
+	// The name for commands: of a topic that is made from keys, which are not shown, that of an example.
+	name := t.Name
+	if e.sink.layout.personal {
+		name = example(e.sink.cfg.Topic.String())
+	}
+	f := sink.Finding{Name: topicName(e.sink.layout.shown(t.Name))}
 	switch code := kafkago.Error(t.ErrorCode); {
 	case code == kafkago.UnknownTopicOrPartition:
-		f.Detail, f.Mend = "does not exist", e.create(t.Name)
+		f.Detail, f.Mend = "does not exist", e.create(name)
 		return f
 	case code == kafkago.TopicAuthorizationFailed:
-		f.Detail, f.Mend = words(t.ErrorCode, ""), e.grant(t.Name)
+		f.Detail, f.Mend = words(t.ErrorCode, ""), e.grant(name)
 		return f
 	case code != 0 && len(t.Partitions) == 0:
-		f.Detail, f.Mend = words(t.ErrorCode, ""), "see what the brokers know of it: "+e.describe(t.Name)
+		f.Detail, f.Mend = words(t.ErrorCode, ""), "see what the brokers know of it: "+e.describe(name)
 		return f
 	case writingDenied(t.TopicAuthorizedOperations):
-		f.Detail, f.Mend = "exists, and this user may not write to it", e.grant(t.Name)
+		f.Detail, f.Mend = "exists, and this user may not write to it", e.grant(name)
 		return f
 	}
 	replicas, inSync, leaderless := shape(t.Partitions)
@@ -120,19 +126,19 @@ func (e *examination) topic(t *metadata.ResponseTopic, set settings) sink.Findin
 	switch least := set.number("min.insync.replicas"); {
 	case leaderless > 0:
 		f.Detail += fmt.Sprintf("; partitions without a leader: %d", leaderless)
-		f.Mend = e.mendAway(t)
+		f.Mend = e.mendAway(t, name)
 	case replicas < least:
 		f.Detail += "; a partition can never have that many in sync, and takes nothing"
-		f.Mend = "give it more replicas by kafka-reassign-partitions.sh, or: " + e.setLeast(t.Name, replicas)
+		f.Mend = "give it more replicas by kafka-reassign-partitions.sh, or: " + e.setLeast(name, replicas)
 	case inSync < least:
 		f.Detail += fmt.Sprintf("; a partition has %d in sync, and takes nothing", inSync)
-		f.Mend = e.mendAway(t)
+		f.Mend = e.mendAway(t, name)
 	case replicas == 1 && len(e.cluster.Brokers) > 1:
 		f.Warn, f.Detail = true, f.Detail+"; what is confirmed is lost with one broker"
-		f.Mend = "give it three replicas by kafka-reassign-partitions.sh; then: " + e.setLeast(t.Name, 2)
+		f.Mend = "give it three replicas by kafka-reassign-partitions.sh; then: " + e.setLeast(name, 2)
 	case replicas > 2 && least == 1:
 		f.Warn, f.Detail = true, f.Detail+"; what is confirmed may be on the leader alone"
-		f.Mend = e.setLeast(t.Name, 2)
+		f.Mend = e.setLeast(name, 2)
 	default:
 		f.OK = true
 	}

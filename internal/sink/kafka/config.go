@@ -32,6 +32,7 @@ type Config struct {
 	// Headers are written when their column is not NULL.
 	Headers []HeaderColumn
 	// Profile makes the records as Debezium does, in the place of Topic, Headers and the relay's own headers; nil: none does.
+	// Topic is of its Templates then, and shown in the place of names that are made from keys.
 	Profile *debezium.Options
 	// Compression is none, gzip, snappy, lz4 or zstd; "" is none.
 	Compression string

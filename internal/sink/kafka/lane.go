@@ -160,14 +160,14 @@ func (l *lane) split() {
 			topic = l.known.topics[string(name)]
 		}
 		if topic.code != 0 {
-			fault := topicFault(topic.name, topic.code)
+			fault := topicFault(l.sink.layout.shown(topic.name), topic.code)
 			l.reject(i, fault)
-			l.sink.paused.refused(fault)
+			l.sink.paused.refused(topic.name, none, fault)
 			continue
 		}
 		partition, _ := l.sink.layout.partition(ev, int32(len(topic.partitions)))
 		if int(partition) >= len(topic.partitions) {
-			l.reject(i, noPartition(topic.name, partition, len(topic.partitions)))
+			l.reject(i, noPartition(l.sink.layout.shown(topic.name), len(topic.partitions)))
 			continue
 		}
 		s := l.stream(topic.name, partition)

@@ -182,9 +182,9 @@ func TestProbeIsAnsweredSoon(t *testing.T) {
 func TestPausedIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p paused
-		p.refused(topicFault("a", 3))
+		p.refused("a", none, topicFault("a", 3))
 		goBy(shownFor / 2)
-		p.refused(topicFault("b", 3))
+		p.refused("b", none, topicFault("b", 3))
 		if got := p.list(); len(got) != 2 {
 			t.Errorf("%+v", got)
 		}
@@ -193,7 +193,7 @@ func TestPausedIsForgotten(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		goBy(shownFor)
-		p.refused(topicFault("b", 3))
+		p.refused("b", none, topicFault("b", 3))
 		if got := p.list(); len(got) != 1 || got[0].Since != time.Now() {
 			t.Errorf("%+v", got)
 		}

@@ -21,6 +21,7 @@ const maxRecord = 100<<20 - 64<<10
 type layout struct {
 	topicName sink.Template
 	constant  []byte // the topic of a template without placeholders, else nil
+	personal  bool   // the topic is made from ordering keys, which may be about people: its names are not shown
 	unit      uint64 // its digest
 	headers   []boundHeader
 	dropped   func(name string)
@@ -37,12 +38,13 @@ type boundHeader struct {
 func newLayout(cfg *Config) (*layout, error) {
 	l := &layout{dropped: cfg.Hooks.HeaderDropped, trace: cfg.Traceparent}
 	var err error
-	if cfg.Profile != nil {
-		l.router, err = cfg.Profile.Bind(cfg.Columns)
-		return l, err
-	}
 	if l.topicName, err = cfg.Topic.Bind(cfg.Columns); err != nil {
 		return nil, fmt.Errorf("topic: %w", err)
+	}
+	l.personal = slices.Contains(l.topicName.Uses(), "key")
+	if cfg.Profile != nil { // the template says only what is shown of a topic
+		l.router, err = cfg.Profile.Bind(cfg.Columns)
+		return l, err
 	}
 	if name, constant := l.topicName.Constant(); constant {
 		l.constant = []byte(name)
@@ -113,6 +115,15 @@ func (l *layout) route(ev *outbox.Event) outbox.Route {
 		name = nil
 	}
 	return outbox.Route{Name: name}
+}
+
+// shown is a topic as logs, status and spans may show it: one that is made from an ordering key stands there as its template.
+// So does the mirror's then: a stream does not know whose records it carries.
+func (l *layout) shown(topic string) string {
+	if l.personal {
+		return l.topicName.String()
+	}
+	return topic
 }
 
 // checkTopic says what is wrong with a topic's name, as org.apache.kafka.common.internals.Topic.validate does.

@@ -124,7 +124,7 @@ func (l *lane) judged(s *stream, v verdict) {
 		return
 	}
 	l.tally.nacks += s.batch.count()
-	fault := v.fault(s.topic, s.partition, words(a.code, a.message))
+	fault := v.fault(s.shown(), s.partition, words(a.code, a.message))
 	if v.doubt {
 		l.doubt(s)
 	}
@@ -204,7 +204,7 @@ func (l *lane) lost(s *stream) {
 	}
 	if p.cut == 2 {
 		l.rejectAlone(s, &sink.Fault{
-			Class: sink.Permanent, Reason: sink.TooLarge, Destination: topicName(s.topic),
+			Class: sink.Permanent, Reason: sink.TooLarge, Destination: topicName(s.shown()),
 			Words: fmt.Sprintf("the broker ends the connection over a request of %d bytes (socket.request.max.bytes)", len(s.bytes)),
 		})
 		return
@@ -224,7 +224,7 @@ func (l *lane) identified(s *stream) {
 		return
 	}
 	v := judge(a.code)
-	fault := v.fault(s.topic, s.partition, words(a.code, a.message))
+	fault := v.fault(s.shown(), s.partition, words(a.code, a.message))
 	if v.reason == sink.NotPermitted {
 		l.refuse(s, fault)
 		return
@@ -306,5 +306,5 @@ func (l *lane) giveUp(s *stream, fault *sink.Fault) {
 		}
 	}
 	p.todo, p.phase = p.todo[:0], done
-	l.sink.paused.refused(fault)
+	l.sink.paused.refused(s.topic, s.partition, fault)
 }

@@ -31,7 +31,13 @@ type Paused struct {
 type paused struct {
 	count atomic.Int32 // zero spares the lanes the lock
 	mu    sync.Mutex
-	by    map[string]refusing
+	by    map[refusal]refusing
+}
+
+// refusal is a partition that refuses, or with none the whole topic, by the topic's own name: several may be shown as one.
+type refusal struct {
+	topic     string
+	partition int32
 }
 
 type refusing struct {
@@ -39,12 +45,16 @@ type refusing struct {
 	last time.Time
 }
 
-// refused takes up the destination of a fault.
-func (p *paused) refused(fault *sink.Fault) {
+// refused takes up the destination of a fault: the partition, or the topic when the fault is of the whole.
+func (p *paused) refused(topic string, partition int32, fault *sink.Fault) {
+	if fault.Whole {
+		partition = none
+	}
+	at := refusal{topic, partition}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	was, known := p.by[fault.Destination]
+	was, known := p.by[at]
 	if !known && len(p.by) >= maxPaused {
 		return
 	}
@@ -53,9 +63,9 @@ func (p *paused) refused(fault *sink.Fault) {
 		since = now
 	}
 	if p.by == nil {
-		p.by = map[string]refusing{}
+		p.by = map[refusal]refusing{}
 	}
-	p.by[fault.Destination] = refusing{Paused{fault.Destination, fault.Reason, fault.Words, since}, now}
+	p.by[at] = refusing{Paused{fault.Destination, fault.Reason, fault.Words, since}, now}
 	p.count.Store(int32(len(p.by)))
 }
 
@@ -66,8 +76,8 @@ func (p *paused) confirmed(s *stream) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.by, topicName(s.topic))
-	delete(p.by, partitionName(s.topic, s.partition))
+	delete(p.by, refusal{s.topic, none})
+	delete(p.by, refusal{s.topic, s.partition})
 	p.count.Store(int32(len(p.by)))
 }
 
@@ -76,9 +86,9 @@ func (p *paused) list() []Paused {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := make([]Paused, 0, len(p.by))
-	for name, d := range p.by {
+	for at, d := range p.by {
 		if time.Since(d.last) > shownFor {
-			delete(p.by, name)
+			delete(p.by, at)
 			continue
 		}
 		out = append(out, d.Paused)

@@ -20,7 +20,7 @@ func (l *layout) profiled(ev *outbox.Event) bool { return l.router != nil && !ev
 func (l *layout) routed(ev *outbox.Event, buf []byte) ([]byte, *sink.Fault) {
 	name, err := l.router.Topic(ev, buf[:0])
 	if err != nil {
-		return nil, refusal(err)
+		return nil, unrendered(err)
 	}
 	return name, checkTopic(name)
 }
@@ -29,7 +29,7 @@ func (l *layout) routed(ev *outbox.Event, buf []byte) ([]byte, *sink.Fault) {
 func (m *message) render(ev *outbox.Event) *sink.Fault {
 	rec := &m.record
 	if err := m.layout.router.Build(ev, rec); err != nil {
-		return refusal(err)
+		return unrendered(err)
 	}
 	m.key, m.value, m.time = rec.Key, rec.Value, rec.Time
 	if m.time < 0 {
@@ -42,9 +42,9 @@ func (m *message) render(ev *outbox.Event) *sink.Fault {
 	return m.fits()
 }
 
-// refusal is the fault of an event that the profile makes no record of. It is the event's own, and for ever: Debezium's task
+// unrendered is the fault of an event that the profile makes no record of. It is the event's own, and for ever: Debezium's task
 // would end over it.
-func refusal(err error) *sink.Fault {
+func unrendered(err error) *sink.Fault {
 	if errors.Is(err, debezium.ErrNoRoute) {
 		return &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Words: err.Error()}
 	}
@@ -78,7 +78,8 @@ func (l *layout) partition(ev *outbox.Event, count int32) (record, key int32) {
 	return key, key
 }
 
-// noPartition is the fault of an event that names a partition which its topic does not have.
-func noPartition(topic string, partition int32, count int) *sink.Fault {
-	return invalid(fmt.Sprintf("it names partition %d, topic %q has %d", partition, topic, count))
+// noPartition is the fault of an event that names a partition which its topic does not have. It does not say which: that is a
+// column's value.
+func noPartition(topic string, count int) *sink.Fault {
+	return invalid(fmt.Sprintf("it names a partition beyond the %d that topic %q has", count, topic))
 }

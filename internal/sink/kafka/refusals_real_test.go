@@ -191,6 +191,10 @@ func testReplicaFrozen(t *testing.T, k *devenv.Kafka) {
 		_, inSync, err := k.Replicas(limited(t), topic, 0)
 		return err == nil && len(inSync) == 1
 	})
+	until(t, "the leader to say that too few replicas are in sync", func() bool { // one that just waited for them says first that it waited in vain
+		o := r.send(ev)[0]
+		return o.State == sink.Rejected && o.Fault.Reason == sink.TooFewReplicas
+	})
 	want(sink.TooFewReplicas)
 	thaw()
 	until(t, "the replica is back", func() bool { return r.send(ev)[0].State == sink.Confirmed })

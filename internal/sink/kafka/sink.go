@@ -96,14 +96,14 @@ func (s *Sink) Place(ev *outbox.Event) (p sink.Place, ok bool) { return s.topics
 // Route names the event's topic. The bytes are the caller's, or the event's own Route's.
 func (s *Sink) Route(ev *outbox.Event) outbox.Route { return s.layout.route(ev) }
 
-// Shown is where an event goes, for spans: the topic and the partition; -1 when that is not known.
+// Shown is where an event goes, for spans: the topic, as its template when that has the key in it, and the partition; -1 when that is not known.
 func (s *Sink) Shown(ev *outbox.Event) (topic string, partition int) {
 	topic = string(s.layout.route(ev).Name)
 	if t := s.known.Load().topics[topic]; t != nil && len(t.partitions) > 0 && ev.Fault == nil {
 		partition, _ := s.layout.partition(ev, int32(len(t.partitions)))
-		return topic, int(partition)
+		return s.layout.shown(topic), int(partition)
 	}
-	return topic, -1
+	return s.layout.shown(topic), -1
 }
 
 // Changed delivers when metadata was answered, once for each Place that had no answer since.

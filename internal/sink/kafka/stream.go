@@ -207,3 +207,6 @@ func (s *stream) settleLate() {
 		}
 	}
 }
+
+// shown is the stream's topic as people may see it.
+func (s *stream) shown() string { return s.lane.sink.layout.shown(s.topic) }

@@ -91,7 +91,7 @@ func (l *lane) look(s *stream, known *snapshot) {
 	p.due = now.Add(p.pause(now))
 	l.sink.control.ask(s.topic)
 	if now.Sub(p.since) >= silentAfter {
-		l.sink.paused.refused(p.fault) // for who looks why nothing goes on
+		l.sink.paused.refused(s.topic, s.partition, p.fault) // for who looks why nothing goes on
 	}
 }
 
@@ -115,7 +115,7 @@ func (l *lane) leaderOf(s *stream, known *snapshot) (leader, bool) {
 		l.sink.control.ask(s.topic)
 		return leader{none, none}, true
 	case topic.code != 0:
-		l.giveUp(s, topicFault(s.topic, topic.code))
+		l.giveUp(s, topicFault(s.shown(), topic.code))
 		return leader{}, false
 	case int(s.partition) >= len(topic.partitions):
 		s.drop()
@@ -129,7 +129,7 @@ func (l *lane) leaderOf(s *stream, known *snapshot) (leader, bool) {
 // noAnswer is the fault of a partition whose leader does not answer.
 func noAnswer(s *stream, why error) *sink.Fault {
 	return &sink.Fault{
-		Class: sink.Destination, Reason: sink.NoLeader, Destination: partitionName(s.topic, s.partition), Words: why.Error(),
+		Class: sink.Destination, Reason: sink.NoLeader, Destination: partitionName(s.shown(), s.partition), Words: why.Error(),
 	}
 }
 

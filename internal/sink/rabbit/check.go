@@ -61,7 +61,7 @@ func (s *Sink) checkExchange(ctx context.Context, sess *session) sink.Finding {
 	case ex == nil:
 		f.OK, f.Detail = true, "exists, and this user may publish to it"
 	case ex.Code == amqp.NotFound && s.cfg.Declare:
-		f.OK, f.Detail = true, "is missing, and will be declared at the start"
+		f.OK, f.Detail = true, "is missing, and will be declared at the start, if this user may (not tried)"
 	case ex.Code == amqp.NotFound:
 		f.Detail = brokerWords(ex)
 		f.Mend = fmt.Sprintf("declare it, for example: rabbitmqadmin declare exchange name=%s type=topic durable=true; or set sink.rabbitmq.declare: true", name)
@@ -90,7 +90,7 @@ func mendDial(err error) string {
 	switch {
 	case mend != "":
 		return mend
-	case errors.As(err, &network):
+	case errors.As(err, &network), errors.Is(err, errSilent):
 		return "check sink.rabbitmq.url, that the broker runs, and that no firewall is in between"
 	}
 	return "check sink.rabbitmq"

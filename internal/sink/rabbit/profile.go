@@ -30,7 +30,7 @@ func (m *message) placed(ev *outbox.Event) (field string, ok bool) {
 func (m *message) render(ev *outbox.Event) *sink.Fault {
 	rec := &m.record
 	if err := m.layout.router.Build(ev, rec); err != nil {
-		return refusal(err)
+		return unrendered(err)
 	}
 	m.exchange, m.routingKey = text(rec.Exchange), text(rec.RoutingKey)
 	if ev.Route != nil {
@@ -64,9 +64,9 @@ func (m *message) rendered(h *debezium.Header) {
 	m.set(h.Name, h.Value, 4+len(h.Value))
 }
 
-// refusal is the fault of an event that the profile makes no message of. It is the event's own, and for ever: Debezium Server
+// unrendered is the fault of an event that the profile makes no message of. It is the event's own, and for ever: Debezium Server
 // would end over it.
-func refusal(err error) *sink.Fault {
+func unrendered(err error) *sink.Fault {
 	if errors.Is(err, debezium.ErrNoRoute) {
 		return &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Words: err.Error()}
 	}

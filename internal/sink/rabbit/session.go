@@ -76,6 +76,9 @@ func (s *Sink) dial(ctx context.Context, onBlocked func(bool)) (*session, error)
 	return nil, errors.Join(failures...)
 }
 
+// errSilent is of an address where something takes connections and does not speak AMQP.
+var errSilent = fmt.Errorf("no answer within %s", handshakeTimeout)
+
 // dialOne opens a connection to one address; watch is not started yet.
 func (s *Sink) dialOne(ctx context.Context, url string) (*session, error) {
 	uri, err := amqp.ParseURI(url)
@@ -106,6 +109,9 @@ func (s *Sink) dialOne(ctx context.Context, url string) (*session, error) {
 	if err != nil {
 		if secure, is := conn.(*sink.TLSConn); is {
 			err = cmp.Or(secure.Alert(), err) // amqp091 keeps only its text
+		}
+		if ctx.Err() == context.DeadlineExceeded { //nolint:errorlint // it is the context's own; amqp091 tells of the connection that we closed over it
+			err = errSilent
 		}
 		return nil, fmt.Errorf("log in to %s: %w", addr, err)
 	}

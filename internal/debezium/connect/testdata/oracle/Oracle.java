@@ -5,6 +5,8 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.debezium.config.CommonConnectorConfig.BinaryHandlingMode;
+import io.debezium.config.CommonConnectorConfig.FieldNameAdjustmentMode;
+import io.debezium.config.CommonConnectorConfig.SchemaNameAdjustmentMode;
 import io.debezium.connector.postgresql.PostgresConnectorConfig;
 import io.debezium.connector.postgresql.PostgresType;
 import io.debezium.connector.postgresql.PostgresValueConverter;
@@ -64,6 +66,7 @@ public class Oracle {
             switch (args[0]) {
                 case "columns" -> column(question);
                 case "expand" -> expand(question);
+                case "names" -> name(question);
                 default -> floats(question);
             }
             out.println(JSON.writeValueAsString(question));
@@ -247,7 +250,8 @@ public class Oracle {
         for (String envelope : List.of("", "type:envelope")) {
             try (EventRouter<SourceRecord> router = new EventRouter<>()) {
                 Map<String, String> options = new HashMap<>(Map.of("table.expand.json.payload", "true",
-                        "table.json.payload.null.behavior", q.path("nulls").asText("ignore")));
+                        "table.json.payload.null.behavior", q.path("nulls").asText("ignore"),
+                        "field.name.adjustment.mode", q.path("names").asText("none")));
                 if (!envelope.isEmpty()) {
                     options.put("table.fields.additional.placement", envelope);
                 }
@@ -277,6 +281,14 @@ public class Oracle {
                 }
             }
         }
+    }
+
+    // A name as schema.name.adjustment.mode and field.name.adjustment.mode adjust it.
+    static void name(ObjectNode q) {
+        String mode = q.get("mode").asText();
+        var adjuster = q.get("field").asBoolean() ? FieldNameAdjustmentMode.parse(mode).createAdjuster()
+                : SchemaNameAdjustmentMode.parse(mode).createAdjuster();
+        q.put("out", adjuster.adjust(q.get("name").asText()));
     }
 
     // Double.toString and Float.toString of the numbers with these bits.

@@ -107,6 +107,7 @@ def expand():
         '{"a":' + '1' * 1000 + '}', '{"a":0.' + '1' * 998 + '}', '{"a":0.' + '1' * 999 + '}', '{"a":' + '1' * 1001 + '}', '{"a":1e-400}',
         '{"a":0.00001,"b":1234567.0,"c":12345678.0,"d":1e21,"e":4.35,"f":2e-3}', '{"a":\u00a01}', '{"a":1,\r\n\t "b":2}', '{"a":[ ]}', '{"a":{ }}',
         '{"a":[{"b":{"x":1}},{"b":{"y":1}}]}', '{"a":[{"b":1,"c":"x"},{"c":"y","b":2}]}', '{"a":[{"b":1},{"c":2}]}', '{"a":[{"b":1},{"b":1,"c":2},{"b":1,"c":2,"d":3}]}',
+        '{"a":[1.5,123456789012345678901]}', '{"a":[123456789012345678901,1.5,null]}', '{"a":[123456789012345678901,1]}',
         '{"a":[{"b":1},null,{"b":1,"c":2}]}', '{"a":[{"b":1},null,{"b":1}]}', '{"a":[[{"b":1},{"b":1,"c":2}],null]}', '{"a":[[null],[1]]}',
         '{"a":[{"b":[]},{"b":[]}]}', '{"a":[{"b":[{"c":1}]},{"b":[{"c":1}]}]}',
         '{"a":-}', '{"a":"\\ud83d\\u0041"}', '{"a":"\\uD83D\\uDE0"}', '{"a":1.0e0}', '{"a":-0.0e-0}', '{"a":0e5}', '{"a":00}', '{"a":"\u007f"}',
@@ -115,6 +116,11 @@ def expand():
         for text in texts:
             if nulls == "ignore" or "null" in text:
                 yield {"text": text, "nulls": nulls}
+    for names in ("avro", "avro_unicode"):
+        for text in ['{"a-b":1,"c":{"d.e":[1],"f":"x"}}', '{"a-b":1,"a.b":"x","a_b":true}', '{"a_b":true,"a-b":1}', '{"1":1,"_1":"x"}',
+                     '{"a":[{"b-c":1},{"b-c":2}]}', '{"ä":1}', '{"a_ub":1,"a-b":2}', '{"a":1}', '{"a-b":[],"a_b":1}']:
+            yield {"text": text, "nulls": "ignore", "names": names}
+
 
 
 def floats():
@@ -138,5 +144,12 @@ def floats():
         yield {"float": struct.pack(">f", float(f)).hex()}
 
 
-for question in {"columns": columns, "expand": expand, "floats": floats}[sys.argv[1]]():
+def names():
+    for name in ["a", "1a", "_a", "a.b", "a-b", "ä", "é1", "Ωx", "x漢", "😀", "9", ".a", "a b", "-", "٣x", "A_z.9"]:
+        for mode in ["none", "avro", "avro_unicode"]:
+            for field in [False, True]:
+                yield {"name": name, "mode": mode, "field": field}
+
+
+for question in {"names": names, "columns": columns, "expand": expand, "floats": floats}[sys.argv[1]]():
     print(json.dumps(question, ensure_ascii=False))

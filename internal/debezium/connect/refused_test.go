@@ -1,0 +1,123 @@
+package connect
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// What we cannot render as Debezium does is refused, by the type's name and the column's.
+func TestTypesThatAreRefusedByName(t *testing.T) {
+	infinity := "'infinity'::timestamp without time zone"
+	for _, c := range []struct {
+		shape outbox.ColumnShape
+		want  string
+	}{
+		{outbox.ColumnShape{Name: "took", TypeOID: pgtype.IntervalOID, Typmod: -1}, `column "took": type interval is not supported`},
+		{outbox.ColumnShape{Name: "tags", TypeOID: pgtype.TextArrayOID, Typmod: -1}, `column "tags": type _text is not supported`},
+		{outbox.ColumnShape{Name: "kind", TypeOID: 16_400, Typmod: -1}, `column "kind": the type with OID 16400`},
+		{outbox.ColumnShape{Name: "n", TypeOID: pgtype.NumericOID, Typmod: 4 + 5<<16 + 2046}, `column "n": type numeric with a negative scale`},
+		{outbox.ColumnShape{Name: "at", TypeOID: pgtype.TimestampOID, Typmod: -1, Default: &infinity}, `column "at": a default of infinity`},
+	} {
+		if _, err := NewColumn(c.shape, Modes{}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %s", c.shape, err, c.want)
+		}
+	}
+}
+
+// A row's fault names the column, and never the value: it may be anybody's.
+func TestFaultsDoNotTellTheValue(t *testing.T) {
+	for _, oid := range []uint32{pgtype.Int2OID, pgtype.Int8OID, pgtype.Float4OID, pgtype.NumericOID, pgtype.ByteaOID, pgtype.DateOID, pgtype.TimeOID, pgtype.TimestampOID, pgtype.TimestamptzOID, timetzOID} {
+		c := column(t, outbox.ColumnShape{Name: "c", TypeOID: oid, Typmod: -1}, Modes{})
+		_, _, err := c.Value(nil, []byte("secret"))
+		if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), `column "c"`) {
+			t.Errorf("type %d: %v", oid, err)
+		}
+	}
+}
+
+// The payload of an event comes decoded where it is bytea; it is the same value as that of the text.
+func TestByteaThatIsDecodedAlready(t *testing.T) {
+	for mode := range BinaryModes {
+		c := column(t, outbox.ColumnShape{Name: "payload", TypeOID: pgtype.ByteaOID, Typmod: -1}, Modes{Binary: BinaryMode(mode)})
+		for _, data := range [][]byte{nil, {}, {0, 0xFF, 'a'}} {
+			var text []byte
+			if data != nil {
+				text = append([]byte(`\x`), hexOf(data)...)
+			}
+			v, _, err := c.Binary(nil, data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			same := value(t, c, text)
+			if v.Kind != same.Kind || !bytes.Equal(v.Data, same.Data) {
+				t.Errorf("%s: %x gave %+v, its text %+v", BinaryModes[mode], data, v, same)
+			}
+		}
+	}
+	if _, _, err := column(t, outbox.ColumnShape{TypeOID: pgtype.TextOID}, Modes{}).Binary(nil, []byte("x")); err == nil {
+		t.Error("a text is no bytea")
+	}
+}
+
+func hexOf(data []byte) (out []byte) {
+	for _, b := range data {
+		out = append(out, "0123456789abcdef"[b>>4], "0123456789abcdef"[b&15])
+	}
+	return out
+}
+
+// A tombstone has no schema and no value: every converter makes null of it. A null that has a schema is one only without JSON.
+func TestNulls(t *testing.T) {
+	for name, c := range converters {
+		if out, null, err := c.Append([]byte("x"), nil, Value{}); err != nil || !null || string(out) != "x" {
+			t.Errorf("%s: a tombstone is %q, %v, %v", name, out, null, err)
+		}
+	}
+	required := &Schema{Type: String}
+	if _, _, err := (JSONConverter{}).Append(nil, required, Value{}); err == nil {
+		t.Error("JSON of a null that may not be one")
+	}
+	filled := TextValue([]byte("d"))
+	optional := &Schema{Type: String, Optional: true, Default: &filled}
+	if got := answer(JSONConverter{ReplaceNulls: true}, optional, Value{}); got != `="d"` {
+		t.Errorf("replace.null.with.default: %s", got)
+	}
+	if got := answer(JSONConverter{}, optional, Value{}); got != "=null" {
+		t.Errorf("without replace.null.with.default: %s", got)
+	}
+}
+
+// An expansion that would cost too much is an error, not a dead relay.
+func TestExpansionsAreBounded(t *testing.T) {
+	e := Expander{Name: "payload"}
+	many := `{"a":[` + strings.Repeat("1,", maxMembers) + `1]}`
+	if _, err := e.Expand([]byte(many)); !errors.Is(err, errMembers) {
+		t.Errorf("%d members: %v", maxMembers+1, err)
+	}
+	// 2,000 objects with a field each of its own: merged, each has 2,000.
+	objects := make([]map[string]int, 2000)
+	for i := range objects {
+		objects[i] = map[string]int{"f" + strconv.Itoa(i): i}
+	}
+	text, err := json.Marshal(map[string]any{"a": objects})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Expand(text); !errors.Is(err, errMembers) {
+		t.Errorf("objects that swell: %v", err)
+	}
+	// Jackson's own limits, seen on 2.21.2: names of 50,000 characters are read, longer ones are not.
+	for n, unchanged := range map[int]bool{maxName: false, maxName + 1: true} {
+		if x, err := e.Expand([]byte(`{"` + strings.Repeat("n", n) + `":1}`)); err != nil || x.Unchanged != unchanged {
+			t.Errorf("a name of %d: %v, %v", n, x.Unchanged, err)
+		}
+	}
+}
