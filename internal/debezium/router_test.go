@@ -322,3 +322,22 @@ func FuzzBuild(f *testing.F) {
 		}
 	})
 }
+
+// Rows of one table before and after it was altered come through one router: each is rendered by its own shape.
+func TestEachRowHasItsOwnShape(t *testing.T) {
+	t.Parallel()
+	o := mustParse(t, Connect, nil)
+	r := bound(t, o)
+	altered := outboxShape(func(c map[string]*outbox.ColumnShape) { c["aggregateid"].NotNull = true })
+	var rec Record
+	for range 2 {
+		for shape, want := range map[string]string{string(outboxShape(nil)): "true", string(altered): "false"} {
+			if err := r.Build(row{route: "a", key: "7", payload: "1", shape: []byte(shape)}.event(o), &rec); err != nil {
+				t.Fatal(err)
+			}
+			if got := string(rec.Key); got != `{"schema":{"type":"string","optional":`+want+`},"payload":"7"}` {
+				t.Errorf("the key is %s", got)
+			}
+		}
+	}
+}
