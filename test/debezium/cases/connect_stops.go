@@ -20,12 +20,10 @@ func connectStops() []Group {
 	}
 	for i := range all {
 		switch all[i].Name {
-		case "stops-timestamp-bigint", "stops-timestamptz", "stops-missing-column":
+		case "stops-timestamp-bigint", "stops-timestamptz", "stops-missing-column", "stops-route-integer":
 			all[i].Refused = "does not fit the mapping"
 		case "stops-update-fatal":
 			all[i].GoesOn, all[i].Topic = true, "outbox.event."+all[i].Route("end")
-		case "stops-route-integer":
-			all[i].Topic = "outbox.event.1"
 		}
 	}
 	return all
