@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -179,7 +180,9 @@ func (s *stage) twice() (most int) {
 			if l.Name != "may arrive twice" {
 				continue
 			}
-			last = l.Detail
+			if last = l.Detail; strings.HasPrefix(last, "nothing: ") {
+				return 0
+			}
 			if m := said.FindStringSubmatch(l.Detail); m != nil {
 				most, err = strconv.Atoi(m[1])
 				must(s.t, err)
