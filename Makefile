@@ -62,7 +62,7 @@ test-race: deps ## tests of the relay's own packages under the race detector
 	@echo "== $@"; CDC_RELAY_TEST_RACE=1 $(GO_TEST) -race $(RACE_PACKAGES)
 
 .PHONY: test-long
-test-long: deps ## the tests that take minutes (test/long)
+test-long: deps deps-debezium ## the tests that take minutes (test/long)
 	@echo "== $@"; $(GO_TEST) -timeout 40m $(LONG) ./test/long/... ./test/soak
 
 .PHONY: test-slow

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -46,24 +47,24 @@ to the broker, and lets the replication slot move only after the broker has conf
 	if err := root.MarkPersistentFlagFilename("config", "yaml", "yml"); err != nil {
 		panic(err) // a flag that is not there
 	}
-	root.AddCommand(newRun(g), newInit(g), newStatus(g), newHealth(g), newCheck(g), newEvents(g), newDeadLetters(g), newParked(g), newTeardown(g), newImport(), newConfig(g), newVersion())
+	root.AddCommand(newRun(g), newInit(g), newStatus(g), newHealth(g), newCheck(g), newEvents(g), newDeadLetters(g), newParked(g), newTakeover(g), newTeardown(g), newImport(), newCompare(g), newConfig(g), newVersion())
 	return root, g
 }
 
 // load reads the configuration of -c, else of $CDC_RELAY_CONFIG, else ./cdc-relay.yaml, which alone may be missing: then
 // the environment has to say everything.
-func (g *global) load() (*config.Config, error) {
-	path := g.configPath
-	if path == "" {
-		path = os.Getenv(configVariable)
-	}
+func (g *global) load() (*config.Config, error) { return config.Load(g.path(), os.Environ()) }
+
+// path is that file; "" when there is none.
+func (g *global) path() string {
+	path := cmp.Or(g.configPath, os.Getenv(configVariable))
 	if path == "" {
 		path = defaultConfigFile
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 			path = ""
 		}
 	}
-	return config.Load(path, os.Environ())
+	return path
 }
 
 // needsSubcommand is the RunE of a command that only groups others: cobra would print its help and exit 0 on a misspelt

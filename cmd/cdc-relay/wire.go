@@ -43,7 +43,7 @@ func replicationConfig(c *config.Config, columns []string, log *zap.Logger) (rep
 	for i, t := range c.Source.Tables {
 		tables[i] = decode.Table{Schema: t.Schema, Name: t.Name, Mapping: mapping(t.Outbox)}
 		if records := c.Sink.Compat.Records(); records != nil {
-			tables[i].Mapping.Compat, tables[i].May = true, records.Columns().Optional
+			tables[i].Mapping.Compat, tables[i].May, tables[i].Fits = true, records.Columns().Optional, records.Misfits
 		}
 	}
 	return replication.Config{

@@ -7,7 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"pgregory.net/rapid"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 func mustParse(t testing.TB, profile string, options map[string]string) *Options {
@@ -185,4 +188,39 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Types with which no row would have a record are told before there is one; types of users' own are not judged.
+func TestMisfits(t *testing.T) {
+	t.Parallel()
+	o := mustParse(t, Connect, map[string]string{
+		optionPlacement: "part:partition,type:envelope,at:header", "topic.prefix": "p", optionVersion: "version",
+	})
+	columns := func(types map[string]uint32) (list []outbox.ColumnShape) {
+		for _, name := range []string{"id", "aggregatetype", "aggregateid", "payload", "part", "type", "at", "version"} {
+			oid := uint32(pgtype.TextOID)
+			if name == "part" || name == "version" {
+				oid = pgtype.Int4OID
+			}
+			if other, ok := types[name]; ok {
+				oid = other
+			}
+			list = append(list, outbox.ColumnShape{Name: name, TypeOID: oid, Typmod: -1})
+		}
+		return list
+	}
+	for name, oid := range map[string]uint32{
+		"aggregatetype": pgtype.Int4OID, "part": pgtype.Int8OID, "version": pgtype.TextOID, "payload": pgtype.PointOID, "at": pgtype.PointOID,
+		"id": pgtype.PointOID, "aggregateid": pgtype.PointOID,
+	} {
+		if got := o.Misfits(columns(map[string]uint32{name: oid})); len(got) != 1 || !strings.Contains(got[0], `"`+name+`"`) {
+			t.Errorf("%s of type %d gives %q", name, oid, got)
+		}
+		if got := o.Misfits(columns(map[string]uint32{name: firstOwnType})); got != nil {
+			t.Errorf("%s of a type of its own gives %q", name, got)
+		}
+	}
+	if got := o.Misfits(columns(map[string]uint32{"aggregatetype": pgtype.UUIDOID, "aggregateid": pgtype.Int8OID, "payload": pgtype.ByteaOID})); got != nil {
+		t.Errorf("good types give %q", got)
+	}
 }

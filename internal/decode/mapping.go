@@ -32,6 +32,9 @@ type Table struct {
 	Also         []uint32 // OIDs of other tables that had the name: what is inserted into them is ours under any name
 	Mapping      Mapping
 	May          []string // extra columns that it may lack: their value is NULL then
+	// Fits says what else does not fit, of columns by name and type; nil: nothing does. Types of users' own are none of those that it
+	// knows.
+	Fits func(columns []outbox.ColumnShape) []string
 }
 
 // String is the table's name in messages: schema.name.
@@ -121,6 +124,13 @@ func (t Table) bind(columns []Column, extra []string) (p places, misfits []strin
 			continue
 		}
 		p.extra = append(p.extra, b.place("template, header or property", Names{Any: []string{name}, Optional: slices.Contains(t.May, name)}, nil))
+	}
+	if len(b.misfits) == 0 && t.Fits != nil {
+		shapes := make([]outbox.ColumnShape, len(columns))
+		for i, c := range columns {
+			shapes[i] = outbox.ColumnShape{Name: c.Name, TypeOID: c.TypeOID, Typmod: -1}
+		}
+		b.misfits = t.Fits(shapes)
 	}
 	if len(b.misfits) > 0 {
 		return places{}, b.misfits

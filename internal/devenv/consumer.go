@@ -212,7 +212,7 @@ func (c *Consumer) remember(d *amqp.Delivery, from TopicPartition) {
 	}
 	_, replay := d.Headers[replayHeader]
 	c.add(Delivery{
-		ID: d.MessageId, Aggregate: c.names.of(header(d, "aggregate_type")), Key: c.names.of(header(d, "aggregate_id")),
+		ID: cmp.Or(d.MessageId, plainText(header(d, "id"))), Aggregate: c.names.of(header(d, "aggregate_type")), Key: c.names.of(header(d, "aggregate_id")),
 		Exchange: c.names.of(d.Exchange),
 		Position: parsePosition(header(d, "cdc_position")), Seq: seqOf(d.Body), At: time.Now().UnixNano(), Redelivered: d.Redelivered,
 		Traceparent: header(d, "traceparent"), Replay: replay, From: from, Aside: from != TopicPartition{},

@@ -182,7 +182,7 @@ func (c *KafkaConsumer) remember(answers []fetched) error {
 				continue // of the same batch, taken before
 			}
 			c.add(Delivery{
-				ID: r.Header("id"), Aggregate: c.names.of(r.Header("aggregateType")), Key: c.names.of(string(r.Key)),
+				ID: plainText(r.Header("id")), Aggregate: c.names.of(r.Header("aggregateType")), Key: c.names.of(string(r.Key)),
 				Position: parsePosition(r.Header("cdc_position")), Seq: seqOf(r.Value), At: now,
 				Traceparent: r.Header("traceparent"), Replay: r.has(replayHeader), From: a.TopicPartition, Offset: r.Offset,
 			})

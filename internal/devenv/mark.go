@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -114,6 +115,21 @@ func (m *marker) close() {
 func header(d *amqp.Delivery, name string) string {
 	text, _ := d.Headers[name].(string)
 	return text
+}
+
+// plainText is what a header of Debezium Server stands for, which is JSON, with its schema or without: {"schema":…,"payload":"x"} and
+// "x" are x, and so is x.
+func plainText(header string) string {
+	var wrapped struct{ Payload json.RawMessage }
+	text := []byte(header)
+	if strings.HasPrefix(header, `{"schema":`) && json.Unmarshal(text, &wrapped) == nil {
+		text = wrapped.Payload
+	}
+	var plain string
+	if bytes.HasPrefix(text, []byte(`"`)) && json.Unmarshal(text, &plain) == nil {
+		return plain
+	}
+	return string(text)
 }
 
 // seqOf finds the number that a Workload wrote into the payload.

@@ -38,7 +38,7 @@ func Check(ctx context.Context, c Config) ([]Finding, error) {
 		return nil, err
 	}
 	defer closePool(pool)
-	k := checker{c: &c, pool: pool}
+	k := checker{c: &c, pool: pool, countable: countable}
 	if !k.reached(ctx) {
 		return k.list, nil
 	}
@@ -83,6 +83,8 @@ type checker struct {
 	c    *Config
 	pool *pgxpool.Pool
 	list []Finding
+
+	countable uint64 // bytes of WAL
 
 	user, database string // once reached
 	commit         struct {
@@ -181,18 +183,21 @@ func (k *checker) slot(ctx context.Context, rec *record) {
 		k.add("slot", "", err)
 		return
 	}
+	var sent sends
 	there, err := publicationExists(ctx, k.pool, k.c)
 	if err == nil && !there && slot == nil && rec == nil {
 		k.missing("publication", k.c.Publication+" is not there yet")
 	} else {
 		if err == nil {
-			_, err = checkPublication(ctx, k.pool, k.c, rec.sends())
+			sent, err = checkPublication(ctx, k.pool, k.c, rec.sends())
 		}
 		k.add("publication", k.c.Publication, err)
 		k.scope(ctx, slot != nil || rec != nil)
 	}
 	readable := k.readable(ctx, slot != nil)
 	switch {
+	case rec != nil && rec.State == stateTakeover:
+		k.add("slot", "", notTaken(k.c, rec))
 	case slot == nil && rec == nil:
 		k.missing("slot", k.c.Slot+" is not there yet")
 		if readable {
@@ -212,11 +217,19 @@ func (k *checker) slot(ctx context.Context, rec *record) {
 			closeStream(conn)
 		}
 		err := checkIdentity(k.c, rec, slot, id)
-		if err == nil && rec != nil {
+		known := err == nil
+		switch {
+		case known && rec != nil:
 			err = lookAtPosition(ctx, k.pool, k.c, slot)
+		case known && slot.ActivePID != 0 && !slot.heldByRelay():
+			err = held(k.c, slot)
 		}
 		k.add("slot", fmt.Sprintf("%s at %s, %s behind, wal_status %s", k.c.Slot, slot.ConfirmedFlush,
 			bytesText(uint64(slot.Current)-uint64(slot.ConfirmedFlush)), slot.WALStatus), err)
+		if known && rec == nil {
+			k.adoption(ctx, slot, sent)
+		}
+		k.tookOver(ctx, rec)
 	}
 }
 

@@ -101,6 +101,8 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 			return err
 		}
 		return createSlot(ctx, pool, stream, c, id, true)
+	case rec.State == stateTakeover:
+		return notTaken(c, rec)
 	case rec.State == stateAdopt && slot == nil:
 		return createSlot(ctx, pool, stream, c, id, false)
 	case rec.State == stateAdopt:
@@ -225,6 +227,9 @@ func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, 
 	}
 	sent, err := checkPublication(ctx, pool, c, sends{})
 	if err != nil {
+		return err
+	}
+	if sent, err = sent.withPartitions(ctx, pool); err != nil {
 		return err
 	}
 	if err := makeReady(ctx, pool, c, id, sent.after(was), slot.ConfirmedFlush); err != nil {

@@ -30,6 +30,10 @@ func identify(ctx context.Context, conn *pgconn.PgConn) (identity, error) {
 func checkIdentity(c *Config, rec *record, slot *slotView, id identity) error {
 	why := slot.foreign(id.Database)
 	switch {
+	case why != "" && slot.Type == "logical" && slot.Database == id.Database:
+		stop := foreignSlot(c, why)
+		stop.Mend += ", and to go on where its program stops: cdc-relay takeover --from-slot " + c.Slot
+		return stop
 	case why != "":
 		return foreignSlot(c, why)
 	case slot.WALStatus == "lost" || slot.Invalidation != "":

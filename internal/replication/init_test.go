@@ -94,8 +94,8 @@ func TestStandbyUpgrades(t *testing.T) {
 	epoch := b.text(`SELECT epoch::text FROM cdc_relay.slots`)
 	standby := b.another().run()
 	standby.waitPhase(Standby)
-	if got := b.text(`SELECT max(version)::text || ' ' || (to_regclass('cdc_relay.retry') IS NOT NULL) FROM cdc_relay.migration`); got != "2 true" {
-		t.Errorf("version and table are %s, want 2 true", got)
+	if got := b.text(`SELECT max(version)::text || ' ' || (to_regclass('cdc_relay.retry') IS NOT NULL) FROM cdc_relay.migration`); got != "3 true" {
+		t.Errorf("version and table are %s, want 3 true", got)
 	}
 	if got := b.text(`SELECT epoch::text FROM cdc_relay.slots`); got != epoch {
 		t.Errorf("the epoch is %s, want %s", got, epoch)
@@ -109,7 +109,7 @@ func TestStandbyUpgrades(t *testing.T) {
 	standby.endClean()
 }
 
-// downgrade makes the schema that of the version before.
+// downgrade makes the schema that of the first version.
 func (b *bench) downgrade() {
 	b.t.Helper()
 	b.exec(`DO $$ DECLARE r record; BEGIN
@@ -118,6 +118,7 @@ func (b *bench) downgrade() {
 		LOOP EXECUTE 'DROP TABLE ' || r.name || ' CASCADE'; END LOOP;
 		FOR r IN SELECT oid::regclass AS name FROM pg_class WHERE relnamespace = 'cdc_relay'::regnamespace AND relkind = 'S'
 		LOOP EXECUTE 'DROP SEQUENCE ' || r.name; END LOOP; END $$`)
+	b.exec(`ALTER TABLE cdc_relay.slots DROP COLUMN took_from, DROP COLUMN took_until, DROP COLUMN took_incarnation`)
 	b.exec(`DELETE FROM cdc_relay.migration WHERE version > 1`)
 }
 

@@ -17,7 +17,7 @@ type record struct {
 	SystemID    string
 	Timeline    int32
 	Publication string
-	State       string // stateCreating, stateReady or stateAdopt
+	State       string // stateCreating, stateReady, stateAdopt or stateTakeover
 	Incarnation int64
 	Epoch       int64
 	Leader      string
@@ -25,12 +25,15 @@ type record struct {
 	Ceiling     pglogrepl.LSN // 0 while creating
 	Reported    pglogrepl.LSN
 	Good        pglogrepl.LSN
+	TookFrom    string        // the slot that this one takes the place of
+	TookUntil   pglogrepl.LSN // in this incarnation: below it that slot's program has sent what was committed; 0: there was none
 }
 
 const (
 	stateCreating = "creating"
 	stateReady    = "ready"
 	stateAdopt    = "adopt"
+	stateTakeover = "takeover"
 )
 
 // querier is what a pool, a connection and a transaction have in common.
@@ -40,16 +43,19 @@ type querier interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// readRecord is nil when the database has no record of the slot.
+// readRecord is nil when the database has no record of the slot. to_jsonb serves the schema of the version before too, which
+// commands may find.
 func readRecord(ctx context.Context, q querier, slot string) (*record, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	var r record
 	err := q.QueryRow(ctx, `SELECT s.system_id, s.timeline, s.publication, s.state, s.incarnation, s.epoch, s.leader, s.sends,
 			coalesce(p.ceiling, '0/0'::pg_lsn), coalesce(p.reported, '0/0'::pg_lsn),
-			coalesce(p.good, '0/0'::pg_lsn)
+			coalesce(p.good, '0/0'::pg_lsn),
+			coalesce(to_jsonb(s)->>'took_from', ''), CASE to_jsonb(s)->>'took_incarnation' WHEN s.incarnation::text
+				THEN (to_jsonb(s)->>'took_until')::pg_lsn ELSE '0/0' END
 		FROM cdc_relay.slots s LEFT JOIN cdc_relay.progress p USING (slot) WHERE s.slot = $1`, slot).
-		Scan(&r.SystemID, &r.Timeline, &r.Publication, &r.State, &r.Incarnation, &r.Epoch, &r.Leader, &r.Sends, &r.Ceiling, &r.Reported, &r.Good)
+		Scan(&r.SystemID, &r.Timeline, &r.Publication, &r.State, &r.Incarnation, &r.Epoch, &r.Leader, &r.Sends, &r.Ceiling, &r.Reported, &r.Good, &r.TookFrom, &r.TookUntil)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -138,10 +139,14 @@ func held(c *Config, slot *slotView) error {
 	if slot.heldByRelay() {
 		return fmt.Errorf("slot %q is held by %s (pid %d)", c.Slot, slot.Holder, slot.ActivePID)
 	}
+	mend := "stop that program, or choose another source.slot"
+	if strings.HasPrefix(slot.Holder, "Debezium") { // the name that its connector gives its connections
+		mend = "stop Debezium first: the relay goes on from where it has left the slot"
+	}
 	return &outbox.Stop{
 		Code: outbox.ExitOperator, Reason: "slot_held",
 		What: fmt.Sprintf("slot %q is held by %q (role %s, pid %d), which is not a cdc-relay", c.Slot, slot.Holder, slot.HolderUser, slot.ActivePID),
-		Mend: "stop that program, or choose another source.slot",
+		Mend: mend,
 	}
 }
 
@@ -174,7 +179,8 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn, id identity) (s
 	if err := s.pool.QueryRow(ctx, `SELECT pg_size_bytes(current_setting('wal_segment_size'))`).Scan(&s.segment); err != nil {
 		return sends{}, fmt.Errorf("read wal_segment_size: %w", err)
 	}
-	err = pglogrepl.StartReplication(ctx, conn, c.Slot, 0, pglogrepl.StartReplicationOptions{
+	// The server goes on from the slot's own position when that is higher, which it is soon.
+	err = pglogrepl.StartReplication(ctx, conn, c.Slot, rec.TookUntil, pglogrepl.StartReplicationOptions{
 		PluginArgs: []string{
 			"proto_version '1'",
 			"publication_names " + quoteText(quoteName(c.Publication)),

@@ -60,6 +60,27 @@ func (s sends) after(was sends) sends {
 	return s
 }
 
+// withPartitions adds the partitions of the tables. A slot that is adopted may hold rows that come under the names of their
+// partitions, because the publication did not have publish_via_partition_root when they were committed.
+func (s sends) withPartitions(ctx context.Context, q querier) (sends, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	var own []uint32
+	for _, t := range s.Tables {
+		own = append(own, t.OID)
+	}
+	all := sends{Publication: s.Publication, Version: s.Version, Tables: map[string]sentTable{}}
+	for name, t := range s.Tables {
+		var parts []uint32
+		err := q.QueryRow(ctx, `SELECT array(SELECT relid::oid FROM pg_partition_tree($1::oid::regclass) WHERE isleaf AND relid <> ALL ($2::oid[]))`, t.OID, own).Scan(&parts)
+		if err != nil {
+			return s, fmt.Errorf("read partitions of %s: %w", name, err)
+		}
+		all.Tables[name] = t.with(parts...)
+	}
+	return all, nil
+}
+
 // with adds tables whose rows are ours.
 func (t sentTable) with(oids ...uint32) sentTable {
 	also := slices.DeleteFunc(slices.Concat(t.Also, oids), func(oid uint32) bool { return oid == 0 || oid == t.OID })

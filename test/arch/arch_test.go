@@ -1,6 +1,6 @@
 // Package arch proves the arrows of the house: which package may import which.
 //
-//	cmd -> {replication, relay, retry, ops, config} -> {decode, sink, sink/*, dlq, tracing} -> outbox
+//	cmd -> {replication, relay, retry, ops, config} -> {decode, sink, sink/*, dlq, tracing} -> debezium -> outbox
 package arch
 
 import (

@@ -53,6 +53,7 @@ func TestKafkaRefusesOverTLS(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { saidOnce(t, refuses(t, c.tls, c.words, c.mend), "broker unavailable", c.words) })
 	}
+	t.Run("compare", func(t *testing.T) { compareOverTLS(t, kafka) })
 	replaceFile(t, certs.ExpiredServer.Both, certs.Server.Both)
 	must(t, kafka.KillNode(1))
 	must(t, kafka.StartNode(within(t, 2*bound), 1))

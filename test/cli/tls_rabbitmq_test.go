@@ -56,6 +56,7 @@ func TestRabbitMQRefusesOverTLS(t *testing.T) {
 			saidOnce(t, m.refuses(t, cmp.Or(c.url, m.mq.TLSAddr()), c.tls, c.words, c.mend), "broker unavailable", c.words)
 		})
 	}
+	t.Run("compare", m.compares)
 	must(t, m.mq.Stop(within(t, bound)))
 	replaceFile(t, m.certs.ExpiredServer.Cert, m.certs.Server.Cert)
 	replaceFile(t, m.certs.ExpiredServer.Key, m.certs.Server.Key)

@@ -61,7 +61,7 @@ func relayed(t *testing.T, g *cases.Group, kafka *devenv.Kafka, golden *cases.Go
 	defer cancel()
 	db, conn := stand.Database(t, g)
 	var to stand.Destination
-	sink := ""
+	var sink string
 	if g.Rabbit {
 		q := stand.NewQueue(t, g)
 		to, sink = q, fmt.Sprintf("rabbitmq: {url: %q}", q.URL)
@@ -134,7 +134,11 @@ func stops(t *testing.T, g *cases.Group, kafka *devenv.Kafka) {
 	ctx, cancel := context.WithTimeout(t.Context(), stand.Bound)
 	defer cancel()
 	db, conn := stand.Database(t, g)
-	createTopics(t, kafka, []string{"outbox.event." + g.Route("row"), "outbox.event." + g.Route("end")})
+	topics := []string{"outbox.event." + g.Route("row")}
+	if g.Topic != "" {
+		topics = append(topics, g.Topic)
+	}
+	createTopics(t, kafka, topics)
 	relay := devenv.StartRelay(t, devenv.BuildRelay(t), config(g, db, fmt.Sprintf("kafka: {brokers: [%q]}", strings.Join(kafka.Brokers(), ","))))
 	if g.Refused != "" {
 		if err := relay.WaitLog(ctx, g.Refused); err != nil {
@@ -148,7 +152,7 @@ func stops(t *testing.T, g *cases.Group, kafka *devenv.Kafka) {
 	statements, end := g.Statements()
 	if g.GoesOn {
 		stand.Exec(t, conn, statements)
-		topics := &stand.Topics{Group: g, Kafka: kafka, Only: []string{"outbox.event." + g.Route("end")}, Begin: time.Now()}
+		topics := &stand.Topics{Group: g, Kafka: kafka, Only: []string{g.Topic}, Begin: time.Now()}
 		if _, err := topics.Records(ctx, end, func() error { return ended(relay) }); err != nil {
 			t.Fatal(err)
 		}

@@ -49,9 +49,9 @@ func TestProfilePartition(t *testing.T) {
 	const count = 12
 	id := []byte("id")
 	for _, c := range []struct {
-		name        string
-		options     map[string]string
-		key, part   []byte
+		name         string
+		options      map[string]string
+		key, part    []byte
 		record, lane int32
 	}{
 		{"of the key", nil, []byte("10711fa5"), nil, 11, 11},

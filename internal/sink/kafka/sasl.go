@@ -44,6 +44,9 @@ func (s *SASL) mechanism() (sasl.Mechanism, error) {
 	return m, nil
 }
 
+// NewMechanism is the login for a client other than the sink.
+func NewMechanism(s *SASL) (sasl.Mechanism, error) { return s.mechanism() }
+
 // login proves who the relay is.
 func (c *conn) login(ctx context.Context, s *SASL) error {
 	mechanism, err := s.mechanism()

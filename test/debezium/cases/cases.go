@@ -34,10 +34,11 @@ type Group struct {
 	End     string // SQL of a row that Debezium sends whatever went before; "": one of table outbox
 
 	// Stops says of a group that its one case stops Debezium for good, in words of its log. The relay makes a dead letter of it,
-	// or refuses such a table when it starts, in the words of Refused, or goes on as if nothing were the matter.
+	// or refuses such a table when it starts, in the words of Refused, or goes on. Topic is one that it needs besides.
 	Stops   string
 	Refused string
 	GoesOn  bool
+	Topic   string
 }
 
 // Case is one thing that is shown by some rows. Its SQL may hold {id}, another UUID in each statement, {n}, another number, and
@@ -82,7 +83,7 @@ func uuid(group string, n int) string {
 
 func number(n int) string { return strconv.Itoa(7_700_000_000 + n) }
 
-// SQL that makes the tables, and their names.
+// SetupSQL makes the tables.
 func (g *Group) SetupSQL() []string {
 	if len(g.Setup) == 0 {
 		return []string{outbox("outbox", "jsonb")}
@@ -98,10 +99,10 @@ func (g *Group) TableNames() []string {
 	return g.Tables
 }
 
-// smt reports whether an option is one of the Event Router.
+// smt reports whether an option is one of the Event Router. field.name.adjustment.mode is one of the connector, too.
 func smt(name string) bool {
 	return strings.HasPrefix(name, "table.field") || strings.HasPrefix(name, "table.json") || strings.HasPrefix(name, "table.expand") ||
-		strings.HasPrefix(name, "table.op") || strings.HasPrefix(name, "route.") || strings.HasPrefix(name, "tracing.")
+		strings.HasPrefix(name, "table.op") || strings.HasPrefix(name, "route.") || name == "field.name.adjustment.mode" || strings.HasPrefix(name, "tracing.")
 }
 
 // Connector adds the options of the group to those of Debezium's connector; what is Debezium Server's own goes to server.

@@ -23,7 +23,7 @@ func connectStops() []Group {
 		case "stops-timestamp-bigint", "stops-timestamptz", "stops-missing-column", "stops-route-integer":
 			all[i].Refused = "does not fit the mapping"
 		case "stops-update-fatal":
-			all[i].GoesOn = true
+			all[i].GoesOn, all[i].Topic = true, "outbox.event."+all[i].Route("end")
 		}
 	}
 	return all

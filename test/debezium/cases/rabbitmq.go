@@ -14,11 +14,15 @@ func serverRabbitMQ() []Group {
 		ofServer("rabbit-headers-bare", with(simple, "sink.rabbitmq.exchange", "events", "sink.rabbitmq.routingKey", "r", placement, everyHeader)),
 		ofServer("rabbit-headers-bytes", with(simple, "sink.rabbitmq.exchange", "events", "format.header", "jsonbytearray", placement, someOther,
 			"sink.rabbitmq.routingKeyFromTopicName", "true")),
-		ofServer("rabbit-envelope", map[string]string{"sink.rabbitmq.exchange": "events", "format.value.schemas.enable": "false", placement: everyField + ",part:partition",
-			"table.field.event.timestamp": "at"}),
-		{Name: "rabbit-binary", Options: with(simple, "sink.rabbitmq.exchange", "events", "format.value", "binary"),
+		ofServer("rabbit-envelope", map[string]string{
+			"sink.rabbitmq.exchange": "events", "format.value.schemas.enable": "false", placement: everyField + ",part:partition",
+			"table.field.event.timestamp": "at",
+		}),
+		{
+			Name: "rabbit-binary", Options: with(simple, "sink.rabbitmq.exchange", "events", "format.value", "binary"),
 			Setup: []string{outbox("outbox", "bytea")}, End: row("outbox", `'\x656e64'`),
-			Cases: []Case{{Name: "bytea", SQL: []string{row("outbox", `'\x00ff10'`), row("outbox", `NULL`), row("outbox", `'\x'`)}}}},
+			Cases: []Case{{Name: "bytea", SQL: []string{row("outbox", `'\x00ff10'`), row("outbox", `NULL`), row("outbox", `'\x'`)}}},
+		},
 		tombstones("rabbit-tombstone", with(simple, "sink.rabbitmq.exchange", "events")),
 	}
 	for i := range all {

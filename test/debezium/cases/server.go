@@ -48,9 +48,11 @@ var simple = map[string]string{"format.key": "simplestring", "format.value": "si
 func serverKafka() []Group {
 	tombstone := tombstones("server-tombstone", map[string]string{"format.key": "simplestring"})
 	tombstone.Profile = Server
-	bytea := Group{Name: "server-binary", Profile: Server, Options: map[string]string{"format.key": "simplestring", "format.value": "binary"},
+	bytea := Group{
+		Name: "server-binary", Profile: Server, Options: map[string]string{"format.key": "simplestring", "format.value": "binary"},
 		Setup: []string{outbox("outbox", "bytea")}, End: row("outbox", `'\x656e64'`),
-		Cases: []Case{{Name: "bytea", SQL: []string{row("outbox", `'\x00ff10'`), row("outbox", `NULL`), row("outbox", `'\x'`)}}}}
+		Cases: []Case{{Name: "bytea", SQL: []string{row("outbox", `'\x00ff10'`), row("outbox", `NULL`), row("outbox", `'\x'`)}}},
+	}
 	at := timestamps()
 	at.Name, at.Profile, at.Options = "server-timestamp", Server, with(simple, "table.field.event.timestamp", "at")
 	return []Group{
@@ -64,10 +66,14 @@ func serverKafka() []Group {
 		ofServer("server-envelope", map[string]string{"format.value.schemas.enable": "false", placement: everyField + ",part:partition"}),
 		ofServer("server-envelope-schemas", map[string]string{placement: "type:envelope:eventType,version:envelope,meta:envelope"}),
 		traced("server-tracing", Server, with(simple, "tracing.span.context.field", "tenant")),
-		{Name: "server-expand", Profile: Server, Options: map[string]string{"format.value.schemas.enable": "false", "table.expand.json.payload": "true"},
-			Cases: []Case{{Name: "object", SQL: []string{row("outbox", `'{"b": 1, "a": {"c": "x", "d": [1, 2]}}'`), row("outbox", `NULL`)}}}},
-		{Name: "server-route", Profile: Server, Options: with(simple, "route.topic.regex", "(.*)\\.(.*)", "route.topic.replacement", "$1.to.$2"),
-			Cases: []Case{{Name: "groups", SQL: []string{row("outbox", `'{"a": 1}'`)}}}},
+		{
+			Name: "server-expand", Profile: Server, Options: map[string]string{"format.value.schemas.enable": "false", "table.expand.json.payload": "true"},
+			Cases: []Case{{Name: "object", SQL: []string{row("outbox", `'{"b": 1, "a": {"c": "x", "d": [1, 2]}}'`), row("outbox", `NULL`)}}},
+		},
+		{
+			Name: "server-route", Profile: Server, Options: with(simple, "route.topic.regex", "(.*)\\.(.*)", "route.topic.replacement", "$1.to.$2"),
+			Cases: []Case{{Name: "groups", SQL: []string{row("outbox", `'{"a": 1}'`)}}},
+		},
 		tombstone, bytea, at,
 	}
 }

@@ -1,0 +1,48 @@
+// What can be told of a table before it has rows: types with which every row would be an event without a record.
+
+package debezium
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// firstOwnType is the least OID of a type that users made: a domain, an enum, an extension's. What a domain stands for is not known
+// here, so rows of such columns are looked at when they come.
+const firstOwnType = 16384
+
+// Misfits says what is wrong with the types of the columns that the options name.
+func (o *Options) Misfits(columns []outbox.ColumnShape) []string {
+	var found []string
+	check := func(option, name string, wants ...connect.Type) {
+		i := slices.IndexFunc(columns, func(c outbox.ColumnShape) bool { return c.Name == name })
+		if i < 0 || columns[i].TypeOID >= firstOwnType {
+			return
+		}
+		c, err := connect.NewColumn(columns[i], o.modes)
+		switch {
+		case err != nil:
+			found = append(found, fmt.Sprintf("%s: %s", option, err))
+		case len(wants) > 0 && !slices.Contains(wants, c.Schema.Type):
+			found = append(found, fmt.Sprintf("%s: column %q is of Connect's type %s, wanted %s", option, name, c.Schema.Type, wants[0]))
+		}
+	}
+	check(optionID, o.id)
+	check(optionRoute, o.route, connect.String)
+	check(optionKey, o.key)
+	check(optionPayload, o.payload)
+	if o.version != "" {
+		check(optionVersion, o.version, connect.Int32)
+	}
+	for _, f := range o.placed {
+		if f.where == asPartition {
+			check(optionPlacement, f.column, connect.Int32)
+		} else {
+			check(optionPlacement, f.column)
+		}
+	}
+	return found
+}

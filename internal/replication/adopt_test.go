@@ -1,0 +1,176 @@
+package replication
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// A slot that another program made is gone on with as it stands, whatever publications of Debezium's it is read with: of all
+// tables or of some, for all operations, with tables that are nobody's here, among them those of heartbeats and signals. Rows
+// that wait in it are sent in their order, also those that were deleted in the transaction that inserted them.
+func TestSlotOfDebezium(t *testing.T) {
+	t.Parallel()
+	for name, publication := range map[string]string{
+		"all_tables":                     `FOR ALL TABLES`,
+		"all_tables, by partition root":  `FOR ALL TABLES WITH (publish_via_partition_root = true)`,
+		"filtered":                       `FOR TABLE outbox`,
+		"filtered, by partition root":    `FOR TABLE outbox WITH (publish_via_partition_root = true)`,
+		"filtered, with all its tables":  `FOR TABLE outbox, debezium_heartbeat, debezium_signal, orders`,
+		"operations named":               `FOR TABLE outbox, orders WITH (publish = 'insert, update, delete, truncate')`,
+		"without truncate, as by itself": `FOR ALL TABLES WITH (publish = 'insert, update, delete')`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := shared(t)
+			b.exec(`CREATE TABLE debezium_heartbeat (id int PRIMARY KEY, at timestamptz)`)
+			b.exec(`CREATE TABLE debezium_signal (id text PRIMARY KEY, type text, data text)`)
+			b.exec(`CREATE TABLE orders (id int PRIMARY KEY, state text)`)
+			b.exec(`CREATE PUBLICATION p ` + publication)
+			b.insert("before")
+			b.createSlot("pgoutput")
+			want := b.busy("1")
+			b.wantLine(LevelOK, "adoption", "no relay has used", b.cfg.Slot)
+			r := b.run()
+			r.waitSeen(want...)
+			want = append(want, b.busy("2")...)
+			r.waitSeen(want...)
+			r.endClean()
+			if seen := b.current().seen(); !slices.Equal(seen, want) {
+				t.Errorf("sent %v, want %v", seen, want)
+			}
+			b.goesOn("later")
+		})
+	}
+}
+
+// busy does everything to the tables that Debezium may have in its publication. It returns the ids of the events.
+func (b *bench) busy(round string) []string {
+	b.t.Helper()
+	id := func(name string) string { return name + round }
+	for _, transaction := range [][]string{
+		{`INSERT INTO outbox VALUES ('` + id("plain") + `', '{}')`},
+		{`INSERT INTO outbox VALUES ('` + id("gone") + `', '{}')`, `DELETE FROM outbox WHERE id = '` + id("gone") + `'`},
+		{
+			`INSERT INTO debezium_heartbeat VALUES (1, now()) ON CONFLICT (id) DO UPDATE SET at = now()`,
+			`INSERT INTO outbox VALUES ('` + id("among") + `', '{}')`,
+			`INSERT INTO debezium_signal VALUES (` + round + `, 'log', '{}')`,
+			`INSERT INTO orders VALUES (` + round + `, 'new')`,
+			`UPDATE outbox SET payload = '[]' WHERE id = '` + id("plain") + `'`,
+		},
+		{`UPDATE orders SET state = 'paid'`, `DELETE FROM orders`},
+		{`TRUNCATE orders`},
+		{`INSERT INTO outbox VALUES ('` + id("last") + `', '{}')`},
+	} {
+		b.exec(`BEGIN`)
+		for _, sql := range transaction {
+			b.exec(sql)
+		}
+		b.exec(`COMMIT`)
+	}
+	return []string{id("plain"), id("gone"), id("among"), id("last")}
+}
+
+// Without publish_via_partition_root, which Debezium does not set, rows come under the names of their partitions. Those that were
+// written so, and wait in the slot, are sent when it was set afterwards.
+func TestSlotWithRowsOfPartitions(t *testing.T) {
+	b := shared(t)
+	b.exec(`DROP TABLE outbox`)
+	b.exec(`CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb) PARTITION BY HASH (id)`)
+	b.exec(`CREATE TABLE outbox_0 PARTITION OF outbox FOR VALUES WITH (MODULUS 2, REMAINDER 0)`)
+	b.exec(`CREATE TABLE outbox_1 PARTITION OF outbox FOR VALUES WITH (MODULUS 2, REMAINDER 1) PARTITION BY HASH (id)`)
+	b.exec(`CREATE TABLE outbox_1_0 PARTITION OF outbox_1 FOR VALUES WITH (MODULUS 2, REMAINDER 0)`)
+	b.exec(`CREATE TABLE outbox_1_1 PARTITION OF outbox_1 FOR VALUES WITH (MODULUS 2, REMAINDER 1)`)
+	b.exec(`CREATE PUBLICATION p FOR ALL TABLES`)
+	b.createSlot("pgoutput")
+	want := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+	for _, id := range want {
+		b.insert(id)
+	}
+	b.runMend(wantStop(t, b.run().wait(), outbox.ExitOperator, "publication"))
+	b.insert("after")
+	r := b.run()
+	r.waitSeen("after")
+	r.endClean()
+	if seen := b.current().seen(); !slices.Equal(seen, append(want, "after")) {
+		t.Errorf("sent %v", seen)
+	}
+}
+
+// The outbox got its name while its rows were waiting.
+func TestSlotWithRowsOfARenamedTable(t *testing.T) {
+	b := shared(t)
+	b.exec(`ALTER TABLE outbox RENAME TO events_to_send`)
+	b.exec(`CREATE PUBLICATION p FOR ALL TABLES`)
+	b.createSlot("pgoutput")
+	b.exec(`INSERT INTO events_to_send VALUES ('old name', '{}')`)
+	b.exec(`ALTER TABLE events_to_send RENAME TO outbox`)
+	b.insert("new name")
+	r := b.run()
+	r.waitSeen("old name", "new name")
+	r.endClean()
+}
+
+// As long as Debezium holds its slot the relay does not begin, and says who it is; check says what that means, and, when it was let
+// go, how many events may come twice. A server of its own: how much WAL there is to read counts.
+func TestSlotHeldByDebezium(t *testing.T) {
+	t.Parallel()
+	b := setup(t, ownServer(t, nil).URL("shop"))
+	b.exec(`CREATE TABLE orders (id int PRIMARY KEY, state text)`)
+	b.exec(`CREATE PUBLICATION p FOR ALL TABLES`)
+	b.createSlot("pgoutput")
+	b.wantLine(LevelOK, "may arrive twice", "nothing: no event waits")
+	b.insert("a")
+	b.exec(`INSERT INTO orders VALUES (1, 'new')`)
+	conn := b.hold("Debezium Streaming")
+	stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_held")
+	if !strings.Contains(stop.What, `"Debezium Streaming"`) || !strings.Contains(stop.Mend, "stop Debezium first") {
+		t.Error(stop)
+	}
+	b.wantFinding("slot", `"Debezium Streaming"`, "stop Debezium first")
+	b.wantLine(LevelOK, "may arrive twice", "is killed", "of WAL after "+b.confirmedFlush().String())
+	closeStream(conn)
+	b.waitFree()
+	at := b.confirmedFlush()
+	b.exec(`BEGIN`)
+	b.insert("after it was stopped")
+	b.exec(`DELETE FROM outbox`)
+	b.exec(`COMMIT`)
+	b.wantLine(LevelOK, "slot", "at "+at.String())
+	b.wantLine(LevelOK, "may arrive twice", "at most 2: so many events wait in the slot, committed from 20")
+	if line := b.lineOfMuchWAL(); !hasWords(line.Detail, []string{"were not counted", "B of WAL after " + at.String()}) {
+		t.Errorf("too much to be read: %+v", line)
+	}
+	if now := b.confirmedFlush(); now != at {
+		t.Errorf("check has moved the slot from %s to %s", at, now)
+	}
+	r := b.run()
+	r.waitSeen("a", "after it was stopped")
+	r.endClean()
+	list, err := Check(bounded(t, 90*time.Second), b.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.ContainsFunc(list, func(f Finding) bool { return f.Name == "adoption" || f.Name == "may arrive twice" }) {
+		t.Errorf("the slot is a relay's now: %+v", list)
+	}
+}
+
+// lineOfMuchWAL is the line about what may arrive twice when there is more WAL than is read for it.
+func (b *bench) lineOfMuchWAL() Finding {
+	b.t.Helper()
+	pool, err := connectPool(&b.cfg)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer pool.Close()
+	slot, err := readSlot(bounded(b.t, time.Minute), pool, b.cfg.Slot)
+	if err != nil || slot == nil {
+		b.t.Fatalf("slot: %v %v", slot, err)
+	}
+	k := checker{c: &b.cfg, pool: pool, countable: 1}
+	k.adoption(bounded(b.t, time.Minute), slot, sends{})
+	return k.list[len(k.list)-1]
+}

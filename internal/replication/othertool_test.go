@@ -1,0 +1,185 @@
+package replication
+
+import (
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// otherTool is a program that reads a slot of test_decoding, "publishes" what it reads, and confirms it only now and then, as
+// Debezium does. Started again, it goes on where the server says.
+type otherTool struct {
+	b    *bench
+	slot string
+
+	mu        sync.Mutex
+	published []string      // ids, in order, over all its runs
+	open      []string      // of the open transaction
+	end       pglogrepl.LSN // of the newest transaction that is published
+	known     int           // of published the first ones are confirmed
+	confirmed pglogrepl.LSN
+
+	conn *pgconn.PgConn
+	asks chan ask // to confirm
+	quit chan struct{}
+	done chan struct{}
+}
+
+// ask is to confirm up to a position, 0 for everything that is published; done is closed when the server was told.
+type ask struct {
+	to   pglogrepl.LSN
+	done chan struct{}
+}
+
+// newTool makes the slot.
+func (b *bench) newTool() *otherTool {
+	b.t.Helper()
+	o := &otherTool{b: b, slot: b.cfg.Slot + "_other"}
+	b.exec(`SELECT pg_create_logical_replication_slot($1, 'test_decoding')`, o.slot)
+	return o
+}
+
+const toolName = "another program"
+
+// start begins to read where the slot stands.
+func (o *otherTool) start() {
+	t := o.b.t
+	t.Helper()
+	cfg, err := pgconn.ParseConfig(o.b.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.RuntimeParams["replication"] = "database"
+	cfg.RuntimeParams["application_name"] = toolName
+	o.confirmed = o.at()
+	until(t, "the slot of the other program to be free", func() bool {
+		if o.conn, err = pgconn.ConnectConfig(bounded(t, time.Minute), cfg); err != nil {
+			t.Fatal(err)
+		}
+		err = pglogrepl.StartReplication(bounded(t, time.Minute), o.conn, o.slot, 0, pglogrepl.StartReplicationOptions{})
+		if err != nil {
+			closeStream(o.conn)
+		}
+		return err == nil
+	})
+	o.asks, o.quit, o.done = make(chan ask), make(chan struct{}), make(chan struct{})
+	go o.read()
+	t.Cleanup(o.kill)
+}
+
+func (o *otherTool) read() {
+	defer close(o.done)
+	defer closeStream(o.conn)
+	for {
+		select {
+		case <-o.quit:
+			return
+		case a := <-o.asks:
+			if o.confirmed = a.to; a.to == 0 {
+				o.confirmed, o.known = o.end, len(o.published)
+			}
+			o.report()
+			close(a.done)
+		default:
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+		msg, err := o.conn.ReceiveMessage(ctx)
+		cancel()
+		if err != nil && !pgconn.Timeout(err) {
+			return
+		}
+		if data, ok := msg.(*pgproto3.CopyData); ok {
+			o.message(data.Data)
+		}
+	}
+}
+
+// report tells the server what is confirmed; an error ends the reading, too.
+func (o *otherTool) report() {
+	_ = pglogrepl.SendStandbyStatusUpdate(context.Background(), o.conn, pglogrepl.StandbyStatusUpdate{WALWritePosition: max(o.confirmed, 1)})
+}
+
+var insertedID = regexp.MustCompile(`^table public\.outbox: INSERT: id\[text\]:'([^']*)'`)
+
+func (o *otherTool) message(data []byte) {
+	if data[0] != pglogrepl.XLogDataByteID {
+		o.report()
+		return
+	}
+	x, err := pglogrepl.ParseXLogData(data[1:])
+	if err != nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	text := string(x.WALData)
+	if id := insertedID.FindStringSubmatch(text); id != nil {
+		o.open = append(o.open, id[1])
+	}
+	if strings.HasPrefix(text, "COMMIT") {
+		o.published = append(o.published, o.open...)
+		o.open, o.end = nil, x.WALStart // of a commit it is the end of its record
+	}
+}
+
+// kill ends it with nothing more confirmed.
+func (o *otherTool) kill() {
+	if o.quit == nil {
+		return
+	}
+	close(o.quit)
+	<-o.done
+	o.quit, o.open = nil, nil
+}
+
+// confirm confirms what is published, and returns when the slot has it.
+func (o *otherTool) confirm() {
+	o.b.t.Helper()
+	o.confirmTo(0)
+}
+
+func (o *otherTool) confirmTo(lsn pglogrepl.LSN) {
+	t := o.b.t
+	t.Helper()
+	a := ask{lsn, make(chan struct{})}
+	select {
+	case o.asks <- a:
+		<-a.done
+	case <-o.done:
+		t.Fatal("the other program has ended")
+	}
+	until(t, "the other program's confirmation", func() bool { return o.at() >= o.confirmed })
+}
+
+// at is its slot's confirmed_flush_lsn.
+func (o *otherTool) at() pglogrepl.LSN {
+	o.b.t.Helper()
+	at, err := pglogrepl.ParseLSN(o.b.text(`SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1`, o.slot))
+	if err != nil {
+		o.b.t.Fatal(err)
+	}
+	return at
+}
+
+// seen are the ids that it has published, and those of them that it has not confirmed. It must not run.
+func (o *otherTool) seen() (all, unconfirmed []string) { return o.published, o.published[o.known:] }
+
+func (o *otherTool) waitSeen(id string) {
+	o.b.t.Helper()
+	until(o.b.t, "the other program to publish "+id, func() bool {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return slices.Contains(o.published, id)
+	})
+}
+
+func (o *otherTool) exists() bool {
+	return o.b.text(`SELECT count(*)::text FROM pg_replication_slots WHERE slot_name = $1`, o.slot) == "1"
+}

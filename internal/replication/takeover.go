@@ -1,0 +1,376 @@
+package replication
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// TakeoverOptions say which slot ours takes the place of.
+type TakeoverOptions struct {
+	From string
+	Drop bool                // drop that slot at the end
+	Wait time.Duration       // for the other program; below zero: as long as it takes
+	Tell func(TakeoverState) // when something has changed; may be nil
+}
+
+// TakeoverState is how far a take-over has come.
+type TakeoverState struct {
+	Slot      string        `json:"slot"`
+	From      string        `json:"from_slot"`
+	Plugin    string        `json:"from_plugin,omitempty"`
+	Start     pglogrepl.LSN `json:"-"` // of our slot: what was committed before it only the other program can send
+	Confirmed pglogrepl.LSN `json:"-"` // by the other program; at the end what is skipped below
+	Active    bool          `json:"from_slot_active"`
+	Holder    string        `json:"from_slot_holder,omitempty"`
+	Passed    bool          `json:"passed"` // Confirmed has reached Start
+	Complete  bool          `json:"complete"`
+	Dropped   bool          `json:"from_slot_dropped"`
+}
+
+// Takeover makes our slot take the place of one that pgoutput can not read, and loses nothing on the way. Ours is created
+// first, at a position S, while the other program goes on with its own, so the WAL of the overlap is in both. Once the other
+// slot's confirmed_flush_lsn T has reached S and the other program was stopped, T becomes durable in our slot's row, and ours is ready.
+//
+// Why nothing is lost. PostgreSQL sends by a slot those transactions whose commit record begins at or after the slot's
+// position, and no other (SnapBuildXactNeedsSkip: it skips what is below). So a slot that was confirmed up to T will never be
+// asked again for what was committed below T: the other program has done with it, or lost it by itself. Ours has all that was
+// committed at or after S. With T >= S there is no transaction between the two; with T < S there may be, so that is waited for.
+//
+// Why nothing is skipped that was not sent, and no more is sent twice than must be. Every START_REPLICATION names T (skipTo),
+// so the server itself compares with T, by the same rule and the same end of the commit record as it would for the other
+// program started again: ours is sent just those transactions that the other one would be sent. What it has published of
+// them already, after its last confirmation, is what arrives twice. An older T would only repeat more; a position that the other program never confirmed
+// would lose what lies below it, so T is its slot's and nothing worked out from it. It is read for the last time in the
+// statement that finds the slot without a holder. A program that is started again after that publishes what we publish too,
+// which Check and a second Takeover say; it loses nothing.
+//
+// Every step can be the last one, and be made again: the row that says takeover comes before the slot, and no relay starts
+// a slot whose row says so. The other slot is dropped after T is durable.
+func Takeover(ctx context.Context, c Config, opt TakeoverOptions) (TakeoverState, error) {
+	m := &takeover{c: &c, opt: opt}
+	if err := m.validate(); err != nil {
+		return m.state, err
+	}
+	pool, err := connectPool(&c)
+	if err != nil {
+		return m.state, err
+	}
+	defer closePool(pool)
+	m.pool = pool
+	if err := m.begin(ctx); err != nil {
+		if stop := fatalConnect(&c, err, false, c.longAgo()); stop != nil {
+			return m.state, stop
+		}
+		return m.state, err
+	}
+	if err := m.overlap(ctx); err != nil || !opt.Drop {
+		return m.state, err
+	}
+	return m.state, m.drop(ctx)
+}
+
+// takeover is one run of the command.
+type takeover struct {
+	c     *Config
+	opt   TakeoverOptions
+	pool  *pgxpool.Pool
+	id    identity
+	state TakeoverState
+	free  time.Time // since when the other slot was seen without a holder; zero: it has one
+}
+
+func (m *takeover) validate() error {
+	if err := m.c.validate(); err != nil {
+		return err
+	}
+	m.state.Slot, m.state.From = m.c.Slot, m.opt.From
+	if m.opt.From == m.c.Slot {
+		return &outbox.Stop{
+			Code: outbox.ExitUsage, Reason: "usage",
+			What: fmt.Sprintf("slot %q is source.slot itself", m.c.Slot),
+			Mend: "a pgoutput slot needs no takeover: stop the program that reads it and start the relay, which goes on from where the slot stands; for one of another plugin choose another source.slot",
+		}
+	}
+	return nil
+}
+
+// begin makes sure that our slot exists, at a position that only the row that says takeover lets be used.
+func (m *takeover) begin(ctx context.Context) error {
+	stream, id, err := meetServer(ctx, m.pool, m.c)
+	if err != nil {
+		return err
+	}
+	defer closeStream(stream)
+	m.id = id
+	return m.locked(ctx, func(ctx context.Context) error {
+		rec, ours, theirs, err := m.read(ctx)
+		if err != nil {
+			return err
+		}
+		if err := m.refuse(rec, theirs); err != nil {
+			return err
+		}
+		if m.completed(rec) {
+			return nil
+		}
+		other, err := readRecord(ctx, m.pool, m.opt.From)
+		if err != nil {
+			return err
+		}
+		if other != nil {
+			return m.relays()
+		}
+		if m.c.Tables, err = findTables(ctx, m.pool, m.c, rec == nil); err != nil {
+			return err
+		}
+		if rec == nil {
+			if err := m.mark(ctx, ours); err != nil {
+				return err
+			}
+		}
+		if ours != nil {
+			return nil
+		}
+		return m.create(ctx, stream)
+	})
+}
+
+// locked is under the lock on our slot's creation.
+func (m *takeover) locked(ctx context.Context, do func(context.Context) error) error {
+	lock, err := acquire(ctx, m.pool)
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
+	if err := lockCreation(ctx, lock, m.c); err != nil {
+		return err
+	}
+	defer unlockCreation(lock, m.c)
+	return do(ctx)
+}
+
+// read reads our record, our slot and the other one.
+func (m *takeover) read(ctx context.Context) (rec *record, ours, theirs *slotView, err error) {
+	if rec, err = readRecord(ctx, m.pool, m.c.Slot); err != nil {
+		return nil, nil, nil, err
+	}
+	if ours, err = readSlot(ctx, m.pool, m.c.Slot); err != nil {
+		return nil, nil, nil, err
+	}
+	theirs, err = readSlot(ctx, m.pool, m.opt.From)
+	return rec, ours, theirs, err
+}
+
+func (m *takeover) completed(rec *record) bool {
+	return rec != nil && rec.State == stateReady && rec.TookFrom == m.opt.From && rec.TookUntil != 0
+}
+
+// mark writes the row that says takeover. A slot of ours that is there already, made by hand, will do: what counts is its position.
+func (m *takeover) mark(ctx context.Context, ours *slotView) error {
+	if ours != nil {
+		if err := checkIdentity(m.c, nil, ours, m.id); err != nil {
+			return err
+		}
+		if ours.ActivePID != 0 {
+			return held(m.c, ours)
+		}
+	} else if !m.c.Create {
+		return &outbox.Stop{
+			Code: outbox.ExitOperator, Reason: "slot_missing",
+			What: fmt.Sprintf("slot %q does not exist and source.create is false", m.c.Slot),
+			Mend: fmt.Sprintf("SELECT pg_create_logical_replication_slot(%s, 'pgoutput'); then run this again", quoteText(m.c.Slot)),
+		}
+	}
+	if err := ensurePublication(ctx, m.pool, m.c); err != nil {
+		return err
+	}
+	sent, err := checkPublication(ctx, m.pool, m.c, sends{})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	_, err = m.pool.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation, took_from)
+		VALUES ($1, $2, $3, $4, $5, 'takeover', 0, $6)`, m.c.Slot, m.id.SystemID, m.id.Timeline, m.c.Publication, sent, m.opt.From)
+	if err != nil {
+		return fmt.Errorf("write cdc_relay.slots: %w", err)
+	}
+	return nil
+}
+
+// create makes our slot. Nobody asks what was in the tables before it: the other slot has that, or had it.
+func (m *takeover) create(ctx context.Context, stream *pgconn.PgConn) error {
+	defer noticeLongWait(m.c, "creating the slot waits for the transactions that are open now to end")()
+	_, err := pglogrepl.CreateReplicationSlot(ctx, stream, m.c.Slot, "pgoutput", pglogrepl.CreateReplicationSlotOptions{
+		Mode: pglogrepl.LogicalReplication, SnapshotAction: "NOEXPORT_SNAPSHOT",
+	})
+	if err != nil {
+		return createFailed(m.c, err) // the row says takeover: what was created all the same is found by the next run
+	}
+	m.c.Log.Info("slot created", append(m.c.relayed(), zap.String("slot", m.c.Slot), zap.String("publication", m.c.Publication))...)
+	return nil
+}
+
+// overlap waits until the take-over is complete.
+func (m *takeover) overlap(ctx context.Context) error {
+	waiting, cancel := ctx, context.CancelFunc(func() {})
+	if m.opt.Wait >= 0 {
+		waiting, cancel = context.WithTimeout(ctx, m.opt.Wait)
+	}
+	defer cancel()
+	var told TakeoverState
+	for {
+		last := waiting.Err() != nil && ctx.Err() == nil
+		if err := m.locked(ctx, func(ctx context.Context) error { return m.step(ctx, last) }); err != nil {
+			return err
+		}
+		// The position alone is no news: it moves all the time.
+		now := m.state
+		now.Confirmed = told.Confirmed
+		if m.opt.Tell != nil && now != told {
+			told = m.state
+			m.opt.Tell(m.state)
+		}
+		if m.state.Complete {
+			return nil
+		}
+		if last || !slept(waiting, takeoverPoll) && ctx.Err() != nil {
+			return m.unfinished()
+		}
+	}
+}
+
+const (
+	takeoverPoll = 250 * time.Millisecond // how often the other slot is looked at
+	// letGo is how long the other slot must have had no holder, if there is time: a program that has merely lost its
+	// connection is back by then, and would go on beside us.
+	letGo = 3 * time.Second
+)
+
+// step looks where the two slots stand, and completes the take-over when it can be. last: there is no later step.
+func (m *takeover) step(ctx context.Context, last bool) error {
+	rec, ours, theirs, err := m.read(ctx)
+	if err != nil {
+		return err
+	}
+	if err := m.refuse(rec, theirs); err != nil {
+		return err
+	}
+	if theirs != nil {
+		m.state.Plugin, m.state.Confirmed = theirs.Plugin, theirs.ConfirmedFlush
+		m.state.Active, m.state.Holder = theirs.ActivePID != 0, theirs.holder()
+	}
+	if m.completed(rec) {
+		m.state.Passed, m.state.Complete, m.state.Confirmed = true, true, rec.TookUntil
+		return nil
+	}
+	if rec == nil || ours == nil {
+		return tornDown(m.c)
+	}
+	if err := checkIdentity(m.c, rec, ours, m.id); err != nil {
+		return err
+	}
+	m.state.Start = ours.ConfirmedFlush // nobody has read it yet: where it began
+	m.state.Passed = theirs.ConfirmedFlush >= ours.ConfirmedFlush
+	switch {
+	case !m.state.Passed && lost(theirs):
+		return m.gap(fmt.Sprintf("was invalidated by the server (wal_status %s %s)", theirs.WALStatus, theirs.Invalidation), theirs.ConfirmedFlush)
+	case theirs.ConfirmedFlush > theirs.Current:
+		return m.beyond(theirs)
+	case m.state.Active:
+		m.free = time.Time{}
+		return nil
+	case m.free.IsZero():
+		m.free = time.Now()
+	}
+	if !m.state.Passed || !last && time.Since(m.free) < letGo {
+		return nil
+	}
+	return m.complete(ctx, rec, ours, theirs)
+}
+
+func lost(v *slotView) bool { return v.WALStatus == "lost" || v.Invalidation != "" }
+
+// complete makes it durable that ours goes on from where theirs stands, and that ours may be used.
+func (m *takeover) complete(ctx context.Context, rec *record, ours, theirs *slotView) error {
+	// Against what was read before our slot was made: what hid rows in between is no better here than in a relay that runs.
+	sent, err := checkPublication(ctx, m.pool, m.c, rec.Sends)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	err = pgx.BeginFunc(ctx, m.pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `UPDATE cdc_relay.slots SET state = 'ready', sends = $3, took_until = $4, took_incarnation = incarnation + 1,
+				incarnation = incarnation + 1, epoch = epoch + 1, changed_at = now()
+			WHERE slot = $1 AND state = 'takeover' AND took_from = $2`, m.c.Slot, m.opt.From, sent.after(rec.Sends), theirs.ConfirmedFlush)
+		if err == nil && tag.RowsAffected() != 1 {
+			return tornDown(m.c)
+		}
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `INSERT INTO cdc_relay.progress (slot, ceiling, reported, good) VALUES ($1, $2, $2, $2)
+			ON CONFLICT (slot) DO UPDATE SET ceiling = $2, reported = $2, good = $2, at = now()`, m.c.Slot, ours.ConfirmedFlush)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("write cdc_relay.slots: %w", err)
+	}
+	m.state.Complete = true
+	return nil
+}
+
+// drop drops the other slot, which nobody needs any more: the take-over is complete. A program that was started again in
+// the meantime keeps it.
+func (m *takeover) drop(ctx context.Context) error {
+	theirs, err := readSlot(ctx, m.pool, m.opt.From)
+	if err != nil {
+		return err
+	}
+	if theirs == nil {
+		m.state.Dropped = true
+		return nil
+	}
+	if theirs.ActivePID != 0 {
+		return m.inUseAgain(theirs)
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	_, err = m.pool.Exec(ctx, `SELECT pg_drop_replication_slot($1)`, m.opt.From)
+	if pgCode(err) == "55006" { // object_in_use
+		return m.inUseAgain(theirs)
+	}
+	if err != nil {
+		return fmt.Errorf("drop slot %q: %w", m.opt.From, err)
+	}
+	m.state.Dropped = true
+	if m.opt.Tell != nil {
+		m.opt.Tell(m.state)
+	}
+	return nil
+}
+
+// OtherSlots are the names of the database's logical slots but ours.
+func OtherSlots(ctx context.Context, c Config) ([]string, error) {
+	pool, err := Connect(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer closePool(pool)
+	rows, err := pool.Query(ctx, `SELECT slot_name::text FROM pg_replication_slots
+		WHERE slot_type = 'logical' AND database = current_database() AND slot_name <> $1 ORDER BY 1`, c.Slot)
+	if err != nil {
+		return nil, fmt.Errorf("read pg_replication_slots: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}

@@ -1,0 +1,120 @@
+package replication
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// What keeps a take-over from beginning, from going on, and from its end.
+
+// refuse says why From is no slot to take the place of, or ours none to take it.
+func (m *takeover) refuse(rec *record, theirs *slotView) error {
+	if rec != nil && rec.State == stateTakeover && rec.TookFrom != m.opt.From {
+		return takeoverStop(outbox.ExitUsage, fmt.Sprintf("slot %q takes the place of slot %q, not of %q", m.c.Slot, rec.TookFrom, m.opt.From),
+			"--from-slot "+rec.TookFrom+"; or begin anew: cdc-relay teardown --yes")
+	}
+	if m.completed(rec) {
+		return nil
+	}
+	if rec != nil && rec.State != stateTakeover {
+		return takeoverStop(outbox.ExitUsage, fmt.Sprintf("slot %q is a relay's already: it has rows of its own to go on with", m.c.Slot),
+			"choose another source.slot for the take-over")
+	}
+	if theirs == nil && rec == nil {
+		return takeoverStop(outbox.ExitUsage, fmt.Sprintf("slot %q does not exist", m.opt.From), "SELECT slot_name, plugin, active FROM pg_replication_slots")
+	}
+	if theirs == nil {
+		return m.gap("does not exist any more", 0)
+	}
+	switch {
+	case theirs.Type != "logical":
+		return takeoverStop(outbox.ExitOperator, fmt.Sprintf("slot %q is a %s slot: it says nothing of transactions", m.opt.From, theirs.Type), "name a logical slot of this database")
+	case theirs.Database != m.id.Database:
+		return takeoverStop(outbox.ExitOperator, fmt.Sprintf("slot %q belongs to database %q, not %q", m.opt.From, theirs.Database, m.id.Database), "correct source.url or --from-slot")
+	}
+	return nil
+}
+
+func (m *takeover) relays() *outbox.Stop {
+	return takeoverStop(outbox.ExitUsage, fmt.Sprintf("slot %q is a relay's: its parked events would stay behind", m.opt.From), "leave that relay its slot")
+}
+
+func takeoverStop(code int, what, mend string) *outbox.Stop {
+	reason := "takeover"
+	if code == outbox.ExitUsage {
+		reason = "usage"
+	}
+	return &outbox.Stop{Code: code, Reason: reason, What: what, Mend: mend}
+}
+
+// gap is the end of a take-over in which rows may be missing: the other slot will never say that it has passed our start.
+func (m *takeover) gap(why string, from pglogrepl.LSN) *outbox.Stop {
+	missing := "what was committed before " + m.start() + " and not delivered by then is in no slot any more"
+	if from != 0 {
+		missing = fmt.Sprintf("what was committed between %s and %s may be missing", from, m.start())
+	}
+	return takeoverStop(outbox.ExitOperator, fmt.Sprintf("slot %q %s: %s", m.opt.From, why, missing),
+		fmt.Sprintf("find and re-send what is missing%s (slot %q sends what was committed from its start on)", adoptHint(m.c), m.c.Slot))
+}
+
+// beyond is for a position that no program can have sent up to: skipping to it would lose what is committed until then.
+func (m *takeover) beyond(theirs *slotView) *outbox.Stop {
+	return takeoverStop(outbox.ExitOperator, fmt.Sprintf("slot %q says that %s is confirmed, and the server's WAL ends at %s: how far its program has sent is not known",
+		m.opt.From, theirs.ConfirmedFlush, theirs.Current),
+		fmt.Sprintf("stop that program%s (slot %q sends all that was committed from its start, %s, on)", adoptHint(m.c), m.c.Slot, m.start()))
+}
+
+// start is our slot's, in words.
+func (m *takeover) start() string {
+	if m.state.Start == 0 {
+		return fmt.Sprintf("the start of slot %q", m.c.Slot)
+	}
+	return m.state.Start.String()
+}
+
+// unfinished is the end of the wait before the end of the take-over.
+func (m *takeover) unfinished() *outbox.Stop {
+	s := m.state
+	again := "; then run this again"
+	what := fmt.Sprintf("not complete: slot %q is held by %s and has passed the start of slot %q, %s", s.From, s.Holder, s.Slot, s.Start)
+	mend := "stop that program" + again
+	switch {
+	case !s.Passed && s.Active:
+		what = fmt.Sprintf("not complete: slot %q stands at %s, below the start of slot %q, %s", s.From, s.Confirmed, s.Slot, s.Start)
+		mend = fmt.Sprintf("leave the program that reads it (%s) running until it has confirmed an event that was committed after that", s.Holder) + again
+	case !s.Passed:
+		what = fmt.Sprintf("not complete: slot %q stands at %s, below the start of slot %q, %s, and nobody reads it: what was committed in between is in it alone", s.From, s.Confirmed, s.Slot, s.Start)
+		mend = "start the program that reads it, until it has confirmed an event that was committed after that" + again
+	}
+	return takeoverStop(outbox.ExitOperator, what, mend)
+}
+
+func (m *takeover) inUseAgain(theirs *slotView) *outbox.Stop {
+	return takeoverStop(outbox.ExitOperator, fmt.Sprintf("the take-over is complete, but slot %q is in use again, by %s: what it sends the relay sends too", m.opt.From, theirs.holder()),
+		"stop that program; then run this again to drop its slot")
+}
+
+// notTaken is why a relay does not start a slot whose take-over is not complete.
+func notTaken(c *Config, rec *record) *outbox.Stop {
+	return takeoverStop(outbox.ExitOperator, fmt.Sprintf("slot %q takes the place of slot %q, and that is not complete", c.Slot, rec.TookFrom),
+		"cdc-relay takeover --from-slot "+rec.TookFrom)
+}
+
+func tornDown(c *Config) error {
+	return errors.New("the take-over by slot " + quoteName(c.Slot) + " was torn down meanwhile")
+}
+
+// holder is who holds the slot, in words.
+func (v *slotView) holder() string {
+	switch {
+	case v.ActivePID == 0:
+		return ""
+	case v.Holder == "":
+		return fmt.Sprintf("pid %d", v.ActivePID)
+	}
+	return fmt.Sprintf("%q (pid %d)", v.Holder, v.ActivePID)
+}

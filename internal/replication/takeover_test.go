@@ -1,0 +1,611 @@
+package replication
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// taking is a take-over on its way.
+type taking struct {
+	b     *bench
+	stop  context.CancelFunc
+	told  chan TakeoverState
+	done  chan struct{}
+	state TakeoverState
+	err   error
+}
+
+func (b *bench) take(o *otherTool, opt TakeoverOptions) *taking {
+	b.t.Helper()
+	ctx, stop := context.WithTimeout(context.Background(), 2*time.Minute)
+	k := &taking{b: b, stop: stop, told: make(chan TakeoverState, 1000), done: make(chan struct{})}
+	opt.From, opt.Tell = o.slot, func(s TakeoverState) { k.told <- s }
+	go func() {
+		defer close(k.done)
+		k.state, k.err = Takeover(ctx, b.cfg, opt)
+	}()
+	b.t.Cleanup(func() { stop(); <-k.done })
+	return k
+}
+
+// asLongAsItTakes waits for the other program.
+var asLongAsItTakes = TakeoverOptions{Wait: -1}
+
+// waitTold returns when the command says so.
+func (k *taking) waitTold(what string, ok func(TakeoverState) bool) TakeoverState {
+	k.b.t.Helper()
+	for {
+		select {
+		case s := <-k.told:
+			if ok(s) {
+				return s
+			}
+		case <-k.done:
+			k.b.t.Fatalf("ended, before it said %s: %+v, %v", what, k.state, k.err)
+		}
+	}
+}
+
+func (k *taking) wait() (TakeoverState, error) {
+	k.b.t.Helper()
+	select {
+	case <-k.done:
+	case <-time.After(2 * time.Minute):
+		k.b.t.Fatal("the take-over does not end")
+	}
+	return k.state, k.err
+}
+
+func (k *taking) waitComplete() TakeoverState {
+	k.b.t.Helper()
+	s, err := k.wait()
+	if err != nil || !s.Complete {
+		k.b.t.Fatalf("%+v, %v", s, err)
+	}
+	return s
+}
+
+// now looks once.
+func (b *bench) now(o *otherTool) (TakeoverState, error) { return b.take(o, TakeoverOptions{}).wait() }
+
+func overlapping(s TakeoverState) bool { return s.Start != 0 && !s.Passed }
+func passed(s TakeoverState) bool      { return s.Passed }
+
+// The whole way: the other program has to pass our start, and to be stopped. What it has published and not confirmed comes
+// twice, everything else once; also when the relay is started again before it has reported anything.
+func TestTakeover(t *testing.T) {
+	b := shared(t)
+	o := b.newTool()
+	b.insert("before") // our slot does not have it
+	o.start()
+	k := b.take(o, asLongAsItTakes)
+	k.waitTold("that the other slot is below", overlapping)
+	b.insert("both")
+	o.waitSeen("both")
+	o.confirm()
+	if s := k.waitTold("that the other slot has passed", passed); !s.Active || !strings.Contains(s.Holder, toolName) {
+		t.Errorf("the program is not named: %+v", s)
+	}
+	stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "takeover")
+	if !strings.Contains(stop.What, o.slot) || !strings.Contains(stop.Mend, "--from-slot "+o.slot) {
+		t.Error(stop)
+	}
+	wantStop(t, Init(bounded(t, time.Minute), b.cfg, InitOptions{}), outbox.ExitOperator, "takeover")
+	b.wantFinding("slot", "is not complete", "takeover --from-slot "+o.slot)
+	b.insert("twice")
+	o.waitSeen("twice")
+	o.kill()
+	b.insert("after")
+	s := k.waitComplete()
+	if s.Confirmed != o.at() || s.Dropped {
+		t.Errorf("%+v, the other slot stands at %s", s, o.at())
+	}
+	p := b.through()
+	b.held = true
+	for range 2 {
+		r := b.run()
+		r.waitSeen("after")
+		if seen := b.current().seen(); !slices.Equal(seen, []string{"twice", "after"}) {
+			t.Errorf("sent: %v", seen)
+		}
+		r.crash(p)
+		b.waitFree()
+	}
+	b.held = false
+	b.goesOn("later")
+	b.wantLine(LevelWarn, "slot before", "keeps WAL")
+	o.start()
+	b.wantLine(LevelWarn, "slot before", "in use again", toolName)
+	_, err := b.take(o, TakeoverOptions{Wait: -1, Drop: true}).wait()
+	if stop := wantStop(t, err, outbox.ExitOperator, "takeover"); !strings.Contains(stop.What, toolName) {
+		t.Error(stop)
+	}
+	o.kill()
+	until(t, "the slot to be dropped", func() bool {
+		s, err := b.take(o, TakeoverOptions{Wait: -1, Drop: true}).wait()
+		return err == nil && s.Complete && s.Dropped && !o.exists()
+	})
+	b.goesOn("at last")
+}
+
+// As long as the other slot stands below our start, rows may be in it alone: nothing completes, whether its program runs or not.
+func TestTakeoverWaitsForTheOtherSlot(t *testing.T) {
+	b := shared(t)
+	o := b.newTool()
+	b.insert("theirs alone")
+	_, err := b.now(o)
+	stop := wantStop(t, err, outbox.ExitOperator, "takeover")
+	if !strings.Contains(stop.What, "nobody reads it") || !strings.Contains(stop.What, o.at().String()) || !strings.Contains(stop.Mend, "start the program") {
+		t.Error(stop)
+	}
+	k := b.take(o, asLongAsItTakes)
+	k.waitTold("that nobody reads the other slot", func(s TakeoverState) bool { return overlapping(s) && !s.Active })
+	o.start()
+	o.waitSeen("theirs alone")
+	k.waitTold("that somebody reads it", func(s TakeoverState) bool { return overlapping(s) && s.Active })
+	_, err = b.now(o)
+	if stop := wantStop(t, err, outbox.ExitOperator, "takeover"); !strings.Contains(stop.Mend, toolName) {
+		t.Error(stop)
+	}
+	o.confirm() // of a commit before our start
+	if _, err = b.now(o); err == nil {
+		t.Error("complete below our start")
+	}
+	b.insert("both")
+	o.waitSeen("both")
+	o.confirm()
+	_, err = b.now(o)
+	if stop := wantStop(t, err, outbox.ExitOperator, "takeover"); !strings.Contains(stop.What, "has passed") {
+		t.Error(stop)
+	}
+	o.kill()
+	k.waitComplete()
+	if seen, _ := o.seen(); !slices.Equal(seen, []string{"theirs alone", "both"}) {
+		t.Errorf("published: %v", seen)
+	}
+	b.goesOn("ours")
+	if seen := b.current().seen(); !slices.Equal(seen, []string{"ours"}) {
+		t.Errorf("sent: %v", seen)
+	}
+}
+
+// Rows are written all the time, in transactions that overlap, some of them long; the other program confirms now and then, and is
+// stopped at some moment, in good order or not. Nothing is lost, and exactly what it had not confirmed comes twice.
+func TestTakeoverUnderLoad(t *testing.T) {
+	t.Parallel()
+	for name, inOrder := range map[string]bool{"stopped in good order": true, "killed": false} {
+		t.Run(name, func(t *testing.T) {
+			b := shared(t)
+			o := b.newTool()
+			o.start()
+			load := b.load(4)
+			load.waitMore(50)
+			k := b.take(o, asLongAsItTakes)
+			k.waitTold("that the other slot is below", overlapping)
+			for begun := false; !begun; { // it confirms until it has passed
+				load.waitMore(20)
+				o.confirm()
+				select {
+				case s := <-k.told:
+					begun = s.Passed
+				default:
+				}
+			}
+			load.waitMore(100)
+			if inOrder {
+				load.pause(func() {
+					for _, id := range load.all() {
+						o.waitSeen(id)
+					}
+					o.confirm()
+					o.kill()
+				})
+			} else {
+				o.confirm()
+				load.waitMore(30)
+				o.waitSeen(load.newest())
+				o.kill()
+			}
+			k.waitComplete()
+			p := b.through()
+			r := b.run()
+			r.waitPhase(Streaming)
+			load.waitMore(100)
+			r.crash(p) // with most of it unreported, or all
+			b.waitFree()
+			published, unconfirmed := o.seen()
+			first := b.current().seen()
+			r = b.run()
+			written := load.end()
+			r.waitSeen(written[len(written)-1], load.newest())
+			until(t, "everything", func() bool { return len(missing(written, published, first, b.current().seen())) == 0 })
+			r.endClean()
+			twice := 0
+			for _, id := range published {
+				if slices.Contains(first, id) {
+					twice++
+					if !slices.Contains(unconfirmed, id) {
+						t.Errorf("%s was confirmed by the other program and sent once more", id)
+					}
+				}
+			}
+			if twice > len(unconfirmed) || inOrder && twice > 0 {
+				t.Errorf("%d came twice, %d were not confirmed", twice, len(unconfirmed))
+			}
+			if !inOrder && len(unconfirmed) == 0 {
+				t.Error("it was killed with everything confirmed: nothing was tried")
+			}
+		})
+	}
+}
+
+// The other program has confirmed up to the end of a commit, at which the next one begins: that one is sent, and no other.
+func TestTakeoverBetweenCommitsThatAreAdjacent(t *testing.T) {
+	b := shared(t)
+	o := b.newTool()
+	o.start()
+	k := b.take(o, asLongAsItTakes)
+	k.waitTold("that the other slot is below", overlapping)
+	b.insert("both")
+	o.waitSeen("both")
+	o.confirm()
+	k.waitTold("that it has passed", passed)
+	second, between := b.adjacentUnread(o)
+	o.confirmTo(between)
+	o.kill()
+	if s := k.waitComplete(); s.Confirmed != between {
+		t.Errorf("it goes on from %s, want %s", s.Confirmed, between)
+	}
+	b.insert("after")
+	r := b.run()
+	r.waitSeen("after")
+	r.endClean()
+	if seen := b.current().seen(); !slices.Equal(seen, []string{second, "after"}) {
+		t.Errorf("sent: %v, want %s first", seen, second)
+	}
+}
+
+// adjacentUnread is adjacent without a relay, whose slot nobody has read: it returns the second id and the position between the
+// two commits.
+func (b *bench) adjacentUnread(o *otherTool) (second string, between pglogrepl.LSN) {
+	b.t.Helper()
+	for try := range 200 {
+		second = fmt.Sprintf("second %d", try)
+		one, _ := b.openInsert(fmt.Sprintf("first %d", try))
+		two, _ := b.openInsert(second)
+		for _, tx := range []pgx.Tx{one, two} {
+			if err := tx.Commit(bounded(b.t, time.Minute)); err != nil {
+				b.t.Fatal(err)
+			}
+		}
+		o.waitSeen(second)
+		rows, err := b.conn.Query(bounded(b.t, time.Minute), `SELECT data FROM pg_logical_slot_peek_binary_changes($1, NULL, 100000,
+			'proto_version', '1', 'publication_names', 'p') WHERE get_byte(data, 0) = ascii('C')`, b.cfg.Slot)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		commits, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
+		if err != nil || len(commits) < 2 {
+			b.t.Fatalf("%d commits, %v", len(commits), err)
+		}
+		last := commits[len(commits)-2:] // type, flags, position, end
+		between = pglogrepl.LSN(binary.BigEndian.Uint64(last[0][10:]))
+		if uint64(between) == binary.BigEndian.Uint64(last[1][2:]) {
+			return second, between
+		}
+	}
+	b.t.Fatal("no two commits were adjacent")
+	return "", 0
+}
+
+// missing are the ids that are in none of the lists.
+func missing(ids []string, lists ...[]string) []string {
+	have := map[string]bool{}
+	for _, list := range lists {
+		for _, id := range list {
+			have[id] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return have[id] })
+}
+
+// load writes rows from several connections.
+type load struct {
+	b       *bench
+	mu      sync.Mutex
+	written []string // committed, in the order in which that was known
+	still   sync.RWMutex
+	stop    chan struct{}
+	writers sync.WaitGroup
+}
+
+func (b *bench) load(writers int) *load {
+	b.t.Helper()
+	l := &load{b: b, stop: make(chan struct{})}
+	for w := range writers {
+		conn := b.connect()
+		l.writers.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-l.stop:
+					return
+				default:
+				}
+				l.still.RLock()
+				ids := make([]string, 1+rand.N(3))
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+				tx, err := conn.Begin(ctx)
+				for i := range ids {
+					ids[i] = fmt.Sprintf("%d-%d-%d", w, n, i)
+					if err == nil {
+						_, err = tx.Exec(ctx, `INSERT INTO outbox VALUES ($1, '{}')`, ids[i])
+					}
+				}
+				if err == nil {
+					err = tx.Commit(ctx)
+				}
+				cancel()
+				l.still.RUnlock()
+				if err != nil {
+					b.t.Errorf("write: %v", err)
+					return
+				}
+				l.mu.Lock()
+				l.written = append(l.written, ids...)
+				l.mu.Unlock()
+			}
+		})
+	}
+	b.t.Cleanup(func() { l.end() })
+	return l
+}
+
+func (l *load) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.written)
+}
+
+func (l *load) all() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.written)
+}
+
+func (l *load) newest() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.written[len(l.written)-1]
+}
+
+func (l *load) waitMore(n int) {
+	l.b.t.Helper()
+	want := l.count() + n
+	until(l.b.t, "rows to be written", func() bool { return l.count() >= want })
+}
+
+// pause does something while nothing is being written.
+func (l *load) pause(do func()) {
+	l.still.Lock()
+	defer l.still.Unlock()
+	do()
+}
+
+func (l *load) end() []string {
+	select {
+	case <-l.stop:
+	default:
+		close(l.stop)
+	}
+	l.writers.Wait()
+	return l.written
+}
+
+// A run of the command may end anywhere; the next one goes on from there.
+func TestTakeoverAfterACrashAtEachStep(t *testing.T) {
+	t.Parallel()
+	// begun does the first steps of a run, and no more.
+	begun := func(b *bench, o *otherTool) *takeover {
+		ctx := bounded(b.t, time.Minute)
+		m := &takeover{c: &b.cfg, opt: TakeoverOptions{From: o.slot}}
+		pool, err := connectPool(&b.cfg)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		b.t.Cleanup(pool.Close)
+		m.pool = pool
+		stream, id, err := meetServer(ctx, pool, &b.cfg)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		closeStream(stream)
+		m.id = id
+		if b.cfg.Tables, err = findTables(ctx, pool, &b.cfg, true); err != nil {
+			b.t.Fatal(err)
+		}
+		if err := m.mark(ctx, nil); err != nil {
+			b.t.Fatal(err)
+		}
+		return m
+	}
+	for name, crash := range map[string]func(b *bench, o *otherTool){
+		"before its slot": func(b *bench, o *otherTool) { begun(b, o) },
+		"after its slot, made by an attempt without an answer": func(b *bench, o *otherTool) {
+			begun(b, o)
+			b.createSlot("pgoutput")
+		},
+		"while it waits": func(b *bench, o *otherTool) {
+			p := b.through()
+			k := b.take(o, asLongAsItTakes)
+			k.waitTold("that the other slot is below", overlapping)
+			p.Cut()
+			k.stop()
+			_, _ = k.wait()
+			if err := p.Mend(); err != nil {
+				b.t.Fatal(err)
+			}
+		},
+		"while its slot is being made": func(b *bench, o *otherTool) {
+			p := b.through()
+			tx, _ := b.openInsert("open")
+			k := b.take(o, asLongAsItTakes)
+			b.waitCreating()
+			p.Cut()
+			k.stop()
+			_, _ = k.wait()
+			if err := p.Mend(); err != nil {
+				b.t.Fatal(err)
+			}
+			if err := tx.Commit(bounded(b.t, time.Minute)); err != nil {
+				b.t.Fatal(err)
+			}
+			b.waitNoWalsenderOf(b.cfg.Slot)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := shared(t)
+			o := b.newTool()
+			b.insert("theirs")
+			crash(b, o)
+			wantStop(t, b.run().wait(), outbox.ExitOperator, "takeover")
+			o.start()
+			k := b.take(o, asLongAsItTakes)
+			k.waitTold("that the other slot is below", overlapping)
+			b.insert("both")
+			o.waitSeen("both")
+			o.confirm()
+			k.waitTold("that it has passed", passed)
+			b.insert("twice")
+			o.waitSeen("twice")
+			o.kill()
+			k.waitComplete()
+			b.goesOn("after")
+			if seen := b.current().seen(); !slices.Equal(seen, []string{"twice", "after"}) {
+				t.Errorf("sent: %v", seen)
+			}
+			if all, _ := o.seen(); !slices.Contains(all, "theirs") {
+				t.Errorf("published: %v", all)
+			}
+		})
+	}
+}
+
+// waitNoWalsenderOf returns when nobody holds the slot, or it is not there.
+func (b *bench) waitNoWalsenderOf(slot string) {
+	b.t.Helper()
+	until(b.t, "nobody to hold the slot", func() bool {
+		return b.text(`SELECT count(*)::text FROM pg_replication_slots WHERE slot_name = $1 AND active`, slot) == "0"
+	})
+}
+
+// What the other program did with its slot is what its slot said last: should it be gone, or given up by the server, before it has passed
+// our start, rows may be in no slot.
+func TestTakeoverFromASlotThatIsGone(t *testing.T) {
+	b := shared(t)
+	o := b.newTool()
+	_, err := b.now(o)
+	wantStop(t, err, outbox.ExitOperator, "takeover")
+	b.exec(`SELECT pg_drop_replication_slot($1)`, o.slot)
+	b.insert("ours")
+	_, err = b.now(o)
+	stop := wantStop(t, err, outbox.ExitOperator, "takeover")
+	if !strings.Contains(stop.What, "does not exist any more") {
+		t.Error(stop)
+	}
+	b.runMend(stop)
+	b.goesOn("after")
+	if seen := b.current().seen(); !slices.Equal(seen, []string{"ours", "after"}) {
+		t.Errorf("sent: %v", seen)
+	}
+}
+
+// The position that was taken over is of this incarnation of the slot: one that is adopted later, on another server perhaps whose WAL
+// is younger, must not skip up to it.
+func TestTakenPositionIsForgottenByAnAdoption(t *testing.T) {
+	b := shared(t)
+	o := b.newTool()
+	o.start()
+	k := b.take(o, asLongAsItTakes)
+	k.waitTold("that the other slot is below", overlapping)
+	b.insert("theirs")
+	o.waitSeen("theirs")
+	o.confirm()
+	o.kill()
+	k.waitComplete()
+	b.exec(`UPDATE cdc_relay.slots SET took_until = 'FFFFFFFF/0', state = 'adopt'`)
+	b.goesOn("after")
+}
+
+func TestTakeoverIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		prepare func(b *bench, o *otherTool)
+		code    int
+		words   string
+	}{
+		"its own slot":      {func(b *bench, o *otherTool) { o.slot = b.cfg.Slot }, outbox.ExitUsage, "needs no takeover"},
+		"no such slot":      {func(b *bench, o *otherTool) { o.slot = "none" }, outbox.ExitUsage, "does not exist"},
+		"a relay's already": {func(b *bench, o *otherTool) { b.settledRun("a").endClean() }, outbox.ExitUsage, "is a relay's already"},
+		"another's place": {func(b *bench, o *otherTool) {
+			_, _ = b.now(o)
+			o.slot += "2"
+			b.exec(`SELECT pg_create_logical_replication_slot($1, 'test_decoding')`, o.slot)
+		}, outbox.ExitUsage, "takes the place of"},
+		"from a relay": {func(b *bench, o *otherTool) {
+			b.settledRun("a").endClean()
+			o.slot = b.cfg.Slot
+			b.cfg.Slot += "_second"
+		}, outbox.ExitUsage, "its parked events"},
+		"a position beyond the WAL": {func(b *bench, o *otherTool) {
+			_, _ = b.now(o)
+			o.start()
+			o.confirmTo(0xFFFFFFF000000000)
+			o.kill()
+		}, outbox.ExitOperator, "is not known"},
+		"a physical slot": {func(b *bench, o *otherTool) {
+			o.slot += "_p"
+			b.exec(`SELECT pg_create_physical_replication_slot($1)`, o.slot)
+			b.t.Cleanup(func() { b.exec(`SELECT pg_drop_replication_slot($1)`, o.slot) })
+		}, outbox.ExitOperator, "physical"},
+		"another database's": {func(b *bench, o *otherTool) {
+			b.createSlotElsewhere()
+			o.slot = b.cfg.Slot
+			b.cfg.Slot += "_ours"
+		}, outbox.ExitOperator, "belongs to database"},
+		"an altered publication": {func(b *bench, o *otherTool) {
+			o.start()
+			_, _ = b.now(o)
+			b.exec(`ALTER PUBLICATION p SET (publish = '')`)
+			b.insert("hidden")
+			b.exec(`ALTER PUBLICATION p SET (publish = 'insert')`)
+			o.waitSeen("hidden")
+			o.confirm()
+			o.kill()
+			b.waitNoWalsenderOf(o.slot)
+		}, outbox.ExitOperator, "was altered"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := shared(t)
+			o := b.newTool()
+			test.prepare(b, o)
+			_, err := b.now(o)
+			var stop *outbox.Stop
+			if !errors.As(err, &stop) || stop.Code != test.code || !strings.Contains(stop.What+stop.Mend, test.words) {
+				t.Errorf("got %v, want code %d with %q", err, test.code, test.words)
+			}
+		})
+	}
+}

@@ -1,0 +1,195 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+// comparing is a compare debezium under way between two exchanges.
+type comparing struct {
+	t            *testing.T
+	cmd          *exec.Cmd
+	theirs, ours string
+	out, errs    string // files
+	channel      *amqp.Channel
+	done         chan error
+}
+
+// startComparing runs the command on two new topic exchanges until it says that everything counts.
+func startComparing(t *testing.T, args ...string) *comparing {
+	t.Helper()
+	r := devenv.SharedRabbitMQ(t)
+	conn, err := amqp.Dial(r.URL())
+	must(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	dir := t.TempDir()
+	name := fmt.Sprintf("compare_%d_%d", time.Now().UnixNano(), slots.Add(1))
+	c := &comparing{t: t, theirs: name + "_theirs", ours: name + "_ours", out: filepath.Join(dir, "out"), errs: filepath.Join(dir, "errs"), done: make(chan error, 1)}
+	c.channel, err = conn.Channel()
+	must(t, err)
+	must(t, c.channel.Confirm(false))
+	for _, exchange := range []string{c.theirs, c.ours} {
+		must(t, c.channel.ExchangeDeclare(exchange, "topic", false, true, false, false, nil))
+	}
+	stdout, err := os.Create(c.out)
+	must(t, err)
+	defer stdout.Close()
+	stderr, err := os.Create(c.errs)
+	must(t, err)
+	defer stderr.Close()
+	c.cmd = exec.CommandContext(within(t, bound), devenv.BuildRelay(t), append([]string{
+		"compare", "debezium", "--rabbitmq", r.URL(), "--theirs", c.theirs, "--ours", c.ours, "--limit", "100",
+	}, args...)...)
+	c.cmd.Dir, c.cmd.Stdout, c.cmd.Stderr = dir, stdout, stderr
+	must(t, c.cmd.Start())
+	go func() { c.done <- c.cmd.Wait() }()
+	eventually(t, func() string { return lacks(c.text(c.errs), "everything counts from here on") })
+	return c
+}
+
+func (c *comparing) text(file string) string {
+	c.t.Helper()
+	text, err := os.ReadFile(file)
+	must(c.t, err)
+	return string(text)
+}
+
+// message is one as Debezium Server sends it.
+func message(id, value string, headers ...string) amqp.Publishing {
+	m := amqp.Publishing{Body: []byte(value), DeliveryMode: amqp.Persistent, Headers: amqp.Table{"id": `"` + id + `"`}}
+	for i := 0; i < len(headers); i += 2 {
+		m.Headers[headers[i]] = headers[i+1]
+	}
+	return m
+}
+
+// send publishes, and waits until the broker has the message.
+func (c *comparing) send(exchange, key string, messages ...amqp.Publishing) {
+	c.t.Helper()
+	for _, m := range messages {
+		ctx := within(c.t, bound)
+		confirm, err := c.channel.PublishWithDeferredConfirmWithContext(ctx, exchange, key, false, false, m)
+		must(c.t, err)
+		if ok, err := confirm.WaitContext(ctx); err != nil || !ok {
+			c.t.Fatalf("not confirmed: %v", err)
+		}
+	}
+}
+
+// result waits for the end.
+func (c *comparing) result(code int) (out compareResult) {
+	c.t.Helper()
+	<-c.done
+	text := c.text(c.out)
+	if err := json.Unmarshal([]byte(text), &out); err != nil || c.cmd.ProcessState.ExitCode() != code {
+		c.t.Fatalf("exit %d, want %d: %s%s", c.cmd.ProcessState.ExitCode(), code, text, c.text(c.errs))
+	}
+	return out
+}
+
+// Two exchanges to which the same is sent are the same, whatever the order of headers, and in whatever order other routing keys come.
+func TestCompareEqualExchanges(t *testing.T) {
+	t.Parallel()
+	c := startComparing(t, "--json", "--lag", "2s", "--count", "303")
+	for i := range 300 {
+		both := message(fmt.Sprint("e", i), fmt.Sprint(i), "eventType", `"created"`)
+		c.send(c.theirs, "order", both)
+		c.send(c.ours, "order", both)
+	}
+	c.send(c.theirs, "order", message("e0", "0", "eventType", `"created"`)) // once more
+	large := message("large", strings.Repeat("x", 3<<20))
+	typed := message("typed", "null")
+	typed.Headers["number"], typed.Headers["bytes"], typed.Headers["null"] = int64(4), []byte("b"), nil
+	c.send(c.theirs, "a", large, message("b", ""))
+	c.send(c.theirs, "b", typed)
+	c.send(c.ours, "b", typed)
+	c.send(c.ours, "a", large, message("b", ""))
+	got := c.result(0)
+	if got.Compared != 303 || got.Equal != 303 || got.Theirs.Duplicates != 1 || got.Ours.Messages != 303 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Each kind of difference between two exchanges is found.
+func TestCompareExchanges(t *testing.T) {
+	t.Parallel()
+	c := startComparing(t, "--json", "--lag", "2s", "--count", "10")
+	plain := message("format", "v")
+	plain.Headers["id"] = "format" // another format of the id: paired all the same
+	property := message("property", "v")
+	property.ContentType = "application/json"
+	typed := message("typed", "v")
+	typed.Headers["h"] = []byte("x")
+	c.send(c.theirs, "k", message("fine", "v"), message("value", "abc"), message("header", "v", "h", "x"), message("typed", "v", "h", "x"), message("more", "v"),
+		message("format", "v"), message("property", "v"), message("lost", "v"), message("first", "v"), message("second", "v"))
+	c.send(c.theirs, "k1", message("routed", "v"))
+	c.send(c.ours, "k", message("fine", "v"), message("value", "abd"), message("header", "v", "h", "y"), typed, message("more", "v", "h", "x"), plain, property,
+		message("second", "v"), message("new", "v"), message("first", "v"))
+	c.send(c.ours, "k2", message("routed", "v"))
+	got := c.result(1)
+	want := []string{
+		"first order", "format header id", "header header h", "lost missing theirs", "more header h ours", "new missing ours", "property property content_type ours", //nolint:dupword // ids, kinds and names
+		"routed routing key", "typed header h", "value value", //nolint:dupword // ids, kinds and names
+	}
+	// Which of two is said to be out of order is the one that was paired last.
+	differ := got.whatDiffers()
+	if i := slices.Index(differ, "second order"); i >= 0 {
+		differ[i] = "first order"
+		slices.Sort(differ)
+	}
+	if !slices.Equal(differ, want) || got.Compared != 10 {
+		t.Errorf("%q, want %q", differ, want)
+	}
+}
+
+// By a header with the key, the order of each key is compared and not that of the routing key. Stopped by a signal it tells what was
+// found, and nothing of what was on its way.
+func TestCompareByKeyUntilInterrupted(t *testing.T) {
+	t.Parallel()
+	c := startComparing(t, "--lag", "2s", "--for", "10m", "--key-header", "key")
+	c.send(c.theirs, "k", message("a1", "v", "key", "a"), message("b1", "v", "key", "b"), message("alone", "v", "key", "c"))
+	c.send(c.ours, "k", message("b1", "v", "key", "b"), message("a1", "v", "key", "a"))
+	// A third pair shows that the first two were taken.
+	c.send(c.theirs, "k", message("x", "v", "key", "d"))
+	c.send(c.ours, "k", message("x", "other", "key", "d"))
+	eventually(t, func() string { return lacks(c.text(c.out), "x value: differs") })
+	must(t, c.cmd.Process.Signal(os.Interrupt))
+	<-c.done
+	out := c.text(c.out)
+	for _, want := range []string{"compared     3 events, then interrupted: 2 equal, 1 not\n", "not counted  1 event of theirs", "differences  value: 1\n"} {
+		if why := lacks(out, want); why != "" {
+			t.Error(why)
+		}
+	}
+	if strings.Contains(out, "order") || c.cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("exit %d: %s", c.cmd.ProcessState.ExitCode(), out)
+	}
+}
+
+// lacks says that a text does not have a part of it, "" when it does.
+func lacks(text, part string) string {
+	if strings.Contains(text, part) {
+		return ""
+	}
+	return fmt.Sprintf("there is no %q in:\n%s", part, text)
+}
+
+// An exchange that is not there is said.
+func TestCompareWithoutExchange(t *testing.T) {
+	t.Parallel()
+	r := devenv.SharedRabbitMQ(t)
+	res, err := devenv.RunCommand(within(t, bound), devenv.BuildRelay(t), "", "compare", "debezium", "--rabbitmq", r.URL(), "--theirs", "no-such-exchange", "--ours", "none")
+	must(t, err)
+	refusal(t, res, 1, "open theirs", `bind to exchange "no-such-exchange"`, "NOT_FOUND")
+}

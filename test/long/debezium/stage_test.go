@@ -1,0 +1,214 @@
+package debezium
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+// bound is how long anything may take that takes seconds on an idle machine.
+const bound = 3 * time.Minute
+
+// stage is a database under load, a broker with a consumer that reads all the time, and what Debezium and the relay are started with,
+// one after the other, on one slot.
+type stage struct {
+	t        *testing.T
+	db       string
+	slot     string
+	source   map[string]string // Debezium's
+	sink     map[string]string
+	config   string // the relay's, see imports
+	consumer devenv.Witness
+
+	load    *devenv.Workload
+	endLoad func()
+}
+
+var stages atomic.Int64
+
+// newStage has a broker, "rabbitmq" or "kafka".
+func newStage(t *testing.T, broker string) *stage {
+	t.Helper()
+	s := &stage{t: t, db: devenv.SharedPostgres(t).Database(t), slot: fmt.Sprintf("move_%d_%d", time.Now().Unix(), stages.Add(1))}
+	must(t, devenv.CreateOutbox(s.within(), s.db))
+	var err error
+	s.source, err = devenv.DebeziumSource(s.db, "outbox")
+	must(t, err)
+	s.source["slot.name"], s.source["publication.name"] = s.slot, s.slot+"_publication"
+	s.source["offset.flush.interval.ms"] = "1000"
+	options := map[string]string{"table.fields.additional.placement": "type:header:eventType"}
+	switch broker {
+	case "rabbitmq":
+		vhost := devenv.SharedRabbitMQ(t).VHost(t)
+		c, err := devenv.StartConsumer(s.within(), devenv.ConsumerOptions{URL: vhost})
+		must(t, err)
+		t.Cleanup(c.Close)
+		s.consumer, s.sink = c, devenv.DebeziumRabbitMQ(vhost)
+		s.sink["debezium.sink.rabbitmq.exchange"], s.sink["debezium.sink.rabbitmq.routingKey.source"] = "outbox.events", "topic"
+	case "kafka":
+		k := devenv.SharedKafka(t)
+		topic := k.Topic(t, 3)
+		c, err := devenv.StartKafkaConsumer(s.within(), devenv.KafkaConsumerOptions{Brokers: k.Brokers(), Topics: []string{topic}})
+		must(t, err)
+		t.Cleanup(c.Close)
+		s.consumer, s.sink = c, devenv.DebeziumKafka(k.Brokers()...)
+		options["route.topic.replacement"] = topic
+	}
+	s.sink["debezium.format.header.schemas.enable"] = "false"
+	devenv.EventRouter(s.source, options)
+	return s
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *stage) within() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	s.t.Cleanup(cancel)
+	return ctx
+}
+
+// debezium starts Debezium Server, with the offsets of an earlier one in dir ("": with none), and waits until it streams.
+func (s *stage) debezium(dir string) *devenv.Debezium {
+	s.t.Helper()
+	return devenv.StartDebezium(s.t, devenv.DebeziumOptions{DB: s.db, Source: s.source, Sink: s.sink, Dir: dir})
+}
+
+// imports makes the relay's configuration: what import debezium makes of the file that Debezium Server runs with. It is left for commands and
+// relays to come.
+func (s *stage) imports(d *devenv.Debezium) {
+	s.t.Helper()
+	file := filepath.Join(s.t.TempDir(), "cdc-relay.yaml")
+	res, err := devenv.RunCommand(s.within(), devenv.BuildRelay(s.t), "", "import", "debezium", filepath.Join(d.Dir(), "config", "application.properties"), "-o", file)
+	must(s.t, err)
+	if res.Code != 0 {
+		s.t.Fatalf("import exits %d:\n%s%s", res.Code, res.Stdout, res.Stderr)
+	}
+	text, err := os.ReadFile(file)
+	must(s.t, err)
+	s.config = string(text)
+	if res, err = devenv.RunCommand(s.within(), devenv.BuildRelay(s.t), s.config, "config", "validate"); err != nil || res.Code != 0 {
+		s.t.Fatalf("%v, exit %d: %s\n%s", err, res.Code, res.Stderr, s.config)
+	}
+}
+
+// relay makes what the relay needs in the database, starts it and waits until it is ready.
+func (s *stage) relay() *devenv.Relay {
+	s.t.Helper()
+	if res, err := devenv.RunCommand(s.within(), devenv.BuildRelay(s.t), s.config, "init"); err != nil || res.Code != 0 {
+		s.t.Fatalf("init: %v, exit %d: %s%s", err, res.Code, res.Stdout, res.Stderr)
+	}
+	r := devenv.StartRelay(s.t, devenv.BuildRelay(s.t), s.config)
+	must(s.t, r.WaitReady(s.within()))
+	return r
+}
+
+// writes begins the load; it goes on until finish.
+func (s *stage) writes() {
+	s.load = &devenv.Workload{URL: s.db, Writers: 3, Keys: 40, RowsPerTx: 2, Rollbacks: 0.05, SavepointRollbacks: 0.05, Rate: 400, Seed: 7}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.load.Run(ctx) }()
+	ended := false
+	s.endLoad = func() {
+		cancel()
+		if !ended {
+			ended = true
+			must(s.t, <-done)
+		}
+	}
+	s.t.Cleanup(s.endLoad)
+}
+
+// more waits until n events more have arrived.
+func (s *stage) more(n int) {
+	s.t.Helper()
+	have, _ := s.consumer.Count()
+	must(s.t, s.consumer.WaitCount(s.within(), have+n))
+}
+
+// finish ends the load, waits until every committed row has arrived, and asks the checker: lost 0, order per key kept, and no more
+// duplicates than allowed. It returns how many there were.
+func (s *stage) finish(most int) devenv.Verdict {
+	s.t.Helper()
+	s.endLoad()
+	rows, err := devenv.ReadCommitted(s.within(), s.db)
+	must(s.t, err)
+	ids := make([]string, len(rows))
+	for i, r := range rows {
+		ids[i] = r.ID
+	}
+	if err := s.consumer.WaitIDs(s.within(), ids); err != nil {
+		s.t.Error(err)
+	}
+	must(s.t, s.consumer.Drain(s.within()))
+	verdict := devenv.Check(devenv.History{Committed: rows, RolledBack: s.load.RolledBack(), Deliveries: s.consumer.Deliveries(), MaxDuplicates: most})
+	if err := verdict.Err(); err != nil {
+		s.t.Error(err)
+	}
+	s.t.Log(verdict)
+	return verdict
+}
+
+// twice is what check says may arrive twice, at the most, once nobody holds the slot.
+func (s *stage) twice() (most int) {
+	s.t.Helper()
+	said := regexp.MustCompile(`^at most (\d+): so many events wait in the slot`)
+	var last string
+	for ctx := s.within(); ctx.Err() == nil; pause(ctx) { // the server may not have noticed yet that Debezium is gone
+		res, err := devenv.RunCommand(ctx, devenv.BuildRelay(s.t), s.config, "check", "--json")
+		must(s.t, err)
+		var lines []struct{ Name, Detail string }
+		must(s.t, json.Unmarshal([]byte(res.Stdout), &lines))
+		for _, l := range lines {
+			if l.Name != "may arrive twice" {
+				continue
+			}
+			if last = l.Detail; strings.HasPrefix(last, "nothing: ") {
+				return 0
+			}
+			if m := said.FindStringSubmatch(l.Detail); m != nil {
+				most, err = strconv.Atoi(m[1])
+				must(s.t, err)
+				return most
+			}
+		}
+	}
+	s.t.Fatalf("check does not say how many events may arrive twice: %q", last)
+	return 0
+}
+
+func pause(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	<-ctx.Done()
+}
+
+// query is the one value that a query gives.
+func query[T any](s *stage, sql string, args ...any) (v T) {
+	s.t.Helper()
+	ctx := s.within()
+	conn, err := pgx.Connect(ctx, s.db)
+	must(s.t, err)
+	defer conn.Close(context.WithoutCancel(ctx))
+	if err := conn.QueryRow(ctx, sql, args...).Scan(&v); err != nil {
+		s.t.Fatalf("%s: %v", sql, err)
+	}
+	return v
+}
