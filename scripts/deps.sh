@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests and the demo need from the system's packages: PostgreSQL; with `rabbitmq` also RabbitMQ; with
-# `kafka` Java and what fetches Kafka (scripts/kafka.sh); with `prometheus` Prometheus and promtool; with `pgbouncer` PgBouncer; with
+# `kafka` Java and what fetches Kafka (scripts/kafka.sh); with `debezium` what fetches Debezium (scripts/debezium.sh); with `prometheus` Prometheus and promtool; with `pgbouncer` PgBouncer; with
 # `systemd` what checks its units; with `all` these, and what make test-all needs besides (a C compiler for the race detector,
 # node to fetch other PostgreSQL versions).
 # The tests start private servers of their own: the packages' services are not started and no cluster is created.
@@ -36,6 +36,9 @@ fi
 if wants kafka; then
 	need_command default-jre-headless java
 	"$(dirname "$0")/kafka.sh" there || need_command maven mvn
+fi
+if wants debezium && ! "$(dirname "$0")/debezium.sh" there && [[ " ${missing[*]} " != *" maven "* ]]; then
+	need_command maven mvn
 fi
 if wants prometheus; then
 	need_command prometheus promtool
