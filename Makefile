@@ -89,6 +89,11 @@ bench-siding: deps-rabbitmq ## the benchmark of the siding on RabbitMQ, a quarte
 bench-takeover: deps-$(SINK) ## how long a standby takes when the leader dies or is cut off, a minute or two (SINK=kafka, too)
 	@$(STEP) $@ go run ./bench -sink $(SINK) -only ^takeover$$ -name $(SINK)-takeover
 
+# Both, whatever becomes of the first. A red one is red.
+.PHONY: bench-debezium
+bench-debezium: deps-debezium ## Debezium Server beside the relay on RabbitMQ and on Kafka, under 25 minutes: the README's table
+	@red=0; for sink in rabbitmq kafka; do $(STEP) $@-$$sink go run ./bench -debezium -sink $$sink || red=1; done; exit $$red
+
 .PHONY: bench-full
 bench-full: deps-$(SINK) ## every cell of the benchmark, hours (SINK=kafka: of that of Kafka)
 	@$(STEP) $@ go run ./bench -sink $(SINK) -full

@@ -354,3 +354,6 @@ func quoteInClass(c string) string {
 	}
 	return c
 }
+
+// JavaRegexp compiles a regular expression of java.util.regex, or names what of it RE2 lacks.
+func JavaRegexp(pattern string) (*regexp.Regexp, error) { return javaRegex(pattern) }
