@@ -32,8 +32,8 @@ Exit 1 when a line fails.
 
 With --publish it also sends one test message the way that events go, and waits for the broker's confirm; as a start would,
 it declares the exchange if sink.rabbitmq.declare says so. Consumers see the message: its id begins with cdc-relay-check-,
-its header cdc_check is true, its payload is {"cdc_check": true}. Where the templates of exchange, routing key
-or topic need values, --aggregate, --key, --type and --column give them.`,
+its header cdc_check is true (with sink.compat it has that profile's headers alone), its payload is {"cdc_check": true}. Where the
+templates of exchange, routing key or topic need values, --aggregate, --key, --type and --column give them.`,
 		Example: `  cdc-relay check
   cdc-relay check --json | jq -r '.[] | select(.level == "fail") | .mend'
   cdc-relay check --publish --aggregate order --type created`,

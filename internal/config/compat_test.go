@@ -94,40 +94,74 @@ func TestCompatInVariables(t *testing.T) {
 func TestCompatFaults(t *testing.T) {
 	kafka := compatSource + "sink:\n  kafka: {}\n  compat:\n    profile: debezium-connect\n    options:\n      "
 	for _, c := range []struct{ name, content, want string }{
-		{"profile", compatSource + "sink: {kafka: {}, compat: {profile: debezium}}\n",
-			`relay.yaml:2:37: sink.compat.profile: is "debezium", want one of debezium-connect, debezium-server`},
-		{"options without profile", compatSource + "sink: {kafka: {}, compat: {options: {topic.prefix: a}}}\n",
-			"relay.yaml:2:37: sink.compat.options: has no effect without sink.compat.profile: debezium-connect or debezium-server"},
-		{"no mapping", compatSource + "sink: {kafka: {}, compat: {profile: debezium-connect, options: [a]}}\n",
-			"relay.yaml:2:64: sink.compat.options: wants a mapping of Debezium's options, has a list"},
-		{"unknown", kafka + "table.field.event.kye: k\n",
-			"relay.yaml:7:30: sink.compat.options.table.field.event.kye: unknown option, the nearest known one is table.field.event.key"},
-		{"of the other profile", kafka + "format.value: json\n",
-			"relay.yaml:7:21: sink.compat.options.format.value: unknown option, the nearest known one is …"},
-		{"a list", kafka + "table.fields.additional.placement: [type:header]\n",
-			"relay.yaml:7:42: sink.compat.options.table.fields.additional.placement: wants a single value, has a list"},
-		{"reference", kafka + "route.topic.replacement: \"${routedByValue}\"\n",
-			"relay.yaml:7:32: sink.compat.options.route.topic.replacement: the environment variable routedByValue is not set; a ${...} that is for Debezium is written $${...}"},
-		{"regex", kafka + "route.topic.regex: \"(?<a>.*)(?=b)\"\n",
-			"relay.yaml:7:26: sink.compat.options.route.topic.regex: has a lookahead (?=...), which RE2 does not have"},
-		{"placement", kafka + "table.fields.additional.placement: type:haeder\n",
-			`relay.yaml:7:42: sink.compat.options.table.fields.additional.placement: has the placement "haeder", want header, envelope or partition`},
-		{"converter", kafka + "value.converter: io.confluent.connect.avro.AvroConverter\n",
-			`relay.yaml:7:24: sink.compat.options.value.converter: is "io.confluent.connect.avro.AvroConverter", which is not taken here: want one of org…`},
-		{"a topic that is none", kafka + "route.topic.replacement: \"a b.$${routedByValue}\"\n",
-			`relay.yaml:7:32: sink.compat.options.route.topic.replacement: makes the topic, which is "a b.{aggregate}"; a topic's name has only letters, digits, '.', '_' and '-'`},
-		{"RabbitMQ behind Connect", compatSource + "sink: {rabbitmq: {}, compat: {profile: debezium-connect}}\n",
-			"relay.yaml:2:40: sink.compat.profile: is debezium-connect, which has no RabbitMQ; want debezium-server"},
-		{"a topic", compatSource + "sink: {kafka: {topic: t}, compat: {profile: debezium-connect}}\n",
-			"relay.yaml:2:23: sink.kafka.topic: has no effect with sink.compat; write sink.compat.options: {route.topic.replacement: ...}"},
-		{"an exchange", compatSource + "sink: {rabbitmq: {exchange: e}, compat: {profile: debezium-server}}\n",
-			"relay.yaml:2:29: sink.rabbitmq.exchange: has no effect with sink.compat; write sink.compat.options: {sink.rabbitmq.exchange: ...}"},
-		{"a column", compatSource + "sink: {kafka: {}, compat: {profile: debezium-connect}}\noutbox: {key: k}\n",
-			"relay.yaml:3:15: outbox.key: has no effect with sink.compat; write sink.compat.options: {table.field.event.key: ...}"},
-		{"a column of one table", "source: {url: postgres://h/d, tables: [{name: a, key: k}]}\nsink: {kafka: {}, compat: {profile: debezium-connect}}\n",
-			"relay.yaml:1:50: source.tables[0].key: has no effect with sink.compat, whose options name the columns of all tables"},
-		{"messages", "source: {url: postgres://h/d, message_prefix: m}\nsink: {kafka: {}, compat: {profile: debezium-connect}}\n",
-			"relay.yaml:1:47: source.message_prefix: cannot stand beside sink.compat: the Event Router makes no records of messages"},
+		{
+			"profile", compatSource + "sink: {kafka: {}, compat: {profile: debezium}}\n",
+			`relay.yaml:2:37: sink.compat.profile: is "debezium", want one of debezium-connect, debezium-server`,
+		},
+		{
+			"options without profile", compatSource + "sink: {kafka: {}, compat: {options: {topic.prefix: a}}}\n",
+			"relay.yaml:2:37: sink.compat.options: has no effect without sink.compat.profile: debezium-connect or debezium-server",
+		},
+		{
+			"no mapping", compatSource + "sink: {kafka: {}, compat: {profile: debezium-connect, options: [a]}}\n",
+			"relay.yaml:2:64: sink.compat.options: wants a mapping of Debezium's options, has a list",
+		},
+		{
+			"unknown", kafka + "table.field.event.kye: k\n",
+			"relay.yaml:7:30: sink.compat.options.table.field.event.kye: unknown option, the nearest known one is table.field.event.key",
+		},
+		{
+			"of the other profile", kafka + "format.value: json\n",
+			"relay.yaml:7:21: sink.compat.options.format.value: unknown option, the nearest known one is …",
+		},
+		{
+			"a list", kafka + "table.fields.additional.placement: [type:header]\n",
+			"relay.yaml:7:42: sink.compat.options.table.fields.additional.placement: wants a single value, has a list",
+		},
+		{
+			"reference", kafka + "route.topic.replacement: \"${routedByValue}\"\n",
+			"relay.yaml:7:32: sink.compat.options.route.topic.replacement: the environment variable routedByValue is not set; a ${...} that is for Debezium is written $${...}",
+		},
+		{
+			"regex", kafka + "route.topic.regex: \"(?<a>.*)(?=b)\"\n",
+			"relay.yaml:7:26: sink.compat.options.route.topic.regex: has a lookahead (?=...), which RE2 does not have",
+		},
+		{
+			"placement", kafka + "table.fields.additional.placement: type:haeder\n",
+			`relay.yaml:7:42: sink.compat.options.table.fields.additional.placement: has the placement "haeder", want header, envelope or partition`,
+		},
+		{
+			"converter", kafka + "value.converter: io.confluent.connect.avro.AvroConverter\n",
+			`relay.yaml:7:24: sink.compat.options.value.converter: is "io.confluent.connect.avro.AvroConverter", which is not taken here: want one of org…`,
+		},
+		{
+			"a topic that is none", kafka + "route.topic.replacement: \"a b.$${routedByValue}\"\n",
+			`relay.yaml:7:32: sink.compat.options.route.topic.replacement: makes the topic, which is "a b.{aggregate}"; a topic's name has only letters, digits, '.', '_' and '-'`,
+		},
+		{
+			"RabbitMQ behind Connect", compatSource + "sink: {rabbitmq: {}, compat: {profile: debezium-connect}}\n",
+			"relay.yaml:2:40: sink.compat.profile: is debezium-connect, which has no RabbitMQ; want debezium-server",
+		},
+		{
+			"a topic", compatSource + "sink: {kafka: {topic: t}, compat: {profile: debezium-connect}}\n",
+			"relay.yaml:2:23: sink.kafka.topic: has no effect with sink.compat; write sink.compat.options: {route.topic.replacement: ...}",
+		},
+		{
+			"an exchange", compatSource + "sink: {rabbitmq: {exchange: e}, compat: {profile: debezium-server}}\n",
+			"relay.yaml:2:29: sink.rabbitmq.exchange: has no effect with sink.compat; write sink.compat.options: {sink.rabbitmq.exchange: ...}",
+		},
+		{
+			"a column", compatSource + "sink: {kafka: {}, compat: {profile: debezium-connect}}\noutbox: {key: k}\n",
+			"relay.yaml:3:15: outbox.key: has no effect with sink.compat; write sink.compat.options: {table.field.event.key: ...}",
+		},
+		{
+			"a column of one table", "source: {url: postgres://h/d, tables: [{name: a, key: k}]}\nsink: {kafka: {}, compat: {profile: debezium-connect}}\n",
+			"relay.yaml:1:50: source.tables[0].key: has no effect with sink.compat, whose options name the columns of all tables",
+		},
+		{
+			"messages", "source: {url: postgres://h/d, message_prefix: m}\nsink: {kafka: {}, compat: {profile: debezium-connect}}\n",
+			"relay.yaml:1:47: source.message_prefix: cannot stand beside sink.compat: the Event Router makes no records of messages",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := load(t, c.content)

@@ -85,7 +85,7 @@ type chosen struct {
 	p        *parsing
 	role     string
 	option   string   // that names the class or format
-	prefixes []string // of its settings, the one that goes first first
+	prefixes []string // of its settings, in the order in which they are asked
 	class    string   // "": a fault was reported
 }
 

@@ -20,8 +20,15 @@ type definition struct {
 
 // definitions are all options but those of converters, whose names are made of parts.
 var definitions = slices.Concat([]definition{
-	{name: optionID}, {name: optionKey}, {name: optionPayload}, {name: optionTimestamp}, {name: optionVersion}, {name: optionPlacement},
-	{name: optionRoute}, {name: optionRegex}, {name: optionReplace},
+	{name: optionID},
+	{name: optionKey},
+	{name: optionPayload},
+	{name: optionTimestamp},
+	{name: optionVersion},
+	{name: optionPlacement},
+	{name: optionRoute},
+	{name: optionRegex},
+	{name: optionReplace},
 	{name: "table.field.event.type"}, // Debezium reads it nowhere
 	{name: "table.field.additional.missing", set: oneOf(func(o *Options, i int) { o.lenient = i == 1 }, "error", "ignore")},
 	{name: "table.fields.additional.error.on.missing", set: truth(func(o *Options, v bool) { o.lenient = !v })}, // its name before 3.6
@@ -31,7 +38,9 @@ var definitions = slices.Concat([]definition{
 	{name: "table.op.invalid.behavior", set: oneOf(func(*Options, int) {}, "warn", "error", "fatal")}, // an UPDATE is no event here
 	{name: "route.tombstone.on.empty.payload", set: truth(func(o *Options, v bool) { o.tombstones = v })},
 	// Without OpenTelemetry beside it, which Debezium does not ship, these have no effect there; tracing here is another section's.
-	{name: "tracing.span.context.field"}, {name: "tracing.operation.name"}, {name: "tracing.with.context.field.only"},
+	{name: "tracing.span.context.field"},
+	{name: "tracing.operation.name"},
+	{name: "tracing.with.context.field.only"},
 	{name: "predicate", set: refused("chooses records by their topics; the tables are chosen by source.tables here")},
 	{name: "negate", set: refused("belongs to predicate, which is not taken here")},
 

@@ -30,22 +30,22 @@ type Header struct {
 // keptBuffer bounds what a record keeps of its buffers between two uses.
 const keptBuffer = 64 << 10
 
-func (r *Record) reset() {
-	if cap(r.buf) > keptBuffer {
-		r.buf = nil
+func (rec *Record) reset() {
+	if cap(rec.buf) > keptBuffer {
+		rec.buf = nil
 	}
-	if cap(r.scratch) > keptBuffer {
-		r.scratch = nil
+	if cap(rec.scratch) > keptBuffer {
+		rec.scratch = nil
 	}
-	clear(r.items[:cap(r.items)])
-	*r = Record{Partition: -1, Headers: r.Headers[:0], buf: r.buf[:0], scratch: r.scratch[:0], items: r.items[:0]}
+	clear(rec.items[:cap(rec.items)])
+	*rec = Record{Partition: -1, Headers: rec.Headers[:0], buf: rec.buf[:0], scratch: rec.scratch[:0], items: rec.items[:0]}
 }
 
 // Forget lets go of the last event's bytes.
-func (r *Record) Forget() {
-	clear(r.Headers[:cap(r.Headers)])
-	r.reset()
+func (rec *Record) Forget() {
+	clear(rec.Headers[:cap(rec.Headers)])
+	rec.reset()
 }
 
 // since is what was appended to buf since start; it cannot grow into what comes behind it.
-func (r *Record) since(start int) []byte { return r.buf[start:len(r.buf):len(r.buf)] }
+func (rec *Record) since(start int) []byte { return rec.buf[start:len(rec.buf):len(rec.buf)] }

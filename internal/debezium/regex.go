@@ -175,8 +175,11 @@ var (
 func (t *translation) group() error {
 	t.atom = false
 	for _, refused := range []struct{ begin, name string }{
-		{"(?=", "a lookahead (?=...)"}, {"(?!", "a negative lookahead (?!...)"}, {"(?<=", "a lookbehind (?<=...)"},
-		{"(?<!", "a negative lookbehind (?<!...)"}, {"(?>", "an atomic group (?>...)"},
+		{"(?=", "a lookahead (?=...)"},
+		{"(?!", "a negative lookahead (?!...)"},
+		{"(?<=", "a lookbehind (?<=...)"},
+		{"(?<!", "a negative lookbehind (?<!...)"},
+		{"(?>", "an atomic group (?>...)"},
 	} {
 		if strings.HasPrefix(t.rest, refused.begin) {
 			return lacking(refused.name)

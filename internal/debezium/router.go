@@ -114,11 +114,16 @@ func (r *Router) place(ev *outbox.Event, t *table, rec *Record) (err error) {
 		return err
 	}
 	rec.Topic = rec.since(0)
+	if r.o.profile == Server && r.o.rabbit.source != fromKey { // known also when the key cannot be rendered: a replay goes there
+		rec.Exchange, rec.RoutingKey, rec.buf = r.o.appendDestination(rec.buf, rec.Topic, nil)
+	}
 	if rec.Key, err = rec.convert(r.o.keys, &t.key, ev.Key); err != nil {
 		return fmt.Errorf("key: %w", err)
 	}
 	if r.o.profile == Server {
-		rec.Exchange, rec.RoutingKey, rec.buf = r.o.appendDestination(rec.buf, rec.Topic, rec.Key)
+		if r.o.rabbit.source == fromKey {
+			rec.Exchange, rec.RoutingKey, rec.buf = r.o.appendDestination(rec.buf, rec.Topic, rec.Key)
+		}
 		return nil // its sinks carry no partition
 	}
 	for i, f := range r.o.placed {

@@ -82,7 +82,7 @@ func bound(t testing.TB, o *Options) *Router {
 }
 
 // shown is a record in one text.
-func (r *Record) shown() string {
+func (rec *Record) shown() string {
 	part := func(b []byte) string {
 		if b == nil {
 			return "NULL"
@@ -90,8 +90,8 @@ func (r *Record) shown() string {
 		return string(b)
 	}
 	var out strings.Builder
-	fmt.Fprintf(&out, "%s %d | %s | %s", r.Topic, r.Partition, part(r.Key), part(r.Value))
-	for _, h := range r.Headers {
+	fmt.Fprintf(&out, "%s %d | %s | %s", rec.Topic, rec.Partition, part(rec.Key), part(rec.Value))
+	for _, h := range rec.Headers {
 		fmt.Fprintf(&out, " | %s=%s", h.Name, part(h.Value))
 	}
 	return out.String()
@@ -128,33 +128,60 @@ func TestBuild(t *testing.T) {
 		{"an empty payload is a tombstone", plainJSON("route.tombstone.on.empty.payload", "true"), row{route: "order", key: "7", payload: " \t\n\x00"}, `outbox.event.order -1 | 7 | NULL | id=` + id},
 		{"what Java does not trim is no tombstone", texts("route.tombstone.on.empty.payload", "true"), row{route: "order", key: "7", payload: "\u00a0"}, "outbox.event.order -1 | 7 | \u00a0 | id=" + id},
 		{"an empty payload stays otherwise", texts(), row{route: "order", key: "7", payload: ""}, `outbox.event.order -1 | 7 |  | id=` + id},
-		{"a tombstone in place of an envelope", plainJSON("route.tombstone.on.empty.payload", "true", placed, "type:envelope", "topic.prefix", "p"),
-			row{route: "order", key: "7", null: "payload"}, `outbox.event.order -1 | 7 | NULL | id=` + id},
+		{
+			"a tombstone in place of an envelope", plainJSON("route.tombstone.on.empty.payload", "true", placed, "type:envelope", "topic.prefix", "p"),
+			row{route: "order", key: "7", null: "payload"},
+			`outbox.event.order -1 | 7 | NULL | id=` + id,
+		},
 		{"no key", texts(), row{route: "order", payload: "1", null: "key"}, `outbox.event.order -1 | NULL | 1 | id=` + id},
-		{"headers in order, twice, by alias, with defaults", texts(placed, "type:header:b,part:header:a,type:header"),
-			row{route: "order", key: "7", payload: "1", columns: options{"part": "3"}}, `outbox.event.order -1 | 7 | 1 | id=` + id + ` | b=none | a=3 | type=none`},
+		{
+			"headers in order, twice, by alias, with defaults", texts(placed, "type:header:b,part:header:a,type:header"),
+			row{route: "order", key: "7", payload: "1", columns: options{"part": "3"}},
+			`outbox.event.order -1 | 7 | 1 | id=` + id + ` | b=none | a=3 | type=none`,
+		},
 		{"a header that is NULL", texts(placed, "part:header"), row{route: "order", key: "7", payload: "1"}, `outbox.event.order -1 | 7 | 1 | id=` + id + ` | part=NULL`},
-		{"an envelope", plainJSON(placed, "type:envelope:eventType,part:envelope", "topic.prefix", "p"),
+		{
+			"an envelope", plainJSON(placed, "type:envelope:eventType,part:envelope", "topic.prefix", "p"),
 			row{route: "order", key: "7", payload: `{"a": "x"}`, columns: options{"type": "created", "part": "3"}},
-			`outbox.event.order -1 | 7 | {"payload":"{\"a\": \"x\"}","eventType":"created","part":3} | id=` + id},
-		{"an envelope with its schema", options{"key.converter": classString, placed: "type:envelope", "topic.prefix": "p", "table.field.event.schema.version": "version"},
+			`outbox.event.order -1 | 7 | {"payload":"{\"a\": \"x\"}","eventType":"created","part":3} | id=` + id,
+		},
+		{
+			"an envelope with its schema",
+			options{"key.converter": classString, placed: "type:envelope", "topic.prefix": "p", "table.field.event.schema.version": "version"},
 			row{route: "order", key: "7", payload: "1", columns: options{"type": "created", "version": "4"}},
 			`outbox.event.order -1 | 7 | {"schema":{"type":"struct","fields":[{"type":"string","optional":true,"name":"io.debezium.data.Json","version":1,"field":"payload"},` +
-				`{"type":"string","optional":true,"default":"none","field":"type"}],"optional":false,"name":"p.public.outbox.order.Value","version":4},"payload":{"payload":"1","type":"created"}} | id=` + id},
-		{"an expanded payload", plainJSON("table.expand.json.payload", "true"), row{route: "order", key: "7", payload: `{"a": 1, "b": {"c": [1.50]}}`},
-			`outbox.event.order -1 | 7 | {"a":1,"b":{"c":[1.5]}} | id=` + id},
-		{"an expanded payload in an envelope", plainJSON("table.expand.json.payload", "true", placed, "type:envelope", "topic.prefix", "p"), row{route: "order", key: "7", payload: `{"a": 1}`},
-			`outbox.event.order -1 | 7 | {"payload":{"a":1},"type":"none"} | id=` + id},
+				`{"type":"string","optional":true,"default":"none","field":"type"}],"optional":false,"name":"p.public.outbox.order.Value","version":4},"payload":{"payload":"1","type":"created"}} | id=` + id,
+		},
+		{
+			"an expanded payload", plainJSON("table.expand.json.payload", "true"),
+			row{route: "order", key: "7", payload: `{"a": 1, "b": {"c": [1.50]}}`},
+			`outbox.event.order -1 | 7 | {"a":1,"b":{"c":[1.5]}} | id=` + id,
+		},
+		{
+			"an expanded payload in an envelope", plainJSON("table.expand.json.payload", "true", placed, "type:envelope", "topic.prefix", "p"),
+			row{route: "order", key: "7", payload: `{"a": 1}`},
+			`outbox.event.order -1 | 7 | {"payload":{"a":1},"type":"none"} | id=` + id,
+		},
 		{"a payload that is not expanded", plainJSON("table.expand.json.payload", "true"), row{route: "order", key: "7", payload: `text`}, `outbox.event.order -1 | 7 | "text" | id=` + id},
-		{"bytes", options{"key.converter": classString, "value.converter": classBinary}, row{route: "order", key: "7", payload: "\x00\xff", binary: true,
-			shape: outboxShape(func(c map[string]*outbox.ColumnShape) { c["payload"].TypeOID = pgtype.ByteaOID })}, "outbox.event.order -1 | 7 | \x00\xff | id=" + id},
-		{"bytes in another mode", texts("binary.handling.mode", "hex"), row{route: "order", key: "7", payload: "\x00\xff", binary: true,
-			shape: outboxShape(func(c map[string]*outbox.ColumnShape) { c["payload"].TypeOID = pgtype.ByteaOID })}, "outbox.event.order -1 | 7 | 00ff | id=" + id},
-		{"a partition, the last one", texts(placed, "version:partition,part:partition"), row{route: "order", key: "7", payload: "1", columns: options{"part": "3", "version": "1"}},
-			`outbox.event.order 3 | 7 | 1 | id=` + id},
+		{"bytes", options{"key.converter": classString, "value.converter": classBinary}, row{
+			route: "order", key: "7", payload: "\x00\xff", binary: true,
+			shape: outboxShape(func(c map[string]*outbox.ColumnShape) { c["payload"].TypeOID = pgtype.ByteaOID }),
+		}, "outbox.event.order -1 | 7 | \x00\xff | id=" + id},
+		{"bytes in another mode", texts("binary.handling.mode", "hex"), row{
+			route: "order", key: "7", payload: "\x00\xff", binary: true,
+			shape: outboxShape(func(c map[string]*outbox.ColumnShape) { c["payload"].TypeOID = pgtype.ByteaOID }),
+		}, "outbox.event.order -1 | 7 | 00ff | id=" + id},
+		{
+			"a partition, the last one", texts(placed, "version:partition,part:partition"),
+			row{route: "order", key: "7", payload: "1", columns: options{"part": "3", "version": "1"}},
+			`outbox.event.order 3 | 7 | 1 | id=` + id,
+		},
 		{"no partition", texts(placed, "part:partition"), row{route: "order", key: "7", payload: "1"}, `outbox.event.order -1 | 7 | 1 | id=` + id},
-		{"a column that may be missing", texts(placed, "gone:header,gone:partition,type:header", "table.field.additional.missing", "ignore"), row{route: "order", key: "7", payload: "1"},
-			`outbox.event.order -1 | 7 | 1 | id=` + id + ` | type=none`},
+		{
+			"a column that may be missing", texts(placed, "gone:header,gone:partition,type:header", "table.field.additional.missing", "ignore"),
+			row{route: "order", key: "7", payload: "1"},
+			`outbox.event.order -1 | 7 | 1 | id=` + id + ` | type=none`,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -235,8 +262,12 @@ func TestCannotBuild(t *testing.T) {
 		{"a partition below 0", placed, row{route: "a", columns: map[string]string{"part": "-1"}}, "below 0"},
 		{"a partition of another type", placed, row{route: "a", columns: map[string]string{"part": "1"}, shape: typed("part", pgtype.Int8OID)}, "not int32"},
 		{"a column that is not there", map[string]string{optionPlacement: "gone:header"}, row{route: "a"}, "no such column"},
-		{"a version of another type", map[string]string{optionPlacement: "type:envelope", "topic.prefix": "p", optionVersion: "version"},
-			row{route: "a", shape: typed("version", pgtype.TextOID)}, "not int32"},
+		{
+			"a version of another type",
+			map[string]string{optionPlacement: "type:envelope", "topic.prefix": "p", optionVersion: "version"},
+			row{route: "a", shape: typed("version", pgtype.TextOID)},
+			"not int32",
+		},
 		{"bytes wanted", map[string]string{"value.converter": classBytes}, row{route: "a", payload: secret}, "bytes only"},
 		{"an array that is expanded", map[string]string{"table.expand.json.payload": "true"}, row{route: "a", payload: `["` + secret + `"]`}, "value"},
 	} {

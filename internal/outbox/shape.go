@@ -8,5 +8,6 @@ type ColumnShape struct {
 	TypeOID uint32
 	Typmod  int32 // -1: none
 	NotNull bool
-	Default *string // the default's expression as pg_get_expr prints it; nil: none
+	Default *string  // the default's expression as pg_get_expr prints it; nil: none
+	Labels  []string // of an enum, in their order; nil: it is none
 }

@@ -25,10 +25,11 @@ const shapeVersion = 1
 const (
 	shapeNotNull = 1 << iota
 	shapeDefault
+	shapeLabels
 )
 
-// AppendShape appends a shape: a version, the two names, then per column its name, type, modifier + 1, flags and, when it has one, its
-// default. Numbers and lengths are unsigned LEB128.
+// AppendShape appends a shape: a version, the two names, then per column its name, type, modifier + 1, flags and, when it has them, its
+// default, and how many labels and these. Numbers and lengths are unsigned LEB128.
 func AppendShape(b []byte, s *Shape) []byte {
 	b = append(b, shapeVersion)
 	b = appendText(b, s.Schema)
@@ -46,9 +47,18 @@ func AppendShape(b []byte, s *Shape) []byte {
 		if c.Default != nil {
 			flags |= shapeDefault
 		}
+		if c.Labels != nil {
+			flags |= shapeLabels
+		}
 		b = append(b, flags)
 		if c.Default != nil {
 			b = appendText(b, *c.Default)
+		}
+		if c.Labels != nil {
+			b = binary.AppendUvarint(b, uint64(len(c.Labels)))
+			for _, label := range c.Labels {
+				b = appendText(b, label)
+			}
 		}
 	}
 	return b
@@ -79,13 +89,23 @@ func ParseShape(b []byte) (*Shape, error) {
 		c.TypeOID = uint32(r.bounded())
 		c.Typmod = int32(uint32(r.bounded())) - 1
 		flags := r.byte()
-		if flags&^(shapeNotNull|shapeDefault) != 0 {
+		if flags&^(shapeNotNull|shapeDefault|shapeLabels) != 0 {
 			return nil, errShape
 		}
 		c.NotNull = flags&shapeNotNull != 0
 		if flags&shapeDefault != 0 {
 			text := r.text()
 			c.Default = &text
+		}
+		if flags&shapeLabels != 0 {
+			labels := r.number()
+			if r.bad || labels > uint64(len(r.rest)) { // each has a byte at least
+				return nil, errShape
+			}
+			c.Labels = make([]string, labels)
+			for j := range c.Labels {
+				c.Labels[j] = r.text()
+			}
 		}
 	}
 	if r.bad || len(r.rest) > 0 {

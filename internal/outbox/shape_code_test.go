@@ -19,6 +19,9 @@ func TestShapeComesBack(t *testing.T) {
 			text := rapid.String().Draw(t, "default")
 			c.Default = &text
 		}
+		if rapid.Bool().Draw(t, "is an enum") {
+			c.Labels = rapid.SliceOfN(rapid.String(), 0, 4).Draw(t, "labels")
+		}
 		return c
 	})
 	rapid.Check(t, func(t *rapid.T) {
@@ -44,7 +47,7 @@ func TestShapeComesBack(t *testing.T) {
 
 func FuzzParseShape(f *testing.F) {
 	text := "'new'::text"
-	f.Add(AppendShape(nil, &Shape{Schema: "public", Table: "outbox", Columns: []ColumnShape{{"id", 2950, -1, true, nil}, {"type", 25, -1, false, &text}}}))
+	f.Add(AppendShape(nil, &Shape{Schema: "public", Table: "outbox", Columns: []ColumnShape{{"id", 2950, -1, true, nil, nil}, {"type", 25, -1, false, &text, []string{"a"}}}}))
 	f.Add([]byte{1, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := ParseShape(b)

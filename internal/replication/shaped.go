@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
@@ -29,30 +30,38 @@ func (r *reading) shaped(shape *outbox.Shape, oid uint32) error {
 func completeShape(ctx context.Context, q querier, shape *outbox.Shape, oid uint32) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	rows, err := q.Query(ctx, `SELECT a.attname, a.attnotnull OR t.typtype = 'd' AND t.typnotnull, pg_get_expr(d.adbin, d.adrelid), a.atttypid, b.oid, b.typmod
+	rows, err := q.Query(ctx, `SELECT a.attname, a.attnotnull OR t.typtype = 'd' AND t.typnotnull, pg_get_expr(d.adbin, d.adrelid), a.atttypid, b.oid, b.typmod,
+			CASE WHEN b.typtype = 'e' THEN array(SELECT e.enumlabel::text FROM pg_enum e WHERE e.enumtypid = b.oid ORDER BY e.enumsortorder) END, b.typname = 'citext'
 		FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 		LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 		CROSS JOIN LATERAL (
 			WITH RECURSIVE down AS (
-				SELECT t.oid, t.typtype, t.typbasetype, a.atttypmod AS typmod, t.typtypmod, 0 AS depth
-				UNION ALL SELECT n.oid, n.typtype, n.typbasetype, down.typtypmod, n.typtypmod, down.depth + 1
+				SELECT t.oid, t.typname, t.typtype, t.typbasetype, a.atttypmod AS typmod, t.typtypmod, 0 AS depth
+				UNION ALL SELECT n.oid, n.typname, n.typtype, n.typbasetype, down.typtypmod, n.typtypmod, down.depth + 1
 					FROM down JOIN pg_type n ON n.oid = down.typbasetype WHERE down.typtype = 'd')
-			SELECT oid, typmod FROM down ORDER BY depth DESC LIMIT 1) b
+			SELECT oid, typname, typtype, typmod FROM down ORDER BY depth DESC LIMIT 1) b
 		WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped`, oid)
 	if err != nil {
 		return fmt.Errorf("read the shape of table %s.%s: %w", shape.Schema, shape.Table, err)
 	}
 	var now outbox.ColumnShape
 	var declared uint32
-	_, err = pgx.ForEachRow(rows, []any{&now.Name, &now.NotNull, &now.Default, &declared, &now.TypeOID, &now.Typmod}, func() error {
+	var citext bool
+	_, err = pgx.ForEachRow(rows, []any{&now.Name, &now.NotNull, &now.Default, &declared, &now.TypeOID, &now.Typmod, &now.Labels, &citext}, func() error {
 		i := slices.IndexFunc(shape.Columns, func(c outbox.ColumnShape) bool { return c.Name == now.Name })
 		if i < 0 {
 			return nil
 		}
 		c := &shape.Columns[i]
 		c.NotNull, c.Default = now.NotNull, now.Default
-		if c.TypeOID == declared && now.TypeOID != declared { // a domain
-			c.TypeOID, c.Typmod = now.TypeOID, now.Typmod
+		switch {
+		case c.TypeOID != declared: // its rows are of another type than it has now
+		case citext: // to Debezium a text, whose default it does not read
+			c.TypeOID, c.Typmod, c.Default = pgtype.TextOID, -1, nil
+		case now.TypeOID != declared: // a domain
+			c.TypeOID, c.Typmod, c.Labels = now.TypeOID, now.Typmod, slices.Clone(now.Labels)
+		default:
+			c.Labels = slices.Clone(now.Labels)
 		}
 		return nil
 	})

@@ -158,20 +158,26 @@ func TestCompatTableAltered(t *testing.T) {
 	k := compatKafka(t, 1, `value.converter: org.apache.kafka.connect.storage.StringConverter, table.fields.additional.placement: 'region:header', table.field.additional.missing: ignore`)
 	k.start()
 	insert := func(columns, values string) {
-		k.exec(`INSERT INTO outbox (id, aggregatetype, type, payload, aggregateid` + columns + `) VALUES (gen_random_uuid(), 'order', 'created', '1', 7` + values + `)`)
+		k.exec(`INSERT INTO outbox (id, aggregatetype, type, payload, aggregateid` + columns + `) VALUES (gen_random_uuid(), 'order', 'created', '1', ` + values + `)`)
 	}
-	insert("", "")
+	insert("", "7")
 	k.exec(`ALTER TABLE outbox ALTER aggregateid TYPE bigint USING aggregateid::bigint, ALTER aggregateid DROP NOT NULL`)
-	insert("", "")
+	insert("", "7")
 	k.exec(`ALTER TABLE outbox ADD COLUMN region text, ALTER aggregateid SET DEFAULT 5`)
-	insert(", region", ", 'eu'")
+	insert(", region", "7, 'eu'")
 	k.exec(`CREATE DOMAIN amount AS numeric(6,2); ALTER TABLE outbox ALTER aggregateid DROP DEFAULT, ALTER aggregateid TYPE amount`)
-	insert(", region", ", NULL")
+	insert(", region", "7, NULL")
+	k.exec(`CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE DOMAIN feeling AS mood; ALTER TABLE outbox ALTER aggregateid TYPE feeling USING 'sad', ALTER aggregateid SET DEFAULT 'sad'::mood`)
+	insert("", "'ok'")
+	k.exec(`CREATE EXTENSION citext; ALTER TABLE outbox ALTER aggregateid DROP DEFAULT, ALTER aggregateid TYPE citext USING 'x', ALTER aggregateid SET DEFAULT 'none'`)
+	insert("", "'Eu'")
 	want := []string{
 		`{"schema":{"type":"string","optional":false},"payload":"7"} []`,
 		`{"schema":{"type":"int64","optional":true},"payload":7} []`,
 		`{"schema":{"type":"int64","optional":true,"default":5},"payload":7} [eu]`,
 		`{"schema":{"type":"bytes","optional":true,"name":"org.apache.kafka.connect.data.Decimal","version":1,"parameters":{"scale":"2","connect.decimal.precision":"6"}},"payload":"Arw="} [` + null + `]`,
+		`{"schema":{"type":"string","optional":true,"name":"io.debezium.data.Enum","version":1,"parameters":{"allowed":"sad,ok"},"default":"sad"},"payload":"ok"} [` + null + `]`,
+		`{"schema":{"type":"string","optional":true},"payload":"Eu"} [` + null + `]`,
 	}
 	for i, r := range k.records(k.topic, len(want)) {
 		var regions []string

@@ -85,6 +85,8 @@ type columnKind struct {
 	raw    reader // of bytea's bytes
 	parse  reader // of a default's literal; nil: Debezium reads no defaults of this type
 	filler string // what stands for a default that a function makes
+	// literal takes a default's literal out of its expression in another way than the usual one; nil: in that one
+	literal func(expression string) (string, error)
 }
 
 // simple are the types whose schema depends on nothing but the type.
@@ -118,6 +120,9 @@ var simple = map[uint32]columnKind{
 }
 
 func kindOf(shape outbox.ColumnShape, modes Modes) (columnKind, error) {
+	if shape.Labels != nil {
+		return enumKind(shape.Labels), nil
+	}
 	if kind, ok := simple[shape.TypeOID]; ok {
 		return kind, nil
 	}
@@ -140,7 +145,7 @@ func kindOf(shape outbox.ColumnShape, modes Modes) (columnKind, error) {
 	if t, ok := pgtype.NewMap().TypeForOID(shape.TypeOID); ok {
 		return columnKind{}, fmt.Errorf("type %s is not supported here", t.Name)
 	}
-	return columnKind{}, fmt.Errorf("the type with OID %d (a domain, an enum or an extension's type) is not supported here", shape.TypeOID)
+	return columnKind{}, fmt.Errorf("the type with OID %d (a domain or an extension's type) is not supported here", shape.TypeOID)
 }
 
 // digits is the number of digits of a second's fraction that a time or timestamp keeps.

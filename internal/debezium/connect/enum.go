@@ -1,0 +1,30 @@
+// Enums: io.debezium.data.Enum, a string whose schema lists the labels.
+
+package connect
+
+import (
+	"errors"
+	"strings"
+)
+
+func enumKind(labels []string) columnKind {
+	schema := logical(String, "io.debezium.data.Enum")
+	schema.Parameters = []Parameter{{Name: "allowed", Value: strings.Join(labels, ",")}}
+	return columnKind{schema: schema, read: readText, literal: enumLiteral, parse: readText}
+}
+
+var errNoLiteral = errors.New("the default is no label")
+
+// enumLiteral is the label in a default such as 'new'::state. Debezium takes what stands between the first and the last quote as
+// it is, and no other expression.
+func enumLiteral(expression string) (string, error) {
+	cast := strings.LastIndex(expression, "::")
+	if cast < 0 {
+		return "", errNoLiteral
+	}
+	label := expression[:cast]
+	if !strings.HasPrefix(label, "'") || !strings.HasSuffix(label, "'") || len(label) < 2 {
+		return "", errNoLiteral
+	}
+	return label[1 : len(label)-1], nil
+}
