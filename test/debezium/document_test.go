@@ -3,6 +3,8 @@ package debezium
 import (
 	"flag"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/test/debezium/cases"
@@ -43,6 +45,15 @@ func TestCasesAreDistinct(t *testing.T) {
 			}
 			in[c.Name] = true
 			count++
+		}
+	}
+	files, err := filepath.Glob("testdata/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if name := strings.TrimSuffix(filepath.Base(file), ".json"); !names[name] {
+			t.Errorf("%s is of no group", file)
 		}
 	}
 	if count < 60 {

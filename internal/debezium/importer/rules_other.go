@@ -71,7 +71,8 @@ func recordRules() []rule {
 	return []rule{
 		honoured(compatOptions, "names the schemas of records that carry one", "topic.prefix"),
 		mapped(compatOptions, "the old name of topic.prefix", "database.server.name"),
-		honoured(compatOptions, "", "binary.handling.mode", "time.precision.mode", "decimal.handling.mode", "field.name.adjustment.mode", "schema.name.adjustment.mode"),
+		honoured(compatOptions, "", "binary.handling.mode", "time.precision.mode", "decimal.handling.mode", "schema.name.adjustment.mode"),
+		superseded("the connector's renames columns, which have their own names here; members of expanded payloads are renamed by the Event Router's option of this name", "field.name.adjustment.mode"),
 		when(superseded("the headers `__debezium.context.*` are never sent: a difference on purpose", "extended.headers.enabled"), func(b *builder, p *property) {
 			b.say(p, Superseded, "", "the headers __debezium.context.* are not sent")
 		}),

@@ -14,7 +14,7 @@ var routerOptions = []string{
 	"table.field.event.id", "table.field.event.key", "table.field.event.payload", "table.field.event.timestamp", "table.field.event.schema.version",
 	"table.fields.additional.placement", "table.field.additional.missing",
 	"table.expand.json.payload", "table.json.payload.null.behavior", "table.json.payload.empty.array.behavior",
-	"table.op.invalid.behavior",
+	"table.op.invalid.behavior", "field.name.adjustment.mode",
 	"route.by.field", "route.topic.regex", "route.topic.replacement", "route.tombstone.on.empty.payload",
 }
 

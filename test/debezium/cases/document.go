@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
 )
 
 // Document is docs/debezium-cases.md.
@@ -27,7 +29,7 @@ envelope's schema, where Debezium keeps that of the first event of its process, 
 
 This page is written by a test from the list that is run: `+"`go test ./test/debezium -run TestDocument -args -rewrite`"+`.
 
-`, count, len(groups), debezium, context)
+`, count, len(groups), devenv.DebeziumVersion, context)
 	for _, part := range []struct {
 		title string
 		is    func(*Group) bool
@@ -53,9 +55,6 @@ This page is written by a test from the list that is run: `+"`go test ./test/deb
 	}
 	return b.String()
 }
-
-// debezium is the version whose records are kept.
-const debezium = "3.6.1.Final"
 
 func (g *Group) document(b *strings.Builder) {
 	var names, differ []string

@@ -17,6 +17,7 @@ import (
 // Queue is bound to all exchanges of a group in a virtual host of its own.
 type Queue struct {
 	URL     string // of the virtual host
+	Version string // of the broker
 	channel *amqp.Channel
 	got     []amqp.Delivery
 }
@@ -32,6 +33,7 @@ func NewQueue(t testing.TB, g *cases.Group) *Queue {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
+	q.Version = fmt.Sprint(conn.Properties["version"])
 	if q.channel, err = conn.Channel(); err == nil {
 		_, err = q.channel.QueueDeclare(queue, true, false, false, false, nil)
 	}

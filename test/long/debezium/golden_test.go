@@ -128,7 +128,7 @@ func capture(t *testing.T, g *cases.Group, kafka *devenv.Kafka) *cases.Golden {
 	var run debezium
 	if g.Rabbit {
 		q := stand.NewQueue(t, g)
-		golden.Broker = "RabbitMQ"
+		golden.Broker = "RabbitMQ " + q.Version
 		sink := devenv.DebeziumRabbitMQ(q.URL)
 		withoutFormats(sink)
 		maps.Copy(sink, server)
