@@ -89,6 +89,11 @@ bench-siding: deps-rabbitmq ## the benchmark of the siding on RabbitMQ, a quarte
 bench-takeover: deps-$(SINK) ## how long a standby takes when the leader dies or is cut off, a minute or two (SINK=kafka, too)
 	@$(STEP) $@ go run ./bench -sink $(SINK) -only ^takeover$$ -name $(SINK)-takeover
 
+# Both, whatever becomes of the first. A red one is red.
+.PHONY: bench-debezium
+bench-debezium: deps-debezium ## Debezium Server beside the relay on RabbitMQ and on Kafka, under 25 minutes: the README's table
+	@red=0; for sink in rabbitmq kafka; do $(STEP) $@-$$sink go run ./bench -debezium -sink $$sink || red=1; done; exit $$red
+
 .PHONY: bench-full
 bench-full: deps-$(SINK) ## every cell of the benchmark, hours (SINK=kafka: of that of Kafka)
 	@$(STEP) $@ go run ./bench -sink $(SINK) -full
@@ -97,6 +102,10 @@ bench-full: deps-$(SINK) ## every cell of the benchmark, hours (SINK=kafka: of t
 soak: deps ## a million seeds of test/sim, then random faults for an hour and none for another, not CI (SEEDS=1000 sets how many, SOAK=10m the time)
 	@$(STEP) $@-seeds go test -count=1 -timeout 0 -v -run '^TestSeeds$$' ./test/sim -args -seeds $(or $(SEEDS),1000000) -first $$(((RANDOM << 15 | RANDOM) * 1000000 + 1))
 	@$(STEP) $@ go test -count=1 -timeout 0 -v ./test/soak -args -for $(or $(SOAK),1h)
+
+.PHONY: golden-debezium
+golden-debezium: deps-debezium ## have the real Debezium make the golden records of test/debezium anew, ten minutes
+	@go test -count=1 -timeout 40m -v -run '^TestGolden$$' ./test/long/debezium -args -rewrite
 
 .PHONY: dashboards
 dashboards: deps ## draw docs/img/*.png anew: what Prometheus answers to the queries of deploy/grafana while relay and broker are put through faults

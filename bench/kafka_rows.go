@@ -9,6 +9,9 @@ import (
 
 // rows are all rows, the ones with a must first.
 func (s *kafkaStand) rows() []row {
+	if s.opt.debezium {
+		return s.contestRows()
+	}
 	rows := []row{
 		{"drain-100", func(ctx context.Context) ([]result, error) {
 			return s.besideBareRead(ctx, 100, bounds{0.85, 1.0}, bounds{5, 2.5})

@@ -13,6 +13,15 @@
 //
 // Latency: from just before COMMIT is sent to the arrival at a consumer, both clocks being this process's.
 //
+// With -debezium the baseline is Debezium Server with the Outbox Event Router. The same rows wait in a slot of each, or come live,
+// and both make the same messages of them, for the same exchange and queue or a topic of 6 partitions. Payloads have 200 bytes,
+// there are 1,000 keys, and on RabbitMQ one consumer reads from the beginning. Debezium is tuned (poll.interval.ms 10,
+// offset.flush.interval.ms 1000, max.batch.size 8192, max.queue.size 32768); with its defaults it runs once, which is shown and not
+// judged. Its heap has the limit that Java chooses by itself. Processor time counts from the start of the process. Live rows come
+// for 20 seconds from a fresh start; the last ten, when Java has compiled, have rows of their own, which are not judged. A row is
+// void when a baseline that differs by the A/A would change the verdict. The report ends with the lines of the README's table,
+// which is written, too.
+//
 // Baseline and relay take turns. A row's numbers are medians; its A/A is the baseline against itself, odd turns against
 // even ones. Beyond 10 % the row is void and measured again.
 package main
@@ -29,6 +38,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
 )
 
 func main() {
@@ -37,13 +48,14 @@ func main() {
 	flag.StringVar(&opt.sink, "sink", "rabbitmq", "the broker: rabbitmq or kafka")
 	flag.BoolVar(&opt.full, "full", false, "every cell in alternating pairs, with more events (hours)")
 	flag.BoolVar(&opt.quick, "quick", false, "a smoke run: few events, one pair, no verdict, no file")
+	flag.BoolVar(&opt.debezium, "debezium", false, "Debezium Server beside the relay, instead of the rows")
 	flag.BoolVar(&opt.profile, "profile", false, "where the relay's time and allocations go, instead of the rows (-sink kafka)")
 	flag.StringVar(&opt.name, "name", "", "write bench/results/NAME.md; default: the broker's name, and \"-full\" or \"-profile\" (with -only: no file)")
 	flag.Parse()
 	var err error
 	if opt.only, err = regexp.Compile(*only); err == nil {
 		if opt.name == "" && *only == "" && !opt.quick {
-			opt.name = opt.sink + map[bool]string{true: "-full"}[opt.full] + map[bool]string{true: "-profile"}[opt.profile]
+			opt.name = map[bool]string{true: "debezium-"}[opt.debezium] + opt.sink + map[bool]string{true: "-full"}[opt.full] + map[bool]string{true: "-profile"}[opt.profile]
 		}
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		err = run(ctx, opt, os.Stdout, os.Stderr)
@@ -59,6 +71,7 @@ func main() {
 type options struct {
 	sink        string
 	full, quick bool
+	debezium    bool
 	profile     bool
 	only        *regexp.Regexp
 	name        string // of the file in bench/results; "" for none
@@ -100,10 +113,18 @@ func run(ctx context.Context, opt options, out, progress io.Writer) (err error) 
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
 
-	rep := report{broker: kind.name, cells: kind.cells, quick: opt.quick, full: opt.full, began: began}
+	rep := report{broker: kind.name, cells: kind.cells, quick: opt.quick, full: opt.full, contest: opt.debezium, began: began}
 	version, err := b.broker(ctx)
 	if err != nil {
 		return err
+	}
+	if opt.debezium {
+		rep.broker += ", Debezium Server beside the relay"
+		java, err := devenv.DebeziumJava(ctx)
+		if err != nil {
+			return err
+		}
+		version += fmt.Sprintf(", Debezium Server %s on %s with %s", devenv.DebeziumVersion, java, javaHeap())
 	}
 	if rep.machine, err = s.machine(ctx, version); err != nil {
 		return err

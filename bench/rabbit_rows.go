@@ -8,6 +8,9 @@ import (
 
 // rows are all rows, the ones with a must first.
 func (s *rabbitStand) rows() []row {
+	if s.opt.debezium {
+		return s.contestRows()
+	}
 	rows := []row{
 		{"even-key", s.evenKeys},
 		{"zipf-commit", s.zipf},

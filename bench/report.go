@@ -26,7 +26,9 @@ type result struct {
 	once       bool // measured once
 	pairs      int
 	note       string
-	cell       bool // of the matrix
+	cell       bool   // of the matrix
+	short      string // how the row is called in the short table of the contest; "": it is not there
+	usual      string // Debezium Server with its default settings, in the contest
 
 	baseMedian float64
 }
@@ -96,6 +98,7 @@ func (r result) spread() string {
 type report struct {
 	broker, cells string // name of the broker; what the ratio of a cell is
 	quick, full   bool
+	contest       bool // with Debezium Server
 
 	machine  []string
 	began    time.Time
@@ -117,10 +120,24 @@ func (rep report) publish(opt options, out io.Writer) error {
 			return err
 		}
 	}
+	if opt.debezium && opt.name != "" {
+		if err := saveComparison("."); err != nil {
+			return err
+		}
+	}
 	if rep.missed() {
 		return errMissed
 	}
 	return nil
+}
+
+// voidWhen says which rows are void.
+func (rep report) voidWhen() string {
+	if rep.contest {
+		return "a row is void when it would pass or fail against a baseline that differs by as much.\n" +
+			"The baseline is Debezium Server, tuned"
+	}
+	return "beyond 10 % a row is void"
 }
 
 // missed reports whether something that must hold does not. A smoke run judges nothing.
@@ -167,9 +184,10 @@ func (rep report) markdown() string {
 		return b.String()
 	}
 	b.WriteString("Everything runs on this one machine. Numbers are medians (smallest … largest). A/A is the baseline against itself,\n" +
-		"odd runs against even ones; beyond 10 % a row is void. How it is measured: `go doc ./bench`.\n\n")
+		"odd runs against even ones; " + rep.voidWhen() + ". How it is measured: `go doc ./bench`.\n\n")
 	rep.table(&b, false)
 	rep.table(&b, true)
+	b.WriteString(rep.short())
 	if len(rep.skipped) > 0 {
 		fmt.Fprintf(&b, "\nNot measured, for want of time: %s.\n", strings.Join(rep.skipped, ", "))
 	}

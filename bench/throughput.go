@@ -36,6 +36,11 @@ const (
 // watch follows the depth until it is n and returns the messages per second from the first look that found some to the
 // look that found all. failed ends it early.
 func watch(ctx context.Context, at place, n int, failed func() error) (rate float64, err error) {
+	return watchFor(ctx, patience, at, n, failed)
+}
+
+// watchFor is watch with another patience.
+func watchFor(ctx context.Context, patience time.Duration, at place, n int, failed func() error) (rate float64, err error) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	var first struct {

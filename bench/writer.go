@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,8 @@ type phase struct {
 	rate   int   // rows a second
 	length time.Duration
 	bursts bool
+
+	payload int // bytes of each, as text; 0: payloadSize
 
 	at []int64 // of each row, Unix nanoseconds
 }
@@ -84,7 +87,7 @@ func (p *phase) write(ctx context.Context, start time.Time, w int) error {
 		sql = append(sql, "', 'order', 'customer-"...)
 		sql = strconv.AppendInt(sql, int64(i%liveKeys), 10)
 		sql = append(sql, "', 'created', '"...)
-		sql = appendPayload(sql, i, payloadSize)
+		sql = appendPayload(sql, i, cmp.Or(p.payload, payloadSize))
 		sql = append(sql, "')"...)
 		if _, err := conn.Exec(ctx, string(sql)).ReadAll(); err != nil {
 			return fmt.Errorf("insert: %w", err)
@@ -129,6 +132,11 @@ func waitUntil(ctx context.Context, at time.Time) error {
 // latencies are the times from commit to arrival of the phase's rows, without bursts and the first second, in seconds.
 // It is an error unless each of the rows arrived once, and those of a key in order.
 func (p *phase) latencies(arrived []devenv.Delivery, rows int) ([]float64, error) {
+	return p.latenciesFrom(arrived, rows, int(min(settling, p.length/4).Seconds()*float64(p.rate)))
+}
+
+// latenciesFrom is latencies without the rows before one of them.
+func (p *phase) latenciesFrom(arrived []devenv.Delivery, rows, from int) ([]float64, error) {
 	var took []float64
 	seen := make(map[int]bool, rows)
 	last := map[string]int{}
@@ -141,7 +149,7 @@ func (p *phase) latencies(arrived []devenv.Delivery, rows int) ([]float64, error
 			return nil, fmt.Errorf("message %s of key %s is out of order", d.ID, d.Key)
 		}
 		seen[i], last[d.Key] = true, i
-		if i < len(p.at) && i >= int(min(settling, p.length/4).Seconds()*float64(p.rate)) {
+		if i < len(p.at) && i >= from {
 			took = append(took, float64(d.At-p.at[i])/1e9)
 		}
 	}
@@ -149,4 +157,31 @@ func (p *phase) latencies(arrived []devenv.Delivery, rows int) ([]float64, error
 		return nil, fmt.Errorf("%d of %d messages have arrived", len(seen), rows)
 	}
 	return took, nil
+}
+
+// losses are what is missing of the phase's rows, and how many came for the first time after a later one of their key.
+func (p *phase) losses(arrived []devenv.Delivery) (losses, error) {
+	found := losses{rows: len(p.at)}
+	seen, last := make([]bool, len(p.at)), map[string]int{}
+	came := 0
+	for _, d := range arrived {
+		i, ok := indexOf(d.ID, p.first)
+		if !ok {
+			continue // of another phase
+		}
+		if i >= len(p.at) {
+			return found, fmt.Errorf("message %s is of no row", d.ID)
+		}
+		if seen[i] {
+			continue
+		}
+		seen[i] = true
+		came++
+		if before, known := last[d.Key]; known && before > i {
+			found.unordered++
+		}
+		last[d.Key] = i
+	}
+	found.lost = found.rows - came
+	return found, nil
 }

@@ -46,7 +46,7 @@ to the broker, and lets the replication slot move only after the broker has conf
 	if err := root.MarkPersistentFlagFilename("config", "yaml", "yml"); err != nil {
 		panic(err) // a flag that is not there
 	}
-	root.AddCommand(newRun(g), newInit(g), newStatus(g), newHealth(g), newCheck(g), newEvents(g), newDeadLetters(g), newParked(g), newTeardown(g), newTakeover(g), newConfig(g), newVersion())
+	root.AddCommand(newRun(g), newInit(g), newStatus(g), newHealth(g), newCheck(g), newEvents(g), newDeadLetters(g), newParked(g), newTeardown(g), newTakeover(g), newImport(), newConfig(g), newVersion())
 	return root, g
 }
 

@@ -114,6 +114,7 @@ func run(reading, draining context.Context, c *config.Config, log *zap.Logger, h
 	if v.stream, err = replication.New(rc); err != nil {
 		return err
 	}
+	defer v.stream.Close()
 	v.metrics.Watch(v.snapshot)
 	admin, err := ops.New(v.adminConfig(c, log))
 	if err != nil {
@@ -137,6 +138,7 @@ func run(reading, draining context.Context, c *config.Config, log *zap.Logger, h
 	group.Go(func() error { return admin.Run(ctx) })
 	group.Go(func() error { return manager.Run(ctx, reading) })
 	group.Go(func() error { return out.Run(ctx) })
+	group.Go(func() error { return v.stream.Survey(ctx) })
 	if tracer != nil {
 		group.Go(func() error { return tracer.Run(ctx) })
 	}

@@ -189,10 +189,10 @@ func (s *sight) line(past *history) string {
 	switch st := s.status; {
 	case st != nil:
 		state += fmt.Sprintf(" | %s | lag %s, %s | in flight %s | published %s, %s | parked %s | dead %s", st.Role,
-			showLag(st.Slot.LagSeconds), showBytes(st.Slot.LagBytes), thousands(uint64(st.InFlight.Events)), thousands(st.Totals.Published),
+			showLag(st.Slot.LagSeconds), showBehind(st), thousands(uint64(st.InFlight.Events)), thousands(st.Totals.Published),
 			showRate(max(past.rate.last(), 0)), thousands(uint64(st.Parked.Events)), thousands(uint64(st.DeadLetters.Open)))
 	case s.database != nil && s.database.SlotExists:
-		state += " | slot " + showBytes(int64(s.database.LagBytes)) + " behind, asked " + showAge(time.Since(s.database.Now)) + " ago"
+		state += " | slot " + showBytes(s.database.LagBytes) + " behind, asked " + showAge(time.Since(s.database.Now)) + " ago"
 	}
 	return state
 }

@@ -27,7 +27,7 @@ func (h *history) add(s *sight) {
 		if s.status.Slot.LagSeconds != nil {
 			lag = *s.status.Slot.LagSeconds
 		}
-		if !s.status.Slot.CheckedAt.IsZero() {
+		if s.status.Slot.Known(s.status.Now) {
 			wal = float64(s.status.Slot.LagBytes)
 		}
 		rate = h.publishedSince(s)

@@ -27,15 +27,17 @@ type databaseView struct {
 	Why   string    `json:"why"`
 	Now   time.Time `json:"now"`
 
-	Relay       string `json:"relay"` // why it did not answer
-	SlotExists  bool   `json:"slot_exists"`
-	SlotActive  bool   `json:"slot_active"`
-	Holder      string `json:"holder,omitempty"`
-	Confirmed   string `json:"confirmed_flush_lsn,omitempty"`
-	LagBytes    uint64 `json:"lag_bytes"`
-	WALStatus   string `json:"wal_status,omitempty"`
-	LastLeader  string `json:"last_leader,omitempty"`
-	RecordState string `json:"record_state,omitempty"`
+	Relay         string `json:"relay"` // why it did not answer
+	SlotExists    bool   `json:"slot_exists"`
+	SlotActive    bool   `json:"slot_active"`
+	Holder        string `json:"holder,omitempty"`
+	Confirmed     string `json:"confirmed_flush_lsn,omitempty"`
+	LagBytes      int64  `json:"lag_bytes"`
+	RetainedBytes int64  `json:"retained_bytes"`
+	WALStatus     string `json:"wal_status,omitempty"`
+	SafeWALBytes  *int64 `json:"safe_wal_bytes"` // null: unlimited, or there is no slot
+	LastLeader    string `json:"last_leader,omitempty"`
+	RecordState   string `json:"record_state,omitempty"`
 
 	Parked      *parkedRows  `json:"parked,omitempty"` // absent: they could not be counted
 	DeadLetters *deadLetters `json:"dead_letters,omitempty"`
@@ -112,8 +114,9 @@ func lookAtDatabase(ctx context.Context, rc replication.Config) (v databaseView,
 	v.LastLeader, v.RecordState = known.Leader, known.State
 	if s := known.Slot; s != nil {
 		v.SlotExists, v.SlotActive, v.Holder = true, s.Active, s.Holder
-		v.Confirmed, v.WALStatus = s.ConfirmedFlush.String(), s.WALStatus
-		v.LagBytes = uint64(s.Current) - uint64(s.ConfirmedFlush)
+		v.Confirmed, v.WALStatus, v.SafeWALBytes = s.ConfirmedFlush.String(), s.WALStatus, s.SafeWALBytes
+		slot := opsSlot(s.Name, *s)
+		v.LagBytes, v.RetainedBytes = slot.LagBytes(), slot.RetainedBytes()
 	}
 	if known.State == "" {
 		return v, nil
@@ -159,14 +162,7 @@ func (v *databaseView) write(w io.Writer, slot string) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case !v.SlotExists:
-		_, err = fmt.Fprintln(w, "  it does not exist")
-	case v.SlotActive:
-		_, err = fmt.Fprintf(w, "  held by %s, confirmed %s, %d bytes behind\n", v.Holder, v.Confirmed, v.LagBytes)
-	default:
-		_, err = fmt.Fprintf(w, "  nobody holds it, confirmed %s, %d bytes behind, wal_status %s\n", v.Confirmed, v.LagBytes, v.WALStatus)
-	}
+	_, err = io.WriteString(w, v.keeps())
 	if err == nil && v.LastLeader != "" {
 		_, err = fmt.Fprintf(w, "  last leader: %s\n", v.LastLeader)
 	}
@@ -174,6 +170,21 @@ func (v *databaseView) write(w io.Writer, slot string) error {
 		_, err = io.WriteString(w, v.waiting(time.Now()))
 	}
 	return err
+}
+
+// keeps says who holds the slot, and how much of the primary's disk that costs.
+func (v *databaseView) keeps() string {
+	holder, safe := "nobody holds it", ""
+	switch {
+	case !v.SlotExists:
+		return "  it does not exist\n"
+	case v.SlotActive:
+		holder = "held by " + clean(v.Holder)
+	}
+	if v.SafeWALBytes != nil {
+		safe = ", lost after " + showBytes(*v.SafeWALBytes) + " more"
+	}
+	return fmt.Sprintf("  %s, confirmed %s, %s behind, retains %s, WAL %s%s\n", holder, v.Confirmed, showBytes(v.LagBytes), showBytes(v.RetainedBytes), v.WALStatus, safe)
 }
 
 // waiting says what the tables hold, if that is anything.

@@ -94,7 +94,12 @@ func (t *statusText) slot() {
 		t.line("slot", "%s, lag %s; the server has not been asked yet", clean(slot.Name), lag)
 		return
 	}
-	t.line("slot", "%s, lag %s and %s, retains %s", clean(slot.Name), lag, showBytes(slot.LagBytes), showBytes(slot.RetainedBytes))
+	checked := showAge(t.status.Now.Sub(slot.CheckedAt))
+	if slot.Known(t.status.Now) {
+		t.line("slot", "%s, lag %s and %s, retains %s", clean(slot.Name), lag, showBytes(slot.LagBytes), showBytes(slot.RetainedBytes))
+	} else {
+		t.line("slot", "%s, lag %s; not known for %s, before that %s behind, retained %s", clean(slot.Name), lag, t.paint(checked, red), showBytes(slot.LagBytes), showBytes(slot.RetainedBytes))
+	}
 	reader := "read by a process"
 	if !slot.Active {
 		reader = "read by nobody"
@@ -108,7 +113,7 @@ func (t *statusText) slot() {
 		wal = t.paint(wal, red)
 	}
 	t.line("", "confirmed %s of %s, %s, WAL %s%s, asked %s ago",
-		slot.ConfirmedFlushLSN, slot.CurrentWALLSN, reader, wal, safe, showAge(t.status.Now.Sub(slot.CheckedAt)))
+		slot.ConfirmedFlushLSN, slot.CurrentWALLSN, reader, wal, safe, checked)
 }
 
 func showLag(seconds *float64) string {
@@ -116,6 +121,14 @@ func showLag(seconds *float64) string {
 		return "not known"
 	}
 	return showSeconds(*seconds)
+}
+
+// showBehind is how much WAL the slot is behind.
+func showBehind(s *ops.Status) string {
+	if !s.Slot.Known(s.Now) {
+		return "WAL not known"
+	}
+	return showBytes(s.Slot.LagBytes)
 }
 
 func (t *statusText) broker() {

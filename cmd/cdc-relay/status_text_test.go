@@ -107,6 +107,21 @@ broker     up, stdout
 in flight  0 events, 0 B
 published  0 events, 0.0/s
 `},
+		{"PostgreSQL has not answered for long", ops.Status{
+			State: ops.StateWaiting, Role: ops.RoleNone, Version: "v1", Now: noon, Broker: ops.BrokerStatus{Kind: ops.SinkStdout, Up: true},
+			Slot: ops.SlotStatus{
+				Name: "s", CheckedAt: noon.Add(-185 * time.Second), ConfirmedFlushLSN: "0/1000", CurrentWALLSN: "0/1800", LagBytes: 2048, RetainedBytes: 5 << 20,
+				LagSeconds: new(181.0), WALStatus: "reserved",
+			},
+		}, `
+state      waiting for postgres
+relay      none, version v1
+slot       s, lag 3m1s; not known for 3m5s, before that 2.0 KiB behind, retained 5.0 MiB
+           confirmed 0/1000 of 0/1800, read by nobody, WAL reserved, asked 3m5s ago
+broker     up, stdout
+in flight  0 events, 0 B
+published  0 events, 0.0/s
+`},
 		{"letters alone", ops.Status{
 			State: ops.StateIdle, Role: ops.RoleLeader, Version: "v1", Now: noon, Slot: ops.SlotStatus{Name: "s", LagSeconds: new(0.0)}, Broker: ops.BrokerStatus{Kind: ops.SinkStdout, Up: true},
 			Parked: ops.ParkedStatus{CountedAt: noon}, DeadLetters: ops.DeadLettersStatus{CountedAt: noon, Open: 2, Oldest: ago(time.Minute)},
@@ -125,6 +140,29 @@ dead       2 letters open, the first for 1m0s
 				t.Errorf("got%s\nwant%s", got, c.want)
 			}
 		})
+	}
+}
+
+// What fills the disk is said without a relay, too.
+func TestSlotOfTheDatabaseText(t *testing.T) {
+	safe := int64(1 << 20)
+	for _, c := range []struct {
+		view databaseView
+		want string
+	}{
+		{databaseView{}, "  it does not exist\n"},
+		{
+			databaseView{SlotExists: true, Confirmed: "0/1000", LagBytes: 2048, RetainedBytes: 5 << 20, WALStatus: "extended", SafeWALBytes: &safe},
+			"  nobody holds it, confirmed 0/1000, 2.0 KiB behind, retains 5.0 MiB, WAL extended, lost after 1.0 MiB more\n",
+		},
+		{
+			databaseView{SlotExists: true, SlotActive: true, Holder: "cdc-relay/s", Confirmed: "0/1000", RetainedBytes: 4096, WALStatus: "reserved"},
+			"  held by cdc-relay/s, confirmed 0/1000, 0 B behind, retains 4.0 KiB, WAL reserved\n",
+		},
+	} {
+		if got := c.view.keeps(); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
 	}
 }
 

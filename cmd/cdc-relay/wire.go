@@ -42,6 +42,9 @@ func replicationConfig(c *config.Config, columns []string, log *zap.Logger) (rep
 	tables := make([]decode.Table, len(c.Source.Tables))
 	for i, t := range c.Source.Tables {
 		tables[i] = decode.Table{Schema: t.Schema, Name: t.Name, Mapping: mapping(t.Outbox)}
+		if records := c.Sink.Compat.Records(); records != nil {
+			tables[i].Mapping.Compat, tables[i].May = true, records.Columns().Optional
+		}
 	}
 	return replication.Config{
 		URL: url, Password: c.Source.Password.Read,

@@ -29,6 +29,10 @@ func kafkaConfig(c *config.Config, log *zap.Logger) (kafka.Config, []string, err
 			return &kafka.SASL{Mechanism: k.SASL.Mechanism, Username: user, Password: password}, err
 		}
 	}
+	if records := c.Sink.Compat.Records(); records != nil {
+		out.Profile, out.Columns, out.Topic = records, records.Columns().Extra, k.Topic
+		return out, out.Columns, nil
+	}
 	for _, h := range c.Outbox.Headers {
 		out.Headers = append(out.Headers, kafka.HeaderColumn{Name: h.Name, Column: h.Column.Names[0]})
 	}

@@ -74,6 +74,7 @@ type NamedColumn struct {
 
 // Sink holds exactly one broker; the others are nil.
 type Sink struct {
+	Compat   Compat
 	RabbitMQ *RabbitMQ
 	Kafka    *Kafka
 	Stdout   *Stdout

@@ -225,6 +225,15 @@ func TestReferences(t *testing.T) {
 	if err := os.WriteFile(file, []byte("from_file\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	// Kafka Connect's way to keep several secrets in one file.
+	several := filepath.Join(dir, "several.properties")
+	if err := os.WriteFile(several, []byte("# secrets\nuser = relay\npassword=p${NAME}=\\u0041\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	colon := filepath.Join(dir, "with:colon")
+	if err := os.WriteFile(colon, []byte("whole\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	env := map[string]string{"NAME": "shop", "EMPTY": "", "DOLLAR": "$${NAME}"}
 	for text, want := range map[string]string{
 		"plain":                "plain",
@@ -238,6 +247,10 @@ func TestReferences(t *testing.T) {
 		"a$b $ $$":             "a$b $ $",
 		"${file:" + file + "}": "from_file",
 		"${DOLLAR}":            "$${NAME}",
+
+		"${file:" + several + ":user}":     "relay",
+		"${file:" + several + ":password}": "p${NAME}=A",
+		"${file:" + colon + "}":            "whole",
 	} {
 		if got, err := expand(text, env); err != nil || got != want {
 			t.Errorf("expand(%q) = %q, %v; want %q", text, got, err, want)
@@ -250,6 +263,10 @@ func TestReferences(t *testing.T) {
 		"${2X}":            "must stand VAR",
 		"${NAME-d}":        "must stand VAR",
 		"${file:/no/such}": "no such file",
+
+		"${file:/no/such:key}":               "no such file",
+		"${file:" + several + ":other}":      "has no key other",
+		"${file:" + dir + "/several:x/user}": "no such file",
 	} {
 		if got, err := expand(text, env); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("expand(%q) = %q, %v; want an error with %q", text, got, err, want)

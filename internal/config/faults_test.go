@@ -178,13 +178,13 @@ func TestFaults(t *testing.T) {
 func TestLaterKeys(t *testing.T) {
 	content := `
 source: {url: postgres://h/d, failover: false}
-sink: {stdout: {}, compat: }
+sink: {stdout: {}}
 guard: {warn_at: }
 retention: {mode: none}
 `
 	_, err := load(t, content)
 	want := []string{
-		"relay.yaml:2:31: source.failover", "relay.yaml:3:20: sink.compat", "relay.yaml:4:1: guard",
+		"relay.yaml:2:31: source.failover", "relay.yaml:4:1: guard",
 		"relay.yaml:5:1: retention",
 	}
 	for i := range want {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/debezium"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -22,6 +23,8 @@ var fields = slices.Concat([]field{
 	integer("source.max_connections", 2, 100, func(c *Config) *int { return &c.Source.MaxConnections }),
 	duration("source.wal_sender_timeout", time.Second, time.Hour, func(c *Config) *time.Duration { return &c.Source.WALSenderTimeout }),
 }, outboxFields, []field{
+	choice("sink.compat.profile", func(c *Config) *string { return &c.Sink.Compat.Profile }, append([]string{""}, debezium.Profiles...)...),
+	compatOptions("sink.compat.options"),
 	secrets("sink.rabbitmq.urls", showAddress, func(c *Config) *[]Secret { return &c.Sink.RabbitMQ.URLs }),
 	secret("sink.rabbitmq.username", showPassword, func(c *Config) *Secret { return &c.Sink.RabbitMQ.Username }),
 	secret("sink.rabbitmq.password", showPassword, func(c *Config) *Secret { return &c.Sink.RabbitMQ.Password }),
@@ -97,6 +100,5 @@ var aliases = map[string]string{"sink.rabbitmq.url": "sink.rabbitmq.urls"}
 // value, because a setting that is accepted and does nothing misleads.
 var later = []string{
 	"source.failover",
-	"sink.compat",
 	"guard", "retention",
 }

@@ -160,8 +160,11 @@ func (l *loader) variable(name string) {
 		l.fault(where, "", "is not in this version")
 	case known && isField(target):
 		value := fromVariable(name, l.env[name], fieldOf(target).kind)
-		if target != path {
+		switch {
+		case target != path:
 			value = fromVariable(name, l.env[name], scalar)
+		case target == "sink.compat.options":
+			value = optionsFromVariable(name, l.env[name])
 		}
 		if earlier, twice := l.written[target]; twice && earlier.value.where.variable != "" {
 			l.fault(where, "", "is given beside "+earlier.value.where.variable+"; one of the two")
@@ -190,6 +193,7 @@ func (l *loader) assign() {
 			f.set(l, a.path, a.value)
 		}
 	}
+	l.compat()
 	if a, ok := l.written["source.tables"]; ok {
 		l.tables(a.path, a.value)
 		return

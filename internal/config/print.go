@@ -32,6 +32,8 @@ func (c *Config) Print(w io.Writer) error {
 // beside addresses that carry one, lanes beside partitions.
 func (c *Config) applies(path string) bool {
 	switch {
+	case c.Sink.Compat.Profile != "" && isReplaced(path):
+		return false
 	case path == "sink.stdout":
 		return c.Sink.Stdout != nil
 	case path == "sink.rabbitmq.username", path == "sink.rabbitmq.password":
@@ -44,6 +46,12 @@ func (c *Config) applies(path string) bool {
 		return c.Sink.Kafka == nil
 	}
 	return true
+}
+
+// isReplaced is true for keys that a profile's options take the place of.
+func isReplaced(path string) bool {
+	_, ok := instead[path]
+	return ok
 }
 
 // openSection writes the headings of the sections that are not open yet.

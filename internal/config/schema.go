@@ -46,7 +46,11 @@ func section(path string) form {
 	s := form{"type": []string{"object", "null"}, "properties": form{}, "additionalProperties": false}
 	switch path {
 	case "sink":
-		s["maxProperties"] = 1 // or none: a variable may name it
+		var pairs []form // one or none: a variable may name it
+		for _, two := range [][]string{{"rabbitmq", "kafka"}, {"rabbitmq", "stdout"}, {"kafka", "stdout"}} {
+			pairs = append(pairs, form{"required": two})
+		}
+		s["not"] = anyOf(append(pairs, form{"type": "null"})...)
 	case "sink.rabbitmq":
 		given := form{"not": form{"type": "null"}}
 		s["not"] = form{"type": "object", "required": []string{"url", "urls"}, "properties": form{"url": given, "urls": given}}

@@ -73,7 +73,7 @@ func TestSchemaTakesWhatIsReplacedLater(t *testing.T) {
 	var all strings.Builder
 	for _, path := range knownPaths() {
 		switch path {
-		case "outbox.headers", "sink.rabbitmq.properties", "sink.stdout", "sink.rabbitmq.url":
+		case "outbox.headers", "sink.compat.options", "sink.rabbitmq.properties", "sink.stdout", "sink.rabbitmq.url":
 			continue
 		}
 		if !strings.HasPrefix(path, "sink.kafka.") {

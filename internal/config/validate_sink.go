@@ -33,6 +33,7 @@ func (l *loader) validateSink() {
 	for _, m := range l.sinks {
 		named[m.path] = true
 	}
+	l.validateCompat(named)
 	if named["sink.rabbitmq"] {
 		l.validateRabbitMQ()
 	} else {
@@ -104,6 +105,9 @@ func (l *loader) validateRabbitMQ() {
 // validateTemplate refuses a template that names a part of the event that no column is mapped to. Columns that it names
 // itself are looked for in the tables, at the start.
 func (l *loader) validateTemplate(path string, t sink.Template) {
+	if l.cfg.Sink.Compat.Profile != "" {
+		return // it is not used
+	}
 	for _, table := range l.cfg.Source.Tables {
 		l.validateUses(path, t, table.Outbox, "column of "+table.String())
 	}

@@ -22,7 +22,8 @@ type Config struct {
 	Tables   []Table
 	Messages Messages
 	// Columns are wanted beside the mapping, by templates, headers and properties. Each must exist in every table; a message
-	// that has none of the name has NULL there. Their values are Event.Columns, in this order.
+	// that has none of the name has NULL there. Their values are Event.Columns, in this order. The value of outbox.ShapeColumn is
+	// the table's shape, for which whoever reads the stream asks the catalogue: see Message.Shape.
 	Columns []string
 }
 
@@ -57,7 +58,10 @@ type Message struct {
 	Reason string
 
 	Table *Table // Found: belongs to the decoder
-	OID   uint32 // Found
+	OID   uint32 // Found, and with a Shape
+	// Shape is of a table of ours that was just described, when the configuration wants shapes; else nil. The frame does not know
+	// what is NOT NULL and what has a default: whoever reads the stream adds that and calls Shaped before the table's next row.
+	Shape *outbox.Shape
 }
 
 // NonTransactional is the reason for which a message with our prefix is Skipped: it is sent whether its transaction commits or
@@ -73,6 +77,7 @@ type Decoder struct {
 	tables []Table
 	prefix string // of the messages that are events; "": none are
 	extra  []string
+	shapes bool // extra has outbox.ShapeColumn
 	// tableOf is the index in tables of every OID that was given or has been seen under a configured name. It ends with the
 	// session, so whoever makes the next decoder gives it what this one Found: a table that is renamed then stays ours.
 	tableOf   map[uint32]int
@@ -106,6 +111,7 @@ func New(cfg Config) *Decoder {
 		relations: make(map[uint32]*relation),
 		members:   cfg.Messages.members(cfg.Columns),
 		columns:   make([][]byte, len(cfg.Columns)),
+		shapes:    slices.Contains(cfg.Columns, outbox.ShapeColumn),
 	}
 	for i, t := range cfg.Tables {
 		for _, oid := range t.Also {

@@ -20,6 +20,9 @@ type Names struct {
 // Mapping names the columns of an event's parts. ID and Payload must be mapped.
 type Mapping struct {
 	ID, Aggregate, Key, Type, Payload, Timestamp, Traceparent, Headers Names
+	// Compat takes the types that Debezium's Event Router takes: a payload of any type, as its text, and for the timestamp only
+	// one without time zone.
+	Compat bool
 }
 
 // Table is an outbox table as configured.
@@ -28,6 +31,7 @@ type Table struct {
 	OID          uint32   // 0: not known
 	Also         []uint32 // OIDs of other tables that had the name: what is inserted into them is ours under any name
 	Mapping      Mapping
+	May          []string // extra columns that it may lack: their value is NULL then
 }
 
 // String is the table's name in messages: schema.name.
@@ -44,6 +48,9 @@ type Column struct {
 // that names the table, every misfit, what was wanted and what is there.
 func (t Table) Check(columns []Column, extra []string) error {
 	_, misfits := t.bind(columns, extra)
+	if t.Mapping.Compat {
+		return t.misfit(columns, misfits, "change the table, or the names of its columns under sink.compat.options in the configuration")
+	}
 	return t.misfit(columns, misfits, "change the table, or the column names under outbox: in the configuration (a list of names allows for a rename)")
 }
 
@@ -67,7 +74,7 @@ func (t Table) Misses(columns []Column, hidden, extra []string) []string {
 	m := t.Mapping
 	parts := []Names{m.ID, m.Aggregate, m.Key, m.Type, m.Payload, m.Timestamp, m.Traceparent, m.Headers}
 	for _, name := range extra {
-		parts = append(parts, Names{Any: []string{name}})
+		parts = append(parts, Names{Any: []string{name}}) // that of the shape is hidden by nobody
 	}
 	isHidden := func(name string) bool { return slices.Contains(hidden, name) }
 	isSent := func(name string) bool {
@@ -82,6 +89,9 @@ func (t Table) Misses(columns []Column, hidden, extra []string) []string {
 	}
 	return missed
 }
+
+// theShape is the place of outbox.ShapeColumn, which is no column of a tuple.
+const theShape = -2
 
 // places are the indexes in a tuple of an event's parts; -1 is not mapped.
 type places struct {
@@ -100,13 +110,17 @@ func (t Table) bind(columns []Column, extra []string) (p places, misfits []strin
 		aggregate:   b.place("aggregate", m.Aggregate, nil),
 		key:         b.place("key", m.Key, nil),
 		typ:         b.place("type", m.Type, nil),
-		payload:     b.required("payload", m.Payload, payloadTypes),
-		timestamp:   b.place("timestamp", m.Timestamp, timestampTypes),
+		payload:     b.required("payload", m.Payload, m.payloadTypes()),
+		timestamp:   b.place("timestamp", m.Timestamp, m.timestampTypes()),
 		traceparent: b.place("traceparent", m.Traceparent, nil),
 		headers:     b.place("headers_column", m.Headers, headersTypes),
 	}
 	for _, name := range extra {
-		p.extra = append(p.extra, b.place("template, header or property", Names{Any: []string{name}}, nil))
+		if name == outbox.ShapeColumn {
+			p.extra = append(p.extra, theShape)
+			continue
+		}
+		p.extra = append(p.extra, b.place("template, header or property", Names{Any: []string{name}, Optional: slices.Contains(t.May, name)}, nil))
 	}
 	if len(b.misfits) > 0 {
 		return places{}, b.misfits

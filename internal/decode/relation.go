@@ -4,6 +4,8 @@ package decode
 
 import (
 	"fmt"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // relation is what is known of an OID in this session.
@@ -12,6 +14,8 @@ type relation struct {
 	table   *Table // nil: not ours
 	names   []string
 	places  places
+	shape   *outbox.Shape // without what the catalogue knows; nil: it is not wanted
+	encoded []byte        // the shape, whole; nil: Shaped was not called
 }
 
 // describe reads a Relation frame. The server sends one before the first change of a table and again after the table
@@ -20,7 +24,7 @@ func (d *Decoder) describe(f *frame, msg *Message) error {
 	oid := f.uint32()
 	schema, name := string(f.string()), string(f.string())
 	f.byte() // replica identity
-	columns, err := describedColumns(f)
+	columns, typmods, err := describedColumns(f)
 	if err != nil {
 		return err
 	}
@@ -38,6 +42,10 @@ func (d *Decoder) describe(f *frame, msg *Message) error {
 		for _, c := range columns {
 			rel.names = append(rel.names, c.Name)
 		}
+		if d.shapes {
+			rel.shape = rel.places.shape(schema, name, columns, typmods)
+			msg.Shape, msg.OID = rel.shape, oid
+		}
 	}
 	d.relations[oid] = rel
 	if found {
@@ -53,22 +61,22 @@ func (d *Decoder) describe(f *frame, msg *Message) error {
 // the table.
 const mendInStream = "rows that are committed keep the shape they were written in, so changing the table back is not enough: give the names of both shapes under outbox: in the configuration (such as `payload: [payload, body]`); where no names help, see \"Exit 4\" in docs/operations.md"
 
-// describedColumns reads the columns, to the end of the frame.
-func describedColumns(f *frame) ([]Column, error) {
+// describedColumns reads the columns and their type modifiers, to the end of the frame.
+func describedColumns(f *frame) ([]Column, []int32, error) {
 	const least = 1 + 1 + 4 + 4 // flags, an empty name, type, modifier
 	n := int(f.uint16())
 	if len(f.rest) < n*least {
 		f.fail(errShort)
-		return nil, f.end()
+		return nil, nil, f.end()
 	}
-	columns := make([]Column, n)
+	columns, typmods := make([]Column, n), make([]int32, n)
 	for i := range columns {
 		f.byte() // flags: part of the key
 		columns[i].Name = string(f.string())
 		columns[i].TypeOID = f.uint32()
-		f.uint32() // type modifier
+		typmods[i] = int32(f.uint32())
 	}
-	return columns, f.end()
+	return columns, typmods, f.end()
 }
 
 // ours finds the configured table of a relation: by OID first, so that a table renamed in mid-stream stays ours, then by

@@ -31,6 +31,9 @@ func (d *Decoder) insert(f *frame, msg *Message) error {
 		msg.Kind, msg.Reason = Skipped, "foreign_table"
 		return nil
 	}
+	if rel.shape != nil && rel.encoded == nil {
+		return fmt.Errorf("relation %d was described, but nobody has given its shape", oid)
+	}
 	d.row(rel, outbox.Position{Commit: d.commit, Index: index})
 	msg.Kind, msg.Event = Row, &d.event
 	return nil
@@ -58,6 +61,10 @@ func (d *Decoder) row(rel *relation, pos outbox.Position) {
 		d.timestamp(rel)
 	}
 	for i, place := range p.extra {
+		if place == theShape {
+			d.columns[i] = rel.encoded
+			continue
+		}
 		d.columns[i] = d.text(rel, place)
 	}
 	ev.Columns = d.columns

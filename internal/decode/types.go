@@ -30,6 +30,21 @@ var (
 	headersTypes   = []columnType{{pgtype.JSONBOID, "jsonb"}, {pgtype.JSONOID, "json"}}
 )
 
+// payloadTypes are those that a payload may have; nil is any.
+func (m *Mapping) payloadTypes() []columnType {
+	if m.Compat {
+		return nil
+	}
+	return payloadTypes
+}
+
+func (m *Mapping) timestampTypes() []columnType {
+	if m.Compat {
+		return timestampTypes[1:]
+	}
+	return timestampTypes
+}
+
 func payloadKind(oid uint32) outbox.PayloadKind {
 	switch oid {
 	case pgtype.JSONOID, pgtype.JSONBOID:

@@ -20,7 +20,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	backlog         = describe("outbox_backlog", "Events read from the WAL and not yet settled, plus the parked ones.")
+	backlog         = describe("outbox_backlog", "Events read from the WAL and not yet settled, plus the parked ones; this and what else is told of events as they stand only by the leader.")
 	oldestUnsettled = describe("outbox_oldest_unsettled_seconds", "Age of the commit of the oldest event that is read and not settled; 0 when there is none.")
 	lastConfirm     = describe("outbox_last_confirm_timestamp_seconds", "Unix time of the broker's last confirm; absent before the first.")
 	inFlightEvents  = describe("outbox_in_flight_events", "Events in the window.")
@@ -63,10 +63,9 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
-	gauge(backlog, float64(s.InFlightEvents+s.WaitingEvents+s.Siding.Parked))
-	gauge(inFlightEvents, float64(s.InFlightEvents))
-	gauge(inFlightBytes, float64(s.InFlightBytes))
-	gauge(oldestUnsettled, age(s.OldestUnsettled, now))
+	if s.leads() {
+		collectEvents(&s, now, gauge)
+	}
 	if last := g.metrics.lastConfirmed.Load(); last != 0 {
 		gauge(lastConfirm, float64(last)/1e9)
 	}
@@ -74,7 +73,6 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	gauge(sinkPending, float64(s.Sink.PendingConfirms))
 	gauge(sinkConnections, float64(s.Sink.Connections))
 	gauge(sinkChannels, float64(s.Sink.Channels))
-	collectSiding(&s, now, gauge)
 	gauge(streamUp, zeroOne(s.Phase == Streaming))
 	gauge(leader, zeroOne(s.leads()))
 	gauge(standby, zeroOne(s.Phase == Standby))
@@ -89,7 +87,13 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-func collectSiding(s *Snapshot, now time.Time, gauge func(*prometheus.Desc, float64, ...string)) {
+// collectEvents sends what is of the leader alone. Another relay, one that led before perhaps, knows at best how it was: what is on
+// its way, parked or dead is counted by whoever leads, and would be there twice.
+func collectEvents(s *Snapshot, now time.Time, gauge func(*prometheus.Desc, float64, ...string)) {
+	gauge(backlog, float64(s.InFlightEvents+s.WaitingEvents+s.Siding.Parked))
+	gauge(inFlightEvents, float64(s.InFlightEvents))
+	gauge(inFlightBytes, float64(s.InFlightBytes))
+	gauge(oldestUnsettled, age(s.OldestUnsettled, now))
 	gauge(paused, float64(s.PausedTotal))
 	gauge(heldKeys, float64(s.HeldKeys))
 	gauge(refusedRows, float64(s.Siding.RefusedTotal))

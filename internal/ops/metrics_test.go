@@ -163,13 +163,20 @@ func TestMetricsBeforeAnythingHappened(t *testing.T) {
 	lines := scrape(t, m)
 	mustHave(t, lines, `outbox_events_total{outcome="published"} 0`, `outbox_events_total{outcome="failed"} 0`, `outbox_events_total{outcome="retry"} 0`, `outbox_events_total{outcome="dlq"} 0`,
 		`outbox_retries_total 0`, `outbox_retry_exhaustions_total 0`, `outbox_dlq_published_total 0`, `outbox_dlq_mirrored_total 0`, `outbox_dlq_publish_failed_total 0`,
-		`outbox_destinations_paused 0`, `outbox_refused_rows 0`, `outbox_backlog 0`, `outbox_confirms_total{result="nack"} 0`,
-		`outbox_sink_up 0`, `outbox_stream_up 0`, `outbox_leader 0`, `outbox_standby 0`, `outbox_oldest_unsettled_seconds 0`, `outbox_slot_lag_seconds{slot="s"} 0`)
+		`outbox_confirms_total{result="nack"} 0`,
+		`outbox_sink_up 0`, `outbox_stream_up 0`, `outbox_leader 0`, `outbox_standby 0`, `outbox_slot_lag_seconds{slot="s"} 0`)
 	mustHave(t, lines, `outbox_messages_skipped_total{reason="non_transactional"} 0`, `outbox_messages_skipped_total{reason="update"} 0`,
 		`outbox_rejections_total{class="destination",reason="unroutable"} 0`, `outbox_rejections_total{class="permanent",reason="too_large"} 0`,
 		`outbox_rejections_total{class="transient",reason="broker_exception"} 0`)
 	mustLack(t, lines, "outbox_last_confirm_timestamp_seconds", "outbox_slot_lag_bytes", "outbox_slot_active", "outbox_slot_wal_status", "outbox_slot_safe_wal_bytes",
-		"outbox_parked_events", "outbox_parked_oldest", "outbox_dead_letters", "outbox_table_bytes")
+		"outbox_table_bytes")
+	mustLack(t, lines, ofTheLeader...)
+}
+
+// ofTheLeader begin the names of what only the leader tells.
+var ofTheLeader = []string{
+	"outbox_backlog", "outbox_in_flight_", "outbox_oldest_unsettled_", "outbox_destinations_paused", "outbox_held_keys",
+	"outbox_parked_events", "outbox_parked_oldest_", "outbox_refused_rows", "outbox_dead_letters",
 }
 
 func TestMetricsWhenThingsAreBad(t *testing.T) {
@@ -184,12 +191,12 @@ func TestMetricsWhenThingsAreBad(t *testing.T) {
 	})
 	t.Run("stopped", func(t *testing.T) {
 		s := busy()
-		s.Phase, s.Reason, s.OldestUnsettled, s.Since = Stopped, "slot_lost", time.Time{}, noon.Add(-time.Minute)
+		s.Phase, s.Reason, s.OldestUnsettled, s.Since, s.Slot.Active = Stopped, "slot_lost", time.Time{}, noon.Add(-time.Minute), false
 		mustHave(t, scrape(t, watched(s)), `outbox_stopped{reason="slot_lost"} 1`, `outbox_leader 0`, `outbox_stream_up 0`, `outbox_slot_lag_seconds{slot="cdc_relay"} 60`)
 	})
 	t.Run("no stream: the lag grows though nothing is in flight", func(t *testing.T) {
 		s := busy()
-		s.Phase, s.OldestUnsettled, s.Since = Waiting, time.Time{}, noon.Add(-90*time.Second)
+		s.Phase, s.OldestUnsettled, s.Since, s.Slot.Active = Waiting, time.Time{}, noon.Add(-90*time.Second), false
 		mustHave(t, scrape(t, watched(s)), `outbox_slot_lag_seconds{slot="cdc_relay"} 90`, `outbox_leader 0`)
 	})
 	t.Run("a standby: the leader alone knows the commits", func(t *testing.T) {
@@ -200,11 +207,28 @@ func TestMetricsWhenThingsAreBad(t *testing.T) {
 		mustHave(t, lines, `outbox_standby 1`, `outbox_leader 0`, `outbox_stream_up 0`)
 		mustLack(t, lines, "outbox_slot_lag_seconds")
 	})
-	t.Run("another relay leads", func(t *testing.T) {
+	// Whatever it has counted when it led: the one that leads now has counted that, too.
+	for _, phase := range []Phase{Waiting, Standby, Stopped} {
+		t.Run(string(phase)+", and another relay leads", func(t *testing.T) {
+			s := busy()
+			s.Phase, s.Since = phase, noon.Add(-time.Minute)
+			lines := scrape(t, watched(s))
+			mustLack(t, lines, ofTheLeader...)
+			mustLack(t, lines, "outbox_slot_lag_seconds")
+			mustHave(t, lines, `outbox_slot_active{slot="cdc_relay"} 1`)
+		})
+	}
+	t.Run("PostgreSQL is away: what it said is told for a minute, and the time goes on", func(t *testing.T) {
 		s := busy()
-		s.Phase, s.Why, s.Siding, s.OldestUnsettled = Standby, "slot is held by another", Siding{}, time.Time{}
+		s.Phase, s.OldestUnsettled, s.Since = Waiting, time.Time{}, noon.Add(-90*time.Second)
+		s.Slot.Checked = noon.Add(-time.Minute)
+		mustHave(t, scrape(t, watched(s)), `outbox_slot_retained_bytes{slot="cdc_relay"} 4096`)
+		s.Slot.Checked = noon.Add(-time.Minute - time.Second)
 		lines := scrape(t, watched(s))
-		mustLack(t, lines, "outbox_parked_events", "outbox_dead_letters")
+		mustHave(t, lines, `outbox_slot_lag_seconds{slot="cdc_relay"} 90`, `outbox_slot_own{slot="cdc_relay"} 1`)
+		mustLack(t, lines, "outbox_slot_lag_bytes", "outbox_slot_retained_bytes", "outbox_slot_safe_wal_bytes", "outbox_slot_active", "outbox_slot_wal_status", "outbox_slot_spilled_bytes")
+		s.Since, s.Slot.Checked = noon.Add(-30*time.Second), noon.Add(-31*time.Second) // it was the relay itself that held it then
+		mustHave(t, scrape(t, watched(s)), `outbox_slot_lag_seconds{slot="cdc_relay"} 30`, `outbox_slot_active{slot="cdc_relay"} 1`)
 	})
 	t.Run("nothing is parked or dead", func(t *testing.T) {
 		s := busy()

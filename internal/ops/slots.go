@@ -26,19 +26,24 @@ type SlotItem struct {
 	InvalidationReason string `json:"invalidation_reason"` // "" before PostgreSQL 17
 }
 
-// fresh is how old what was read of another's slot may be: older, it is not shown, for nobody knows how it stands.
+// fresh is how old what was read of a slot may be: older, it is not told, for nobody knows how it stands.
 const fresh = time.Minute
+
+// Known reports whether the server has said how the slot stands within the last minute.
+func (out *SlotStatus) Known(now time.Time) bool { return isFresh(out.CheckedAt, now) }
+
+func isFresh(checked, now time.Time) bool { return !checked.IsZero() && now.Sub(checked) <= fresh }
 
 // slotItems are the slots that are known, the relay's own first.
 func (s *Snapshot) slotItems(now time.Time) []SlotItem {
-	own := s.Slot.item()
+	own := s.Slot.item(now)
 	own.Own, own.LagFrom, own.LagSeconds = true, "commits", s.lagSeconds(now)
 	items := []SlotItem{own}
 	for _, other := range s.OtherSlots {
-		if now.Sub(other.Checked) > fresh {
+		if !isFresh(other.Checked, now) {
 			continue
 		}
-		item := other.item()
+		item := other.item(now)
 		seconds := 0.0
 		if !other.BehindSince.IsZero() {
 			seconds = max(0, other.Checked.Sub(other.BehindSince).Seconds())
@@ -49,9 +54,10 @@ func (s *Snapshot) slotItems(now time.Time) []SlotItem {
 	return items
 }
 
-func (s Slot) item() SlotItem {
+// item has only the name of a slot of which nothing is known.
+func (s Slot) item(now time.Time) SlotItem {
 	item := SlotItem{SlotStatus: SlotStatus{Name: s.Name}, Database: s.Database, Plugin: s.Plugin, InvalidationReason: s.Invalidation}
-	if !s.Checked.IsZero() {
+	if isFresh(s.Checked, now) {
 		item.describe(s)
 	}
 	return item
@@ -67,7 +73,7 @@ func (s *Server) slots(w http.ResponseWriter, _ *http.Request) {
 var (
 	slotLag       = describe("outbox_slot_lag_bytes", "WAL between the slot's confirmed position and the server's.", "slot")
 	slotRetained  = describe("outbox_slot_retained_bytes", "WAL that the server keeps for the slot.", "slot")
-	slotLagTime   = describe("outbox_slot_lag_seconds", "Of the relay's own slot, the age of the oldest commit that is not settled (while there is no stream, the time since it ended; absent on a standby). Of another's, the time since WAL was seen that it has not confirmed.", "slot")
+	slotLagTime   = describe("outbox_slot_lag_seconds", "Of the relay's own slot, the age of the oldest commit that is not settled (while there is no stream, the time since it ended; absent while another relay holds the slot). Of another's, the time since WAL was seen that it has not confirmed.", "slot")
 	slotSafe      = describe("outbox_slot_safe_wal_bytes", "WAL that can still be written before the slot may be lost; absent when it is unlimited.", "slot")
 	slotOwn       = describe("outbox_slot_own", "1 for the relay's own slot, 0 for the others of the server.", "slot")
 	slotActive    = describe("outbox_slot_active", "1 while a process reads the slot.", "slot")

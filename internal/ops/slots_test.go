@@ -46,7 +46,7 @@ func TestMetricsOfAllSlots(t *testing.T) {
 func TestSlotsOfTheAPI(t *testing.T) {
 	snapshot := besides()
 	now := time.Now()
-	snapshot.OldestUnsettled = now.Add(-time.Hour)
+	snapshot.OldestUnsettled, snapshot.Slot.Checked = now.Add(-time.Hour), now
 	for i := range snapshot.OtherSlots[:2] {
 		o := &snapshot.OtherSlots[i]
 		since := o.Checked.Sub(o.BehindSince)

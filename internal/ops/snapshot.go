@@ -144,9 +144,10 @@ func (s *Snapshot) lag(now time.Time) time.Duration {
 	return max(0, now.Sub(s.Since))
 }
 
-// lagSeconds is nil on a standby: the leader alone knows the commits.
+// lagSeconds is nil when another relay holds the slot: the leader alone knows the commits.
 func (s *Snapshot) lagSeconds(now time.Time) *float64 {
-	if s.Phase == Standby {
+	held := s.Slot.Active && s.Slot.Checked.After(s.Since) && isFresh(s.Slot.Checked, now)
+	if s.Phase == Standby || held && !s.leads() {
 		return nil
 	}
 	seconds := s.lag(now).Seconds()

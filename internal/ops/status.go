@@ -53,13 +53,13 @@ const catchingUp = 10 * time.Second
 // SlotStatus is the replication slot as the server described it last.
 type SlotStatus struct {
 	Name              string    `json:"name"`
-	CheckedAt         time.Time `json:"checked_at"` // zero time: not yet, and then the fields below but lag_seconds are empty
+	CheckedAt         time.Time `json:"checked_at"` // what is below but lag_seconds is of then; zero time: not yet, and then it is empty
 	ConfirmedFlushLSN string    `json:"confirmed_flush_lsn"`
 	RestartLSN        string    `json:"restart_lsn"`
 	CurrentWALLSN     string    `json:"current_wal_lsn"`
 	LagBytes          int64     `json:"lag_bytes"`      // current − confirmed
 	RetainedBytes     int64     `json:"retained_bytes"` // current − restart
-	LagSeconds        *float64  `json:"lag_seconds"`    // age of the oldest commit that is not settled; null: not known, as on a standby
+	LagSeconds        *float64  `json:"lag_seconds"`    // age of the oldest commit that is not settled; null: not known, as while another relay holds the slot
 	Active            bool      `json:"active"`
 	WALStatus         string    `json:"wal_status"`
 	SafeWALBytes      *int64    `json:"safe_wal_bytes"` // null: unlimited

@@ -6,7 +6,7 @@ package outbox
 type ColumnShape struct {
 	Name    string
 	TypeOID uint32
-	Typmod  int32   // -1: none
+	Typmod  int32 // -1: none
 	NotNull bool
 	Default *string // the default's expression as pg_get_expr prints it; nil: none
 }

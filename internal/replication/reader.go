@@ -142,8 +142,13 @@ func (r *reading) frame() error {
 	case decode.Skipped:
 		r.skipped(r.msg.Reason)
 	case decode.Found:
-		return r.found(r.msg.Table, r.msg.OID)
+		if err := r.found(r.msg.Table, r.msg.OID); err != nil {
+			return err
+		}
 	case decode.Other:
+	}
+	if r.msg.Shape != nil {
+		return r.shaped(r.msg.Shape, r.msg.OID)
 	}
 	return nil
 }

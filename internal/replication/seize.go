@@ -87,8 +87,7 @@ func (s *Stream) standBy(ctx context.Context, t **term) error {
 // latter what is in memory is thrown away, the other one reads it again.
 func (s *Stream) standBehind(ctx context.Context, slot *slotView, t **term) error {
 	if *t == nil {
-		s.standingBy(slot)
-		return nil
+		return s.standingBy(ctx, slot)
 	}
 	rec, err := readRecord(ctx, s.pool, s.cfg.Slot)
 	if err != nil {
@@ -100,17 +99,38 @@ func (s *Stream) standBehind(ctx context.Context, slot *slotView, t **term) erro
 	}
 	(*t).end()
 	*t = nil
-	s.standingBy(slot)
-	return nil
+	return s.standingBy(ctx, slot)
 }
 
-func (s *Stream) standingBy(slot *slotView) {
-	s.status.standby(slot)
+// holder is the relay that holds the slot, by the name that it has written down.
+type holder struct {
+	pid   int32 // of its walsender
+	name  string
+	asked time.Time
+}
+
+// namedEvery is how often a standby asks for the leader's name: a new leader holds the slot for a moment before it writes its own.
+const namedEvery = time.Second
+
+// standingBy shows who holds the slot. PostgreSQL has the same name for all relays of a slot, so the leader's own is beside it.
+func (s *Stream) standingBy(ctx context.Context, slot *slotView) error {
+	if h := &s.holder; h.pid != slot.ActivePID || time.Since(h.asked) >= namedEvery {
+		rec, err := readRecord(ctx, s.pool, s.cfg.Slot)
+		if err != nil {
+			return err
+		}
+		*h = holder{pid: slot.ActivePID, asked: time.Now()}
+		if rec != nil && rec.Leader != "" {
+			h.name = rec.Leader + ", "
+		}
+	}
+	s.status.standby(slot, fmt.Sprintf("%s (%sbackend %d)", slot.Holder, s.holder.name, slot.ActivePID))
 	why := fmt.Sprintf("slot %q is held by %s (pid %d)", s.cfg.Slot, slot.Holder, slot.ActivePID)
 	if s.said != why {
 		s.said = why
 		s.cfg.Log.Info("standing by", zap.String("why", why))
 	}
+	return nil
 }
 
 // held is the error for a slot that must be free and is not: a relay's walsender is waited for, be it one that has not

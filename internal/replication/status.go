@@ -81,10 +81,10 @@ func (s *status) waiting(why string) {
 	s.phase(Waiting, why)
 }
 
-func (s *status) standby(v *slotView) {
+func (s *status) standby(v *slotView, holder string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.phase(Standby, "slot is held by "+v.Holder)
+	s.phase(Standby, "slot is held by "+holder)
 	s.snap.Slot = v.public()
 }
 
@@ -100,9 +100,14 @@ func (s *status) stopping() {
 	s.phase(Stopping, "finishing what was read")
 }
 
+// slot takes nil for a slot that is not there: then nothing is known of it.
 func (s *status) slot(v *slotView) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if v == nil {
+		s.snap.Slot = Slot{}
+		return
+	}
 	s.snap.Slot = v.public()
 }
 

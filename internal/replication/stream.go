@@ -18,11 +18,12 @@ import (
 // Stream reads one slot for as long as the process lives: it prepares the slot, stands by while another relay holds
 // it, leads when it is free, and goes on after every lost session.
 //
-// Run owns everything below it. One term is one epoch: a line with its lanes, kept over lost sessions, thrown away when
+// Run owns everything below it but Survey, which goes on after it. One term is one epoch: a line with its lanes, kept over lost sessions, thrown away when
 // another relay led in between.
 type Stream struct {
-	cfg  Config
-	pool *pgxpool.Pool
+	cfg    Config
+	pool   *pgxpool.Pool
+	tables []string // names of the outbox tables, quoted; Run fills in their OIDs elsewhere
 
 	status status // what the outside may ask
 
@@ -30,6 +31,7 @@ type Stream struct {
 	everConnected bool
 	sessions      int
 	said          string        // the last reason for waiting that was logged
+	holder        holder        // of the slot, while we stand by
 	segment       uint64        // size in bytes of a file of WAL, at the last session's begin
 	warned        bool          // of a message with our prefix that is not transactional; the reader's
 	lastGood      atomic.Uint64 // position of the server at the last check that found publication and tables in order; 0: none
@@ -46,17 +48,18 @@ func New(cfg Config) (*Stream, error) {
 		return nil, err
 	}
 	cfg.home.moved = pool.Reset
-	return &Stream{cfg: cfg, pool: pool}, nil
+	return &Stream{cfg: cfg, pool: pool, tables: cfg.quotedTables()}, nil
 }
 
-// Pool is what everything but the stream uses of the database. It is closed when Run returns.
+// Pool is what everything but the stream uses of the database, until Close.
 func (s *Stream) Pool() *pgxpool.Pool { return s.pool }
+
+// Close ends the pool, after Run and Survey: a relay that has stopped, and stays up to say so, still asks how its slot stands.
+func (s *Stream) Close() { closePool(s.pool) }
 
 // Run relays until reading is done, then finishes what was read (until draining is done or the grace is over) and
 // returns nil after a clean stop. Any other error is an *outbox.Stop: the relay can not go on by itself.
 func (s *Stream) Run(reading, draining context.Context) error {
-	defer closePool(s.pool)
-	defer s.surveying()()
 	s.started = time.Now()
 	var t *term
 	defer func() { t.end() }()

@@ -32,14 +32,15 @@ func TestMain(m *testing.M) {
 
 // bench is one database with an outbox, and a stream over it.
 type bench struct {
-	t    *testing.T
-	url  string
-	conn *pgx.Conn
-	cfg  Config
-	logs *observer.ObservedLogs
-	mu   sync.Mutex
-	line *recorder // of the newest term
-	held bool      // new terms begin with a dead broker
+	t     *testing.T
+	url   string
+	conn  *pgx.Conn
+	cfg   Config
+	logs  *observer.ObservedLogs
+	mu    sync.Mutex
+	line  *recorder // of the newest term
+	held  bool      // new terms begin with a dead broker
+	stays bool      // a stream that has stopped stays up until it is told to stop
 }
 
 // shared is a bench in a database of its own on the server that all tests use, beside which others run.
@@ -185,14 +186,29 @@ func (b *bench) run() *running {
 	reading, stop := context.WithCancel(context.Background())
 	draining, cut := context.WithCancel(context.Background())
 	r := &running{b: b, s: s, stop: stop, cut: cut, done: make(chan struct{}), before: b.sessions()}
+	ctx, cancel := context.WithCancel(context.Background())
+	surveyed, closed := make(chan error, 1), make(chan struct{})
+	go func() { surveyed <- s.Survey(ctx) }()
 	go func() {
-		defer close(r.done)
+		defer close(closed)
 		r.err = s.Run(reading, draining)
+		if b.stays {
+			close(r.done)
+			<-reading.Done()
+		}
+		cancel()
+		if err := <-surveyed; err != nil {
+			b.t.Error(err)
+		}
+		s.Close()
+		if !b.stays {
+			close(r.done)
+		}
 	}()
 	b.t.Cleanup(func() {
 		stop()
 		cut()
-		<-r.done
+		<-closed
 	})
 	return r
 }

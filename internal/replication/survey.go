@@ -3,7 +3,6 @@ package replication
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,48 +11,40 @@ import (
 
 const (
 	surveyEvery   = 5 * time.Second
-	measureEvery  = time.Minute // each looks at every file of the tables
-	maxOtherSlots = 99          // beside ours: of more, those that keep the most WAL
+	surveyAfter   = 30 * time.Second // at the most, when it fails again and again: a login that is refused is not tried more often
+	measureEvery  = time.Minute      // each looks at every file of the tables
+	maxOtherSlots = 99               // beside ours: of more, those that keep the most WAL
 )
 
-// survey asks, while there is a server to ask, what relaying does not depend on and operators want to see: how large the outbox
-// tables are and, with Config.AllSlots, how the other logical slots of the server stand. A standby asks as well: nobody may
-// lead. It returns when ctx is done.
-func (s *Stream) survey(ctx context.Context, tables []string) {
+// Survey asks what operators want to see and relaying does not depend on: how our slot stands, how large the outbox tables are and,
+// with Config.AllSlots, how the other logical slots of the server stand. It does so in every phase, and after Run has returned: when
+// nobody reads the slot, it matters most what the slot keeps. It returns nil when ctx is done.
+func (s *Stream) Survey(ctx context.Context) error {
 	var times walTimes
 	var measured time.Time
 	said, next := "", monitorFirst
 	for slept(ctx, next) {
-		if phase := s.Snapshot().Phase; phase != Streaming && phase != Standby {
-			continue // whoever is away is asked often enough
-		}
-		next = surveyEvery
-		err := s.lookAround(ctx, tables, &times, &measured)
+		err := s.lookAround(ctx, &times, &measured)
 		if err == nil {
-			said = ""
+			said, next = "", surveyEvery
 			continue
 		}
+		next = min(2*next, surveyAfter)
 		if why := localPort.ReplaceAllString(err.Error(), "$1"); why != said && ctx.Err() == nil && !goingAway(err) {
 			said = why
-			s.cfg.Log.Warn("the metrics of other slots and of the tables' size are missing", zap.String("why", why))
+			s.cfg.Log.Warn("the metrics of slots and of the tables' size are missing", zap.String("why", why))
 		}
 	}
+	return nil
 }
 
-// surveying runs survey until it is ended. It is called before the tables' OIDs are filled in beside it, and their names never change.
-func (s *Stream) surveying() (end func()) {
-	tables := s.cfg.quotedTables()
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { s.survey(ctx, tables) })
-	return func() {
-		cancel()
-		running.Wait()
+// lookAround is one round of Survey.
+func (s *Stream) lookAround(ctx context.Context, times *walTimes, measured *time.Time) error {
+	slot, err := readSlot(ctx, s.pool, s.cfg.Slot)
+	if err != nil {
+		return err
 	}
-}
-
-// lookAround is one round of survey.
-func (s *Stream) lookAround(ctx context.Context, tables []string, times *walTimes, measured *time.Time) error {
+	s.status.slot(slot)
 	if s.cfg.AllSlots {
 		slots, total, err := readOtherSlots(ctx, s.pool, s.cfg.Slot, times)
 		if err != nil {
@@ -61,11 +52,11 @@ func (s *Stream) lookAround(ctx context.Context, tables []string, times *walTime
 		}
 		s.status.others(slots, total)
 	}
-	if len(tables) == 0 || time.Since(*measured) < measureEvery {
+	if len(s.tables) == 0 || time.Since(*measured) < measureEvery {
 		return nil
 	}
 	*measured = time.Now()
-	bytes, err := tableBytes(ctx, s.pool, tables)
+	bytes, err := tableBytes(ctx, s.pool, s.tables)
 	if pgCode(err) == "55P03" { // somebody alters it: the next time
 		return nil
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // other is what the relay knows of another's slot; nil: nothing.
@@ -185,4 +187,76 @@ func TestTableBytes(t *testing.T) {
 	if _, err := tableBytes(bounded(t, time.Minute), pool, []string{`"public"."parts"`}); pgCode(err) != "55P03" {
 		t.Errorf("a table that is locked: %v", err)
 	}
+}
+
+// When nobody reads the slot it matters most what it keeps: a relay that may not replicate any more, and one that has stopped and
+// stays up to say so, go on telling how the slots stand, theirs and those of others.
+func TestSlotsOfARelayThatDoesNotStream(t *testing.T) {
+	t.Run("waiting", func(t *testing.T) {
+		b, role, owner := asRole(t, "REPLICATION")
+		b.init(InitOptions{URL: owner, Role: role})
+		r := b.runBeside()
+		b.exec(`ALTER ROLE ` + role + ` NOREPLICATION`)
+		b.exec(`SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
+		r.waitPhase(Waiting)
+		r.tellsOfSlots()
+	})
+	t.Run("stopped", func(t *testing.T) {
+		b := shared(t)
+		b.stays = true
+		r := b.runBeside()
+		b.exec(`DROP PUBLICATION p`)
+		wantStop(t, r.wait(), outbox.ExitOperator, "publication")
+		r.tellsOfSlots()
+		b.exec(`SELECT pg_drop_replication_slot($1)`, b.cfg.Slot)
+		until(t, "nothing to be said of a slot that is gone", func() bool { return r.s.Snapshot().Slot == Slot{} })
+	})
+}
+
+// runBeside is a run with another's slot beside, once both are seen.
+func (b *bench) runBeside() *running {
+	b.t.Helper()
+	b.cfg.AllSlots = true
+	// It waits for the transactions of all databases, of all tests.
+	if _, err := b.conn.Exec(bounded(b.t, 2*time.Minute), `SELECT pg_create_logical_replication_slot($1, 'test_decoding')`, b.cfg.Slot+"_x"); err != nil {
+		b.t.Fatal(err)
+	}
+	r := b.run()
+	r.waitPhase(Streaming)
+	until(b.t, "both slots to be seen", func() bool { return r.s.Snapshot().Slot.Active && r.other(b.cfg.Slot+"_x") != nil })
+	return r
+}
+
+// tellsOfSlots writes WAL, which both slots must be told to keep.
+func (r *running) tellsOfSlots() {
+	r.b.t.Helper()
+	written, err := pglogrepl.ParseLSN(r.b.text(`SELECT pg_logical_emit_message(false, 'filler', repeat('x', 1000000))::text`))
+	if err != nil {
+		r.b.t.Fatal(err)
+	}
+	keeps := func(s *Slot) bool { return s != nil && !s.Active && s.Current >= written && s.Restart < written }
+	until(r.b.t, "both slots to be told as they are, read by nobody", func() bool {
+		own := r.s.Snapshot().Slot
+		return keeps(&own) && keeps(r.other(r.b.cfg.Slot+"_x"))
+	}, func() any { return r.s.Snapshot() })
+}
+
+// All relays of a slot have one name for PostgreSQL: a standby says which of them leads.
+func TestStandbyNamesTheLeader(t *testing.T) {
+	b := shared(t)
+	leader := b.settledRun("a")
+	standby := b.another().run()
+	standby.waitPhase(Standby)
+	pid := b.text(`SELECT active_pid::text FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
+	says := func(name string) {
+		t.Helper()
+		want := fmt.Sprintf("slot is held by cdc-relay/%s (%s, backend %s)", b.cfg.Slot, name, pid)
+		until(t, want, func() bool { return standby.s.Snapshot().Why == want }, func() any { return standby.s.Snapshot() })
+	}
+	says(leaderName())
+	// A leader writes its name after it has got the slot.
+	b.exec(`UPDATE cdc_relay.slots SET leader = 'vm-3 pid 26170'`)
+	says("vm-3 pid 26170")
+	standby.endClean()
+	leader.endClean()
 }

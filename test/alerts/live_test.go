@@ -98,6 +98,7 @@ func TestLive(t *testing.T) {
 	// The last one is alone, and of the others nothing is asked: without a broker no pipeline is well.
 	s.play(brokerStops)
 	s.awaitFiring(p, brokerStops)
+	s.awaitFiring(p, unread)
 	if strings.Contains(p.Log(), "Evaluating rule failed") {
 		t.Error("a rule could not be evaluated:", p.Log())
 	}

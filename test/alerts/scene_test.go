@@ -79,11 +79,14 @@ var brokerStops = fault{well, func(s *scene, p *pipeline) {
 	})
 }, map[string]time.Duration{"CdcRelayBrokerDown": time.Minute, "CdcRelaySlotNearLimit": time.Minute}, nil}
 
+// unread is what the same WAL does to a slot that nobody reads since its relay has stopped: that relay tells of it.
+var unread = fault{unfit, nil, map[string]time.Duration{"CdcRelaySlotNearLimit": time.Minute}, nil}
+
 func newScene(t *testing.T) *scene {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), bound)
 	defer cancel()
-	pg, err := devenv.StartPostgres(ctx, devenv.PostgresOptions{NoFsync: true, Settings: map[string]string{"max_slot_wal_keep_size": "64MB"}})
+	pg, err := devenv.StartPostgres(ctx, devenv.PostgresOptions{NoFsync: true, Settings: map[string]string{"max_slot_wal_keep_size": "128MB"}})
 	must(t, err)
 	t.Cleanup(func() { must(t, pg.Close()) })
 	broker, err := devenv.StartRabbitMQ(ctx, devenv.RabbitOptions{})

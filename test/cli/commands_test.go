@@ -278,17 +278,18 @@ func TestStatus(t *testing.T) {
 	}
 
 	out := r.ok("status", "--admin", "127.0.0.1:1") // the slot is held, so it is running
-	if !hasAll(out, []string{"does not answer", "held by cdc-relay/" + r.slot, "last leader"}) {
+	if !hasAll(out, []string{"does not answer", "held by cdc-relay/" + r.slot, " behind, retains ", "WAL reserved", "last leader"}) {
 		t.Errorf("with a wrong --admin: %s", out)
 	}
 	relay.Stop(t)
 	res = r.command("status", "--admin", "127.0.0.1:1", "--json")
 	var v struct {
-		SlotExists bool `json:"slot_exists"`
-		SlotActive bool `json:"slot_active"`
+		SlotExists bool  `json:"slot_exists"`
+		SlotActive bool  `json:"slot_active"`
+		Retained   int64 `json:"retained_bytes"`
 		Relay      string
 	}
-	if err := json.Unmarshal([]byte(res.Stdout), &v); err != nil || res.Code != 1 || !v.SlotExists || v.SlotActive || !strings.Contains(v.Relay, "does not answer") {
+	if err := json.Unmarshal([]byte(res.Stdout), &v); err != nil || res.Code != 1 || !v.SlotExists || v.SlotActive || v.Retained <= 0 || !strings.Contains(v.Relay, "does not answer") {
 		t.Errorf("without a relay: exit %d, %s%s", res.Code, res.Stdout, res.Stderr)
 	}
 	r.db = through(r.db, "127.0.0.1:1")

@@ -276,9 +276,32 @@ func TestHoldOnFatalWhileItRuns(t *testing.T) {
 				t.Error(why)
 			}
 		}
+		r.tellsOfSlot(relay)
 		must(t, relay.Signal(syscall.SIGINT))
 		if code, err := relay.Exit(within(t, bound)); code != c.code || err != nil {
 			t.Errorf("exit %d, want %d: %v", code, c.code, err)
 		}
+	}
+}
+
+// tellsOfSlot wants a relay that has stopped to tell how its slot stands, which keeps the WAL that is written meanwhile, and to answer
+// questions about the siding; and nothing that the next leader tells, too.
+func (r *rig) tellsOfSlot(relay *devenv.Relay) {
+	r.t.Helper()
+	kept := ask[float64](r, `SELECT (pg_logical_emit_message(false, 'filler', repeat('x', 5000000)) - restart_lsn)::float8 FROM pg_replication_slots WHERE slot_name = $1`, r.slot)
+	eventually(r.t, func() string {
+		return has(r.t, relay, "outbox_slot_active", r.slot, 0, 0) + has(r.t, relay, "outbox_slot_retained_bytes", r.slot, kept, 1e12)
+	})
+	out := r.ok("status", "--admin", relay.Admin())
+	if !hasAll(out, []string{"read by nobody"}) || strings.Contains(out, "not known") {
+		r.t.Errorf("the status is %s", out)
+	}
+	for _, name := range []string{"outbox_backlog", "outbox_in_flight_events", "outbox_parked_events", "outbox_destinations_paused", "outbox_dead_letters"} {
+		if n, ok := scrape(r.t, relay).values[name]; ok {
+			r.t.Errorf("it tells %s %g, as the next leader does", name, n)
+		}
+	}
+	if why := answers(r.t, relay, "/api/v1/dead-letters", 200, `"items"`); why != "" {
+		r.t.Error(why)
 	}
 }

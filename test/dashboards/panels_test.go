@@ -76,7 +76,7 @@ func TestPanels(t *testing.T) {
 		s.record(all, *record)
 	}
 
-	s.end()
+	s.end(all)
 	for _, byName := range []bool{false, true} {
 		s.answers(all, byName, func(_ *panel, _ target, err error) { t.Error(err) })
 	}
@@ -137,7 +137,7 @@ func (s *stage) agree(all []*board, facts []fact) {
 			v, err := s.choose(all[0], false, s.start, s.now())
 			s.Must(err)
 			v.chosen["slot"] = ".+"
-			v.chosen["instance"] = s.relays[0] // the leader; a standby tells of the slots, too, at other times
+			v.chosen["instance"] = s.asked
 			want := f.want()
 			got, err := s.shown(all, f.panel, f.query, f.series, v)
 			said := fmt.Sprintf("panel %q, query %s %s: %g, and it is %g (%v)", f.panel, f.query, f.series, got, want, err)

@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/cdc-relay/cdc-relay/internal/debezium"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -30,6 +31,9 @@ type Config struct {
 	Columns []string
 	// Headers are written when their column is not NULL.
 	Headers []HeaderColumn
+	// Profile makes the records as Debezium does, in the place of Topic, Headers and the relay's own headers; nil: none does.
+	// Topic is of its Templates then, and shown in the place of names that are made from keys.
+	Profile *debezium.Options
 	// Compression is none, gzip, snappy, lz4 or zstd; "" is none.
 	Compression string
 
@@ -112,7 +116,7 @@ func (c *Config) validate() error {
 			faults = append(faults, fmt.Errorf("broker %d of %d is not host:port", i+1, len(c.Brokers)))
 		}
 	}
-	if name, constant := c.Topic.Constant(); constant {
+	if name, constant := c.Topic.Constant(); constant && c.Profile == nil {
 		if fault := checkTopic([]byte(name)); fault != nil {
 			faults = append(faults, fmt.Errorf("topic %q: %s", name, fault.Words))
 		}

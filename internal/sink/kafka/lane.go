@@ -165,7 +165,12 @@ func (l *lane) split() {
 			l.sink.paused.refused(topic.name, none, fault)
 			continue
 		}
-		s := l.stream(topic.name, partitionOf(ev, int32(len(topic.partitions))))
+		partition, _ := l.sink.layout.partition(ev, int32(len(topic.partitions)))
+		if int(partition) >= len(topic.partitions) {
+			l.reject(i, noPartition(l.sink.layout.shown(topic.name), len(topic.partitions)))
+			continue
+		}
+		s := l.stream(topic.name, partition)
 		p := &s.part
 		if len(p.todo) == 0 {
 			p.reset()

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/cdc-relay/cdc-relay/internal/debezium"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -25,6 +26,7 @@ type layout struct {
 	headers   []boundHeader
 	dropped   func(name string)
 	trace     func(ev *outbox.Event, buf []byte) []byte // nil: the row's traceparent
+	router    *debezium.Router                          // nil: no profile makes the records
 }
 
 type boundHeader struct {
@@ -40,6 +42,10 @@ func newLayout(cfg *Config) (*layout, error) {
 		return nil, fmt.Errorf("topic: %w", err)
 	}
 	l.personal = slices.Contains(l.topicName.Uses(), "key")
+	if cfg.Profile != nil { // the template says only what is shown of a topic
+		l.router, err = cfg.Profile.Bind(cfg.Columns)
+		return l, err
+	}
 	if name, constant := l.topicName.Constant(); constant {
 		l.constant = []byte(name)
 		l.unit = sink.UnitOf(l.constant)
@@ -63,6 +69,7 @@ var (
 	topicNone = invalid("topic name is empty")
 	topicLong = invalid("topic name is longer than the 249 characters that Kafka allows")
 	topicDots = invalid("topic name is '.' or '..', which Kafka does not allow")
+	tooEarly  = invalid("the time is before 1970, a Kafka record carries none")
 	topicChar = invalid("topic name has a character other than letters, digits, '.', '_' and '-'")
 )
 
@@ -77,6 +84,8 @@ func (l *layout) topic(ev *outbox.Event, buf []byte) (name []byte, fault *sink.F
 		name, ok = ev.Route.Name, ev.Route.Name != nil
 	case l.constant != nil:
 		return l.constant, nil
+	case l.router != nil:
+		return l.routed(ev, buf)
 	default:
 		name, ok = l.topicName.Append(buf[:0], ev)
 	}
@@ -93,6 +102,13 @@ func (l *layout) made(ev *outbox.Event) bool { return ev.Route == nil && l.const
 func (l *layout) route(ev *outbox.Event) outbox.Route {
 	if ev.Route != nil {
 		return *ev.Route
+	}
+	if l.router != nil {
+		name, err := l.router.Topic(ev, []byte{})
+		if err != nil {
+			name = nil
+		}
+		return outbox.Route{Name: name}
 	}
 	name, ok := l.topicName.Append([]byte{}, ev)
 	if !ok {
@@ -138,6 +154,7 @@ type message struct {
 	headers    []byte
 	count      int // of headers
 	trace      [64]byte
+	record     debezium.Record // of a profile
 }
 
 func newMessage(l *layout) *message { return &message{layout: l} }
@@ -147,10 +164,13 @@ func (m *message) build(ev *outbox.Event) *sink.Fault {
 	if ev.Fault != nil {
 		return undecodable(ev)
 	}
+	if m.layout.profiled(ev) {
+		return m.render(ev)
+	}
 	m.key, m.value, m.time = ev.Key, ev.Payload, ev.Time.UnixMilli()
 	if m.time < 0 {
 		// A broker may store it, but Kafka's own producer refuses to send one and Kafka Streams stops at it.
-		return invalid("the time is before 1970, a Kafka record carries none")
+		return tooEarly
 	}
 	m.headers, m.count = m.headers[:0], 0
 	m.ownHeaders(ev)
@@ -165,6 +185,11 @@ func (m *message) build(ev *outbox.Event) *sink.Fault {
 			return fault
 		}
 	}
+	return m.fits()
+}
+
+// fits says what is wrong with the record's size.
+func (m *message) fits() *sink.Fault {
 	if size := len(m.key) + len(m.value) + len(m.headers); size > maxRecord {
 		return &sink.Fault{
 			Class: sink.Permanent, Reason: sink.TooLarge,
@@ -177,6 +202,7 @@ func (m *message) build(ev *outbox.Event) *sink.Fault {
 // forget lets go of the last event's bytes, which are the caller's again, and of what an unusually large one has left.
 func (m *message) forget() {
 	m.key, m.value = nil, nil
+	m.record.Forget()
 	if cap(m.headers) > 64<<10 {
 		m.headers = nil
 	}

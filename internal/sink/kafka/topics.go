@@ -77,7 +77,8 @@ func (t *topics) place(ev *outbox.Event) (p sink.Place, ok bool) {
 			partitions = lanes
 		}
 	}
-	p.Dest = sink.DestOfPartition(p.Unit, partitionOf(ev, int32(max(1, partitions))))
+	partition, _ := layout.partition(ev, int32(max(1, partitions)))
+	p.Dest = sink.DestOfPartition(p.Unit, partition)
 	return p, true
 }
 
@@ -99,7 +100,7 @@ func (t *topics) lane(ev *outbox.Event, name []byte, state *topicState) (lane, l
 	}
 	partition := int32(0)
 	if n := len(of.lanes); n > 1 {
-		partition = partitionOf(ev, int32(n))
+		_, partition = t.sink.layout.partition(ev, int32(n))
 	}
 	if of.lanes[partition] == 0 {
 		of.lanes[partition] = t.sink.addLane()

@@ -7,7 +7,6 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -93,10 +92,10 @@ func (l *lane) look() {
 
 // decide gives the outcomes to what look has seen answered, and to what was returned. A negative answer on a closed
 // channel is amqp091's, not the broker's.
-func (l *lane) decide(ch *channel, returned map[outbox.Position]amqp.Return) {
+func (l *lane) decide(ch *channel, returned map[int]amqp.Return) {
 	confirmed := 0
 	for _, s := range l.sent {
-		if r, ok := returned[l.events[s.index].Position]; ok {
+		if r, ok := returned[s.index]; ok {
 			l.tally.returned++
 			l.reject(s.index, unroutable(r, pair(l.message.layout.shown(l.events[s.index].Copy, r.Exchange, r.RoutingKey))))
 			continue
@@ -123,31 +122,6 @@ func (l *lane) decide(ch *channel, returned map[outbox.Position]amqp.Return) {
 	}
 	if confirmed > 0 && l.alone() {
 		l.sink.killers.remove(l.events[l.sent[0].index].Position)
-	}
-}
-
-// returned drains the channel's returns, by the position header that each carries.
-func (l *lane) returned(ch *channel) map[outbox.Position]amqp.Return {
-	var found map[outbox.Position]amqp.Return
-	for {
-		select {
-		case r, ok := <-ch.returns:
-			if !ok {
-				return found
-			}
-			text, _ := r.Headers[headerPosition].(string)
-			pos, err := outbox.ParsePosition(text)
-			if err != nil {
-				continue // cannot be: the header is the relay's own
-			}
-			if found == nil {
-				found = map[outbox.Position]amqp.Return{}
-			}
-			r.Body = nil
-			found[pos] = r
-		default:
-			return found
-		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"go.uber.org/zap"
 
+	"github.com/cdc-relay/cdc-relay/internal/debezium"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -33,6 +34,9 @@ type Config struct {
 	Columns []string
 	// Headers are written when their column is not NULL.
 	Headers []HeaderColumn
+	// Profile makes the messages as Debezium Server does, in the place of Exchange, RoutingKey, Headers and properties; nil: none does.
+	// The two templates are its Templates then, which are shown in the place of names that are made from keys.
+	Profile *debezium.Options
 	// CorrelationID, Priority and Expiration name the columns of these properties, "" for none.
 	CorrelationID, Priority, Expiration string
 

@@ -8,6 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/cdc-relay/cdc-relay/internal/debezium"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -20,6 +21,8 @@ type layout struct {
 	correlationID, priority, expiration int // places in Event.Columns, -1 for none
 	dropped                             func(name string)
 	trace                               func(ev *outbox.Event, buf []byte) []byte // nil: the row's traceparent
+	router                              *debezium.Router                          // nil: no profile makes the messages
+	options                             *debezium.Options                         // of the router
 }
 
 // template is a sink.Template with its constant value at hand.
@@ -44,6 +47,11 @@ func newLayout(cfg *Config) (layout, error) {
 	}
 	if l.routingKey, err = bind(cfg.RoutingKey, cfg.Columns); err != nil {
 		return l, fmt.Errorf("routing key: %w", err)
+	}
+	if cfg.Profile != nil { // the templates say only what is shown of a destination
+		l.options = cfg.Profile
+		l.router, err = cfg.Profile.Bind(cfg.Columns)
+		return l, err
 	}
 	if l.exchange.constant {
 		l.unit = sink.UnitOf([]byte(l.exchange.value))
@@ -98,6 +106,7 @@ type message struct {
 	tableSize  int  // encoded size of pub.Headers, at most
 	buf        []byte
 	trace      [64]byte
+	record     debezium.Record // of a profile
 }
 
 // forget lets go of the last event's bytes, which are the caller's again.
@@ -105,6 +114,7 @@ func (m *message) forget() {
 	clear(m.pub.Headers)
 	m.pub = amqp.Publishing{Headers: m.pub.Headers}
 	m.exchange, m.routingKey = "", ""
+	m.record.Forget()
 }
 
 // destination fills in exchange and routing key; false when one of them has no value.
@@ -112,6 +122,9 @@ func (m *message) destination(ev *outbox.Event) (field string, ok bool) {
 	m.copy = ev.Copy
 	if ev.Route != nil {
 		return m.routed(ev.Route)
+	}
+	if m.layout.profiled(ev) {
+		return m.placed(ev)
 	}
 	m.buf = m.buf[:0]
 	if m.exchange, ok = m.resolve(&m.layout.exchange, ev); !ok {
@@ -149,6 +162,9 @@ func (m *message) resolve(t *template, ev *outbox.Event) (string, bool) {
 func (m *message) build(ev *outbox.Event) *sink.Fault {
 	if ev.Fault != nil {
 		return &sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Words: ev.Fault.Error()}
+	}
+	if m.layout.profiled(ev) {
+		return m.render(ev)
 	}
 	if field, ok := m.destination(ev); !ok {
 		return &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Words: field + " has a NULL in its template"}

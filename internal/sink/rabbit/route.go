@@ -1,6 +1,8 @@
 package rabbit
 
 import (
+	"bytes"
+
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -12,6 +14,10 @@ func (l *layout) place(ev *outbox.Event) (unit, dest uint64) {
 	}
 	if r := ev.Route; r != nil {
 		return digests(r.Name, r.RoutingKey)
+	}
+	if l.profiled(ev) {
+		l.placedBy(ev, func(exchange, routingKey []byte) { unit, dest = digests(exchange, routingKey) })
+		return unit, dest
 	}
 	if l.dest != 0 {
 		return l.unit, l.dest
@@ -47,6 +53,13 @@ func digests(exchange, routingKey []byte) (unit, dest uint64) {
 func (l *layout) route(ev *outbox.Event) outbox.Route {
 	if ev.Route != nil {
 		return *ev.Route
+	}
+	if l.profiled(ev) {
+		var r outbox.Route
+		l.placedBy(ev, func(exchange, routingKey []byte) {
+			r = outbox.Route{Name: bytes.Clone(exchange), RoutingKey: bytes.Clone(routingKey)}
+		})
+		return r
 	}
 	return outbox.Route{Name: l.exchange.name(ev), RoutingKey: l.routingKey.name(ev)}
 }

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cdc-relay/cdc-relay/internal/debezium/importer"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// newImport is `import debezium`.
+func newImport() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "import",
+		Short: "Make the configuration of what another relay is configured with",
+		RunE:  needsSubcommand,
+	}
+	cmd.AddCommand(newImportDebezium())
+	return cmd
+}
+
+type importOptions struct {
+	out, worker string
+	force, json bool
+}
+
+func newImportDebezium() *cobra.Command {
+	var opt importOptions
+	cmd := &cobra.Command{
+		Use:   "debezium FILE...",
+		Short: "Make cdc-relay.yaml of a Debezium connector with the Outbox Event Router, or of a Debezium Server",
+		Long: `Reads the configuration of Debezium and writes one of the relay that publishes the same records: the connector's JSON or .properties
+for Kafka Connect, with the worker's file for what stands only there; application.properties, application.yaml and an env file for
+Debezium Server. Several FILEs are layers of one configuration, as Quarkus lays them: properties, YAML, environment. "-" is stdin.
+
+A report says of each property what became of it: honoured, mapped, superseded or cannot. With a "cannot" nothing is written and the exit code
+is 2, unless --force. Nothing is connected to. The report goes to stderr when the configuration goes to stdout, else to stdout. A password that
+stands in a FILE is copied to the file of -o alone (mode 0600), else a variable stands in its place. Each verdict: docs/import.md.`,
+		Example: `  cdc-relay import debezium connector.json --worker-config connect-distributed.properties -o cdc-relay.yaml
+  cdc-relay import debezium application.properties server.env -o cdc-relay.yaml
+  curl -s http://connect:8083/connectors/orders-outbox | cdc-relay import debezium - --worker-config worker.properties
+  kubectl exec deploy/debezium -- env | cdc-relay import debezium application.properties -`,
+		Args: cobra.MinimumNArgs(1),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveDefault
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return importDebezium(args, opt, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	cmd.Flags().StringVarP(&opt.out, "out", "o", "", "file to write, which must not exist (default stdout)")
+	cmd.Flags().StringVar(&opt.worker, "worker-config", "", "the Connect worker's .properties, or an env file with CONNECT_*: its brokers, its converters")
+	cmd.Flags().BoolVar(&opt.force, "force", false, "write the configuration although some of it cannot be carried over")
+	cmd.Flags().BoolVar(&opt.json, "json", false, "report as JSON")
+	if err := errors.Join(cmd.MarkFlagFilename("out", "yaml", "yml"), cmd.MarkFlagFilename("worker-config", "properties", "env")); err != nil {
+		panic(err) // a flag that is not there
+	}
+	return cmd
+}
+
+func importDebezium(args []string, opt importOptions, stdin io.Reader, stdout, stderr io.Writer) error {
+	files, worker, err := readImport(args, opt.worker, stdin)
+	if err != nil {
+		return importFault("read what to import", err, "")
+	}
+	if _, err := os.Lstat(opt.out); opt.out != "" && err == nil {
+		return importFault(opt.out+" exists", errors.New("nothing is overwritten"), "remove it, or name another file")
+	}
+	result, err := importer.Import(files, worker)
+	if err != nil {
+		return importFault("import", err, "")
+	}
+	cannot := result.Count(importer.Cannot)
+	written := opt.out
+	if cannot > 0 && !opt.force {
+		written = ""
+	}
+	report := stderr
+	if opt.out != "" {
+		report = stdout
+	}
+	if opt.json {
+		err = result.ReportJSON(report, written)
+	} else {
+		err = result.Report(report)
+	}
+	switch {
+	case err != nil:
+		return err
+	case cannot > 0 && !opt.force:
+		return importFault(fmt.Sprintf("nothing is written: %d of %d settings cannot be carried over", cannot, len(result.Entries)), nil,
+			"change them in Debezium first, or write what is left with --force")
+	case opt.out == "":
+		return result.Write(stdout, true)
+	}
+	return writeImport(result, opt.out)
+}
+
+func importFault(what string, err error, mend string) error {
+	return &outbox.Stop{Code: outbox.ExitUsage, Reason: "import", What: what, Err: err, Mend: mend}
+}
+
+// readImport reads the files; at most one of them is stdin.
+func readImport(args []string, workerPath string, stdin io.Reader) (files []importer.Input, worker *importer.Input, err error) {
+	piped := false
+	for _, path := range args {
+		input := importer.Input{Name: path}
+		if path == "-" {
+			if piped {
+				return nil, nil, errors.New("- is given twice, and stdin can be read once")
+			}
+			piped, input.Name = true, "stdin"
+			input.Content, err = io.ReadAll(stdin)
+		} else {
+			input.Content, err = os.ReadFile(path)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		files = append(files, input)
+	}
+	if workerPath != "" {
+		content, err := os.ReadFile(workerPath)
+		if err != nil {
+			return nil, nil, err
+		}
+		worker = &importer.Input{Name: workerPath, Content: content}
+	}
+	return files, worker, nil
+}
+
+// writeImport makes the file, for its owner alone: there may be passwords in it. A file that came to be meanwhile stays.
+func writeImport(result *importer.Result, path string) (err error) {
+	f, err := os.OpenFile(filepath.Clean(path), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return importFault(path+" exists", errors.New("nothing is overwritten"), "remove it, or name another file")
+		}
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer func() {
+		if err = errors.Join(err, f.Close()); err != nil {
+			err = fmt.Errorf("write %s: %w", path, errors.Join(err, os.Remove(path)))
+		}
+	}()
+	return result.Write(f, false)
+}

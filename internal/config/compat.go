@@ -1,0 +1,210 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/debezium"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// This file is the section sink.compat: records as Debezium makes them. Its options take the place of the section outbox and of
+// the sink's templates.
+
+// Compat is a profile and its options.
+type Compat struct {
+	Profile string   // "": records are the relay's own
+	Options []Option // as written, in the order of the file
+
+	read *debezium.Options
+}
+
+// Option is one of Debezium's, under its own name.
+type Option struct {
+	Name, Value string
+	where       place
+}
+
+// Records are the options, read; nil when there is no profile.
+func (c *Compat) Records() *debezium.Options { return c.read }
+
+// compatOptions are any names with single values. Which ones there are is for the profile to say.
+func compatOptions(path string) field {
+	return field{
+		path: path,
+		kind: mapping,
+		form: form{"type": "object", "additionalProperties": orNothing(anyText())},
+		set: func(l *loader, path string, n *node) {
+			if n.kind != mapping {
+				l.fault(n.where, path, "wants a mapping of Debezium's options, has "+n.kind.String())
+				return
+			}
+			for _, e := range n.entries {
+				if e.value.kind == null {
+					continue
+				}
+				if value, ok := l.option(join(path, e.name), e.value); ok {
+					l.cfg.Sink.Compat.Options = append(l.cfg.Sink.Compat.Options, Option{e.name, value, e.value.where})
+				}
+			}
+		},
+		show: func(c *Config) string { return showOptions(c.Sink.Compat.Options) },
+	}
+}
+
+// option is a single value. ${...} is a reference in all of the file, and Debezium has its own: that is said where one meets the
+// other.
+func (l *loader) option(path string, n *node) (string, bool) {
+	faults := len(l.faults)
+	value, ok := l.scalar(path, n)
+	if !ok && len(l.faults) > faults && n.kind == scalar && strings.Contains(n.text, "${") {
+		l.faults[faults].What += "; a ${...} that is for Debezium is written $${...}"
+	}
+	return value, ok
+}
+
+func showOptions(options []Option) string {
+	shown := make([]string, len(options))
+	for i, o := range options {
+		shown[i] = quote(o.Name) + ": " + quote(o.Value)
+	}
+	return "{" + strings.Join(shown, ", ") + "}"
+}
+
+// compat reads the options of the profile and has the rest of the configuration follow them: the columns are theirs, and the
+// order is that of the commits, because one consumer behind Debezium sees that.
+func (l *loader) compat() {
+	const section = "sink.compat"
+	c := &l.cfg.Sink.Compat
+	if c.Profile == "" {
+		if len(c.Options) > 0 && !l.faulty(section+".profile") {
+			l.check(section+".options", errors.New("has no effect without sink.compat.profile: "+strings.Join(debezium.Profiles, " or ")))
+		}
+		return
+	}
+	given := map[string]string{}
+	for _, o := range c.Options {
+		given[o.Name] = o.Value
+	}
+	var faults []debezium.Fault
+	c.read, faults = debezium.Parse(c.Profile, given)
+	for _, f := range faults {
+		l.optionFault(section+".options", f)
+	}
+	l.replaced()
+	if c.read == nil {
+		return
+	}
+	columns := c.read.Columns()
+	named := func(name string) Column { return Column{Names: []string{name}, Written: true} }
+	l.cfg.Outbox = Outbox{ID: named(columns.ID), Aggregate: named(columns.Route), Key: named(columns.Key), Payload: named(columns.Payload)}
+	if columns.Timestamp != "" {
+		l.cfg.Outbox.Timestamp = named(columns.Timestamp)
+	}
+	if _, written := l.written["delivery.ordering"]; !written {
+		l.cfg.Delivery.Ordering = OrderingCommit
+	}
+	topic, exchange, routingKey := c.read.Templates()
+	l.cfg.Sink.Kafka.Topic = destinationOf(topic)
+	l.cfg.Sink.RabbitMQ.Exchange, l.cfg.Sink.RabbitMQ.RoutingKey = destinationOf(exchange), destinationOf(routingKey)
+}
+
+// destinationOf is a template of what the profile makes. Text that no template can be, with a brace in it, is any.
+func destinationOf(text string) sink.Template {
+	t, err := sink.ParseTemplate(text)
+	if err != nil {
+		return template("{aggregate}")
+	}
+	return t
+}
+
+// optionFault reports a fault where the option stands.
+func (l *loader) optionFault(section string, f debezium.Fault) {
+	options := l.cfg.Sink.Compat.Options
+	where := l.where(section)
+	if where == (place{}) {
+		where = l.where("sink.compat.profile")
+	}
+	if i := slices.IndexFunc(options, func(o Option) bool { return o.Name == f.Option }); i >= 0 {
+		where = options[i].where
+	}
+	words := f.Words
+	if f.Unknown {
+		words += ", the nearest known one is " + nearest(f.Option, debezium.Known(l.cfg.Sink.Compat.Profile))
+	}
+	l.fault(where, join(section, f.Option), words)
+}
+
+// instead are the keys whose place options of the profile take.
+var instead = map[string]string{
+	"outbox.id": "table.field.event.id", "outbox.aggregate": "route.by.field", "outbox.key": "table.field.event.key",
+	"outbox.payload": "table.field.event.payload", "outbox.timestamp": "table.field.event.timestamp",
+	"outbox.type": "table.fields.additional.placement", "outbox.headers": "table.fields.additional.placement",
+	"outbox.headers_column": "table.fields.additional.placement", "outbox.traceparent": "table.fields.additional.placement",
+	"sink.kafka.topic": "route.topic.replacement", "sink.rabbitmq.exchange": "sink.rabbitmq.exchange",
+	"sink.rabbitmq.routing_key": "sink.rabbitmq.routingKey and sink.rabbitmq.routingKey.source",
+	"sink.rabbitmq.properties":  "", "sink.rabbitmq.declare": "", "source.message_prefix": "",
+}
+
+// replaced refuses the keys that have no effect beside a profile.
+func (l *loader) replaced() {
+	for key, option := range instead {
+		if _, written := l.written[key]; !written {
+			continue
+		}
+		words := "has no effect with sink.compat; leave it out"
+		switch {
+		case key == "source.message_prefix":
+			words = "cannot stand beside sink.compat: the Event Router makes no records of messages"
+		case option != "":
+			words = fmt.Sprintf("has no effect with sink.compat; write sink.compat.options: {%s: ...}", option)
+		}
+		l.check(key, errors.New(words))
+	}
+	if tables, ok := l.written["source.tables"]; ok && tables.value.kind == list {
+		for i, item := range tables.value.items {
+			for _, e := range item.entries {
+				if e.name != "name" && e.value.kind != null {
+					l.fault(e.where, fmt.Sprintf("source.tables[%d].%s", i, e.name), "has no effect with sink.compat, whose options name the columns of all tables")
+				}
+			}
+		}
+	}
+}
+
+// validateCompat compares the profile with the sink.
+func (l *loader) validateCompat(named map[string]bool) {
+	if l.cfg.Sink.Compat.Profile == debezium.Connect && named["sink.rabbitmq"] {
+		l.check("sink.compat.profile", fmt.Errorf("is %s, which has no RabbitMQ; want %s", debezium.Connect, debezium.Server))
+	}
+	if l.cfg.Sink.Compat.read == nil || !named["sink.kafka"] {
+		return
+	}
+	if err := checkTopic(l.cfg.Sink.Kafka.Topic); err != nil {
+		l.optionFault("sink.compat.options", debezium.Fault{Option: "route.topic.replacement", Words: "makes the topic, which " + err.Error()})
+	}
+}
+
+// optionsFromVariable reads name=value,name=value. Values may be lists themselves, so a piece without = goes on with the value
+// before it.
+func optionsFromVariable(variable, text string) *node {
+	var pieces []string
+	for _, piece := range splitList(text) {
+		if last := len(pieces) - 1; last >= 0 && !strings.Contains(piece, "=") {
+			pieces[last] += "," + piece
+			continue
+		}
+		pieces = append(pieces, piece)
+	}
+	at := place{variable: variable}
+	out := &node{kind: mapping, where: at}
+	for _, piece := range pieces {
+		name, value, _ := strings.Cut(piece, "=")
+		out.entries = append(out.entries, entry{
+			name: strings.TrimSpace(name), where: at, value: &node{kind: scalar, where: at, text: strings.TrimSpace(value)},
+		})
+	}
+	return out
+}

@@ -1,0 +1,132 @@
+package importer
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/magiconair/properties"
+)
+
+// connector takes the properties of one connector of Connect, and below them those of its worker that count for it.
+func (b *builder) connector(l layer, worker *Input) error {
+	pairs, dropped := l.unique()
+	for _, name := range dropped {
+		b.note(Superseded, name, l.file, "", "given again further down")
+	}
+	var settings []setting
+	for _, p := range pairs {
+		settings = append(settings, setting{name: p.name, written: p.name, file: l.file, text: p.text})
+	}
+	var below []setting
+	if worker != nil {
+		var err error
+		if below, err = b.readWorker(worker); err != nil {
+			return fmt.Errorf("%s: %w", worker.Name, err)
+		}
+		if !slices.ContainsFunc(below, func(p setting) bool { return p.name == "bootstrap.servers" || p.name == "key.converter" }) {
+			return fmt.Errorf("%s: %w", worker.Name, errors.New("has neither bootstrap.servers nor key.converter: it configures no worker"))
+		}
+		b.worker = true
+	}
+	for _, p := range below {
+		if alias, ok := strings.CutPrefix(p.name, "config.providers."); ok {
+			if alias, ok = strings.CutSuffix(alias, ".class"); ok {
+				b.providers[alias] = strings.TrimSpace(p.text)
+			}
+		}
+	}
+	b.aliases(settings)
+	for _, s := range settings {
+		name := s.name
+		if rest, ok := strings.CutPrefix(name, "producer.override."); ok {
+			name = "producer." + rest
+		}
+		b.addReference(&property{name: b.canonical(name), written: s.written, file: s.file, value: literal(s.text)})
+	}
+	b.withoutClass()
+	for _, p := range below {
+		b.addShared(&property{name: workerName(p.name), written: p.written, file: worker.Name, value: literal(p.text)})
+	}
+	return nil
+}
+
+// addShared takes a property of the worker. The options of a converter count only together with its class.
+func (b *builder) addShared(p *property) {
+	if class, _, option := cutConverter(p.name); option {
+		if own := b.byName[class]; own != nil && own.file != p.file {
+			b.say(p, Superseded, "", "the connector has its own "+class)
+			return
+		}
+	}
+	b.addReference(p)
+}
+
+// withoutClass drops the options of converters whose class the connector leaves to its worker: Connect reads them from there.
+func (b *builder) withoutClass() {
+	b.props = slices.DeleteFunc(b.props, func(p *property) bool {
+		class, _, option := cutConverter(p.name)
+		if !option || b.byName[class] != nil {
+			return false
+		}
+		b.say(p, Superseded, "", "counts only beside "+class+" in the same file")
+		delete(b.byName, p.name)
+		return true
+	})
+}
+
+// cutConverter splits key.converter.schemas.enable.
+func cutConverter(name string) (class, option string, ok bool) {
+	part, option, ok := strings.Cut(name, ".converter.")
+	return part + ".converter", option, ok && (part == "key" || part == "value" || part == "header")
+}
+
+// addReference follows the references to providers.
+func (b *builder) addReference(p *property) {
+	v, err := expandProviders(p.value, b.providers)
+	if err != nil {
+		p.fault = err.Error()
+	} else {
+		p.value = v
+	}
+	b.add(p)
+}
+
+// readWorker reads the worker's .properties, or the environment of a container that makes them of it.
+func (b *builder) readWorker(worker *Input) (settings []setting, err error) {
+	if !isEnvironment(worker.Content) || strings.Contains(worker.Name, ".properties") {
+		pairs, err := parseProperties(worker.Content, properties.ISO_8859_1)
+		for _, p := range pairs {
+			settings = append(settings, setting{name: p.name, written: p.name, file: worker.Name, text: p.text})
+		}
+		return settings, err
+	}
+	l, err := readEnvironment(worker.Name, worker.Content)
+	var others []string
+	for _, p := range l.pairs {
+		name, ok := strings.CutPrefix(p.name, "CONNECT_")
+		if !ok && !slices.Contains([]string{"BOOTSTRAP_SERVERS", "KEY_CONVERTER", "VALUE_CONVERTER"}, name) { // which Debezium's image has beside them
+			others = append(others, p.name)
+			continue
+		}
+		name = strings.ToLower(strings.ReplaceAll(name, "_", "."))
+		settings = append(settings, setting{name: name, written: p.name, file: worker.Name, text: p.text})
+	}
+	if len(others) > 0 {
+		b.note(Superseded, strings.Join(others, ", "), worker.Name, "", "not Connect's")
+	}
+	return settings, err
+}
+
+// workerName is the rules' name of a worker's property: those that a connector has too count for it when it lacks them.
+func workerName(name string) string {
+	switch {
+	case name == "bootstrap.servers":
+		return "producer.bootstrap.servers"
+	case strings.HasPrefix(name, "producer."), strings.HasPrefix(name, "config.providers"),
+		strings.HasPrefix(name, "key.converter"), strings.HasPrefix(name, "value.converter"), strings.HasPrefix(name, "header.converter"):
+		return name
+	}
+	return "worker." + name
+}

@@ -1,0 +1,99 @@
+package importer
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+
+	"github.com/cdc-relay/cdc-relay/internal/debezium"
+)
+
+// This file finds the names of tables that a pattern stands for, when they can be counted.
+
+// matches is Java's matches: the whole text.
+func matches(re *regexp.Regexp, text string) bool {
+	re.Longest()
+	at := re.FindStringIndex(text)
+	return at != nil && at[0] == 0 && at[1] == len(text)
+}
+
+const maxTables = 64
+
+// finite is every text that a pattern fits, when they are few. A dot alone is read as the dot it is meant to be.
+func finite(pattern string) ([]string, error) {
+	if _, err := debezium.JavaRegexp(pattern); err != nil {
+		return nil, err
+	}
+	re, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		return nil, errors.New("is no regular expression")
+	}
+	return expandRegex(re)
+}
+
+func expandRegex(re *syntax.Regexp) ([]string, error) {
+	switch re.Op {
+	case syntax.OpLiteral:
+		return []string{string(re.Rune)}, nil
+	case syntax.OpAnyCharNotNL, syntax.OpAnyChar:
+		return []string{"."}, nil
+	case syntax.OpEmptyMatch, syntax.OpBeginText, syntax.OpEndText, syntax.OpBeginLine, syntax.OpEndLine:
+		return []string{""}, nil
+	case syntax.OpCapture:
+		return expandRegex(re.Sub[0])
+	case syntax.OpQuest:
+		some, err := expandRegex(re.Sub[0])
+		return append([]string{""}, some...), err
+	case syntax.OpAlternate:
+		var all []string
+		for _, sub := range re.Sub {
+			some, err := expandRegex(sub)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, some...)
+		}
+		return bounded(all)
+	case syntax.OpConcat:
+		return expandConcat(re.Sub)
+	case syntax.OpCharClass:
+		var all []string
+		for i := 0; i < len(re.Rune); i += 2 {
+			for r := re.Rune[i]; r <= re.Rune[i+1] && len(all) <= maxTables; r++ {
+				all = append(all, string(r))
+			}
+		}
+		return bounded(all)
+	default:
+		return nil, errors.New("fits more tables than can be named")
+	}
+}
+
+// expandConcat is every text of the first part followed by every one of the next.
+func expandConcat(parts []*syntax.Regexp) ([]string, error) {
+	all := []string{""}
+	for _, part := range parts {
+		some, err := expandRegex(part)
+		if err != nil {
+			return nil, err
+		}
+		var next []string
+		for _, head := range all {
+			for _, tail := range some {
+				next = append(next, head+tail)
+			}
+		}
+		if all, err = bounded(next); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func bounded(all []string) ([]string, error) {
+	if len(all) > maxTables {
+		return nil, fmt.Errorf("fits more than %d tables", maxTables)
+	}
+	return all, nil
+}

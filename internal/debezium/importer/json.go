@@ -1,0 +1,136 @@
+package importer
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// readJSON reads a connector of Connect: its configuration alone, or as config beside name, as the REST API takes and gives it.
+func readJSON(name string, content []byte) (layer, error) {
+	if content[0] == '[' {
+		return layer{}, errors.New("is a list; one connector is imported at a time")
+	}
+	members, err := object(content)
+	if err != nil {
+		return layer{}, fmt.Errorf("is not JSON: %w", err)
+	}
+	l := layer{form: formConnect, file: name}
+	for _, m := range members {
+		if m.name == "config" && isObject(m.raw) {
+			return wrapped(l, members, m.raw)
+		}
+	}
+	if len(members) > 0 && isObject(members[0].raw) {
+		return layer{}, errors.New("holds several connectors, or none; one is imported at a time, as GET /connectors/NAME gives it")
+	}
+	return flat(l, members)
+}
+
+// wrapped reads {"name": …, "config": {…}}; tasks and type, which the REST API gives too, say nothing about it.
+func wrapped(l layer, members []member, config json.RawMessage) (layer, error) {
+	inner, err := object(config)
+	if err != nil {
+		return layer{}, fmt.Errorf("is not JSON: %w", err)
+	}
+	if l, err = flat(l, inner); err != nil {
+		return layer{}, err
+	}
+	for _, m := range members {
+		switch m.name {
+		case "config", "tasks", "type", "initial_state":
+		case "name":
+			if _, named := l.get("name"); !named {
+				text, err := scalarText(m)
+				if err != nil {
+					return layer{}, err
+				}
+				l.pairs = append([]pair{{name: "name", text: text}}, l.pairs...)
+			}
+		default:
+			return layer{}, fmt.Errorf("has %q beside config; want name and config", m.name)
+		}
+	}
+	return l, nil
+}
+
+func flat(l layer, members []member) (layer, error) {
+	for _, m := range members {
+		if bytes.Equal(m.raw, []byte("null")) {
+			continue
+		}
+		text, err := scalarText(m)
+		if err != nil {
+			return layer{}, err
+		}
+		l.pairs = append(l.pairs, pair{name: m.name, text: text})
+	}
+	if _, ok := l.get("connector.class"); !ok {
+		return layer{}, errors.New("has no connector.class: it configures no connector")
+	}
+	return l, nil
+}
+
+type member struct {
+	name string
+	raw  json.RawMessage
+}
+
+// object gives the members in their order.
+func object(content []byte) ([]member, error) {
+	dec := json.NewDecoder(bytes.NewReader(content))
+	if _, err := dec.Token(); err != nil {
+		return nil, syntaxFault(err)
+	}
+	var members []member
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return nil, syntaxFault(err)
+		}
+		name, ok := key.(string)
+		if !ok {
+			return nil, errors.New("a name is no string")
+		}
+		var raw json.RawMessage
+		if err := dec.Decode(&raw); err != nil {
+			return nil, syntaxFault(err)
+		}
+		members = append(members, member{name: name, raw: raw})
+	}
+	if _, err := dec.Token(); err != nil {
+		return nil, syntaxFault(err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows after its end")
+	}
+	return members, nil
+}
+
+// syntaxFault keeps the place and drops the character that encoding/json quotes: it may be of a password.
+func syntaxFault(err error) error {
+	var at *json.SyntaxError
+	if errors.As(err, &at) {
+		return fmt.Errorf("a syntax error near byte %d", at.Offset)
+	}
+	return errors.New("it ends too early")
+}
+
+func isObject(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '{' }
+
+// scalarText is a string, a number or a truth as Connect takes it: as text.
+func scalarText(m member) (string, error) {
+	switch m.raw[0] {
+	case '"':
+		var s string
+		if err := json.Unmarshal(m.raw, &s); err != nil {
+			return "", fmt.Errorf("%s: %w", m.name, syntaxFault(err))
+		}
+		return s, nil
+	case '{', '[':
+		return "", fmt.Errorf("%s is no single value", m.name)
+	}
+	return string(m.raw), nil
+}

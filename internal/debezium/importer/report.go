@@ -1,0 +1,62 @@
+package importer
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Report writes what became of each property, the worst first.
+func (r *Result) Report(w io.Writer) error {
+	var out strings.Builder
+	for _, v := range Verdicts {
+		if r.Count(v) == 0 {
+			continue
+		}
+		fmt.Fprintf(&out, "%s (%d)\n", v, r.Count(v))
+		for _, e := range r.Entries {
+			if e.Verdict == v {
+				out.WriteString("  " + e.line() + "\n")
+			}
+		}
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+// line is the entry for people.
+func (e Entry) line() string {
+	text := clean(e.Property)
+	if e.File != "" {
+		text += " (" + clean(e.File) + ")"
+	}
+	if e.Target != "" && e.Verdict != Cannot {
+		text += " -> " + e.Target
+	}
+	if e.Why != "" {
+		text += ": "
+		if e.Warning {
+			text += "WARNING: "
+		}
+		text += clean(e.Why)
+	}
+	return text
+}
+
+// ReportJSON writes the same for programs. written is the file that the configuration is in, "" for none.
+func (r *Result) ReportJSON(w io.Writer, written string) error {
+	counts := map[Verdict]int{}
+	for _, v := range Verdicts {
+		counts[v] = r.Count(v)
+	}
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(struct {
+		Profile string          `json:"profile"`
+		Written string          `json:"written"`
+		Counts  map[Verdict]int `json:"counts"`
+		Entries []Entry         `json:"entries"`
+	}{r.Profile, written, counts, r.Entries})
+}

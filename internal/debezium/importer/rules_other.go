@@ -1,0 +1,124 @@
+package importer
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// This file has the rules about rates and errors, about what shows in records, and about parts that the relay does without.
+
+func timingRules() []rule {
+	return []rule{
+		superseded("the relay waits for nothing: an event is sent when its commit arrives", "poll.interval.ms", "poll.dispatch.interval.ms", "max.batch.size", "query.fetch.size"),
+		when(mapped("delivery.window", "events in flight, 1 to 10,000,000", "max.queue.size"), func(b *builder, p *property) {
+			b.takeNumber(p, "delivery.window", 1, 10_000_000)
+		}),
+		when(mapped("delivery.window_bytes", "64 KiB to 64 GiB; 0, no bound: superseded, the relay is always bounded", "max.queue.size.in.bytes"), func(b *builder, p *property) {
+			if b.is(p.name, "", "0") {
+				b.say(p, Superseded, "", "the relay is always bounded, by delivery.window_bytes")
+				return
+			}
+			b.takeNumber(p, "delivery.window_bytes", 64<<10, 64<<30)
+		}),
+		superseded("PostgreSQL and the broker are waited for as long as it takes", "errors.max.retries", "errors.retry.delay.initial.ms", "errors.retry.delay.max.ms", "errors.retry.timeout", "retriable.restart.connector.wait.ms"),
+		oneOf(mapped("dead_letters", "a record that cannot be made or sent becomes a dead letter: `none` stops the connector for it, `all` drops it", "errors.tolerance"), map[string]string{
+			"none": "a record that cannot be made or sent becomes a dead letter, and the others go on",
+			"all":  "a record that cannot be made or sent becomes a dead letter: it is kept and can be replayed, not dropped",
+		}),
+		superseded("each refused event is in the log and in `cdc-relay deadletters`", "errors.log.enable", "errors.log.include.messages"),
+		superseded("Connect has it for sink connectors only: it did nothing; refused events are in `cdc-relay deadletters`", "errors.deadletterqueue.*"),
+		oneOf(mapped("dead_letters", "fail, warn and skip: a row that cannot be read is held or becomes a dead letter, and is never dropped", "event.processing.failure.handling.mode", "event.converting.failure.handling.mode"),
+			map[string]string{"fail": "an event that cannot be made becomes a dead letter", "warn": "an event that cannot be made becomes a dead letter, not dropped", "skip": "an event that cannot be made becomes a dead letter, not dropped"}),
+	}
+}
+
+// takeNumber writes a whole number.
+func (b *builder) takeNumber(p *property, path string, low, high int) {
+	text, ok := p.value.plain()
+	n, err := strconv.Atoi(strings.TrimSpace(text))
+	switch {
+	case !ok:
+		b.set(path, quote(p.value.written()), p)
+	case err != nil || n < low || n > high:
+		b.cannot(p, fmt.Sprintf("is no number from %d to %d", low, high))
+		return
+	default:
+		b.set(path, strconv.Itoa(n), p)
+	}
+	b.say(p, Mapped, path, "")
+}
+
+// takeMilliseconds writes a duration.
+func (b *builder) takeMilliseconds(p *property, path string, low, high int) {
+	text, ok := p.value.plain()
+	n, err := strconv.Atoi(strings.TrimSpace(text))
+	switch {
+	case !ok:
+		b.set(path, quote(p.value.written()+"ms"), p)
+	case err != nil || n < low || n > high:
+		b.cannot(p, fmt.Sprintf("is no number of milliseconds from %d to %d", low, high))
+		return
+	default:
+		b.set(path, strconv.Itoa(n)+"ms", p)
+	}
+	b.say(p, Mapped, path, "")
+}
+
+const compatOptions = "sink.compat.options"
+
+func recordRules() []rule {
+	return []rule{
+		honoured(compatOptions, "names the schemas of records that carry one", "topic.prefix"),
+		mapped(compatOptions, "the old name of topic.prefix", "database.server.name"),
+		honoured(compatOptions, "", "binary.handling.mode", "time.precision.mode", "decimal.handling.mode", "field.name.adjustment.mode", "schema.name.adjustment.mode"),
+		when(superseded("the headers `__debezium.context.*` are never sent: a difference on purpose", "extended.headers.enabled"), func(b *builder, p *property) {
+			b.say(p, Superseded, "", "the headers __debezium.context.* are not sent")
+		}),
+		superseded("no column of such a type is an event's", "hstore.handling.mode", "interval.handling.mode", "money.fraction.digits", "include.unknown.datatypes"),
+		superseded("a row that is inserted has all its values", "unavailable.value.placeholder"),
+		superseded("the Event Router sends neither deletions nor tombstones for them", "tombstones.on.delete"),
+		when(superseded("the Event Router makes the topic. It shows in the names of schemas; with JsonConverter's schemas: cannot", "topic.naming.strategy", "topic.delimiter"), func(b *builder, p *property) {
+			if b.schemas() && !b.is(p.name, "", "io.debezium.schema.SchemaTopicNamingStrategy") && !b.is(p.name, "", ".") {
+				b.cannot(p, "would show in the names of the schemas that are sent with each record")
+				return
+			}
+			b.say(p, Superseded, "", "the Event Router makes the topic")
+		}),
+		superseded("the source block and the schema of change events do not reach the Event Router's records", "sourceinfo.struct.maker", "sanitize.field.names"),
+	}
+}
+
+func otherRules() []rule {
+	return []rule{
+		unlessOn("there are no transaction records", "the records about transactions are not sent", "provide.transaction.metadata"),
+		superseded("there are no transaction records", "transaction.metadata.factory", "topic.transaction"),
+		when(superseded("none and an exclude list: logical messages are not sent; an include list: cannot, and neither with a profile is source.message_prefix", "message.prefix.exclude.list", "message.prefix.include.list"), func(b *builder, p *property) {
+			if p.name == "message.prefix.include.list" {
+				b.cannot(p, "logical messages, which Debezium sends to a topic of their own, are not sent")
+				return
+			}
+			b.say(p, Superseded, "", "logical messages are not sent")
+		}),
+		when(superseded("signals ask for snapshots, of which there are none; the table of signals is left out of source.tables", "signal.*"), (*builder).warned),
+		when(superseded("channels log and jmx; sink: cannot, notifications are not sent", "notification.enabled.channels"), func(b *builder, p *property) {
+			for _, channel := range splitList(firstOf(p.value.plain())) {
+				if channel != "log" && channel != "jmx" {
+					b.cannot(p, "notifications are not sent")
+					return
+				}
+			}
+			b.say(p, Superseded, "", "the relay's state is in its log, its metrics and cdc-relay status")
+		}),
+		superseded("the relay's state is in its log, its metrics and `cdc-relay status`", "notification.*"),
+		superseded("PostgreSQL's connector has no history of schemas", "schema.history.*", "schema.history", "include.schema.changes"),
+		unlessOn("there is no lineage", "lineage is not sent", "openlineage.integration.enabled"),
+		superseded("there is no lineage", "openlineage.*"),
+		superseded("the relay has its own [metrics](operations.md)", "statistics.metrics.enabled", "custom.metric.tags"),
+		impossible("there are no Java classes here", "converters", "post.processors", "queue.provider.type"),
+		superseded("the events in flight are bounded by delivery.window", "topic.cache.size", "guardrail.collections.*"),
+		superseded("the relay's threads are its own; order is kept", "record.processing.*", "task.management.timeout.ms"),
+	}
+}
+
+func firstOf(s string, _ bool) string { return s }

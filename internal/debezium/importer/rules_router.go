@@ -1,0 +1,142 @@
+package importer
+
+import "strings"
+
+// This file has the rules about transforms: the Outbox Event Router's own options, and what else is in the chain.
+
+const (
+	eventRouter = "io.debezium.transforms.outbox.EventRouter"
+	mongoRouter = "io.debezium.connector.mongodb.transforms.outbox.MongoEventRouter"
+)
+
+// routerOptions are the Event Router's that go into sink.compat.options under their own names.
+var routerOptions = []string{
+	"table.field.event.id", "table.field.event.key", "table.field.event.payload", "table.field.event.timestamp", "table.field.event.schema.version",
+	"table.fields.additional.placement", "table.field.additional.missing",
+	"table.expand.json.payload", "table.json.payload.null.behavior", "table.json.payload.empty.array.behavior",
+	"table.op.invalid.behavior",
+	"route.by.field", "route.topic.regex", "route.topic.replacement", "route.tombstone.on.empty.payload",
+}
+
+// oldRouterOptions are names of Debezium 1.
+var oldRouterOptions = map[string]string{
+	"debezium.op.invalid.behavior": "table.op.invalid.behavior",
+	"debezium.expand.json.payload": "table.expand.json.payload",
+	"table.field.event.payload.id": "table.field.event.key",
+}
+
+func router(names ...string) []string {
+	out := make([]string, len(names))
+	for i, name := range names {
+		out[i] = "router." + name
+	}
+	return out
+}
+
+func routerRules() []rule {
+	return []rule{
+		when(honoured("sink.compat.profile", "", router("type")...), func(b *builder, p *property) { b.say(p, Honoured, "sink.compat.profile", "") }),
+		honoured(compatOptions, "verbatim, as the option of the same name. A Java regular expression that needs what RE2 lacks (look-around, back-references, possessive quantifiers, atomic groups): cannot, by name", router(routerOptions...)...),
+		when(superseded("these do something only with OpenTelemetry's agent beside Debezium, which puts a header `traceparent` on records; the relay adds no header with a profile", router("tracing.span.context.field", "tracing.operation.name", "tracing.with.context.field.only")...), (*builder).warned),
+		superseded("Debezium reads it nowhere; the type is sent by table.fields.additional.placement", router("table.field.event.type")...),
+		when(mapped("", "the old names of options that Debezium 2 dropped. A connector of Debezium 2 or newer ignored them", router("debezium.op.invalid.behavior", "debezium.expand.json.payload", "table.field.event.payload.id")...), func(b *builder, p *property) {
+			b.warn(p, Mapped, compatOptions+"."+oldRouterOptions[strings.TrimPrefix(p.name, "router.")], "its old name; Debezium 2 and newer ignore it: leave it out if yours is one")
+		}),
+		when(mapped(compatOptions+".table.field.additional.missing", "the old name and its values: true is error, false is ignore", router("table.fields.additional.error.on.missing")...), func(b *builder, p *property) {
+			b.say(p, Mapped, compatOptions+".table.field.additional.missing", "")
+		}),
+		when(superseded("TopicNameMatches: source.tables is the tables that it lets through; RecordIsTombstone with negate: the relay sees no tombstones; another: cannot", router("predicate", "negate")...), (*builder).takePredicate),
+	}
+}
+
+func transformRules() []rule {
+	return []rule{
+		when(honoured("sink.compat", "the Outbox Event Router alone; any other transform in the chain: cannot, by name", "transforms"), func(b *builder, p *property) {
+			if b.router == "" {
+				b.cannot(p, "has no "+eventRouter+": this connector sends change events, which is not what the relay is for")
+				return
+			}
+			b.say(p, Honoured, "sink.compat", "")
+		}),
+		when(impossible("transforms other than the Outbox Event Router do not exist here; one that is not in `transforms`: superseded", "transforms.*"), (*builder).takeTransform),
+		superseded("what they are for is decided where they are used", "predicates", "predicates.*"),
+	}
+}
+
+// takeTransform is about the options of all transforms but the router.
+func (b *builder) takeTransform(p *property) {
+	alias, option, _ := strings.Cut(strings.TrimPrefix(p.name, "transforms."), ".")
+	class := "the transform " + alias
+	if t := b.byName["transforms."+alias+".type"]; t != nil {
+		class = firstOf(t.value.plain())
+	}
+	listed := false
+	for _, other := range b.chain {
+		listed = listed || other == alias
+	}
+	switch {
+	case !listed:
+		b.say(p, Superseded, "", "transforms does not list "+alias)
+	case option == "type" && class == eventRouter:
+		b.cannot(p, "is a second Outbox Event Router")
+	case option == "type" && class == mongoRouter:
+		b.cannot(p, "is MongoDB's Event Router; this relay reads PostgreSQL")
+	case option == "type":
+		b.cannot(p, class+" does not exist here: the relay sends what the Outbox Event Router makes of the row")
+	default:
+		b.cannot(p, "is of "+class+", which does not exist here")
+	}
+}
+
+// transforms says what is missing in the chain.
+func (b *builder) transforms() {
+	if b.byName["transforms"] == nil {
+		b.absent(Cannot, "transforms", "", "without the Outbox Event Router this connector sends change events, which is not what the relay is for")
+	}
+	for _, alias := range b.chain {
+		if alias != b.router && b.byName["transforms."+alias+".type"] == nil {
+			b.absent(Cannot, "transforms."+alias+".type", "", "transforms lists it")
+		}
+	}
+}
+
+// predicate is the one of the Event Router, if it has one.
+func (b *builder) predicate() *property { return b.get("router.predicate") }
+
+// topicPredicate is the pattern of a TopicNameMatches that the router has; "" for none.
+func (b *builder) topicPredicate() (pattern string, negate bool) {
+	p := b.predicate()
+	if p == nil {
+		return "", false
+	}
+	name := strings.TrimSpace(firstOf(p.value.plain()))
+	if class, _ := b.plain("predicates."+name+".type", ""); strings.TrimSpace(class) != topicNameMatches {
+		return "", false
+	}
+	pattern, _ = b.plain("predicates."+name+".pattern", "")
+	return pattern, b.isOn("router.negate", false)
+}
+
+const (
+	topicNameMatches  = "org.apache.kafka.connect.transforms.predicates.TopicNameMatches"
+	recordIsTombstone = "org.apache.kafka.connect.transforms.predicates.RecordIsTombstone"
+)
+
+func (b *builder) takePredicate(p *property) {
+	used := b.predicate()
+	if used == nil {
+		b.say(p, Superseded, "", "there is no predicate")
+		return
+	}
+	name := strings.TrimSpace(firstOf(used.value.plain()))
+	switch class := strings.TrimSpace(firstOf(b.plain("predicates."+name+".type", ""))); {
+	case class == topicNameMatches:
+		b.say(p, Mapped, "source.tables", "the tables that it lets through")
+	case class == recordIsTombstone && b.isOn("router.negate", false):
+		b.say(p, Superseded, "", "the relay sees no tombstones")
+	case class == "":
+		b.cannot(p, "predicate "+name+" has no type")
+	default:
+		b.cannot(p, "the predicate "+class+" does not exist here")
+	}
+}

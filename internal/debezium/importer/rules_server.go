@@ -1,0 +1,93 @@
+package importer
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/debezium"
+)
+
+// This file has the rules about what is Debezium Server's or Connect's own, and chooses the sink.
+
+func serverRules() []rule {
+	return only(debezium.Server,
+		when(honoured("sink", "rabbitmq and kafka; any other: cannot", "sink.type"), func(b *builder, p *property) {
+			switch kind, _ := p.value.plain(); strings.TrimSpace(kind) {
+			case "rabbitmq", "kafka":
+				b.say(p, Honoured, "sink."+strings.TrimSpace(kind), "")
+			case "rabbitmqstream":
+				b.cannot(p, "speaks the protocol of RabbitMQ's streams; sink.rabbitmq publishes to a stream through an exchange")
+			default:
+				b.cannot(p, "is a sink that does not exist here: rabbitmq, kafka and stdout do")
+			}
+		}),
+		when(impossible("the options of another sink", "sink.*"), func(b *builder, p *property) {
+			kind, _, _ := strings.Cut(strings.TrimPrefix(p.name, "sink."), ".")
+			switch {
+			case b.kind() != kind:
+				b.say(p, Superseded, "", "sink.type is not "+kind)
+				return
+			case kind != "rabbitmq" && kind != "kafka":
+				b.cannot(p, "is of a sink that does not exist here")
+				return
+			}
+			b.cannot(p, "is not known to this importer: if Debezium ignores it, so may you, with --force")
+		}),
+		superseded("the relay has its own [metrics and health](operations.md)", "debezium.api.*", "quarkus.*"),
+		superseded("not Debezium's; references to them are followed", "other.*"),
+	)
+}
+
+func connectRules() []rule {
+	return slices.Concat(only(debezium.Connect,
+		when(impossible("required: cannot, at least once is what the relay promises, and each event has its id; requested: superseded, unless the worker's exactly.once.source.support is enabled", "exactly.once.support"), func(b *builder, p *property) {
+			if b.is(p.name, "", "requested") && !b.is("worker.exactly.once.source.support", "disabled", "enabled") {
+				b.say(p, Superseded, "", "nothing was exactly once: the worker does not have it enabled")
+				return
+			}
+			b.cannot(p, "nothing is exactly once here: at least once, and each event has its id")
+		}),
+		impossible("nothing is exactly once here", "transaction.boundary", "transaction.boundary.interval.ms"),
+		when(superseded("false; true is the default: cannot where topics have groups, they are not created", "topic.creation.enable"), func(b *builder, p *property) {
+			if b.is(p.name, "", "false") {
+				b.say(p, Superseded, "", "topics are not created")
+				return
+			}
+			b.cannot(p, createTopics)
+		}),
+		impossible("the relay creates no topics: create them, or let the brokers (auto.create.topics.enable)", "topic.creation.*"),
+		superseded("a matter of Connect's", "config.action.reload"),
+		when(impossible("disabled, preparing; enabled: cannot, nothing is exactly once here", "worker.exactly.once.source.support"), func(b *builder, p *property) {
+			if b.is(p.name, "", "enabled") {
+				b.cannot(p, "nothing is exactly once here: at least once, and each event has its id")
+				return
+			}
+			b.say(p, Superseded, "", "nothing is exactly once here, and nothing was")
+		}),
+		superseded("of the worker: the relay needs none", "worker.*"),
+	), []rule{
+		superseded("its references to files and variables are followed; others: cannot, where they are used", "config.providers", "config.providers.*"),
+	})
+}
+
+const createTopics = "the relay creates no topics: create them, or let the brokers (auto.create.topics.enable)"
+
+// kind is the sink that is chosen.
+func (b *builder) kind() string {
+	if b.connect() {
+		return "kafka"
+	}
+	return strings.TrimSpace(firstOf(b.plain("sink.type", "")))
+}
+
+// sink writes the section of the broker.
+func (b *builder) sink() {
+	switch b.kind() {
+	case "kafka":
+		b.kafka()
+	case "rabbitmq":
+		b.rabbitmq()
+	case "":
+		b.absent(Cannot, "sink.type", "sink", "it says where events go")
+	}
+}

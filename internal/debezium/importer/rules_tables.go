@@ -1,0 +1,182 @@
+package importer
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/debezium"
+)
+
+// This file has the rules about which tables and columns are captured.
+
+func tableRules() []rule {
+	return []rule{
+		honoured("source.tables", "must come down to names of tables: `public.outbox`, `a\\.(b|c)`. Other patterns: cannot, name the tables", "table.include.list"),
+		when(superseded("moot beside table.include.list; alone: cannot, it does not say which table is the outbox", "table.exclude.list", "schema.include.list", "schema.exclude.list", "table.whitelist", "table.blacklist"),
+			func(b *builder, p *property) {
+				if b.byName["table.include.list"] != nil {
+					b.say(p, Superseded, "", "source.tables names the tables")
+					return
+				}
+				b.cannot(p, "does not say which table is the outbox; set table.include.list")
+			}),
+		superseded("the tables are named", "table.ignore.builtin", "database.include.list", "database.exclude.list"),
+		when(superseded("moot while the columns that the Event Router uses are left; else: cannot", "column.include.list", "column.exclude.list"), (*builder).takeColumns),
+		when(superseded("moot while it fits no column that the Event Router uses; else: cannot, bytes are relayed as they are", "column.mask.*", "column.truncate.*"), (*builder).takeColumns),
+		superseded("the Event Router makes the key", "message.key.columns"),
+		when(superseded("shows only in the schemas of JsonConverter; there: cannot", "column.propagate.source.type", "datatype.propagate.source.type"), (*builder).takeSchemaOnly),
+		unlessOn("comments of tables do not show", "comments of columns would show in the schemas of JsonConverter", "include.schema.comments"),
+		superseded("the outbox has no UPDATE to compare", "skip.messages.without.change"),
+		when(superseded("the relay sends INSERTs, whatever is skipped of the rest; c among them: cannot, Debezium sends nothing then", "skipped.operations"), func(b *builder, p *property) {
+			text, ok := p.value.plain()
+			if ok && !slices.Contains(splitList(strings.ToLower(text)), "c") {
+				b.say(p, Superseded, "", "only INSERTs are sent")
+				return
+			}
+			b.cannot(p, "skips INSERTs, which are what an outbox consists of")
+		}),
+	}
+}
+
+// tables writes source.tables.
+func (b *builder) tables() {
+	p := b.byName["table.include.list"]
+	if p == nil {
+		b.absent(Cannot, "table.include.list", "source.tables", "all tables are captured, and the outbox has to be named")
+		return
+	}
+	if p.fault != "" {
+		return
+	}
+	names, err := b.tableNames(p)
+	if err != nil {
+		b.reverse(p, err.Error())
+		return
+	}
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = quote(name)
+	}
+	b.set("source.tables", "["+strings.Join(quoted, ", ")+"]", p, b.byName["signal.data.collection"], b.predicate())
+}
+
+// reverse turns the verdict on a property, which its rule gave, into cannot.
+func (b *builder) reverse(p *property, why string) {
+	for i := range b.entries {
+		if e := &b.entries[i]; e.Property == p.written && e.File == p.file && e.Verdict != Cannot {
+			*e = Entry{Verdict: Cannot, Property: p.written, File: p.file, Why: why}
+			p.refused = true
+			return
+		}
+	}
+	b.cannot(p, why)
+}
+
+func (b *builder) tableNames(p *property) ([]string, error) {
+	text, ok := p.value.plain()
+	if !ok {
+		return nil, errors.New("names tables by a reference; write them")
+	}
+	var names []string
+	for _, pattern := range splitList(text) {
+		found, err := finite(pattern)
+		if err != nil {
+			return nil, fmt.Errorf("%q %w; write the names of the tables", pattern, err)
+		}
+		for _, name := range found {
+			if strings.Count(name, ".") != 1 {
+				return nil, fmt.Errorf("%q is no schema.table", name)
+			}
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	names, err := b.filtered(names)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		return nil, errors.New("leaves no table")
+	}
+	return names, nil
+}
+
+// filtered takes out the table of signals and those that the router's predicate keeps from it.
+func (b *builder) filtered(names []string) ([]string, error) {
+	if signal, ok := b.plain("signal.data.collection", ""); ok {
+		names = slices.DeleteFunc(names, func(n string) bool { return n == signal })
+	}
+	pattern, negate := b.topicPredicate()
+	if pattern == "" {
+		return names, nil
+	}
+	re, err := debezium.JavaRegexp(pattern)
+	if err != nil {
+		return nil, fmt.Errorf("cannot be compared with the pattern of the predicate, which %w", err)
+	}
+	prefix, ok := b.plain("topic.prefix", "")
+	if !ok {
+		return nil, errors.New("cannot be compared with the predicate: topic.prefix is a reference")
+	}
+	return slices.DeleteFunc(names, func(n string) bool { return matches(re, prefix+"."+n) == negate }), nil
+}
+
+// takeColumns looks whether a list of patterns touches what the Event Router uses.
+func (b *builder) takeColumns(p *property) {
+	text, ok := p.value.plain()
+	names, err := b.columnNames()
+	if !ok || err != nil {
+		b.cannot(p, "cannot be compared with the columns of the outbox")
+		return
+	}
+	for _, name := range names {
+		hit := false
+		for _, pattern := range splitList(text) {
+			re, err := debezium.JavaRegexp("(?i)" + pattern)
+			if err != nil {
+				b.cannot(p, err.Error())
+				return
+			}
+			hit = hit || matches(re, name)
+		}
+		switch include := p.name == "column.include.list"; {
+		case hit != include && include:
+			b.cannot(p, "leaves out "+name+", which the Event Router needs")
+			return
+		case hit != include:
+			b.cannot(p, "changes "+name+", whose bytes the relay sends as they are")
+			return
+		}
+	}
+	b.say(p, Superseded, "", "touches no column that is sent")
+}
+
+// columnNames are the columns that make up events, with schema and table.
+func (b *builder) columnNames() ([]string, error) {
+	list := b.get("table.include.list")
+	if list == nil {
+		return nil, errors.New("no tables")
+	}
+	tables, err := b.tableNames(list)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, table := range tables {
+		for _, column := range b.usedColumns() {
+			names = append(names, table+"."+column)
+		}
+	}
+	return names, nil
+}
+
+func (b *builder) takeSchemaOnly(p *property) {
+	if b.schemas() {
+		b.cannot(p, "would show in the schemas that are sent with each record")
+		return
+	}
+	b.say(p, Superseded, "", "records carry no schemas")
+}

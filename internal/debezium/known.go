@@ -1,0 +1,106 @@
+// The options that there are: what each takes, and what is not taken, with the reason.
+
+package debezium
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
+)
+
+// definition is one option. Without set its value is read elsewhere, or has no effect on a record.
+type definition struct {
+	name string
+	only string // the one profile that has it, "": both
+	set  func(o *Options, value string) error
+}
+
+// definitions are all options but those of converters, whose names are made of parts.
+var definitions = slices.Concat([]definition{
+	{name: optionID}, {name: optionKey}, {name: optionPayload}, {name: optionTimestamp}, {name: optionVersion}, {name: optionPlacement},
+	{name: optionRoute}, {name: optionRegex}, {name: optionReplace},
+	{name: "table.field.event.type"}, // Debezium reads it nowhere
+	{name: "table.field.additional.missing", set: oneOf(func(o *Options, i int) { o.lenient = i == 1 }, "error", "ignore")},
+	{name: "table.fields.additional.error.on.missing", set: truth(func(o *Options, v bool) { o.lenient = !v })}, // its name before 3.6
+	{name: "table.expand.json.payload", set: truth(func(o *Options, v bool) { o.expand = v })},
+	{name: "table.json.payload.null.behavior", set: oneOf(func(o *Options, i int) { o.expander.NullsAsBytes = i == 1 }, "ignore", "optional_bytes")},
+	{name: "table.json.payload.empty.array.behavior", set: oneOf(func(o *Options, i int) { o.expander.EmptyAsString = i == 1 }, "ignore", "optional_string")},
+	{name: "table.op.invalid.behavior", set: oneOf(func(*Options, int) {}, "warn", "error", "fatal")}, // an UPDATE is no event here
+	{name: "route.tombstone.on.empty.payload", set: truth(func(o *Options, v bool) { o.tombstones = v })},
+	// Without OpenTelemetry beside it, which Debezium does not ship, these have no effect there; tracing here is another section's.
+	{name: "tracing.span.context.field"}, {name: "tracing.operation.name"}, {name: "tracing.with.context.field.only"},
+	{name: "predicate", set: refused("chooses records by their topics; the tables are chosen by source.tables here")},
+	{name: "negate", set: refused("belongs to predicate, which is not taken here")},
+
+	{name: "topic.prefix", set: func(o *Options, v string) error { o.prefix = v; return nil }},
+	{name: "binary.handling.mode", set: oneOf(func(o *Options, i int) { o.modes.Binary = connect.BinaryMode(i) }, connect.BinaryModes...)},
+	{name: optionTime, set: oneOf(func(o *Options, i int) { o.modes.Time = connect.TimeMode(i) }, connect.TimeModes...)},
+	{name: "decimal.handling.mode", set: oneOf(func(o *Options, i int) { o.modes.Decimal = connect.DecimalMode(i) }, connect.DecimalModes...)},
+	{name: "field.name.adjustment.mode", set: oneOf(func(o *Options, i int) { o.expander.Names = connect.NameMode(i) }, connect.NameModes...)},
+	{name: "schema.name.adjustment.mode", set: oneOf(func(o *Options, i int) { o.names = connect.NameMode(i) }, connect.NameModes...)},
+}, rabbitDefinitions)
+
+// lookup finds the option of a name; nil when there is none.
+func lookup(profile, name string) *definition {
+	for i := range definitions {
+		if d := &definitions[i]; d.name == name && (d.only == "" || d.only == profile) {
+			return d
+		}
+	}
+	if slices.Contains(converterOptions(profile), name) {
+		return &definition{name: name}
+	}
+	return nil
+}
+
+// Known are the names of all options of a profile.
+func Known(profile string) []string {
+	var names []string
+	for _, d := range definitions {
+		if d.only == "" || d.only == profile {
+			names = append(names, d.name)
+		}
+	}
+	return append(names, converterOptions(profile)...)
+}
+
+// truth takes a boolean as Java's Boolean.parseBoolean does, but refuses what is neither true nor false.
+func truth(set func(o *Options, v bool)) func(*Options, string) error {
+	return func(o *Options, value string) error {
+		v, err := parseTruth(value)
+		if err == nil {
+			set(o, v)
+		}
+		return err
+	}
+}
+
+func parseTruth(value string) (bool, error) {
+	switch strings.ToLower(strings.TrimSpace(value)) {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	}
+	return false, fmt.Errorf("is %q, want true or false", value)
+}
+
+// oneOf takes one of some values, in any case, as Debezium does.
+func oneOf(set func(o *Options, i int), values ...string) func(*Options, string) error {
+	return func(o *Options, value string) error {
+		i := slices.Index(values, strings.ToLower(strings.TrimSpace(value)))
+		if i < 0 {
+			return fmt.Errorf("is %q, want one of %s", value, strings.Join(values, ", "))
+		}
+		set(o, i)
+		return nil
+	}
+}
+
+// refused is an option of Debezium's that no value is taken of.
+func refused(why string) func(*Options, string) error {
+	return func(*Options, string) error { return errors.New("is not taken: it " + why) }
+}

@@ -1,0 +1,130 @@
+// What is made once for all rows of one shape.
+
+package debezium
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// table is a shape, read: its columns, and the schemas of its envelopes. It is safe for concurrent use.
+type table struct {
+	id, key, payload column
+	route            error // what keeps the route from being one
+	placed           []column
+	version          column
+	name             string // of its own schema
+
+	mu        sync.RWMutex
+	envelopes map[string]*connect.Schema // by version and routed value
+}
+
+// column is one of its columns, or why rows cannot be rendered with it.
+type column struct {
+	*connect.Column
+	err     error
+	missing bool // and that is no error
+}
+
+// read makes a table of a shape.
+func (o *Options) read(encoded []byte) (*table, error) {
+	shape, err := outbox.ParseShape(encoded)
+	if err != nil {
+		return nil, err
+	}
+	t := &table{
+		id: o.column(shape, o.id), key: o.column(shape, o.key), payload: o.column(shape, o.payload),
+		name:      o.names.Schema(o.prefix + "." + shape.Schema + "." + shape.Table + ".Value"),
+		envelopes: map[string]*connect.Schema{},
+	}
+	if route := o.column(shape, o.route); route.err != nil {
+		t.route = route.err
+	} else if route.Schema.Type != connect.String {
+		t.route = fmt.Errorf("column %q routes, but is of Connect's type %s, not string", o.route, route.Schema.Type)
+	}
+	for _, f := range o.placed {
+		c := o.column(shape, f.column)
+		c.missing = o.lenient && errors.Is(c.err, errMissing)
+		if c.err == nil && f.where == asPartition && c.Schema.Type != connect.Int32 {
+			c.err = fmt.Errorf("column %q is the partition, but is of Connect's type %s, not int32", f.column, c.Schema.Type)
+		}
+		t.placed = append(t.placed, c)
+	}
+	if o.version != "" {
+		t.version = o.column(shape, o.version)
+		if t.version.err == nil && t.version.Schema.Type != connect.Int32 {
+			t.version.err = fmt.Errorf("column %q is the schema's version, but is of Connect's type %s, not int32", o.version, t.version.Schema.Type)
+		}
+	}
+	return t, nil
+}
+
+var errMissing = errors.New("the table has no such column")
+
+func (o *Options) column(shape *outbox.Shape, name string) column {
+	for _, s := range shape.Columns {
+		if s.Name == name {
+			c, err := connect.NewColumn(s, o.modes)
+			return column{Column: c, err: err}
+		}
+	}
+	return column{err: fmt.Errorf("column %q: %w", name, errMissing)}
+}
+
+// maxEnvelopes bounds the schemas of a table: routed values may be made from data.
+const maxEnvelopes = 4096
+
+// envelope is the schema of an envelope around a payload. The name of a schema is each event's own: Debezium keeps, for all events
+// with a payload of the same schema, the name of the first one that its process saw, which no two runs have in common.
+func (t *table) envelope(o *Options, payload *connect.Schema, version *int32, rec *Record, route []byte) *connect.Schema {
+	if payload != t.payload.Schema {
+		return t.newEnvelope(o, payload, version, string(route)) // an expanded payload: each has its own
+	}
+	end := len(rec.scratch)
+	defer func() { rec.scratch = rec.scratch[:end] }()
+	if version != nil {
+		rec.scratch = strconv.AppendInt(rec.scratch, int64(*version), 10)
+	}
+	rec.scratch = append(append(rec.scratch, ' '), route...)
+	name := rec.scratch[end:]
+	t.mu.RLock()
+	s := t.envelopes[string(name)]
+	t.mu.RUnlock()
+	if s != nil {
+		return s
+	}
+	s = t.newEnvelope(o, payload, version, string(route))
+	t.mu.Lock()
+	if len(t.envelopes) >= maxEnvelopes {
+		clear(t.envelopes)
+	}
+	t.envelopes[string(name)] = s
+	t.mu.Unlock()
+	return s
+}
+
+// envelopePayload is the name of the payload in an envelope.
+const envelopePayload = "payload"
+
+func (t *table) newEnvelope(o *Options, payload *connect.Schema, version *int32, route string) *connect.Schema {
+	if version != nil {
+		version = connect.Versioned(*version) // the caller's is for one event
+	}
+	last := strings.LastIndexByte(t.name, '.') // the routed value goes before the last part
+	s := &connect.Schema{
+		Type: connect.Struct, Name: t.name[:last+1] + route + t.name[last:], Version: version,
+		Fields: []connect.Field{{Name: envelopePayload, Schema: payload}},
+	}
+	for i, f := range o.placed {
+		if f.where == inEnvelope && !t.placed[i].missing {
+			s.Fields = append(s.Fields, connect.Field{Name: f.alias, Schema: t.placed[i].Schema})
+		}
+	}
+	return s
+}

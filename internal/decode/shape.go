@@ -1,0 +1,32 @@
+// The shape of a table, which records in Debezium's form depend on.
+
+package decode
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// shape is that of the columns which an event is made of, as far as the frame knows it.
+func (p *places) shape(schema, table string, columns []Column, typmods []int32) *outbox.Shape {
+	used := slices.Concat([]int{p.id, p.aggregate, p.key, p.typ, p.payload, p.timestamp}, p.extra)
+	s := &outbox.Shape{Schema: schema, Table: table}
+	for i, c := range columns {
+		if slices.Contains(used, i) {
+			s.Columns = append(s.Columns, outbox.ColumnShape{Name: c.Name, TypeOID: c.TypeOID, Typmod: typmods[i]})
+		}
+	}
+	return s
+}
+
+// Shaped takes a Message.Shape back, now whole, for the table of that OID. Its rows carry it from now on.
+func (d *Decoder) Shaped(oid uint32, shape *outbox.Shape) error {
+	rel := d.relations[oid]
+	if rel == nil || rel.shape != shape {
+		return fmt.Errorf("relation %d was not described with this shape", oid)
+	}
+	rel.encoded = outbox.AppendShape(nil, shape)
+	return nil
+}

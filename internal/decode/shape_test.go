@@ -1,0 +1,109 @@
+package decode
+
+import (
+	"bytes"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// shaped is a decoder of one table whose rows carry the shape, with a transaction open.
+func shaped(t *testing.T) *Decoder {
+	t.Helper()
+	d := New(Config{
+		Tables: []Table{{Schema: "public", Name: "outbox", May: []string{"gone"}, Mapping: Mapping{
+			ID: Names{Any: []string{"id"}}, Payload: Names{Any: []string{"payload"}}, Compat: true,
+		}}},
+		Columns: []string{"gone", outbox.ShapeColumn},
+	})
+	mustDecode(t, d, beginFrame(0x3000, 9))
+	return d
+}
+
+func mustDecode(t *testing.T, d *Decoder, wal []byte) *Message {
+	t.Helper()
+	var msg Message
+	if err := d.Decode(wal, &msg); err != nil {
+		t.Fatal(err)
+	}
+	return &msg
+}
+
+// A table that is described asks for what its frame does not know. Its rows wait for that, and carry it then; each description
+// asks anew, and rows carry the last one.
+func TestRowsCarryTheShape(t *testing.T) {
+	d := shaped(t)
+	columns := []Column{{"id", pgtype.UUIDOID}, {"unused", pgtype.TextOID}, {"payload", pgtype.Int8OID}}
+	row := insertFrame(16400, text("1"), text("u"), text("7"))
+	var before []byte
+	for _, notNull := range []bool{false, true} {
+		msg := mustDecode(t, d, relationFrame(16400, "public", "outbox", columns))
+		want := &outbox.Shape{Schema: "public", Table: "outbox", Columns: []outbox.ColumnShape{
+			{Name: "id", TypeOID: pgtype.UUIDOID, Typmod: -1}, {Name: "payload", TypeOID: pgtype.Int8OID, Typmod: -1},
+		}}
+		if !reflect.DeepEqual(msg.Shape, want) || msg.OID != 16400 {
+			t.Fatalf("it asks for %+v of %d, want %+v", msg.Shape, msg.OID, want)
+		}
+		shape := msg.Shape
+		shape.Columns[1].NotNull = notNull
+		if err := d.Shaped(16400, shape); err != nil {
+			t.Fatal(err)
+		}
+		ev := mustDecode(t, d, row).Event
+		if len(ev.Columns) != 2 || ev.Columns[0] != nil || bytes.Equal(ev.Columns[1], before) || string(ev.Payload) != "7" {
+			t.Fatalf("the row is %+v", ev)
+		}
+		got, err := outbox.ParseShape(ev.Columns[1])
+		if err != nil || !reflect.DeepEqual(got, shape) {
+			t.Fatalf("the row carries %+v, %v", got, err)
+		}
+		before = bytes.Clone(ev.Columns[1])
+	}
+	if n := testing.AllocsPerRun(100, func() { mustDecode(t, d, row) }); n > 1 { // Message, in mustDecode
+		t.Errorf("a row with its shape allocates %g times", n)
+	}
+}
+
+// A row whose shape nobody has given would be another record: it ends the session instead.
+func TestRowsWaitForTheShape(t *testing.T) {
+	d := shaped(t)
+	columns := []Column{{"id", pgtype.UUIDOID}, {"payload", pgtype.JSONBOID}}
+	mustDecode(t, d, relationFrame(16400, "public", "outbox", columns))
+	var msg Message
+	if err := d.Decode(insertFrame(16400, text("1"), text("{}")), &msg); err == nil || !strings.Contains(err.Error(), "nobody has given its shape") {
+		t.Errorf("the row is taken: %v", err)
+	}
+	d = shaped(t)
+	old := mustDecode(t, d, relationFrame(16400, "public", "outbox", columns)).Shape
+	mustDecode(t, d, relationFrame(16400, "public", "outbox", columns))
+	if err := d.Shaped(16400, old); err == nil {
+		t.Error("the answer to an earlier question is taken")
+	}
+}
+
+// A profile takes a payload of any type, and a timestamp without time zone only.
+func TestTypesOfAProfile(t *testing.T) {
+	table := Table{Schema: "public", Name: "outbox", Mapping: Mapping{
+		ID: Names{Any: []string{"id"}}, Payload: Names{Any: []string{"payload"}}, Timestamp: Names{Any: []string{"at"}}, Compat: true,
+	}}
+	columns := func(payload, at uint32) []Column {
+		return []Column{{"id", pgtype.UUIDOID}, {"payload", payload}, {"at", at}}
+	}
+	if err := table.Check(columns(pgtype.NumericOID, pgtype.TimestampOID), nil); err != nil {
+		t.Error(err)
+	}
+	if err := table.Check(columns(pgtype.JSONOID, pgtype.TimestamptzOID), nil); err == nil || !strings.Contains(err.Error(), "wanted timestamp ") {
+		t.Errorf("timestamptz gives %v", err)
+	}
+	if err := table.Check(columns(pgtype.JSONOID, pgtype.TimestampOID), []string{"gone"}); err == nil {
+		t.Error("a column that must be there is not missed")
+	}
+	table.May = []string{"gone"}
+	if err := table.Check(columns(pgtype.JSONOID, pgtype.TimestampOID), []string{"gone", outbox.ShapeColumn}); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,88 @@
+package rabbit
+
+import (
+	"errors"
+	"sync"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/debezium"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// This file is about messages as Debezium Server sends them. Unlike there each is mandatory: what is routed nowhere comes back.
+
+// profiled reports whether a profile makes the event's message. It does not make the copies of dead letters: those are the relay's
+// own messages.
+func (l *layout) profiled(ev *outbox.Event) bool { return l.router != nil && !ev.Copy }
+
+// placed fills in exchange and routing key by the profile.
+func (m *message) placed(ev *outbox.Event) (field string, ok bool) {
+	if err := m.layout.router.Placed(ev, &m.record); err != nil {
+		return "exchange", false
+	}
+	m.exchange, m.routingKey = text(m.record.Exchange), text(m.record.RoutingKey)
+	return "", true
+}
+
+// render makes the message by the profile: delivery mode, headers and body, and nothing else. Nothing of the relay's own is added.
+func (m *message) render(ev *outbox.Event) *sink.Fault {
+	rec := &m.record
+	if err := m.layout.router.Build(ev, rec); err != nil {
+		return unrendered(err)
+	}
+	m.exchange, m.routingKey = text(rec.Exchange), text(rec.RoutingKey)
+	if ev.Route != nil {
+		if field, ok := m.routed(ev.Route); !ok {
+			return &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Words: field + " has no value"}
+		}
+	}
+	m.replay = ev.Replay
+	headers := m.pub.Headers
+	clear(headers)
+	m.pub = amqp.Publishing{Headers: headers, DeliveryMode: amqp.Persistent, Body: rec.Value}
+	if m.layout.options.Transient() {
+		m.pub.DeliveryMode = amqp.Transient
+	}
+	if rec.Value == nil {
+		m.pub.Body = m.layout.options.NullValue()
+	}
+	m.tableSize = 0
+	for i := range rec.Headers {
+		m.rendered(&rec.Headers[i])
+	}
+	return m.check()
+}
+
+// rendered writes one header; of a name that is there twice the last one stays, as in Java's map.
+func (m *message) rendered(h *debezium.Header) {
+	if m.layout.options.TextHeaders() {
+		m.setText(h.Name, h.Value)
+		return
+	}
+	m.set(h.Name, h.Value, 4+len(h.Value))
+}
+
+// unrendered is the fault of an event that the profile makes no message of. It is the event's own, and for ever: Debezium Server
+// would end over it.
+func unrendered(err error) *sink.Fault {
+	if errors.Is(err, debezium.ErrNoRoute) {
+		return &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Words: err.Error()}
+	}
+	return invalid(err.Error())
+}
+
+// records are for looks at where an event goes, which several goroutines take.
+var records = sync.Pool{New: func() any { return new(debezium.Record) }}
+
+// going gives each the exchange and routing key that a profile makes, for as long as it looks; nil of an event without them.
+func (l *layout) placedBy(ev *outbox.Event, look func(exchange, routingKey []byte)) {
+	rec := records.Get().(*debezium.Record)
+	defer records.Put(rec)
+	if err := l.router.Placed(ev, rec); err != nil {
+		look(nil, nil)
+		return
+	}
+	look(rec.Exchange, rec.RoutingKey)
+}

@@ -1,0 +1,267 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
+
+// debeziumRig is a database as Debezium leaves it: its table, its publication of all tables and its slot.
+func debeziumRig(t *testing.T) *rig {
+	t.Helper()
+	r := bare(t)
+	r.exec(`CREATE TABLE outbox (id uuid PRIMARY KEY, aggregate_type text NOT NULL, aggregate_id text NOT NULL, type text, tenant text,
+		payload jsonb, created_at timestamp)`)
+	r.exec(`CREATE PUBLICATION ` + r.slot + ` FOR ALL TABLES`)
+	r.exec(`SELECT pg_create_logical_replication_slot('` + r.slot + `', 'pgoutput')`)
+	r.exec(`CREATE TABLE elsewhere (n int PRIMARY KEY)`)
+	return r
+}
+
+// fillIn puts what is this test's own into a configuration of Debezium, and writes it to a file.
+func (r *rig) fillIn(name, text string, also ...string) string {
+	r.t.Helper()
+	u, err := url.Parse(r.db)
+	must(r.t, err)
+	password, _ := u.User.Password()
+	secrets := filepath.Join(r.t.TempDir(), "secrets.properties")
+	must(r.t, os.WriteFile(secrets, []byte("pw="+password+"\n"), 0o600))
+	pairs := append([]string{
+		"HOST", u.Hostname(), "PORT", u.Port(), "USER", u.User.Username(), "DATABASE", strings.TrimPrefix(u.Path, "/"),
+		"SLOT", r.slot, "SECRETS", secrets,
+	}, also...)
+	for i := 0; i < len(pairs); i += 2 {
+		pairs[i] = "@" + pairs[i] + "@"
+	}
+	path := filepath.Join(r.t.TempDir(), name)
+	must(r.t, os.WriteFile(path, []byte(strings.NewReplacer(pairs...).Replace(text)), 0o600))
+	return path
+}
+
+// importTo imports the files, and gives the configuration that came of them, with an admin port of the test's own.
+func (r *rig) importTo(args ...string) string {
+	r.t.Helper()
+	out := filepath.Join(r.t.TempDir(), "cdc-relay.yaml")
+	res, err := devenv.RunCommand(within(r.t, bound), r.binary, "", append([]string{"import", "debezium", "-o", out}, args...)...)
+	must(r.t, err)
+	if res.Code != 0 || !strings.Contains(res.Stdout, "honoured (") {
+		r.t.Fatalf("import exits %d: %s%s", res.Code, res.Stdout, res.Stderr)
+	}
+	text, err := os.ReadFile(out)
+	must(r.t, err)
+	return string(text) + "admin: {listen: 127.0.0.1:0}\n"
+}
+
+// goOn is what comes after the import: init, after which check finds nothing wrong, and run.
+func (r *rig) goOn(config string) *devenv.Relay {
+	r.t.Helper()
+	for _, command := range []string{"init", "check"} {
+		res, err := devenv.RunCommand(within(r.t, bound), r.binary, config, command)
+		must(r.t, err)
+		if res.Code != 0 {
+			r.t.Fatalf("%s exits %d: %s%s", command, res.Code, res.Stdout, res.Stderr)
+		}
+	}
+	relay := devenv.StartRelay(r.t, r.binary, config)
+	must(r.t, relay.WaitReady(within(r.t, bound)))
+	return relay
+}
+
+const importedConnector = `{"name":"orders-outbox","config":{
+ "connector.class":"io.debezium.connector.postgresql.PostgresConnector","tasks.max":"1","plugin.name":"pgoutput",
+ "database.hostname":"@HOST@","database.port":"@PORT@","database.user":"@USER@","database.password":"${file:@SECRETS@:pw}","database.dbname":"@DATABASE@","database.sslmode":"prefer",
+ "topic.prefix":"orders","slot.name":"@SLOT@","publication.name":"@SLOT@","publication.autocreate.mode":"all_tables",
+ "table.include.list":"public.outbox","snapshot.mode":"no_data","tombstones.on.delete":"false","heartbeat.interval.ms":"10000","poll.interval.ms":"100",
+ "transforms":"outbox","transforms.outbox.type":"io.debezium.transforms.outbox.EventRouter",
+ "transforms.outbox.table.field.event.key":"aggregate_id","transforms.outbox.table.field.event.timestamp":"created_at",
+ "transforms.outbox.table.fields.additional.placement":"type:header:eventType,tenant:header",
+ "transforms.outbox.route.by.field":"aggregate_type","transforms.outbox.route.topic.replacement":"${routedByValue}.events",
+ "key.converter":"org.apache.kafka.connect.storage.StringConverter","value.converter":"org.apache.kafka.connect.storage.StringConverter",
+ "producer.override.compression.type":"lz4"}}`
+
+// A connector of Kafka Connect, imported: the relay goes on with its slot, and its records are Debezium's. What was committed
+// between Debezium's stop and the relay's start is among them, what was deleted in its own transaction, too.
+func TestImportedConnector(t *testing.T) {
+	t.Parallel()
+	r := debeziumRig(t)
+	kafka := devenv.SharedKafka(t)
+	aggregate := "a" + strings.TrimPrefix(r.slot, "cli_")
+	topic := aggregate + ".events"
+	must(t, kafka.CreateTopic(within(t, bound), topic, 12, 1, nil))
+	t.Cleanup(func() { must(t, kafka.DeleteTopic(within(t, bound), topic)) })
+	worker := r.fillIn("worker.properties", "bootstrap.servers=@BROKERS@\ngroup.id=connect\n", "BROKERS", strings.Join(kafka.Brokers(), ","))
+	config := r.importTo(r.fillIn("connector.json", importedConnector), "--worker-config", worker)
+
+	const id = "11111111-1111-1111-1111-111111111111"
+	r.exec(`BEGIN; INSERT INTO outbox VALUES ('` + id + `', '` + aggregate + `', '10711fa5', 'created', 'eu', '{"total": 12.50}', '2026-01-02 03:04:05.678901');
+		DELETE FROM outbox; INSERT INTO elsewhere VALUES (1); COMMIT`)
+	relay := r.goOn(config)
+	k := &topical{rig: r, kafka: kafka}
+	got := k.records(topic, 1)[0]
+	var headers []string
+	for _, h := range got.Headers {
+		headers = append(headers, h.Name+"="+orNull(h.Value))
+	}
+	if got.Partition != 11 || orNull(got.Key) != "10711fa5" || orNull(got.Value) != `{"total": 12.50}` ||
+		!got.Time.Equal(time.UnixMilli(1767323045678)) || strings.Join(headers, " ") != "id="+id+" eventType=created tenant=eu" {
+		t.Errorf("the record is %+v with headers %q", got, headers)
+	}
+	if code := relay.Stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+}
+
+const importedServer = `debezium.source.connector.class=io.debezium.connector.postgresql.PostgresConnector
+debezium.source.plugin.name=pgoutput
+debezium.source.database.hostname=@HOST@
+debezium.source.database.port=@PORT@
+debezium.source.database.user=@USER@
+debezium.source.database.dbname=@DATABASE@
+debezium.source.topic.prefix=orders
+debezium.source.slot.name=@SLOT@
+debezium.source.publication.name=@SLOT@
+debezium.source.table.include.list=public.outbox
+debezium.source.offset.storage.file.filename=data/offsets.dat
+debezium.source.offset.flush.interval.ms=0
+debezium.format.key=simplestring
+debezium.format.value=simplestring
+debezium.format.header.schemas.enable=false
+debezium.transforms=outbox
+debezium.transforms.outbox.type=io.debezium.transforms.outbox.EventRouter
+debezium.transforms.outbox.table.field.event.key=aggregate_id
+debezium.transforms.outbox.route.by.field=aggregate_type
+debezium.transforms.outbox.route.topic.replacement=$${routedByValue}.events
+debezium.sink.type=rabbitmq
+debezium.sink.rabbitmq.connection.host=nowhere.invalid
+debezium.sink.rabbitmq.exchange=outbox.events
+debezium.sink.rabbitmq.ackTimeout=10000
+`
+
+// A Debezium Server, imported from its properties and the environment over them.
+func TestImportedServer(t *testing.T) {
+	t.Parallel()
+	r := debeziumRig(t)
+	b := &brokered{rig: r, broker: devenv.SharedRabbitMQ(t)}
+	b.vhost = b.broker.VHost(t)
+	var err error
+	b.consumer, err = devenv.StartConsumer(within(t, bound), devenv.ConsumerOptions{URL: b.vhost})
+	must(t, err)
+	take := b.queue(t)
+	broker, err := url.Parse(b.vhost)
+	must(t, err)
+	password, _ := broker.User.Password()
+	env := r.fillIn("server.env", `DEBEZIUM_SINK_RABBITMQ_CONNECTION_HOST=@MQ@
+DEBEZIUM_SINK_RABBITMQ_CONNECTION_PORT=@MQPORT@
+DEBEZIUM_SINK_RABBITMQ_CONNECTION_USERNAME=@MQUSER@
+DEBEZIUM_SINK_RABBITMQ_CONNECTION_PASSWORD=@MQPASSWORD@
+DEBEZIUM_SINK_RABBITMQ_CONNECTION_VIRTUAL_HOST=@VHOST@
+DEBEZIUM_SINK_RABBITMQ_ROUTINGKEY_SOURCE=topic
+`, "MQ", broker.Hostname(), "MQPORT", broker.Port(), "MQUSER", broker.User.Username(), "MQPASSWORD", password, "VHOST", strings.TrimPrefix(broker.Path, "/"))
+	relay := r.goOn(r.importTo(env, r.fillIn("application.properties", importedServer)))
+
+	r.exec(`INSERT INTO outbox VALUES ('11111111-1111-1111-1111-111111111111', 'order', '7', 'created', 'eu', '{"total": 12.50}', now())`)
+	var d *amqp.Delivery
+	eventually(t, func() string {
+		if d = take(); d == nil {
+			return "no message"
+		}
+		return ""
+	})
+	if d.Exchange != "outbox.events" || d.RoutingKey != "order.events" || string(d.Body) != `{"total": 12.50}` || d.DeliveryMode != amqp.Persistent ||
+		len(d.Headers) != 1 || d.Headers["id"] != `"11111111-1111-1111-1111-111111111111"` {
+		t.Errorf("the message is %+v", d)
+	}
+	if code := relay.Stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+}
+
+const plainConnector = `{"connector.class":"io.debezium.connector.postgresql.PostgresConnector","plugin.name":"pgoutput","database.hostname":"db","database.user":"u",
+ "database.password":"pgsecret","database.dbname":"d","topic.prefix":"p","table.include.list":"public.outbox","snapshot.mode":"never",
+ "key.converter":"org.apache.kafka.connect.storage.StringConverter","value.converter":"org.apache.kafka.connect.storage.StringConverter",
+ "producer.override.bootstrap.servers":"k:9092","producer.override.security.protocol":"SASL_SSL","producer.override.sasl.mechanism":"PLAIN",
+ "producer.override.sasl.jaas.config":"org.apache.kafka.common.security.plain.PlainLoginModule required username=\"u\" password=\"mqsecret\";",
+ "transforms":"outbox","transforms.outbox.type":"io.debezium.transforms.outbox.EventRouter"%s}`
+
+// Where the configuration and the report go, who may read them, and what stops an import.
+func TestImport(t *testing.T) {
+	t.Parallel()
+	binary, dir := devenv.BuildRelay(t), t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		must(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	run := func(stdin string, args ...string) devenv.Result {
+		var out, errOut bytes.Buffer
+		cmd := exec.CommandContext(within(t, bound), binary, append([]string{"import", "debezium"}, args...)...)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errOut
+		if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+			t.Fatal(err)
+		}
+		return devenv.Result{Code: cmd.ProcessState.ExitCode(), Stdout: out.String(), Stderr: errOut.String()}
+	}
+	good := write("good.json", fmt.Sprintf(plainConnector, ""))
+	bad := write("bad.json", fmt.Sprintf(plainConnector, `,"converters":"isbn"`))
+	out := filepath.Join(dir, "out.yaml")
+
+	// To stdout, without the passwords; the report to stderr.
+	for _, res := range []devenv.Result{run("", good), run(fmt.Sprintf(plainConnector, ""), "-")} {
+		if res.Code != 0 || !strings.Contains(res.Stdout, "password: \"${POSTGRES_PASSWORD}\"") || !strings.Contains(res.Stdout, "password: \"${KAFKA_PASSWORD}\"") ||
+			!strings.Contains(res.Stderr, "honoured (") || !strings.Contains(res.Stderr, "WARNING: a password stands in the file") {
+			t.Errorf("exit %d\n%s\n%s", res.Code, res.Stdout, res.Stderr)
+		}
+		hidden(t, res.Stdout+res.Stderr)
+	}
+	// What cannot be carried over stops it, and nothing is written.
+	res := run("", bad, "-o", out)
+	refusal(t, res, 2, "nothing is written", "--force")
+	if _, err := os.Stat(out); !os.IsNotExist(err) || !strings.Contains(res.Stdout, "cannot (1)\n  converters (") {
+		t.Errorf("%v: %s", err, res.Stdout)
+	}
+	hidden(t, res.Stdout+res.Stderr)
+	// With --force it is written, for its owner alone, and says what it lacks.
+	res = run("", bad, "-o", out, "--force", "--json")
+	var report struct {
+		Profile, Written string
+		Counts           map[string]int
+		Entries          []struct{ Verdict, Property, File, Target, Why string }
+	}
+	must(t, json.Unmarshal([]byte(res.Stdout), &report))
+	if res.Code != 0 || res.Stderr != "" || report.Profile != "debezium-connect" || report.Written != out || report.Counts["cannot"] != 1 || len(report.Entries) < 15 {
+		t.Errorf("exit %d: %s%s", res.Code, res.Stdout, res.Stderr)
+	}
+	hidden(t, res.Stdout+res.Stderr)
+	text, err := os.ReadFile(out)
+	must(t, err)
+	info, err := os.Stat(out)
+	must(t, err)
+	if info.Mode().Perm() != 0o600 || !strings.Contains(string(text), "password: pgsecret") || !strings.Contains(string(text), "# CANNOT: converters (") {
+		t.Errorf("%v: %s", info.Mode(), text)
+	}
+	check, err := devenv.RunCommand(within(t, bound), binary, "", "config", "validate", "-c", out)
+	must(t, err)
+	if check.Code != 0 {
+		t.Error(check.Stderr)
+	}
+	// Nothing is overwritten.
+	refusal(t, run("", good, "-o", out), 2, out+" exists", "nothing is overwritten")
+	// What is no configuration of one Debezium.
+	refusal(t, run("", good, bad), 2, "two connectors are not one")
+	refusal(t, run("", good, "--worker-config", good), 2, "good.json", "it configures no worker")
+	refusal(t, run("", filepath.Join(dir, "nobody.json")), 2, "no such file")
+	refusal(t, run("a: [", write("x.yaml", "a: [")), 2, "x.yaml", "not YAML")
+	refusal(t, run("", "-", "-"), 2, "- is given twice")
+	refusal(t, run(""), 2, "requires at least 1 arg")
+}
