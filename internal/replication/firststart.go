@@ -101,12 +101,12 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 			return err
 		}
 		return createSlot(ctx, pool, stream, c, id, true)
-	case rec.State == stateTakeover:
-		return notTaken(c, rec)
 	case rec.State == stateAdopt && slot == nil:
 		return createSlot(ctx, pool, stream, c, id, false)
 	case rec.State == stateAdopt:
 		return adoptSlot(ctx, pool, c, id, slot, rec.sentBefore(id), "its row in cdc_relay.slots says adopt")
+	case rec.State == stateTakeover:
+		return notTaken(c, rec)
 	case slot == nil:
 		return slotLost(c, fmt.Sprintf("slot %q does not exist any more; what was committed after %s and not delivered before is only in the outbox table",
 			c.Slot, rec.Reported), "find and re-send what is missing"+adoptHint(c)+" (a new slot is created)")
