@@ -133,6 +133,9 @@ func (m *testMessage) send(ctx context.Context, c *config.Config) replication.Fi
 		return f
 	}
 	ev := m.event(columns)
+	if records := c.Sink.Compat.Records(); records != nil {
+		records.Sample(ev, columns)
+	}
 	route := out.Route(ev)
 	where := destination(c, &route)
 	outcome, err := publishOne(ctx, out, ev)

@@ -25,6 +25,14 @@ func openSink(c *config.Config, log *zap.Logger, m *ops.Metrics, trace tracepare
 	case c.Sink.Kafka != nil:
 		return openKafka(c, log, m, trace)
 	}
+	if records := c.Sink.Compat.Records(); records != nil {
+		columns := records.Columns().Extra
+		router, err := records.Bind(columns)
+		if err != nil {
+			return nil, nil, usage("sink.compat", err)
+		}
+		return stdout.NewRecords(os.Stdout, router), columns, nil
+	}
 	return stdout.New(os.Stdout, trace), nil, nil
 }
 
@@ -35,6 +43,8 @@ func sinkColumns(c *config.Config, log *zap.Logger) (columns []string, err error
 		_, columns, err = rabbitConfig(c, log)
 	case c.Sink.Kafka != nil:
 		_, columns, err = kafkaConfig(c, log)
+	case c.Sink.Compat.Records() != nil:
+		columns = c.Sink.Compat.Records().Columns().Extra
 	}
 	return columns, err
 }

@@ -30,7 +30,7 @@ func kafkaConfig(c *config.Config, log *zap.Logger) (kafka.Config, []string, err
 		}
 	}
 	if records := c.Sink.Compat.Records(); records != nil {
-		out.Profile, out.Columns = records, records.Columns().Extra
+		out.Profile, out.Columns, out.Topic = records, records.Columns().Extra, k.Topic
 		return out, out.Columns, nil
 	}
 	for _, h := range c.Outbox.Headers {

@@ -33,6 +33,7 @@ func rabbitConfig(c *config.Config, log *zap.Logger) (rabbit.Config, []string, e
 	out.Credentials = r.Credentials() // nil: the addresses carry them
 	if records := c.Sink.Compat.Records(); records != nil {
 		out.Profile, out.Columns = records, records.Columns().Extra
+		out.Exchange, out.RoutingKey = r.Exchange, r.RoutingKey
 		return out, out.Columns, nil
 	}
 	for _, h := range c.Outbox.Headers {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // This file is the section sink.compat: records as Debezium makes them. Its options take the place of the section outbox and of
@@ -105,6 +106,18 @@ func (l *loader) compat() {
 	if _, written := l.written["delivery.ordering"]; !written {
 		l.cfg.Delivery.Ordering = OrderingCommit
 	}
+	topic, exchange, routingKey := c.read.Templates()
+	l.cfg.Sink.Kafka.Topic = destinationOf(topic)
+	l.cfg.Sink.RabbitMQ.Exchange, l.cfg.Sink.RabbitMQ.RoutingKey = destinationOf(exchange), destinationOf(routingKey)
+}
+
+// destinationOf is a template of what the profile makes. Text that no template can be, with a brace in it, is any.
+func destinationOf(text string) sink.Template {
+	t, err := sink.ParseTemplate(text)
+	if err != nil {
+		return template("{aggregate}")
+	}
+	return t
 }
 
 // optionFault reports a fault where the option stands.
@@ -165,6 +178,12 @@ func (l *loader) replaced() {
 func (l *loader) validateCompat(named map[string]bool) {
 	if l.cfg.Sink.Compat.Profile == debezium.Connect && named["sink.rabbitmq"] {
 		l.check("sink.compat.profile", fmt.Errorf("is %s, which has no RabbitMQ; want %s", debezium.Connect, debezium.Server))
+	}
+	if l.cfg.Sink.Compat.read == nil || !named["sink.kafka"] {
+		return
+	}
+	if err := checkTopic(l.cfg.Sink.Kafka.Topic); err != nil {
+		l.optionFault("sink.compat.options", debezium.Fault{Option: "route.topic.replacement", Words: "makes the topic, which " + err.Error()})
 	}
 }
 

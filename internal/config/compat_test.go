@@ -114,6 +114,8 @@ func TestCompatFaults(t *testing.T) {
 			`relay.yaml:7:42: sink.compat.options.table.fields.additional.placement: has the placement "haeder", want header, envelope or partition`},
 		{"converter", kafka + "value.converter: io.confluent.connect.avro.AvroConverter\n",
 			`relay.yaml:7:24: sink.compat.options.value.converter: is "io.confluent.connect.avro.AvroConverter", which is not taken here: want one of org…`},
+		{"a topic that is none", kafka + "route.topic.replacement: \"a b.$${routedByValue}\"\n",
+			`relay.yaml:7:32: sink.compat.options.route.topic.replacement: makes the topic, which is "a b.{aggregate}"; a topic's name has only letters, digits, '.', '_' and '-'`},
 		{"RabbitMQ behind Connect", compatSource + "sink: {rabbitmq: {}, compat: {profile: debezium-connect}}\n",
 			"relay.yaml:2:40: sink.compat.profile: is debezium-connect, which has no RabbitMQ; want debezium-server"},
 		{"a topic", compatSource + "sink: {kafka: {topic: t}, compat: {profile: debezium-connect}}\n",

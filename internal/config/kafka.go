@@ -119,7 +119,9 @@ func (l *loader) validateKafka() {
 	const section = "sink.kafka."
 	k := l.cfg.Sink.Kafka
 	l.validateTemplate(section+"topic", k.Topic)
-	l.check(section+"topic", checkTopic(k.Topic))
+	if l.cfg.Sink.Compat.Profile == "" {
+		l.check(section+"topic", checkTopic(k.Topic))
+	}
 	l.validateKafkaTLS(section+"tls.", &k.TLS)
 
 	l.validateSASL(section+"sasl.", &k.SASL)

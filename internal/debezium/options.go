@@ -72,7 +72,7 @@ func Parse(profile string, options map[string]string) (*Options, []Fault) {
 	p.topics()
 	p.envelope()
 	p.converters()
-	if p.o.RoutesByKey() && !p.o.textKeys {
+	if p.o.rabbit.source == fromKey && !p.o.textKeys {
 		p.fault(rabbitPrefix+"routingKey.source", "is key, which wants format.key json or simplestring: others are bytes, and no routing key")
 	}
 	if len(p.faults) > 0 {

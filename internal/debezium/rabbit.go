@@ -90,6 +90,3 @@ func (o *Options) NullValue() []byte { return o.rabbit.null }
 
 // TextHeaders says whether headers are strings, not bytes.
 func (o *Options) TextHeaders() bool { return o.textHeaders }
-
-// RoutesByKey says whether routing keys are made from keys, which are not shown.
-func (o *Options) RoutesByKey() bool { return o.rabbit.source == fromKey }

@@ -18,6 +18,7 @@ type Record struct {
 	buf     []byte          // what was made
 	scratch []byte          // what values refer to
 	items   []connect.Value // of an envelope
+	version int32           // of its schema
 }
 
 // Header is one header of a record.

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"regexp/syntax"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -18,19 +20,53 @@ func javaRegex(pattern string) (*regexp.Regexp, error) {
 	if err := t.run(); err != nil {
 		return nil, err
 	}
-	re, err := regexp.Compile(t.out.String())
+	parsed, err := syntax.Parse(t.out.String(), syntax.Perl)
 	if err != nil {
 		return nil, errors.New("is no regular expression that RE2 takes: " + strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 	}
-	return re, nil
+	if repeatsNothing(parsed) {
+		return nil, errors.New("repeats a group that may match nothing, such as (a*)+: Java and RE2 do not agree on what it holds then")
+	}
+	return regexp.Compile(t.out.String())
+}
+
+// repeatsNothing finds a repetition whose last turn may be empty, with a group inside.
+func repeatsNothing(re *syntax.Regexp) bool {
+	switch re.Op { //nolint:exhaustive // the others repeat nothing
+	case syntax.OpStar, syntax.OpPlus, syntax.OpRepeat:
+		if re.MaxCap() > 0 && mayBeEmpty(re.Sub[0]) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(re.Sub, repeatsNothing)
+}
+
+func mayBeEmpty(re *syntax.Regexp) bool {
+	switch re.Op { //nolint:exhaustive // the others match a character
+	case syntax.OpEmptyMatch, syntax.OpStar, syntax.OpQuest, syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText, syntax.OpEndText,
+		syntax.OpWordBoundary, syntax.OpNoWordBoundary:
+		return true
+	case syntax.OpLiteral:
+		return len(re.Rune) == 0
+	case syntax.OpRepeat:
+		return re.Min == 0 || mayBeEmpty(re.Sub[0])
+	case syntax.OpCapture, syntax.OpPlus:
+		return mayBeEmpty(re.Sub[0])
+	case syntax.OpAlternate:
+		return slices.ContainsFunc(re.Sub, mayBeEmpty)
+	case syntax.OpConcat:
+		return !slices.ContainsFunc(re.Sub, func(sub *syntax.Regexp) bool { return !mayBeEmpty(sub) })
+	}
+	return false
 }
 
 // translation walks a pattern from left to right.
 type translation struct {
 	rest   string
 	out    strings.Builder
-	dotall []bool // (?s) in the open groups, the innermost last
-	atom   bool   // what was written last can be repeated
+	names  []string // of the groups so far
+	dotall []bool   // (?s) in the open groups, the innermost last
+	atom   bool     // what was written last can be repeated
 }
 
 const (
@@ -151,6 +187,10 @@ func (t *translation) group() error {
 	case !strings.HasPrefix(t.rest, "(?"):
 		t.out.WriteString(t.take(1))
 	case name != nil:
+		if slices.Contains(t.names, name[1]) {
+			return fmt.Errorf("has two groups of the name %s", name[1])
+		}
+		t.names = append(t.names, name[1])
 		t.take(len(name[0]))
 		t.out.WriteString("(?P<" + name[1] + ">")
 	case flags != nil:

@@ -328,7 +328,6 @@ func (r *Router) schemaVersion(ev *outbox.Event, t *table, rec *Record) (*int32,
 		return nil, nil
 	}
 	v, scratch, err := t.version.Value(rec.scratch, ev.Columns[r.version])
-	rec.scratch = scratch
-	n := int32(v.Int)
-	return &n, err
+	rec.scratch, rec.version = scratch, int32(v.Int)
+	return &rec.version, err
 }

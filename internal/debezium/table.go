@@ -40,7 +40,7 @@ func (o *Options) read(encoded []byte) (*table, error) {
 	}
 	t := &table{
 		id: o.column(shape, o.id), key: o.column(shape, o.key), payload: o.column(shape, o.payload),
-		name: o.names.Schema(o.prefix + "." + shape.Schema + "." + shape.Table + ".Value"),
+		name:      o.names.Schema(o.prefix + "." + shape.Schema + "." + shape.Table + ".Value"),
 		envelopes: map[string]*connect.Schema{},
 	}
 	if route := o.column(shape, o.route); route.err != nil {
@@ -113,6 +113,9 @@ func (t *table) envelope(o *Options, payload *connect.Schema, version *int32, re
 const envelopePayload = "payload"
 
 func (t *table) newEnvelope(o *Options, payload *connect.Schema, version *int32, route string) *connect.Schema {
+	if version != nil {
+		version = connect.Versioned(*version) // the caller's is for one event
+	}
 	last := strings.LastIndexByte(t.name, '.') // the routed value goes before the last part
 	s := &connect.Schema{
 		Type: connect.Struct, Name: t.name[:last+1] + route + t.name[last:], Version: version,

@@ -48,6 +48,9 @@ type Column struct {
 // that names the table, every misfit, what was wanted and what is there.
 func (t Table) Check(columns []Column, extra []string) error {
 	_, misfits := t.bind(columns, extra)
+	if t.Mapping.Compat {
+		return t.misfit(columns, misfits, "change the table, or the names of its columns under sink.compat.options in the configuration")
+	}
 	return t.misfit(columns, misfits, "change the table, or the column names under outbox: in the configuration (a list of names allows for a rename)")
 }
 

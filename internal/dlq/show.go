@@ -109,9 +109,12 @@ func content(b []byte, shown bool) *Content {
 // unreadable are characters that text does not have: those that a terminal would obey.
 func unreadable(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r' }
 
-// splitColumns reads the extra columns, up to where they do not fit.
+// splitColumns reads the extra columns, up to where they do not fit. The shape of a table is no column, and nothing to look at.
 func splitColumns(b []byte) (list []Column) {
 	EachColumn(b, func(name, value []byte) {
+		if string(name) == outbox.ShapeColumn {
+			return
+		}
 		list = append(list, Column{Name: string(name), Value: content(value, true)})
 	})
 	return list

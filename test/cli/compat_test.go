@@ -2,23 +2,264 @@ package cli
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
 )
 
 const stringConverters = `key.converter: org.apache.kafka.connect.storage.StringConverter, value.converter: org.apache.kafka.connect.storage.StringConverter`
 
+// compatKafka is a rig that publishes as Debezium in Kafka Connect does.
+func compatKafka(t *testing.T, partitions int, options string) *topical {
+	t.Helper()
+	k := withKafka(t, partitions)
+	k.options(options)
+	return k
+}
+
+func (k *topical) options(options string) {
+	k.sink = fmt.Sprintf("  kafka: {brokers: ['%s']}\n  compat: {profile: debezium-connect, options: {route.topic.replacement: '%s', %s}}",
+		k.kafka.Brokers()[0], k.topic, options)
+}
+
+// compatBroker is a rig that publishes as Debezium Server does to RabbitMQ.
+func compatBroker(t *testing.T, options string) (b *brokered, take func() *amqp.Delivery) {
+	t.Helper()
+	b = withBroker(t)
+	b.options(options)
+	return b, b.queue(t)
+}
+
+func (b *brokered) options(options string) {
+	b.sink = "  rabbitmq: {url: '" + b.vhost + "'}\n  compat: {profile: debezium-server, options: {sink.rabbitmq.exchange: outbox.events, sink.rabbitmq.routingKey.source: topic, " + options + "}}"
+}
+
+// delivery waits for a message.
+func delivery(t *testing.T, take func() *amqp.Delivery) (d *amqp.Delivery) {
+	t.Helper()
+	eventually(t, func() string {
+		if d = take(); d == nil {
+			return "no message"
+		}
+		return ""
+	})
+	return d
+}
+
+func shown(r *devenv.KafkaRecord) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s\n%s\n", orNull(r.Key), orNull(r.Value))
+	for _, h := range r.Headers {
+		fmt.Fprintf(&out, "%s: %s\n", h.Name, orNull(h.Value))
+	}
+	return out.String()
+}
+
 // What a record in Debezium's form has, and nothing else.
 func TestCompatRecord(t *testing.T) {
 	t.Parallel()
-	k := withKafka(t, 12)
-	k.sink = fmt.Sprintf("  kafka: {brokers: ['%s']}\n  compat: {profile: debezium-connect, options: {%s, route.topic.replacement: '%s', table.fields.additional.placement: 'type:header:eventType'}}",
-		k.kafka.Brokers()[0], stringConverters, k.topic)
+	k := compatKafka(t, 12, stringConverters+`, table.field.event.timestamp: happened, table.fields.additional.placement: 'type:header:eventType,region:header'`)
+	k.exec(`ALTER TABLE outbox ADD COLUMN happened timestamp, ADD COLUMN region text`)
 	k.start()
-	k.exec(`INSERT INTO outbox VALUES ('11111111-1111-1111-1111-111111111111', 'order', '10711fa5', 'created', '{"total": 12.50}')`)
+	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers, traceparent, happened)
+		VALUES ('11111111-1111-1111-1111-111111111111', 'order', '10711fa5', 'created', '{"total": 12.50}', '{"tenant": "a"}', '00-trace', '2026-01-02 03:04:05.678999')`)
 	r := k.records(k.topic, 1)[0]
-	if r.Partition != 11 || orNull(r.Key) != "10711fa5" || orNull(r.Value) != `{"total": 12.50}` || len(r.Headers) != 2 ||
-		r.Headers[0].Name != "id" || orNull(r.Headers[0].Value) != "11111111-1111-1111-1111-111111111111" ||
-		r.Headers[1].Name != "eventType" || orNull(r.Headers[1].Value) != "created" {
+	const want = "10711fa5\n{\"total\": 12.50}\nid: 11111111-1111-1111-1111-111111111111\neventType: created\nregion: NULL\n"
+	if got := shown(&r); strings.ReplaceAll(got, null, "NULL") != want || r.Partition != 11 || r.Time.UnixMilli() != 1767323045678 {
+		t.Errorf("the record is %+v, want %q on partition 11", r, want)
+	}
+}
+
+// The partition is that of the serialized key, or the one that the row names; one that there is not is the event's own fault.
+func TestCompatPartition(t *testing.T) {
+	t.Parallel()
+	k := compatKafka(t, 12, `key.converter.schemas.enable: false, value.converter: org.apache.kafka.connect.storage.StringConverter, table.fields.additional.placement: 'part:partition'`)
+	k.exec(`ALTER TABLE outbox ADD COLUMN part int`)
+	relay := k.start()
+	for i, part := range []string{"NULL", "7", "12"} {
+		k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, part) VALUES (gen_random_uuid(), 'order', '10711fa5', 'created', $1::int::text::jsonb, `+part+`)`, i)
+	}
+	want := map[string]int{"0": 3, "1": 7} // by murmur2 of "10711fa5" with its quotes
+	for _, r := range k.records(k.topic, 2) {
+		if r.Partition != want[string(r.Value)] || string(r.Key) != `"10711fa5"` {
+			t.Errorf("the record is %+v, want partition %d", r, want[string(r.Value)])
+		}
+	}
+	eventually(t, func() string { return answers(t, relay, "/metrics", 200, "\noutbox_dead_letters 1\n") })
+	if out := k.ok("deadletters", "list"); !strings.Contains(out, "it names a partition beyond") {
+		t.Errorf("the dead letter does not say why: %s", out)
+	}
+}
+
+// What a message in Debezium Server's form has, and nothing else.
+func TestCompatMessage(t *testing.T) {
+	t.Parallel()
+	b, take := compatBroker(t, "format.value: simplestring, format.header.schemas.enable: false")
+	relay := b.start()
+	b.exec(`INSERT INTO outbox VALUES ('11111111-1111-1111-1111-111111111111', 'order', '7', 'created', '{"total": 12.50}')`)
+	d := delivery(t, take)
+	if d.Exchange != "outbox.events" || d.RoutingKey != "outbox.event.order" || string(d.Body) != `{"total": 12.50}` || len(d.Headers) != 1 ||
+		d.Headers["id"] != `"11111111-1111-1111-1111-111111111111"` || d.DeliveryMode != amqp.Persistent || d.MessageId+d.ContentType+d.Type != "" || !d.Timestamp.IsZero() {
+		t.Errorf("the message is %+v", d)
+	}
+	if out := b.ok("check"); strings.Contains(out, "fail") {
+		t.Errorf("check says\n%s", out)
+	}
+	relay.Stop(t)
+}
+
+// What is routed nowhere waits in the siding, and comes back as it would have come then: after a restart, and after the table's
+// columns are not any more what they were. What is committed since has the new shape.
+func TestCompatComesBackAsItWas(t *testing.T) {
+	t.Parallel()
+	b, take := compatBroker(t, "topic.prefix: shop, 'table.fields.additional.placement': 'type:envelope:kind', table.expand.json.payload: false")
+	bind := func(bound bool) {
+		conn, err := amqp.Dial(b.vhost)
+		must(t, err)
+		defer conn.Close()
+		ch, err := conn.Channel()
+		must(t, err)
+		if bound {
+			must(t, ch.QueueBind("orders", "#", "outbox.events", false, nil))
+		} else {
+			must(t, ch.QueueUnbind("orders", "#", "outbox.events", nil))
+		}
+	}
+	const insert = `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ($1, 'order', '7', 'created', '{"a": 1}')`
+	relay := b.start()
+	b.exec(insert, "11111111-1111-1111-1111-111111111111")
+	before := delivery(t, take)
+	bind(false)
+	b.exec(insert, "22222222-2222-2222-2222-222222222222")
+	eventually(t, func() string { return answers(t, relay, "/metrics", 200, "\noutbox_parked_events 1\n") })
+	relay.Stop(t)
+	b.exec(`ALTER TABLE outbox ALTER payload SET NOT NULL, ALTER type TYPE varchar(20), ALTER type SET DEFAULT 'none', ALTER type DROP NOT NULL`)
+	b.start()
+	b.exec(insert, "33333333-3333-3333-3333-333333333333")
+	bind(true)
+	for _, want := range []struct {
+		id, nulls string
+		same      bool
+	}{{"22222222-2222-2222-2222-222222222222", "true", true}, {"33333333-3333-3333-3333-333333333333", "false", false}} {
+		d := delivery(t, take)
+		if id, _ := d.Headers["id"].(string); !strings.Contains(id, want.id) || (string(d.Body) == string(before.Body)) != want.same ||
+			!strings.Contains(string(d.Body), `"optional":`+want.nulls+`,"name":"io.debezium.data.Json"`) || d.RoutingKey != before.RoutingKey || len(d.Headers) != 1 {
+			t.Errorf("the message is %v %s, the one before %v %s", d.Headers, d.Body, before.Headers, before.Body)
+		}
+	}
+}
+
+// A table is altered while its rows come: each record has the schema of its time.
+func TestCompatTableAltered(t *testing.T) {
+	t.Parallel()
+	k := compatKafka(t, 1, `value.converter: org.apache.kafka.connect.storage.StringConverter, table.fields.additional.placement: 'region:header', table.field.additional.missing: ignore`)
+	k.start()
+	insert := func(columns, values string) {
+		k.exec(`INSERT INTO outbox (id, aggregatetype, type, payload, aggregateid` + columns + `) VALUES (gen_random_uuid(), 'order', 'created', '1', 7` + values + `)`)
+	}
+	insert("", "")
+	k.exec(`ALTER TABLE outbox ALTER aggregateid TYPE bigint USING aggregateid::bigint, ALTER aggregateid DROP NOT NULL`)
+	insert("", "")
+	k.exec(`ALTER TABLE outbox ADD COLUMN region text, ALTER aggregateid SET DEFAULT 5`)
+	insert(", region", ", 'eu'")
+	k.exec(`CREATE DOMAIN amount AS numeric(6,2); ALTER TABLE outbox ALTER aggregateid DROP DEFAULT, ALTER aggregateid TYPE amount`)
+	insert(", region", ", NULL")
+	want := []string{
+		`{"schema":{"type":"string","optional":false},"payload":"7"} []`,
+		`{"schema":{"type":"int64","optional":true},"payload":7} []`,
+		`{"schema":{"type":"int64","optional":true,"default":5},"payload":7} [eu]`,
+		`{"schema":{"type":"bytes","optional":true,"name":"org.apache.kafka.connect.data.Decimal","version":1,"parameters":{"scale":"2","connect.decimal.precision":"6"}},"payload":"Arw="} [` + null + `]`,
+	}
+	for i, r := range k.records(k.topic, len(want)) {
+		var regions []string
+		for _, h := range r.Headers[1:] {
+			regions = append(regions, orNull(h.Value))
+		}
+		if got := fmt.Sprint(string(r.Key), " ", regions); got != want[i] {
+			t.Errorf("record %d has %s, want %s", i, got, want[i])
+		}
+	}
+}
+
+// An event of which there is no record is a dead letter with all that it was made of; the next ones go on, and when the options
+// are mended it is replayed.
+func TestCompatCannotRender(t *testing.T) {
+	t.Parallel()
+	k := compatKafka(t, 1, `key.converter: org.apache.kafka.connect.storage.StringConverter, value.converter: org.apache.kafka.connect.converters.ByteArrayConverter`)
+	relay := k.start()
+	const id = "11111111-1111-1111-1111-111111111111"
+	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ('` + id + `', 'order', '7', 'created', '{"a": 1}')`)
+	eventually(t, func() string { return answers(t, relay, "/metrics", 200, "\noutbox_dead_letters 1\n") })
+	out := k.ok("deadletters", "show", "1")
+	if !strings.Contains(out, "ByteArrayConverter takes bytes only") || !strings.Contains(out, id) || strings.Contains(out, "cdc_relay.shape") {
+		t.Errorf("the dead letter is shown as\n%s", out)
+	}
+	relay.Stop(t)
+	k.options(stringConverters)
+	relay = k.start()
+	k.ok("deadletters", "replay", "1")
+	r := k.records(k.topic, 1)[0]
+	if want := "7\n{\"a\": 1}\nid: " + id + "\n"; shown(&r) != want {
+		t.Errorf("the record is %q, want %q", shown(&r), want)
+	}
+	relay.Stop(t)
+}
+
+// A NULL id is no event here, and one whose route is NULL has no topic: both are dead letters, and neither stops the relay.
+func TestCompatNulls(t *testing.T) {
+	t.Parallel()
+	k := compatKafka(t, 1, stringConverters)
+	k.exec(`ALTER TABLE outbox DROP CONSTRAINT outbox_pkey, ALTER id DROP NOT NULL, ALTER aggregatetype DROP NOT NULL, ALTER aggregateid DROP NOT NULL`)
+	relay := k.start()
+	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (NULL, 'order', '7', 'a', '1')`)
+	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ('11111111-1111-1111-1111-111111111111', NULL, '7', 'a', '1')`)
+	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ('22222222-2222-2222-2222-222222222222', 'order', NULL, 'a', NULL)`)
+	r := k.records(k.topic, 1)[0]
+	if r.Key != nil || r.Value != nil || r.Header("id") != "22222222-2222-2222-2222-222222222222" {
 		t.Errorf("the record is %+v", r)
 	}
+	eventually(t, func() string { return answers(t, relay, "/metrics", 200, "\noutbox_dead_letters 2\n") })
+}
+
+// The columns that the options name are looked for before a slot is made.
+func TestCompatMapping(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.sink = "  stdout: {}\n  compat: {profile: debezium-connect, options: {table.field.event.key: customer, table.field.event.timestamp: created_at, table.fields.additional.placement: 'tenant:header'}}"
+	r.refused(4, "run", `no column "customer"`, `column "created_at" has type OID 1184, wanted timestamp`, `no column "tenant"`)
+}
+
+// The test message has the form of the profile.
+func TestCompatCheckPublish(t *testing.T) {
+	t.Parallel()
+	b, take := compatBroker(t, "format.value: binary")
+	if out := b.command("check", "--publish"); !strings.Contains(out.Stderr, "--aggregate") {
+		t.Errorf("what it lacks is said as %s", out.Stderr)
+	}
+	if out := b.ok("check", "--publish", "--aggregate", "order"); !strings.Contains(out, `exchange "outbox.events", routing key "outbox.event.order" was confirmed`) {
+		t.Errorf("check says\n%s", out)
+	}
+	d := delivery(t, take)
+	if id, _ := d.Headers["id"].(string); string(d.Body) != `{"cdc_check": true}` || len(d.Headers) != 1 || !strings.Contains(id, "cdc-relay-check-") {
+		t.Errorf("the message is %+v", d)
+	}
+}
+
+// Without a broker the records can be looked at.
+func TestCompatOnStdout(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.sink = "  stdout: {}\n  compat: {profile: debezium-connect, options: {" + stringConverters + ", table.fields.additional.placement: 'type:header:eventType'}}"
+	relay := r.start()
+	r.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ('11111111-1111-1111-1111-111111111111', 'order', '7', 'created', '{"a": "<é>"}')`)
+	const want = `{"topic":"outbox.event.order","key":"7","value":"{\"a\": \"<é>\"}","headers":[{"name":"id","value":"11111111-1111-1111-1111-111111111111"},{"name":"eventType","value":"created"}],"timestamp":"`
+	eventually(t, func() string {
+		if out := relay.Stdout(); !strings.HasPrefix(out, want) || !strings.HasSuffix(out, "\"}\n") {
+			return "on stdout is " + out
+		}
+		return ""
+	})
 }

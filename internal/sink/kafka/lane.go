@@ -167,7 +167,7 @@ func (l *lane) split() {
 		}
 		partition, _ := l.sink.layout.partition(ev, int32(len(topic.partitions)))
 		if int(partition) >= len(topic.partitions) {
-			l.reject(i, noPartition(topic.name, partition, len(topic.partitions)))
+			l.reject(i, noPartition(topic.name, len(topic.partitions)))
 			continue
 		}
 		s := l.stream(topic.name, partition)

@@ -78,7 +78,8 @@ func (l *layout) partition(ev *outbox.Event, count int32) (record, key int32) {
 	return key, key
 }
 
-// noPartition is the fault of an event that names a partition which its topic does not have.
-func noPartition(topic string, partition int32, count int) *sink.Fault {
-	return invalid(fmt.Sprintf("it names partition %d, topic %q has %d", partition, topic, count))
+// noPartition is the fault of an event that names a partition which its topic does not have. It does not say which: that is a
+// column's value.
+func noPartition(topic string, count int) *sink.Fault {
+	return invalid(fmt.Sprintf("it names a partition beyond the %d that topic %q has", count, topic))
 }

@@ -35,6 +35,7 @@ type Config struct {
 	// Headers are written when their column is not NULL.
 	Headers []HeaderColumn
 	// Profile makes the messages as Debezium Server does, in the place of Exchange, RoutingKey, Headers and properties; nil: none does.
+	// The two templates are its Templates then, which are shown in the place of names that are made from keys.
 	Profile *debezium.Options
 	// CorrelationID, Priority and Expiration name the columns of these properties, "" for none.
 	CorrelationID, Priority, Expiration string

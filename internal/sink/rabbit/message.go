@@ -42,16 +42,16 @@ type boundHeader struct {
 func newLayout(cfg *Config) (layout, error) {
 	l := layout{dropped: cfg.Hooks.HeaderDropped, trace: cfg.Traceparent}
 	var err error
-	if cfg.Profile != nil {
-		l.options = cfg.Profile
-		l.router, err = cfg.Profile.Bind(cfg.Columns)
-		return l, err
-	}
 	if l.exchange, err = bind(cfg.Exchange, cfg.Columns); err != nil {
 		return l, fmt.Errorf("exchange: %w", err)
 	}
 	if l.routingKey, err = bind(cfg.RoutingKey, cfg.Columns); err != nil {
 		return l, fmt.Errorf("routing key: %w", err)
+	}
+	if cfg.Profile != nil { // the templates say only what is shown of a destination
+		l.options = cfg.Profile
+		l.router, err = cfg.Profile.Bind(cfg.Columns)
+		return l, err
 	}
 	if l.exchange.constant {
 		l.unit = sink.UnitOf([]byte(l.exchange.value))

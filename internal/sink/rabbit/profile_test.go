@@ -18,12 +18,13 @@ import (
 // asServer publishes as Debezium Server would, with these options, of a table that has the usual columns and one more.
 func asServer(b *broker, options map[string]string) Config {
 	cfg := b.config()
-	cfg.Exchange, cfg.RoutingKey = sink.Template{}, sink.Template{}
 	records, faults := debezium.Parse(debezium.Server, options)
 	if len(faults) > 0 {
 		b.t.Fatalf("%+v", faults)
 	}
 	cfg.Profile, cfg.Columns = records, records.Columns().Extra
+	_, exchange, routingKey := records.Templates()
+	cfg.Exchange, cfg.RoutingKey = tpl(b.t, exchange), tpl(b.t, routingKey)
 	cfg.Pipelined = true
 	return cfg
 }

@@ -67,9 +67,6 @@ func (l *layout) route(ev *outbox.Event) outbox.Route {
 // shown are an exchange and a routing key as logs, status and spans may show them: what is made from an ordering key,
 // which may be about a person, stands there as its template. Copies of dead letters go where no event has a say.
 func (l *layout) shown(isCopy bool, exchange, routingKey string) (string, string) {
-	if l.router != nil && !isCopy && l.options.RoutesByKey() {
-		return exchange, "{key}"
-	}
 	if l.exchange.personal && !isCopy {
 		exchange = l.exchange.String()
 	}

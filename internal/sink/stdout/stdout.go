@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/cdc-relay/cdc-relay/internal/debezium"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -23,6 +24,7 @@ type Sink struct {
 	out    io.Writer
 	writes chan write // to the one goroutine that writes
 	trace  func(ev *outbox.Event, buf []byte) []byte
+	router *debezium.Router       // nil: the lines are the relay's own
 	why    atomic.Pointer[string] // the last write's error; nil when it had none
 }
 
@@ -155,7 +157,7 @@ func (s *Sink) Publish(ctx context.Context, _ int, events []*outbox.Event, outco
 		}
 		text, err := s.encode(ev)
 		if err != nil {
-			outcomes[i] = rejected(sink.Invalid, "the payload or headers column is not valid JSON")
+			outcomes[i] = rejected(sink.Invalid, err.Error())
 			continue
 		}
 		if err := s.write(ctx, write{text, done}, done); err != nil {
@@ -202,6 +204,9 @@ func rejected(reason sink.Reason, words string) sink.Outcome {
 // encode makes the line of an event. Embedded JSON loses the white space between its tokens, which a line needs, and
 // nothing else: < > & stay as they are.
 func (s *Sink) encode(ev *outbox.Event) ([]byte, error) {
+	if s.router != nil && !ev.Copy {
+		return s.render(ev)
+	}
 	l := line{
 		ID: text(ev.ID), Type: text(ev.Type), Aggregate: text(ev.Aggregate), Key: text(ev.Key),
 		Headers: ev.Headers, Trace: text(s.trace(ev, nil)), Position: ev.Position.String(), Replay: ev.Replay, Time: ev.CommitTime.UTC(),
@@ -219,7 +224,7 @@ func (s *Sink) encode(ev *outbox.Event) ([]byte, error) {
 	enc := json.NewEncoder(&text) // ends the line
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(l); err != nil {
-		return nil, err
+		return nil, errors.New("the payload or headers column is not valid JSON")
 	}
 	return text.Bytes(), nil
 }

@@ -1,0 +1,61 @@
+// A row that stands for any, for the test message of `check --publish`.
+
+package debezium
+
+import (
+	"encoding/hex"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// Sample gives an event of text columns the shape of a table that it could be of: what the converters take. ev has the extra
+// columns in the order of columns.
+func (o *Options) Sample(ev *outbox.Event, columns []string) {
+	s := &outbox.Shape{Schema: "public", Table: "outbox"}
+	add := func(name string, oid uint32) {
+		if !slices.ContainsFunc(s.Columns, func(c outbox.ColumnShape) bool { return c.Name == name }) {
+			s.Columns = append(s.Columns, outbox.ColumnShape{Name: name, TypeOID: oid, Typmod: -1})
+		}
+	}
+	add(o.id, pgtype.TextOID)
+	add(o.route, pgtype.TextOID)
+	if wantsBytes(o.keys) && ev.Key != nil {
+		add(o.key, pgtype.ByteaOID)
+		ev.Key = hex.AppendEncode([]byte(`\x`), ev.Key)
+	}
+	add(o.key, pgtype.TextOID)
+	if ev.PayloadKind = outbox.JSON; wantsBytes(o.values) {
+		ev.PayloadKind = outbox.Binary
+		add(o.payload, pgtype.ByteaOID)
+	}
+	add(o.payload, pgtype.JSONBOID)
+	for _, f := range o.placed {
+		if f.where == asPartition {
+			add(f.column, pgtype.Int4OID)
+		}
+	}
+	if o.version != "" {
+		add(o.version, pgtype.Int4OID)
+	}
+	for _, f := range o.placed {
+		add(f.column, pgtype.TextOID)
+	}
+	if i := slices.Index(columns, outbox.ShapeColumn); i >= 0 {
+		ev.Columns[i] = outbox.AppendShape(nil, s)
+	}
+}
+
+// wantsBytes reports whether a converter takes nothing but bytes.
+func wantsBytes(c connect.Converter) bool {
+	switch c := c.(type) {
+	case connect.ByteArrayConverter:
+		return true
+	case connect.BinaryDataConverter:
+		return c.Delegate == nil
+	}
+	return false
+}

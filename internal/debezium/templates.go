@@ -1,0 +1,32 @@
+// Where records go, in the words of the relay's own templates: for people, and for what looks at a destination before there is an
+// event. The records' own destinations are made in topic.go and rabbit.go.
+
+package debezium
+
+import "strings"
+
+// Templates are the topic, and RabbitMQ's exchange and routing key. A part of a topic that a regular expression takes from the
+// routed value stands there as {aggregate}.
+func (o *Options) Templates() (topic, exchange, routingKey string) {
+	var made strings.Builder
+	for _, p := range o.topics.replace {
+		if p.group >= 0 {
+			made.WriteString("{aggregate}")
+		} else {
+			made.WriteString(p.literal)
+		}
+	}
+	topic = made.String()
+	if exchange = o.rabbit.exchange; exchange == "" {
+		exchange = topic
+	}
+	switch o.rabbit.source {
+	case fromTopic:
+		routingKey = topic
+	case fromKey:
+		routingKey = "{key}"
+	default:
+		routingKey = o.rabbit.routingKey
+	}
+	return topic, exchange, routingKey
+}

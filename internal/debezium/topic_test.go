@@ -1,0 +1,192 @@
+package debezium
+
+import (
+	"bufio"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf16"
+
+	"pgregory.net/rapid"
+)
+
+// answers are Java's: testdata/Topics.java says how they were made.
+func answers(t *testing.T) (all [][4]string) {
+	t.Helper()
+	f, err := os.Open("testdata/topics.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		parts := strings.Split(lines.Text(), "\t")
+		if len(parts) != 4 {
+			t.Fatalf("line %q", lines.Text())
+		}
+		for i := range parts {
+			parts[i] = plain(parts[i])
+		}
+		all = append(all, [4]string(parts))
+	}
+	if lines.Err() != nil || len(all) < 250 {
+		t.Fatalf("%d answers, %v", len(all), lines.Err())
+	}
+	return all
+}
+
+// plain replaces %XXXX, UTF-16 units.
+func plain(s string) string {
+	var units []uint16
+	for i := 0; i < len(s); i++ {
+		if s[i] != '%' {
+			units = append(units, uint16(s[i]))
+			continue
+		}
+		n, err := strconv.ParseUint(s[i+1:i+5], 16, 16)
+		if err != nil {
+			panic(err)
+		}
+		units = append(units, uint16(n))
+		i += 4
+	}
+	return string(utf16.Decode(units))
+}
+
+// What is refused here though Java takes it. Everything else is as Java says.
+var refusedHere = map[string]string{
+	`[a-z&&[^b]]+`: "intersection",
+	`(a*)+`:        "may match nothing",
+}
+
+// The topic is the one that Java makes, for every expression that is taken; what Java refuses is refused.
+func TestTopicsAreJavas(t *testing.T) {
+	t.Parallel()
+	for _, a := range answers(t) {
+		pattern, replace, value, want := a[0], a[1], a[2], a[3]
+		topics, regexFault, replaceFault := newTopics(pattern, replace)
+		if word, refused := refusedHere[pattern]; refused {
+			if regexFault == nil || !strings.Contains(regexFault.Error(), word) {
+				t.Errorf("%q is refused with %v, want a word about %s", pattern, regexFault, word)
+			}
+			continue
+		}
+		if want == "!" {
+			if regexFault == nil && replaceFault == nil {
+				t.Errorf("%q, %q: Java refuses it", pattern, replace)
+			}
+			continue
+		}
+		if replaceFault != nil && regexFault == nil && !topics.matches(pattern, value) {
+			continue // Java finds the fault when a value matches, we at the start
+		}
+		if regexFault != nil || replaceFault != nil {
+			t.Errorf("%q, %q: %v, %v; Java takes it", pattern, replace, regexFault, replaceFault)
+			continue
+		}
+		for range 2 { // once made, once remembered
+			if got := "=" + string(topics.append([]byte("="), []byte(value))[1:]); got != want {
+				t.Errorf("%q, %q of %q is %q, Java's %q", pattern, replace, value, got, want)
+			}
+		}
+	}
+}
+
+// matches says whether Java would have come to the replacement.
+func (*topics) matches(pattern, value string) bool {
+	re, err := javaRegex(pattern)
+	return err == nil && regexp.MustCompile(`\A(?:`+re.String()+`)\z`).MatchString(value)
+}
+
+// What RE2 does not have is named, so that whoever reads the line knows what to write otherwise.
+func TestRegexRefusesByName(t *testing.T) {
+	t.Parallel()
+	for pattern, want := range map[string]string{
+		`(?=a)a`: "lookahead (?=...)", `(?!a)b`: "negative lookahead (?!...)", `(?<=a)b`: "lookbehind (?<=...)", `(?<!a)b`: "negative lookbehind (?<!...)",
+		`(?>a)b`: "atomic group (?>...)", `(a)\1`: `backreference \1`, `(?<n>a)\k<n>`: `backreference \k`,
+		`a*+`: "possessive quantifier", `a++b`: "possessive quantifier", `a{2}+`: "possessive quantifier", `a?+`: "possessive quantifier",
+		`[a&&b]`: "intersection of classes", `[a[bc]]`: "class within a class", `a\Z`: `\Z`, `\Ga`: `\G`, `\Rx`: `\R`, `\X`: `\X`, `\b{g}`: `\b{g}`,
+		`\N{DIGIT ONE}`: `\N`, `(?m)^a`: "flag (?m)", `(?x)a b`: "flag (?x)", `(?U)a`: "flag (?U)", `(?d)a`: "flag (?d)", `(?iu)a`: "flag (?u)",
+		`a$b`: "$ that is not at an end", `a{1001}`: "RE2", `\p{IsAlphabetic}`: "property", `\p{InGreek}`: "property", `\ud83d\ude00`: "no character by itself",
+	} {
+		if re, err := javaRegex(pattern); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q gives %v, %v; want an error about %s", pattern, re, err, want)
+		}
+	}
+}
+
+// FuzzJavaRegex: a pattern is refused or compiles, and never panics; one without special characters means itself.
+func FuzzJavaRegex(f *testing.F) {
+	for _, p := range []string{`(?<a>.*)`, `[a-z\d]+`, `\Qx\E`, `a{2,3}?`, `(?s:.)|\x{41}`, `[^\]]`, `\p{Lu}`, `\`, `[`, `(?`, `\u00`, "\xff"} {
+		f.Add(p)
+	}
+	f.Fuzz(func(t *testing.T, pattern string) {
+		re, err := javaRegex(pattern)
+		if err == nil && strings.IndexFunc(pattern, func(r rune) bool { return !strings.ContainsRune("abcXYZ019_- /:@äß", r) }) < 0 {
+			if m := re.FindString("." + pattern + "."); m != pattern {
+				t.Fatalf("%q matches %q", pattern, m)
+			}
+		}
+	})
+}
+
+// A literal is replaced by itself, however it is escaped, and a reference by what the group has matched.
+func TestReplacementProperties(t *testing.T) {
+	t.Parallel()
+	re := regexp.MustCompile(`\A(?P<first>[a-z]*)([0-9]*)`)
+	rapid.Check(t, func(t *rapid.T) {
+		value := rapid.StringMatching(`[a-z]{0,3}[0-9]{0,3}`).Draw(t, "value")
+		loc := re.FindStringSubmatchIndex(value)
+		groups := re.FindStringSubmatch(value)
+		var text, want strings.Builder
+		for range rapid.IntRange(0, 6).Draw(t, "pieces") {
+			switch rapid.IntRange(0, 4).Draw(t, "kind") {
+			case 0:
+				s := rapid.String().Draw(t, "literal")
+				text.WriteString(strings.NewReplacer(`\`, `\\`, `$`, `\$`).Replace(s))
+				want.WriteString(s)
+			case 1:
+				text.WriteString("${first}")
+				want.WriteString(groups[1])
+			case 2:
+				text.WriteString("$2") // and any digit behind it: there is no group 20
+				want.WriteString(groups[2])
+			case 3:
+				text.WriteString("$0")
+				want.WriteString(groups[0])
+			default:
+				c := rapid.ByteRange('!', '~').Draw(t, "escaped")
+				text.WriteString(`\` + string(c))
+				want.WriteByte(c)
+			}
+		}
+		r, err := javaReplacement(text.String(), re)
+		// A literal digit that follows $0 is one more digit of its number where there is such a group.
+		if strings.Contains(text.String(), "$01") || strings.Contains(text.String(), "$02") || strings.Contains(text.String(), "$00") {
+			t.Skip("the digit belongs to the reference")
+		}
+		if err != nil {
+			t.Fatalf("%q: %v", text.String(), err)
+		}
+		if got := string(r.appendTo(nil, []byte(value), loc)); got != want.String() {
+			t.Fatalf("%q for %q gives %q, want %q", text.String(), value, got, want.String())
+		}
+	})
+}
+
+// What was made of values is kept, and not of all that there ever were.
+func TestTopicsForget(t *testing.T) {
+	t.Parallel()
+	topics, _, _ := newTopics(`([a-z]+)-([0-9]+)`, "$1.$2")
+	for i := range 3 * maxKnown {
+		topics.append(nil, []byte("a-"+strconv.Itoa(i)))
+	}
+	if n := len(topics.known); n > maxKnown {
+		t.Errorf("%d topics are kept, want %d at most", n, maxKnown)
+	}
+	if got := string(topics.append(nil, []byte("a-1"))); got != "a.1" {
+		t.Errorf("got %q", got)
+	}
+}
