@@ -14,13 +14,14 @@ func connectStops() []Group {
 		one("stops-expand-array", "Invalid type for", with(noSchemas, "table.expand.json.payload", "true"), outbox("outbox", "jsonb"), row("outbox", `'[1, 2]'`)),
 		one("stops-expand-huge", "Invalid type for", with(noSchemas, "table.expand.json.payload", "true"), outbox("outbox", "jsonb"), row("outbox", `'{"a": 9223372036854775808}'`)),
 		one("stops-missing-column", "absent", with(plainText, "table.fields.additional.placement", "absent:header"), outbox("outbox", "jsonb"), row("outbox", `'{}'`)),
+		one("stops-missing-key", "fakefield", with(plainText, "table.field.event.key", "fakefield"), outbox("outbox", "jsonb"), row("outbox", `'{}'`)),
 		one("stops-route-integer", "Field 'number' is not of type STRING", with(plainText, "route.by.field", "number"), outbox("outbox", "jsonb", "number integer"), insert("outbox", "payload, number", `'{}', 1`)),
 		one("stops-route-null", "NullPointerException", with(plainText, "route.by.field", "other"), outbox("outbox", "jsonb", "other text"), insert("outbox", "payload, other", `'{}', NULL`)),
 		one("stops-update-fatal", "Unexpected update message received", with(plainText, "table.op.invalid.behavior", "fatal"), outbox("outbox", "jsonb"), "INSERT INTO outbox VALUES ('{id}', '{route}', 'k', 't', '{}'); UPDATE outbox SET payload = '{\"a\": 1}'"),
 	}
 	for i := range all {
 		switch all[i].Name {
-		case "stops-timestamp-bigint", "stops-timestamptz", "stops-missing-column", "stops-route-integer":
+		case "stops-timestamp-bigint", "stops-timestamptz", "stops-missing-column", "stops-missing-key", "stops-route-integer":
 			all[i].Refused = "does not fit the mapping"
 		case "stops-update-fatal":
 			all[i].GoesOn, all[i].Topic = true, "outbox.event."+all[i].Route("end")
