@@ -186,15 +186,21 @@ func TestCheckOfTemplate(t *testing.T) {
 	for i := range maxTopics {
 		must(t, kafka.CreateTopic(ctx, fmt.Sprintf("many.%d", i), 1, 1, nil))
 	}
-	if found = find("many.{key}"); len(found) != maxTopics {
+	if found = find("many.{id}"); len(found) != maxTopics {
 		t.Errorf("%d findings of %d topics: %+v", len(found), maxTopics, found)
 	}
 	must(t, kafka.CreateTopic(ctx, "many.more", 1, 1, nil))
-	found = find("many.{key}")
+	found = find("many.{id}")
 	if len(found) != maxTopics+1 {
 		t.Fatalf("%d findings of %d topics: %+v", len(found), maxTopics+1, found)
 	}
 	want(t, found[maxTopics], true, false, "1 more", "")
+
+	// Names that are made from keys are not shown.
+	if found = find("many.{key}"); len(found) != 2 || found[0].Name != topicName("many.{key}") {
+		t.Fatalf("found %+v", found)
+	}
+	want(t, found[0], true, false, "1 partitions", "")
 }
 
 // A password that crosses the network as it is.

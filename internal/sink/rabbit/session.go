@@ -110,7 +110,7 @@ func (s *Sink) dialOne(ctx context.Context, url string) (*session, error) {
 		if secure, is := conn.(*sink.TLSConn); is {
 			err = cmp.Or(secure.Alert(), err) // amqp091 keeps only its text
 		}
-		if ctx.Err() == context.DeadlineExceeded { //nolint:errorlint // it is the context's own; amqp091 tells of the connection that we closed over it
+		if ctx.Err() == context.DeadlineExceeded { // amqp091 tells only of the connection that was closed over it
 			err = errSilent
 		}
 		return nil, fmt.Errorf("log in to %s: %w", addr, err)
