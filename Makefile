@@ -104,7 +104,7 @@ soak: deps ## a million seeds of test/sim, then random faults for an hour and no
 	@$(STEP) $@ go test -count=1 -timeout 0 -v ./test/soak -args -for $(or $(SOAK),1h)
 
 .PHONY: golden-debezium
-golden-debezium: deps-debezium ## have the real Debezium make the golden records of test/debezium anew, ten minutes
+golden-debezium: deps-debezium ## have the real Debezium make the golden records of test/debezium anew, five minutes
 	@go test -count=1 -timeout 40m -v -run '^TestGolden$$' ./test/long/debezium -args -rewrite
 
 .PHONY: dashboards

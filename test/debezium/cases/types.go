@@ -131,12 +131,13 @@ func ofTypes(payloads, keys []typed) (setup, tables []string, all []Case) {
 
 // transactions are the cases about what is a row of the outbox at all.
 func transactions() (setup, tables []string, all []Case) {
-	return []string{
+	setup = []string{
 		`CREATE TABLE parted (id uuid NOT NULL, aggregatetype text NOT NULL, aggregateid text NOT NULL, type text NOT NULL, payload jsonb,
 				at date NOT NULL, PRIMARY KEY (id, at)) PARTITION BY RANGE (at)`,
 		`CREATE TABLE parted_2025 PARTITION OF parted FOR VALUES FROM ('2025-01-01') TO ('2026-01-01')`,
 		`CREATE TABLE parted_2026 PARTITION OF parted FOR VALUES FROM ('2026-01-01') TO ('2027-01-01')`,
-	}, []string{"parted"}, []Case{
+	}
+	all = []Case{
 		{Name: "insert-then-delete", SQL: []string{row("outbox", `'{"gone": true}'`) + "; DELETE FROM outbox WHERE id = '{id}'"}},
 		{Name: "update-and-delete", SQL: []string{
 			row("outbox", `'{"kept": 1}'`),
@@ -148,4 +149,5 @@ func transactions() (setup, tables []string, all []Case) {
 		{Name: "partitioned-table", SQL: []string{insert("parted", "payload, at", `'{"a": 1}', '2025-05-05'`), insert("parted", "payload, at", `'{"a": 2}', '2026-05-05'`)}},
 		{Name: "one-megabyte", SQL: []string{row("outbox", `jsonb_build_object('text', repeat('0123456789', 100000))`)}},
 	}
+	return setup, []string{"parted"}, all
 }
