@@ -93,6 +93,10 @@ func (v *slotView) foreign(database string) string {
 	return ""
 }
 
+// made reports whether the slot's creation has come to its end. Before that it has no position, and is dropped when whoever creates it
+// ends: also long after its client is gone, because it waits for the transactions that are open.
+func (v *slotView) made() bool { return v.ConfirmedFlush != 0 }
+
 func (v *slotView) heldByRelay() bool { return strings.HasPrefix(v.Holder, applicationPrefix) }
 
 // slotColumns are what a slotView is read from, and slotTables where they are. to_jsonb makes one statement serve PostgreSQL 14

@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -111,37 +112,61 @@ func (m *takeover) begin(ctx context.Context) error {
 	}
 	defer closeStream(stream)
 	m.id = id
-	return m.locked(ctx, func(ctx context.Context) error {
-		rec, ours, theirs, err := m.read(ctx)
-		if err != nil {
+	for since := time.Now(); ; {
+		err := m.locked(ctx, func(ctx context.Context) error { return m.prepare(ctx, stream) })
+		if !errors.Is(err, errBeingMade) {
 			return err
 		}
-		if err := m.refuse(rec, theirs); err != nil {
+		if m.opt.Wait >= 0 && time.Since(since) > max(m.opt.Wait, creationPatience) {
+			return takeoverStop(outbox.ExitOperator, fmt.Sprintf("slot %q is being created by a run that has ended: its backend waits for the transactions that were open then", m.c.Slot),
+				"let them end, or end them (SELECT pid, xact_start, query FROM pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start); then run this again")
+		}
+		if !slept(ctx, takeoverPoll) {
+			return ctx.Err()
+		}
+	}
+}
+
+// errBeingMade is of a slot of ours that somebody else is creating: an earlier run that was killed, whose backend does not know it yet.
+var errBeingMade = errors.New("the slot is being created")
+
+// creationPatience is how long such a creation is waited for at least.
+const creationPatience = 10 * time.Second
+
+// prepare is a try of begin, under the lock.
+func (m *takeover) prepare(ctx context.Context, stream *pgconn.PgConn) error {
+	rec, ours, theirs, err := m.read(ctx)
+	if err != nil {
+		return err
+	}
+	if err := m.refuse(rec, theirs); err != nil {
+		return err
+	}
+	if m.completed(rec) {
+		return nil
+	}
+	if ours != nil && (!ours.made() || rec != nil && ours.ActivePID != 0) {
+		return errBeingMade
+	}
+	other, err := readRecord(ctx, m.pool, m.opt.From)
+	if err != nil {
+		return err
+	}
+	if other != nil {
+		return m.relays()
+	}
+	if m.c.Tables, err = findTables(ctx, m.pool, m.c, rec == nil); err != nil {
+		return err
+	}
+	if rec == nil {
+		if err := m.mark(ctx, ours); err != nil {
 			return err
 		}
-		if m.completed(rec) {
-			return nil
-		}
-		other, err := readRecord(ctx, m.pool, m.opt.From)
-		if err != nil {
-			return err
-		}
-		if other != nil {
-			return m.relays()
-		}
-		if m.c.Tables, err = findTables(ctx, m.pool, m.c, rec == nil); err != nil {
-			return err
-		}
-		if rec == nil {
-			if err := m.mark(ctx, ours); err != nil {
-				return err
-			}
-		}
-		if ours != nil {
-			return nil
-		}
-		return m.create(ctx, stream)
-	})
+	}
+	if ours != nil {
+		return nil
+	}
+	return m.create(ctx, stream)
 }
 
 // locked is under the lock on our slot's creation.
@@ -278,6 +303,12 @@ func (m *takeover) step(ctx context.Context, last bool) error {
 	}
 	if err := checkIdentity(m.c, rec, ours, m.id); err != nil {
 		return err
+	}
+	if !ours.made() || ours.ActivePID != 0 { // its position, S, is not known: nothing can have reached it
+		if last {
+			return errBeingMade
+		}
+		return nil
 	}
 	m.state.Start = ours.ConfirmedFlush // nobody has read it yet: where it began
 	m.state.Passed = theirs.ConfirmedFlush >= ours.ConfirmedFlush

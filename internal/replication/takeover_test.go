@@ -609,3 +609,43 @@ func TestTakeoverIsRefused(t *testing.T) {
 		})
 	}
 }
+
+// A run that was killed while its slot was being created: its backend goes on waiting for a transaction that is open, and the slot
+// is there and has no position yet. Nothing has passed that; a run that took it for one would lose what is committed until it has.
+func TestTakeoverWhoseSlotIsStillBeingCreated(t *testing.T) {
+	b := shared(t)
+	o := b.newTool()
+	open, _ := b.openInsert("open")
+	first := b.take(o, asLongAsItTakes)
+	until(t, "the row that says takeover", func() bool {
+		return b.text(`SELECT (to_regclass('cdc_relay.slots') IS NOT NULL)::text`) == "true" &&
+			b.text(`SELECT count(*)::text FROM cdc_relay.slots WHERE slot = $1 AND state = 'takeover'`, b.cfg.Slot) == "1"
+	})
+	first.stop()
+	if _, err := first.wait(); err == nil {
+		t.Fatal("it was stopped, and says nothing of it")
+	}
+	ours := &otherTool{b: b, slot: b.cfg.Slot}
+	until(t, "its slot to be gone", func() bool { return !ours.exists() })
+	backend, left := b.connect(), make(chan error, 1)
+	go func() {
+		_, err := backend.Exec(bounded(t, 2*time.Minute), `SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, b.cfg.Slot)
+		left <- err
+	}()
+	until(t, "the slot without a position", ours.exists)
+	b.insert("between")
+	stop := wantStop(t, func() error { _, err := b.now(o); return err }(), outbox.ExitOperator, "takeover")
+	if !strings.Contains(stop.What, "is being created") {
+		t.Error(stop)
+	}
+	k := b.take(o, asLongAsItTakes)
+	if err := open.Commit(bounded(t, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-left; err != nil {
+		t.Fatal(err)
+	}
+	if s := k.waitTold("that the other slot is below", overlapping); s.Start != b.confirmedFlush() {
+		t.Errorf("%+v", s)
+	}
+}
