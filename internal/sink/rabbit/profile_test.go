@@ -179,20 +179,49 @@ func TestProfileReturns(t *testing.T) {
 	}
 }
 
-// Two events of one call have the same id, and one of them is routed nowhere. The return does not say which, so neither is taken
-// for delivered: a duplicate is what it costs.
+// Two events of one call have the same id and the same destination, and one of them is routed nowhere. The return does not say
+// which, so neither is taken for delivered: a duplicate is what it costs.
 func TestProfileReturnOfAnIDThatIsThereTwice(t *testing.T) {
 	b := newBroker(t)
-	b.bare("events", "direct")
+	b.bare("events", "headers")
 	b.queue("events", nil)
-	b.must(b.ch.QueueBind("events", "outbox.event.order", "events", false, nil))
-	cfg := asServer(b, map[string]string{"sink.rabbitmq.exchange": "events", "sink.rabbitmq.routingKey.source": "topic"})
+	b.must(b.ch.QueueBind("events", "", "events", false, amqp.Table{"x-match": "all", "type": `"created"`}))
+	cfg := asServer(b, map[string]string{
+		"sink.rabbitmq.exchange": "events", "table.fields.additional.placement": "type:header", "format.header.schemas.enable": "false",
+	})
 	s := start(t, cfg)
-	outcomes := s.send(outboxRow(&cfg, anID, "order", "a", "{}"), outboxRow(&cfg, anID, "nobody", "b", "{}"),
-		outboxRow(&cfg, "10b1c3ff-1d4b-4f0e-8d38-000000000002", "order", "c", "{}"))
+	const another = "10b1c3ff-1d4b-4f0e-8d38-000000000002"
+	call := []*outbox.Event{outboxRow(&cfg, anID, "order", "a", "{}"), outboxRow(&cfg, anID, "order", "b", "{}"), outboxRow(&cfg, another, "order", "c", "{}")}
+	call[1].Columns[1] = []byte("ended")
+	outcomes := s.send(call...)
 	wantRejected(t, outcomes[0], sink.Destination, sink.Unroutable)
 	wantRejected(t, outcomes[1], sink.Destination, sink.Unroutable)
 	wantConfirmed(t, outcomes, 0, 1)
+}
+
+// A return is no event's that was going elsewhere, by routing key or exchange, although it has the same id: that one was confirmed,
+// and its destination is not at fault.
+func TestProfileReturnOfAnIDThatWentElsewhere(t *testing.T) {
+	b := newBroker(t)
+	for _, exchange := range []string{"events", "outbox.event.order", "outbox.event.nobody"} {
+		b.bare(exchange, "direct")
+	}
+	b.queue("events", nil)
+	for exchange, key := range map[string]string{"events": "outbox.event.order", "outbox.event.order": "fixed"} {
+		b.must(b.ch.QueueBind("events", key, exchange, false, nil))
+	}
+	for name, options := range map[string]map[string]string{
+		"routing key": {"sink.rabbitmq.exchange": "events", "sink.rabbitmq.routingKey.source": "topic"},
+		"exchange":    {"sink.rabbitmq.routingKey": "fixed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := asServer(b, options)
+			s := start(t, cfg)
+			outcomes := s.send(outboxRow(&cfg, anID, "order", "a", "{}"), outboxRow(&cfg, anID, "nobody", "b", "{}"))
+			wantConfirmed(t, outcomes, 1)
+			wantRejected(t, outcomes[1], sink.Destination, sink.Unroutable)
+		})
+	}
 }
 
 // An alias may give another header the name id; it is that one which comes back. And one may have the name of the position

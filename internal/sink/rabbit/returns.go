@@ -28,27 +28,31 @@ func (l *lane) returned(ch *channel) map[int]amqp.Return {
 	}
 }
 
+// comeback is what tells whose a return is that has no position: the header id, and where its message was going.
+type comeback struct{ id, exchange, routingKey string }
+
 // paired gives the returns to the events of the round: by the position header that each message of the relay's own carries, and
-// by the header id where a profile makes the messages, which have no position.
+// where a profile makes the messages, which have no position, by the header id, the exchange and the routing key.
 //
-// Ids need not be unique. Every event of the round that carries the id of a return counts as returned: one that was routed is sent
-// again, which costs a duplicate, where the other guess would cost an event. So does every event of a profile when a return has an id
-// that none of them carries, which no broker has been seen to do.
+// Ids need not be unique. Every event of the round that was going there with the id of a return counts as returned: one that was
+// routed is sent again, which costs a duplicate, where the other guess would cost an event. One that was going elsewhere does not: its
+// own destination would be paused for another's fault. When a return fits no event, which no broker has been seen to do, every event of
+// a profile counts as returned.
 func (l *lane) paired(all []amqp.Return) map[int]amqp.Return {
 	if len(all) == 0 {
 		return nil
 	}
 	found := map[int]amqp.Return{}
-	byPosition, byID := map[outbox.Position]amqp.Return{}, map[string]amqp.Return{}
+	byPosition, byID := map[outbox.Position]amqp.Return{}, map[comeback]amqp.Return{}
 	for _, r := range all {
 		if pos, ok := positionOf(r.Headers); ok {
 			byPosition[pos] = r
 		}
 		if id, ok := idOf(r.Headers); ok {
-			byID[id] = r
+			byID[comeback{id, r.Exchange, r.RoutingKey}] = r
 		}
 	}
-	used := map[string]bool{}
+	used := map[comeback]bool{}
 	for _, s := range l.sent {
 		ev := l.events[s.index]
 		if !l.message.layout.profiled(ev) {
@@ -61,8 +65,8 @@ func (l *lane) paired(all []amqp.Return) map[int]amqp.Return {
 			continue // cannot be: it was sent
 		}
 		id, _ := idOf(l.message.pub.Headers)
-		if r, ok := byID[id]; ok {
-			found[s.index], used[id] = r, true
+		if r, ok := byID[comeback{id, l.message.exchange, l.message.routingKey}]; ok {
+			found[s.index], used[comeback{id, r.Exchange, r.RoutingKey}] = r, true // the message's strings are good until the next build
 		}
 	}
 	if l.message.layout.router != nil {
@@ -72,10 +76,10 @@ func (l *lane) paired(all []amqp.Return) map[int]amqp.Return {
 }
 
 // suspectAll has every event of a profile count as returned when there is a return that is nobody's.
-func (l *lane) suspectAll(all []amqp.Return, used map[string]bool, found map[int]amqp.Return) {
+func (l *lane) suspectAll(all []amqp.Return, used map[comeback]bool, found map[int]amqp.Return) {
 	for _, r := range all {
 		id, ok := idOf(r.Headers)
-		if _, own := positionOf(r.Headers); ok && used[id] || own {
+		if _, own := positionOf(r.Headers); ok && used[comeback{id, r.Exchange, r.RoutingKey}] || own {
 			continue
 		}
 		for _, s := range l.sent {
