@@ -19,6 +19,10 @@ import (
 // at a time and the next is made when all before it is answered, without the events behind a rejected one of their key.
 // Across calls they are in order since a call ends with its parts. So a partition count may change between two calls: a
 // later event of a key then goes to another partition, after the earlier one was confirmed.
+//
+// Two events of a key have two partitions in one call only where a profile makes the records, as Debezium has it: rows that
+// name their partitions, or a key whose bytes the table's new shape changes. Their parts are worked off beside each other,
+// and consumers of two partitions know no order either.
 type lane struct {
 	sink    *Sink
 	message message
@@ -92,7 +96,7 @@ func (l *lane) begin(events []*outbox.Event, outcomes []sink.Outcome) {
 }
 
 // learn waits until metadata has answered for every topic of the call. An error is not taken from before the call: what
-// was at fault then may be mended.
+// was at fault then may be mended. Nor is it that a row names a partition which there is not: it may have been added since.
 func (l *lane) learn(ctx context.Context) error {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -112,14 +116,15 @@ func (l *lane) learn(ctx context.Context) error {
 
 // answered reports whether all is known, and asks for what is not.
 func (l *lane) answered() bool {
-	all, last := true, ""
+	layout, all, last := l.sink.layout, true, ""
 	for _, i := range l.todo {
 		name, fault := l.topicOf(i)
-		if fault != nil || string(name) == last {
+		if fault != nil || string(name) == last && !layout.names {
 			continue
 		}
 		topic := l.known.topics[string(name)]
-		if topic == nil || topic.code != 0 && topic.version <= l.since {
+		old := topic != nil && topic.version <= l.since // said before the call
+		if topic == nil || old && (topic.code != 0 || layout.beyond(l.events[i], len(topic.partitions))) {
 			all = false
 			l.sink.control.ask(string(name))
 		}
@@ -165,7 +170,7 @@ func (l *lane) split() {
 			l.sink.paused.refused(topic.name, none, fault)
 			continue
 		}
-		partition, _ := l.sink.layout.partition(ev, int32(len(topic.partitions)))
+		partition := l.sink.layout.partition(ev, int32(len(topic.partitions)))
 		if int(partition) >= len(topic.partitions) {
 			l.reject(i, noPartition(l.sink.layout.shown(topic.name), len(topic.partitions)))
 			continue

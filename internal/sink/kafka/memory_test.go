@@ -452,8 +452,8 @@ func (m *memory) read(req *rawproduce.Request) (sent []memSent) {
 			}
 			for _, r := range b.records {
 				rec := memRecord{id: string(r.headers[0].Value), key: string(r.key), topic: topic.Topic}
-				if h := r.headers[1]; h.Key == headerType {
-					rec.kind = string(h.Value)
+				if len(r.headers) > 1 && r.headers[1].Key == headerType { // a profile's records may have one
+					rec.kind = string(r.headers[1].Value)
 				}
 				s.records = append(s.records, rec)
 			}

@@ -27,6 +27,7 @@ type layout struct {
 	dropped   func(name string)
 	trace     func(ev *outbox.Event, buf []byte) []byte // nil: the row's traceparent
 	router    *debezium.Router                          // nil: no profile makes the records
+	names     bool                                      // a row may name its partition
 }
 
 type boundHeader struct {
@@ -43,6 +44,7 @@ func newLayout(cfg *Config) (*layout, error) {
 	}
 	l.personal = slices.Contains(l.topicName.Uses(), "key")
 	if cfg.Profile != nil { // the template says only what is shown of a topic
+		l.names = cfg.Profile.NamesPartition()
 		l.router, err = cfg.Profile.Bind(cfg.Columns)
 		return l, err
 	}

@@ -54,28 +54,29 @@ func unrendered(err error) *sink.Fault {
 // records are for looks at where an event goes, which several goroutines take.
 var records = sync.Pool{New: func() any { return new(debezium.Record) }}
 
-// partition is the partition of an event's record among count > 0, and the one that its key alone would have: an order is that of
-// a key, so the key's is what a lane is chosen by. One that the row itself names may not exist: then it is at least count.
-func (l *layout) partition(ev *outbox.Event, count int32) (record, key int32) {
+// partition is the partition of an event's record among count > 0. One that the row itself names may not exist: then it is at least
+// count.
+func (l *layout) partition(ev *outbox.Event, count int32) int32 {
 	if !l.profiled(ev) {
-		key = partitionOf(ev, count)
-		return key, key
+		return partitionOf(ev, count)
 	}
 	rec := records.Get().(*debezium.Record)
 	defer records.Put(rec)
 	if err := l.router.Placed(ev, rec); err != nil {
-		key = partitionOf(ev, count)
-		return key, key // it is refused when it is built
+		return partitionOf(ev, count) // it is refused when it is built
 	}
-	if rec.Key == nil {
-		key = int32(ev.Hash % uint64(count))
-	} else {
-		key = int32(murmur2(rec.Key)&0x7fffffff) % count
+	switch {
+	case rec.Partition >= 0:
+		return rec.Partition
+	case rec.Key == nil:
+		return int32(ev.Hash % uint64(count))
 	}
-	if rec.Partition >= 0 {
-		return rec.Partition, key
-	}
-	return key, key
+	return int32(murmur2(rec.Key)&0x7fffffff) % count
+}
+
+// beyond reports whether the row names a partition that is not among count. Where no row can, nothing is looked at.
+func (l *layout) beyond(ev *outbox.Event, count int) bool {
+	return l.names && l.profiled(ev) && int(l.partition(ev, int32(count))) >= count
 }
 
 // noPartition is the fault of an event that names a partition which its topic does not have. It does not say which: that is a

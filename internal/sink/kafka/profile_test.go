@@ -2,9 +2,11 @@ package kafka
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
@@ -12,8 +14,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// asConnect is a layout by these options; the extra columns of its events are part and the shape, in the order of their names.
-func asConnect(t testing.TB, options map[string]string) *layout {
+// asConnect is a layout by these options.
+func asConnect(t testing.TB, options map[string]string) *layout { return layoutOf(t, withProfile(t, options)) }
+
+// withProfile is a configuration by these options; the extra columns of its events are the shape and part.
+func withProfile(t testing.TB, options map[string]string) Config {
 	t.Helper()
 	all := map[string]string{
 		"key.converter": "org.apache.kafka.connect.storage.StringConverter", "value.converter": "org.apache.kafka.connect.storage.StringConverter",
@@ -27,43 +32,48 @@ func asConnect(t testing.TB, options map[string]string) *layout {
 		t.Fatalf("%+v", faults)
 	}
 	topic, _, _ := records.Templates()
-	return layoutOf(t, Config{Profile: records, Columns: records.Columns().Extra, Topic: template(t, topic)})
+	return Config{Brokers: []string{"1:9092"}, Profile: records, Columns: records.Columns().Extra, Topic: template(t, topic)}
 }
 
 // outboxRow is a row of a table of which no column is NULL but those that are nil.
 func outboxRow(id, route, key, payload, part []byte) *outbox.Event {
 	ev := someEvent(1, "")
 	ev.ID, ev.Aggregate, ev.Key, ev.Payload = id, route, key, payload
-	text := func(name string) outbox.ColumnShape {
-		return outbox.ColumnShape{Name: name, TypeOID: pgtype.TextOID, Typmod: -1}
-	}
-	ev.Columns = [][]byte{outbox.AppendShape(nil, &outbox.Shape{Schema: "public", Table: "outbox", Columns: []outbox.ColumnShape{
-		text("id"), text("aggregatetype"), text("aggregateid"), text("payload"), {Name: "part", TypeOID: pgtype.Int4OID, Typmod: -1},
-	}}), part}
+	ev.Columns = [][]byte{shapeOfRows(false), part}
 	return ev
 }
 
-// The record's partition is the row's, or that of the bytes of its key; a lane is chosen by the key alone, because the order that
-// the relay keeps is that of a key.
+// shapeOfRows is that of their table; the key's column may be NOT NULL, which shows in a key with its schema.
+func shapeOfRows(notNull bool) []byte {
+	text := func(name string, notNull bool) outbox.ColumnShape {
+		return outbox.ColumnShape{Name: name, TypeOID: pgtype.TextOID, Typmod: -1, NotNull: notNull}
+	}
+	return outbox.AppendShape(nil, &outbox.Shape{Schema: "public", Table: "outbox", Columns: []outbox.ColumnShape{
+		text("id", false), text("aggregatetype", false), text("aggregateid", notNull), text("payload", false),
+		{Name: "part", TypeOID: pgtype.Int4OID, Typmod: -1},
+	}})
+}
+
+// The record's partition is the row's, or that of the bytes of its key.
 func TestProfilePartition(t *testing.T) {
 	const count = 12
 	id := []byte("id")
+	asJSON := map[string]string{"key.converter": "org.apache.kafka.connect.json.JsonConverter", "key.converter.schemas.enable": "false"}
 	for _, c := range []struct {
-		name         string
-		options      map[string]string
-		key, part    []byte
-		record, lane int32
+		name      string
+		options   map[string]string
+		key, part []byte
+		want      int32
 	}{
-		{"of the key", nil, []byte("10711fa5"), nil, 11, 11},
-		{"of the key as JSON", map[string]string{"key.converter": "org.apache.kafka.connect.json.JsonConverter", "key.converter.schemas.enable": "false"}, []byte("10711fa5"), nil, 3, 3},
-		{"of the row", nil, []byte("10711fa5"), []byte("7"), 7, 11},
-		{"that there is not", nil, []byte("10711fa5"), []byte("12"), 12, 11},
-		{"of an empty key", nil, []byte{}, nil, int32(murmur2(nil)&0x7fffffff) % count, int32(murmur2(nil)&0x7fffffff) % count},
+		{"of the key", nil, []byte("10711fa5"), nil, 11},
+		{"of the key as JSON", asJSON, []byte("10711fa5"), nil, 3},
+		{"of the row", nil, []byte("10711fa5"), []byte("7"), 7},
+		{"that there is not", nil, []byte("10711fa5"), []byte("12"), 12},
+		{"of an empty key", nil, []byte{}, nil, int32(murmur2(nil)&0x7fffffff) % count},
 	} {
 		l := asConnect(t, c.options)
-		record, lane := l.partition(outboxRow(id, []byte("order"), c.key, []byte("p"), c.part), count)
-		if record != c.record || lane != c.lane {
-			t.Errorf("%s: partition %d by lane %d, want %d by %d", c.name, record, lane, c.record, c.lane)
+		if got := l.partition(outboxRow(id, []byte("order"), c.key, []byte("p"), c.part), count); got != c.want {
+			t.Errorf("%s: partition %d, want %d", c.name, got, c.want)
 		}
 	}
 	// A null key has no order, and is spread by its position; a key that is NULL is the text null in JSON, and has a partition.
@@ -72,16 +82,87 @@ func TestProfilePartition(t *testing.T) {
 	for n := range uint64(100) {
 		ev := outboxRow(id, []byte("order"), nil, []byte("p"), nil)
 		ev.Hash = n
-		record, _ := l.partition(ev, count)
-		seen[record] = true
+		seen[l.partition(ev, count)] = true
 	}
 	if len(seen) != count {
 		t.Errorf("null keys go to %d partitions of %d", len(seen), count)
 	}
-	l = asConnect(t, map[string]string{"key.converter": "org.apache.kafka.connect.json.JsonConverter", "key.converter.schemas.enable": "false"})
-	if record, _ := l.partition(outboxRow(id, []byte("order"), nil, []byte("p"), nil), count); record != int32(murmur2([]byte("null"))&0x7fffffff)%count {
+	l = asConnect(t, asJSON)
+	if record := l.partition(outboxRow(id, []byte("order"), nil, []byte("p"), nil), count); record != int32(murmur2([]byte("null"))&0x7fffffff)%count {
 		t.Errorf("a NULL key as JSON goes to partition %d", record)
 	}
+}
+
+// A key has one lane, whatever record a profile makes of its rows, and if it makes none: what is behind a row that waits is held by
+// the lane, and finds it nowhere else.
+func TestProfileLaneIsTheKeys(t *testing.T) {
+	for name, key := range map[string]string{"text": "storage.StringConverter", "JSON": "json.JsonConverter"} {
+		s, err := New(withProfile(t, map[string]string{"key.converter": "org.apache.kafka.connect." + key}))
+		must(t, err)
+		teach(s, map[string]int{"outbox.event.order": 12})
+		lanes := map[int]bool{}
+		for n := range 40 {
+			row := func(part string) *outbox.Event {
+				ev := outboxRow([]byte("id"), []byte("order"), fmt.Append(nil, "key-", n), []byte("p"), nil)
+				if part != "" {
+					ev.Columns[1] = []byte(part)
+				}
+				return ev
+			}
+			place := func(ev *outbox.Event) int {
+				p, ok := s.Place(ev)
+				if !ok {
+					t.Fatal("no place")
+				}
+				return p.Lane
+			}
+			altered, shapeless := row(""), row("")
+			altered.Columns[0] = shapeOfRows(true)
+			shapeless.Columns[0] = nil // parked without a profile
+			want := place(row(""))
+			lanes[want] = true
+			for what, ev := range map[string]*outbox.Event{
+				"names a partition": row("7"), "names one that is none": row("-1"), "is of the table before it was altered": altered,
+				"cannot be rendered": shapeless,
+			} {
+				if got := place(ev); got != want {
+					t.Errorf("%s, key %d: a row that %s is in lane %d, others in %d", name, n, what, got, want)
+				}
+			}
+		}
+		if len(lanes) < 8 {
+			t.Errorf("%s: 40 keys are in %d lanes of 12", name, len(lanes))
+		}
+	}
+}
+
+// A partition that was added a moment ago is asked for before a row that names it is refused; one that there is not is refused
+// after that. A row that names none costs no question.
+func TestProfilePartitionThatIsNew(t *testing.T) {
+	inMemory(t, 1, 2, withProfile(t, map[string]string{"route.topic.replacement": "events"}), func(m *memory, r *running) {
+		to := func(part string) *outbox.Event {
+			n := lastPosition.Add(1)
+			ev := outboxRow(fmt.Appendf(nil, "id-%d", n), []byte("order"), []byte("k"), []byte("p"), []byte(part))
+			ev.Position.Commit, ev.Ordered, ev.Hash = pglogrepl.LSN(n<<8), true, 7
+			return ev
+		}
+		wantConfirmed(t, r.send(to("0"), to("1")))
+		asked := func() int {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return m.metadata
+		}
+		before := asked()
+		wantConfirmed(t, r.send(to("0"), to("1")))
+		if now := asked(); now != before {
+			t.Errorf("%d questions about partitions that are known", now-before)
+		}
+		m.change(func() { m.grow("events", 4) })
+		wantConfirmed(t, r.send(to("0"), to("3")))
+		outcomes := r.send(to("3"), to("4"))
+		wantConfirmed(t, outcomes, 1)
+		wantRejected(t, outcomes[1], sink.Permanent, sink.Invalid)
+	})
 }
 
 // A topic that no event can have is that event's fault; a NULL has none at all.

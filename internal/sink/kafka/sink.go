@@ -100,7 +100,7 @@ func (s *Sink) Route(ev *outbox.Event) outbox.Route { return s.layout.route(ev) 
 func (s *Sink) Shown(ev *outbox.Event) (topic string, partition int) {
 	topic = string(s.layout.route(ev).Name)
 	if t := s.known.Load().topics[topic]; t != nil && len(t.partitions) > 0 && ev.Fault == nil {
-		partition, _ := s.layout.partition(ev, int32(len(t.partitions)))
+		partition := s.layout.partition(ev, int32(len(t.partitions)))
 		return s.layout.shown(topic), int(partition)
 	}
 	return s.layout.shown(topic), -1

@@ -77,7 +77,7 @@ func (t *topics) place(ev *outbox.Event) (p sink.Place, ok bool) {
 			partitions = lanes
 		}
 	}
-	partition, _ := layout.partition(ev, int32(max(1, partitions)))
+	partition := layout.partition(ev, int32(max(1, partitions)))
 	p.Dest = sink.DestOfPartition(p.Unit, partition)
 	return p, true
 }
@@ -100,7 +100,11 @@ func (t *topics) lane(ev *outbox.Event, name []byte, state *topicState) (lane, l
 	}
 	partition := int32(0)
 	if n := len(of.lanes); n > 1 {
-		_, partition = t.sink.layout.partition(ev, int32(n))
+		// By the ordering key as it stands in the row, whatever record a profile makes of it. The bytes of the record's key may change
+		// with the table (a column that is NOT NULL from now on), a row may name a partition, and of a row that cannot be rendered there
+		// is no record at all: events of one key must be in one lane all the same, because nothing else keeps the later one behind the
+		// earlier, or holds it while that one waits.
+		partition = partitionOf(ev, int32(n))
 	}
 	if of.lanes[partition] == 0 {
 		of.lanes[partition] = t.sink.addLane()
