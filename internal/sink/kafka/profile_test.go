@@ -15,7 +15,9 @@ import (
 )
 
 // asConnect is a layout by these options.
-func asConnect(t testing.TB, options map[string]string) *layout { return layoutOf(t, withProfile(t, options)) }
+func asConnect(t testing.TB, options map[string]string) *layout {
+	return layoutOf(t, withProfile(t, options))
+}
 
 // withProfile is a configuration by these options; the extra columns of its events are the shape and part.
 func withProfile(t testing.TB, options map[string]string) Config {
