@@ -36,7 +36,7 @@ func (d *Decoder) describe(f *frame, msg *Message) error {
 		rel.table = &d.tables[i]
 		var misfits []string
 		rel.places, misfits = rel.table.bind(columns, d.extra)
-		if err := rel.table.misfit(columns, misfits, mendInStream); err != nil {
+		if err := rel.table.misfit(columns, misfits, rel.table.mendInStream()); err != nil {
 			return err
 		}
 		for _, c := range columns {
@@ -59,7 +59,12 @@ func (d *Decoder) describe(f *frame, msg *Message) error {
 
 // mendInStream: the row that comes next has the shape of the time when it was written, and keeps it whatever becomes of
 // the table.
-const mendInStream = "rows that are committed keep the shape they were written in, so changing the table back is not enough: give the names of both shapes under outbox: in the configuration (such as `payload: [payload, body]`); where no names help, see \"Exit 4\" in docs/operations.md"
+func (t Table) mendInStream() string {
+	if t.Mapping.Compat { // where a column has one name
+		return "rows that are committed keep the columns they were written with: start the relay with the names that these rows have under sink.compat.options, and let the table have them meanwhile (rename a column back, while nothing is inserted); when it stops again, at the first row with other names, go on with those; \"Exit 4\" in docs/operations.md has the steps"
+	}
+	return "rows that are committed keep the shape they were written in, so changing the table back is not enough: give the names of both shapes under outbox: in the configuration (such as `payload: [payload, body]`); where no names help, see \"Exit 4\" in docs/operations.md"
+}
 
 // describedColumns reads the columns and their type modifiers, to the end of the frame.
 func describedColumns(f *frame) ([]Column, []int32, error) {

@@ -524,6 +524,36 @@ func TestColumnRenamedWhileRunning(t *testing.T) {
 	r.endClean()
 }
 
+// Under a profile a column has one name. What the mend says, and docs/operations.md: the rows of before go with the old name while the
+// table has it, the ones behind them with the new one, and none is passed over.
+func TestColumnRenamedUnderAProfile(t *testing.T) {
+	b := shared(t)
+	mapping := &b.cfg.Tables[0].Mapping
+	mapping.Compat = true
+	b.settledRun("a").endClean()
+	b.insert("b")
+	b.exec(`ALTER TABLE outbox RENAME payload TO body`)
+	b.insert("c")
+	wantStop(t, b.run().wait(), outbox.ExitMapping, "mapping") // the table does not have the old name
+	mapping.Payload.Any = []string{"body"}
+	stop := wantStop(t, b.run().wait(), outbox.ExitMapping, "mapping") // the first row does not have the new one
+	if !strings.Contains(stop.Mend, "sink.compat.options") || strings.Contains(stop.Mend, "outbox:") || !strings.Contains(stop.What, "columns there: id, payload") {
+		t.Errorf("%s; the mend: %s", stop.What, stop.Mend)
+	}
+	b.exec(`ALTER TABLE outbox RENAME body TO payload`)
+	mapping.Payload.Any = []string{"payload"}
+	r := b.run()
+	wantStop(t, r.wait(), outbox.ExitMapping, "mapping") // at the first row with the new name
+	if seen := b.current().seen(); !slices.Equal(seen, []string{"b"}) {
+		t.Errorf("passed: %v", seen)
+	}
+	b.exec(`ALTER TABLE outbox RENAME payload TO body`)
+	mapping.Payload.Any = []string{"body"}
+	r = b.run()
+	r.waitSeen("c")
+	r.endClean()
+}
+
 func TestTableMissing(t *testing.T) {
 	b := shared(t)
 	b.exec(`DROP TABLE outbox`)
