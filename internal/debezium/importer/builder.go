@@ -30,6 +30,7 @@ func (b *builder) connect() bool { return b.profile == debezium.Connect }
 func (b *builder) add(p *property) {
 	if first, twice := b.byName[p.name]; twice {
 		b.note(Superseded, p.written, p.file, "", "overridden by "+first.written+inFile(first.file, p.file))
+		b.entries[len(b.entries)-1].Warning = strings.HasSuffix(first.written, imageDefault)
 		return
 	}
 	b.props = append(b.props, p)
