@@ -60,6 +60,7 @@ func LaunchConnect(opt ConnectOptions) (*Connect, error) {
 		"value.converter":              "org.apache.kafka.connect.json.JsonConverter",
 		"offset.storage.file.filename": c.path("offsets.dat"),
 		"plugin.discovery":             "service_load", // not by a scan of all classes
+		"offset.flush.interval.ms":     "5000",         // a minute by default, which a stop may wait for
 	}
 	maps.Copy(worker, opt.Worker)
 	if err := writeJavaProperties(c.path("worker.properties"), worker); err != nil {

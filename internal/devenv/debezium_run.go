@@ -62,12 +62,12 @@ func (d *debeziumRun) Signal(sig os.Signal) error { return d.proc.signal(sig) }
 // Kill ends it by SIGKILL and waits until it has ended.
 func (d *debeziumRun) Kill() error { return d.proc.kill() }
 
-// Stop asks it to stop by SIGTERM, by which it stores its offsets, and waits until it has ended, at most a minute.
+// Stop asks it to stop by SIGTERM, by which it stores its offsets, and waits until it has ended, at most three minutes.
 func (d *debeziumRun) Stop(ctx context.Context) error {
 	if err := d.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	return d.proc.wait(ctx)
 }

@@ -10,6 +10,8 @@ func connectStops() []Group {
 		one("stops-timestamp-bigint", "Unsupported field type", with(plainText, "table.field.event.timestamp", "at"), outbox("outbox", "jsonb", "at bigint"), insert("outbox", "payload, at", `'{}', 1577934245678`)),
 		one("stops-timestamptz", "Field 'at' is not of type INT64", with(plainText, "table.field.event.timestamp", "at"), outbox("outbox", "jsonb", "at timestamptz"), insert("outbox", "payload, at", `'{}', now()`)),
 		one("stops-bytearray-text", "Invalid schema type for ByteArrayConverter", bytes, outbox("outbox", "text"), row("outbox", `'text'`)),
+		one("stops-bytearray-header", "Invalid schema type for ByteArrayConverter", with(plainText, "header.converter", bytesConverter), outbox("outbox", "text"), row("outbox", `'text'`)),
+		one("stops-legacy-bytea", "requires a delegate.converter.type to be configured", with(plainText, "value.converter", "io.debezium.converters.ByteArrayConverter"), outbox("outbox", "bytea"), row("outbox", `'\x00'`)),
 		one("stops-binary-text", "requires a delegate.converter.type to be configured", with(plainText, "value.converter", binaryConverter), outbox("outbox", "text"), row("outbox", `'text'`)),
 		one("stops-expand-array", "Invalid type for", with(noSchemas, "table.expand.json.payload", "true"), outbox("outbox", "jsonb"), row("outbox", `'[1, 2]'`)),
 		one("stops-expand-huge", "Invalid type for", with(noSchemas, "table.expand.json.payload", "true"), outbox("outbox", "jsonb"), row("outbox", `'{"a": 9223372036854775808}'`)),

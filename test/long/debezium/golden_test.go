@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -148,8 +149,10 @@ func capture(t *testing.T, g *cases.Group, kafka *devenv.Kafka) *cases.Golden {
 			sink := devenv.DebeziumKafka(kafka.Brokers()...)
 			withoutFormats(sink)
 			maps.Copy(sink, server)
-			if g.Options["format.value"] == "binary" {
-				sink["debezium.sink.kafka.producer.value.serializer"] = "org.apache.kafka.common.serialization.ByteArraySerializer"
+			for _, role := range []string{"key", "value"} {
+				if slices.Contains([]string{"binary", "jsonbytearray", "clientprovided"}, g.Options["format."+role]) {
+					sink["debezium.sink.kafka.producer."+role+".serializer"] = "org.apache.kafka.common.serialization.ByteArraySerializer"
+				}
 			}
 			run = devenv.StartDebezium(t, devenv.DebeziumOptions{DB: db, Source: source, Sink: sink, Java: quick})
 		}
@@ -166,7 +169,7 @@ func capture(t *testing.T, g *cases.Group, kafka *devenv.Kafka) *cases.Golden {
 	case g.Stops != "":
 		t.Fatalf("Debezium goes on: %+v", golden.Records)
 	}
-	if err := run.Stop(ctx); err != nil {
+	if err := run.Stop(context.WithoutCancel(ctx)); err != nil {
 		t.Fatal(err)
 	}
 	if k, ok := to.(*stand.Topics); ok && g.Stops == "" { // once more: what was in the producer's hands came last
