@@ -158,7 +158,11 @@ func (b *builder) decide() {
 		case r.take != nil:
 			r.take(b, p)
 		case r.verdict == Honoured || r.verdict == Mapped:
-			b.say(p, r.verdict, r.target, "")
+			target := r.target
+			if target == compatOptions {
+				target += "." + b.optionName(p)
+			}
+			b.say(p, r.verdict, target, "")
 		default:
 			b.say(p, r.verdict, "", r.why)
 		}
