@@ -32,14 +32,18 @@ func settings() []Group {
 		of("nulls-kept-bare", with(noSchemas, "value.converter.replace.null.with.default", "false"), nil, nulls, nil),
 		of("own-types", schemas, others, own, ownKeys),
 		of("own-types-string", plainText, others, own, ownKeys),
-		{Name: "bytes-key", Profile: Connect, Options: with(plainText, "key.converter", bytesConverter), Setup: []string{keyed("outbox", "bytea")},
-			Cases: []Case{{Name: "bytea", SQL: []string{key("outbox", `'\x00ff'`), key("outbox", `NULL`)}}}, End: key("outbox", `'\x'`)},
+		{
+			Name: "bytes-key", Profile: Connect, Options: with(plainText, "key.converter", bytesConverter), Setup: []string{keyed("outbox", "bytea")},
+			Cases: []Case{{Name: "bytea", SQL: []string{key("outbox", `'\x00ff'`), key("outbox", `NULL`)}}}, End: key("outbox", `'\x'`),
+		},
 		{Name: "legacy-bytes", Profile: Connect, Options: with(plainText, "value.converter", legacy, "value.converter.delegate.converter.type", jsonConverter,
 			"value.converter.delegate.converter.type.schemas.enable", "false"), Cases: []Case{{Name: "jsonb", SQL: []string{row("outbox", `'{"a": 1}'`), row("outbox", `NULL`)}}}},
 		{Name: "names-avro-unicode", Profile: Connect, Options: names, Cases: odd},
 		server("server-bytes", map[string]string{"format.key": "jsonbytearray", "format.value": "jsonbytearray"}),
 		server("server-classes", map[string]string{"format.key": "clientprovided", "format.key.class": stringConverter, "format.value": "clientprovided", "format.value.class": stringConverter}),
-		server("server-binary-delegate", map[string]string{"format.key": "simplestring", "format.value": "binary", "format.value.delegate.converter.type": jsonConverter,
-			"format.value.delegate.converter.type.schemas.enable": "false"}),
+		server("server-binary-delegate", map[string]string{
+			"format.key": "simplestring", "format.value": "binary", "format.value.delegate.converter.type": jsonConverter,
+			"format.value.delegate.converter.type.schemas.enable": "false",
+		}),
 	}
 }
