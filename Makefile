@@ -49,7 +49,7 @@ test-deploy: deps ## of make test: what is in deploy/, read as those who will ru
 	@echo "== $@"; go build -o bin/testrun ./tools/testrun; red=0; for module in deploycheck dashboards; do (cd tools/$$module && ../../bin/testrun -count=1 -timeout 20m ./...) || red=1; done; exit $$red
 
 .PHONY: test-all
-# In 45 minutes: of TestKilledInTheSiding and TestStoppedInTheSiding what test/fault plays is enough there.
+# In less time: of TestKilledInTheSiding and TestStoppedInTheSiding what test/fault plays is enough there.
 test-all: deps-all ## everything CI runs: lint, all tests (the relay's own with -race), PostgreSQL 14, 16, 17 and 18, mutants
 	@CDC_RELAY_TEST_SEEDS=2 LONG='-skip InTheSiding' $(STEP) test-all $(MAKE) -k --no-print-directory MUTANTS=-green lint test-deploy test-plain test-race test-slow mutants | scripts/total.sh
 

@@ -60,7 +60,7 @@ exchanges by exclusive queues of its own. Each relay has a slot of its own, and 
 
 Messages are paired by the event's id, in the header id. Both relays deliver at least once: what comes a second time is counted and is no
 difference. Left out, and counted as such: the headers __debezium.context.*, whose run id is random; the name of the value's schema, for
-which Debezium takes the first event's; the partition of records without a key; messages without an id. --strict leaves nothing out.
+which Debezium takes the first event's; the partition of records without a key; messages without an id. --strict leaves none of these out.
 The records' times are compared with --times: they are comparable when a column of the outbox is the timestamp.
 
 --from now (alone possible on RabbitMQ) begins with what comes from now on. One relay may be ahead of the other by --lag: what comes in the
@@ -105,7 +105,7 @@ func (f *compareFlags) declare(cmd *cobra.Command) {
 	flags.StringVar(&f.idHeader, "id-header", "id", "the header with the event's id")
 	flags.StringVar(&f.keyHeader, "key-header", "", "the header with the key whose order is compared (default the record's key, on RabbitMQ the routing key)")
 	flags.StringArrayVar(&f.ignore, "ignore-header", nil, "leave a header out; may be repeated")
-	flags.BoolVar(&f.strict, "strict", false, "leave nothing out")
+	flags.BoolVar(&f.strict, "strict", false, "leave nothing out but times")
 	flags.BoolVar(&f.times, "times", false, "compare the records' times")
 	flags.IntVar(&f.limit, "limit", 10, "differences that are printed; all are counted")
 	flags.IntVar(&f.memory, "memory", 64, "MiB of messages that are held on each side until their counterparts come")

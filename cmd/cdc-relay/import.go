@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -55,7 +56,7 @@ stands in a FILE is copied to the file of -o alone (mode 0600), else a variable 
 		},
 	}
 	cmd.Flags().StringVarP(&opt.out, "out", "o", "", "file to write, which must not exist (default stdout)")
-	cmd.Flags().StringVar(&opt.worker, "worker-config", "", "the Connect worker's .properties, or an env file with CONNECT_*: its brokers, its converters")
+	cmd.Flags().StringVar(&opt.worker, "worker-config", "", "the Connect worker's .properties, or an env file with its variables (- for stdin): its brokers, its converters")
 	cmd.Flags().BoolVar(&opt.force, "force", false, "write the configuration although some of it cannot be carried over")
 	cmd.Flags().BoolVar(&opt.json, "json", false, "report as JSON")
 	if err := errors.Join(cmd.MarkFlagFilename("out", "yaml", "yml"), cmd.MarkFlagFilename("worker-config", "properties", "env")); err != nil {
@@ -95,7 +96,7 @@ func importDebezium(args []string, opt importOptions, stdin io.Reader, stdout, s
 		return err
 	case cannot > 0 && !opt.force:
 		return importFault(fmt.Sprintf("nothing is written: %d of %d settings cannot be carried over", cannot, len(result.Entries)), nil,
-			"change them in Debezium first, or write what is left with --force")
+			"see above what each of them needs, or write what is left with --force")
 	case opt.out == "":
 		return result.Write(stdout, true)
 	}
@@ -108,8 +109,12 @@ func importFault(what string, err error, mend string) error {
 
 // readImport reads the files; at most one of them is stdin.
 func readImport(args []string, workerPath string, stdin io.Reader) (files []importer.Input, worker *importer.Input, err error) {
+	paths := slices.Clone(args)
+	if workerPath != "" {
+		paths = append(paths, workerPath)
+	}
 	piped := false
-	for _, path := range args {
+	for _, path := range paths {
 		input := importer.Input{Name: path}
 		if path == "-" {
 			if piped {
@@ -126,13 +131,9 @@ func readImport(args []string, workerPath string, stdin io.Reader) (files []impo
 		files = append(files, input)
 	}
 	if workerPath != "" {
-		content, err := os.ReadFile(workerPath)
-		if err != nil {
-			return nil, nil, err
-		}
-		worker = &importer.Input{Name: workerPath, Content: content}
+		return files[:len(args)], &files[len(args)], nil
 	}
-	return files, worker, nil
+	return files, nil, nil
 }
 
 // writeImport makes the file, for its owner alone: there may be passwords in it. A file that came to be meanwhile stays.

@@ -103,7 +103,7 @@ func wanted(g *cases.Group) map[string]string {
 		}
 	}
 	for name, value := range g.Options {
-		if name != "table.field.event.type" && name != "sink.rabbitmq.routingKeyFromTopicName" && !strings.HasPrefix(name, "tracing.") {
+		if name != "table.field.event.type" && name != "table.op.invalid.behavior" && name != "sink.rabbitmq.routingKeyFromTopicName" && !strings.HasPrefix(name, "tracing.") {
 			want[name] = value
 		}
 	}

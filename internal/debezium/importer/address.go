@@ -75,11 +75,14 @@ func connectionString(parts map[string]value, extra []string) string {
 	}
 	var query []string
 	for _, name := range extra {
-		query = append(query, name+"="+strings.ReplaceAll(url.QueryEscape(known[name]), "%2F", "/"))
+		query = append(query, name+"="+queryText.Replace(url.QueryEscape(known[name])))
 	}
 	u.RawQuery = strings.Join(query, "&")
 	return strings.ReplaceAll(u.String(), "$", "$$")
 }
+
+// queryText makes of a form's escaping that of libpq, to which a + is no blank; slashes may stay, and are easier to read.
+var queryText = strings.NewReplacer("+", "%20", "%2F", "/")
 
 // hosts are the hosts with their port; the Java driver takes several, separated by commas.
 func hosts(host, port string) string {

@@ -30,6 +30,7 @@ func (b *builder) connect() bool { return b.profile == debezium.Connect }
 func (b *builder) add(p *property) {
 	if first, twice := b.byName[p.name]; twice {
 		b.note(Superseded, p.written, p.file, "", "overridden by "+first.written+inFile(first.file, p.file))
+		b.entries[len(b.entries)-1].Warning = strings.HasSuffix(first.written, imageDefault)
 		return
 	}
 	b.props = append(b.props, p)
@@ -157,7 +158,11 @@ func (b *builder) decide() {
 		case r.take != nil:
 			r.take(b, p)
 		case r.verdict == Honoured || r.verdict == Mapped:
-			b.say(p, r.verdict, r.target, "")
+			target := r.target
+			if target == compatOptions {
+				target += "." + b.optionName(p)
+			}
+			b.say(p, r.verdict, target, "")
 		default:
 			b.say(p, r.verdict, "", r.why)
 		}

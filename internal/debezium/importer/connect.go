@@ -103,13 +103,13 @@ func (b *builder) readWorker(worker *Input) (settings []setting, err error) {
 		return settings, err
 	}
 	l, err := readEnvironment(worker.Name, worker.Content)
-	var others []string
-	for _, p := range l.pairs {
-		name, ok := strings.CutPrefix(p.name, "CONNECT_")
-		if !ok && !slices.Contains([]string{"BOOTSTRAP_SERVERS", "KEY_CONVERTER", "VALUE_CONVERTER"}, name) { // which Debezium's image has beside them
-			others = append(others, p.name)
-			continue
-		}
+	var dropped []string
+	if l.pairs, dropped = l.unique(); len(dropped) > 0 {
+		b.note(Superseded, strings.Join(dropped, ", "), worker.Name, "", "given again further down")
+	}
+	pairs, others := workerVariables(l)
+	for _, p := range pairs {
+		name := strings.TrimPrefix(strings.TrimSuffix(p.name, imageDefault), "CONNECT_")
 		name = strings.ToLower(strings.ReplaceAll(name, "_", "."))
 		settings = append(settings, setting{name: name, written: p.name, file: worker.Name, text: p.text})
 	}

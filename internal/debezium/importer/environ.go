@@ -11,6 +11,13 @@ import (
 
 var notOfName = regexp.MustCompile(`[^A-Z0-9]`)
 
+// variablePrefixes begin the variables that are properties. Others begin with DEBEZIUM_ too: the image has DEBEZIUM_VERSION, its
+// start script reads DEBEZIUM_OPTS, and Kubernetes puts DEBEZIUM_SERVICE_HOST, DEBEZIUM_PORT and more into each container beside
+// a service of this name.
+var variablePrefixes = []string{
+	"DEBEZIUM_SOURCE_", "DEBEZIUM_SINK_", "DEBEZIUM_FORMAT_", "DEBEZIUM_TRANSFORMS", "DEBEZIUM_PREDICATES", "DEBEZIUM_API_", "QUARKUS_",
+}
+
 // variableOf is a property's name as a variable's.
 func variableOf(name string) string { return notOfName.ReplaceAllString(strings.ToUpper(name), "_") }
 
@@ -26,7 +33,7 @@ func (b *builder) environment(l layer, below []setting, variables map[string]str
 	for _, p := range pairs {
 		variables[p.name] = p.text
 		upper := strings.ToUpper(p.name)
-		if !strings.HasPrefix(upper, "DEBEZIUM_") && !strings.HasPrefix(upper, "QUARKUS_") {
+		if !slices.ContainsFunc(variablePrefixes, func(prefix string) bool { return strings.HasPrefix(upper, prefix) }) {
 			others = append(others, p.name)
 			continue
 		}
@@ -38,7 +45,7 @@ func (b *builder) environment(l layer, below []setting, variables map[string]str
 	}
 	if len(others) > 0 {
 		slices.Sort(others)
-		b.note(Superseded, strings.Join(others, ", "), l.file, "", "not Debezium's; references to them are followed")
+		b.note(Superseded, strings.Join(others, ", "), l.file, "", "no properties of Debezium's; references to them are followed")
 	}
 	return out
 }

@@ -83,15 +83,24 @@ func Import(files []Input, worker *Input) (*Result, error) {
 		names = append(names, worker.Name)
 	}
 	r := &Result{Profile: b.profile, Entries: b.entries, doc: b.doc}
-	r.doc.heading = r.heading(names)
+	r.doc.heading = r.heading(names, b.next())
 	return r, nil
 }
 
+// next is what to do with the file. A slot of another plugin is told apart here: a relay that is started on a new slot once
+// Debezium is stopped begins behind what was committed in between.
+func (b *builder) next() string {
+	if !b.pgoutput() {
+		return "Do not stop Debezium: cdc-relay takeover --from-slot " + b.slot() + " says when. Once that is complete: cdc-relay run."
+	}
+	return "Once Debezium is stopped: cdc-relay init, cdc-relay check, cdc-relay run."
+}
+
 // heading is what stands above the configuration: what it was made of, and what it lacks.
-func (r *Result) heading(files []string) []string {
+func (r *Result) heading(files []string, next string) []string {
 	lines := []string{
 		"Made by cdc-relay import debezium of " + strings.Join(files, ", ") + ".",
-		"Once Debezium is stopped: cdc-relay check, cdc-relay init, cdc-relay run.",
+		next,
 	}
 	for _, e := range r.Entries {
 		if e.Verdict == Cannot {

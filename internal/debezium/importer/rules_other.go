@@ -115,7 +115,7 @@ func otherRules() []rule {
 		superseded("PostgreSQL's connector has no history of schemas", "schema.history.*", "schema.history", "include.schema.changes"),
 		unlessOn("there is no lineage", "lineage is not sent", "openlineage.integration.enabled"),
 		superseded("there is no lineage", "openlineage.*"),
-		superseded("the relay has its own [metrics](operations.md)", "statistics.metrics.enabled", "custom.metric.tags"),
+		superseded("the relay has its own metrics", "statistics.metrics.enabled", "custom.metric.tags"),
 		impossible("there are no Java classes here", "converters", "post.processors", "queue.provider.type"),
 		superseded("the events in flight are bounded by delivery.window", "topic.cache.size", "guardrail.collections.*"),
 		superseded("the relay's threads are its own; order is kept", "record.processing.*", "task.management.timeout.ms"),

@@ -102,7 +102,10 @@ func (b *builder) broker(whole bool) (address string, user, password *property, 
 		text, known := uri.value.plain()
 		u, err := url.Parse(text)
 		switch {
-		case !known || err != nil || u.Scheme != "amqp" && u.Scheme != "amqps":
+		case !known:
+			b.reverse(uri, "has references inside: set connection.host, connection.port, connection.virtual.host, connection.username and connection.password in its place")
+			return "", nil, nil, nil, false
+		case err != nil || u.Scheme != "amqp" && u.Scheme != "amqps":
 			b.reverse(uri, "is no amqp:// or amqps:// address that can be read")
 			return "", nil, nil, nil, false
 		}

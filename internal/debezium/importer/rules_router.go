@@ -14,13 +14,12 @@ var routerOptions = []string{
 	"table.field.event.id", "table.field.event.key", "table.field.event.payload", "table.field.event.timestamp", "table.field.event.schema.version",
 	"table.fields.additional.placement", "table.field.additional.missing",
 	"table.expand.json.payload", "table.json.payload.null.behavior", "table.json.payload.empty.array.behavior",
-	"table.op.invalid.behavior", "field.name.adjustment.mode",
+	"field.name.adjustment.mode",
 	"route.by.field", "route.topic.regex", "route.topic.replacement", "route.tombstone.on.empty.payload",
 }
 
 // oldRouterOptions are names of Debezium 1.
 var oldRouterOptions = map[string]string{
-	"debezium.op.invalid.behavior": "table.op.invalid.behavior",
 	"debezium.expand.json.payload": "table.expand.json.payload",
 	"table.field.event.payload.id": "table.field.event.key",
 }
@@ -39,13 +38,20 @@ func routerRules() []rule {
 		honoured(compatOptions, "verbatim, as the option of the same name. A Java regular expression that needs what RE2 lacks (look-around, back-references, possessive quantifiers, atomic groups): cannot, by name", router(routerOptions...)...),
 		when(superseded("these do something only with OpenTelemetry's agent beside Debezium, which puts a header `traceparent` on records; the relay adds no header with a profile", router("tracing.span.context.field", "tracing.operation.name", "tracing.with.context.field.only")...), (*builder).warned),
 		superseded("Debezium reads it nowhere; the type is sent by table.fields.additional.placement", router("table.field.event.type")...),
-		when(mapped("", "the old names of options that Debezium 2 dropped. A connector of Debezium 2 or newer ignored them", router("debezium.op.invalid.behavior", "debezium.expand.json.payload", "table.field.event.payload.id")...), func(b *builder, p *property) {
+		when(superseded("an UPDATE of the outbox is ignored, as with warn; fatal, at which Debezium ends: with a warning", router("table.op.invalid.behavior", "debezium.op.invalid.behavior")...), func(b *builder, p *property) {
+			if b.is(p.name, "", "fatal") {
+				b.warn(p, Superseded, "", "an UPDATE of the outbox is ignored here, and does not stop the relay")
+				return
+			}
+			b.say(p, Superseded, "", "an UPDATE of the outbox is ignored")
+		}),
+		when(mapped("", "the old names of options that Debezium 2 dropped. A connector of Debezium 2 or newer ignored them", router("debezium.expand.json.payload", "table.field.event.payload.id")...), func(b *builder, p *property) {
 			b.warn(p, Mapped, compatOptions+"."+oldRouterOptions[strings.TrimPrefix(p.name, "router.")], "its old name; Debezium 2 and newer ignore it: leave it out if yours is one")
 		}),
 		when(mapped(compatOptions+".table.field.additional.missing", "the old name and its values: true is error, false is ignore", router("table.fields.additional.error.on.missing")...), func(b *builder, p *property) {
 			b.say(p, Mapped, compatOptions+".table.field.additional.missing", "")
 		}),
-		when(superseded("TopicNameMatches: source.tables is the tables that it lets through; RecordIsTombstone with negate: the relay sees no tombstones; another: cannot", router("predicate", "negate")...), (*builder).takePredicate),
+		when(superseded("TopicNameMatches: source.tables is the tables that it lets through, and any other of table.include.list, but those of signals and of heartbeat.action.query, is a cannot there, by name: its change events go past the Event Router; RecordIsTombstone with negate: the relay sees no tombstones; another: cannot", router("predicate", "negate")...), (*builder).takePredicate),
 	}
 }
 

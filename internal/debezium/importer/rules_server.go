@@ -33,7 +33,7 @@ func serverRules() []rule {
 			}
 			b.cannot(p, "is not known to this importer: if Debezium ignores it, so may you, with --force")
 		}),
-		superseded("the relay has its own [metrics and health](operations.md)", "debezium.api.*", "quarkus.*"),
+		superseded("the relay has its own metrics and health", "debezium.api.*", "quarkus.*"),
 		superseded("not Debezium's; references to them are followed", "other.*"),
 	)
 }
@@ -55,7 +55,7 @@ func connectRules() []rule {
 			}
 			b.cannot(p, createTopics)
 		}),
-		impossible("the relay creates no topics: create them, or let the brokers (auto.create.topics.enable)", "topic.creation.*"),
+		impossible(createTopics, "topic.creation.*"),
 		superseded("a matter of Connect's", "config.action.reload"),
 		when(impossible("disabled, preparing; enabled: cannot, nothing is exactly once here", "worker.exactly.once.source.support"), func(b *builder, p *property) {
 			if b.is(p.name, "", "enabled") {
@@ -70,7 +70,7 @@ func connectRules() []rule {
 	})
 }
 
-const createTopics = "the relay creates no topics: create them, or let the brokers (auto.create.topics.enable)"
+const createTopics = "the relay creates no topics, and has no broker create them: make them beforehand; until then their events wait"
 
 // kind is the sink that is chosen.
 func (b *builder) kind() string {

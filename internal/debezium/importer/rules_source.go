@@ -51,7 +51,7 @@ func slotRules() []rule {
 				b.say(p, Honoured, "", "")
 				return
 			}
-			b.cannot(p, otherPlugin(b.slot()))
+			b.cannot(p, fmt.Sprintf("is %q. %s", p.value.resolved(), otherPlugin(b.slot())))
 		}),
 		when(honoured("source.slot", "Debezium's own slot (default `debezium`): the relay goes on at its confirmed_flush_lsn", "slot.name"), (*builder).takeSlot),
 		unlessOn("the relay never drops a slot at its stop", "stopping Debezium would drop the slot that the relay is to take over: set it to false there, restart Debezium, then import", "slot.drop.on.stop"),
@@ -104,7 +104,7 @@ func snapshotRules() []rule {
 func (b *builder) warned(p *property) { b.warn(p, Superseded, "", b.rule(p.name).why) }
 
 func (b *builder) takeSlot(p *property) {
-	if !b.is("plugin.name", "decoderbufs", "pgoutput") {
+	if !b.pgoutput() {
 		b.say(p, Superseded, "", "the slot is of another plugin, from which cdc-relay takeover moves to one of the relay's own, cdc_relay")
 		return
 	}
@@ -112,7 +112,7 @@ func (b *builder) takeSlot(p *property) {
 }
 
 func (b *builder) takePublication(p *property) {
-	if !b.is("plugin.name", "decoderbufs", "pgoutput") {
+	if !b.pgoutput() {
 		b.say(p, Superseded, "", "only pgoutput has publications; takeover makes one of the relay's own, cdc_relay")
 		return
 	}
@@ -128,7 +128,7 @@ func (b *builder) source() {
 	if b.byName["plugin.name"] == nil {
 		b.absent(Cannot, "plugin.name", "", "Debezium's default is decoderbufs. "+otherPlugin(b.slot()))
 	}
-	if !b.is("plugin.name", "decoderbufs", "pgoutput") {
+	if !b.pgoutput() {
 		return // the slot and the publication are the relay's own, by their defaults
 	}
 	b.named("source.slot", "slot.name", "debezium")
@@ -138,6 +138,9 @@ func (b *builder) source() {
 		b.absent(Superseded, "snapshot.mode", "", "initial, which is moot: the slot exists")
 	}
 }
+
+// pgoutput is true when the relay can read Debezium's slot.
+func (b *builder) pgoutput() bool { return b.is("plugin.name", "decoderbufs", "pgoutput") }
 
 func (b *builder) slot() string {
 	name, _ := b.plain("slot.name", "debezium")

@@ -3,6 +3,7 @@ package importer
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -50,7 +51,7 @@ func (b *builder) tables() {
 	if p.fault != "" {
 		return
 	}
-	names, err := b.tableNames(p)
+	names, past, err := b.tableNames(p)
 	if err != nil {
 		b.reverse(p, err.Error())
 		return
@@ -60,6 +61,10 @@ func (b *builder) tables() {
 		quoted[i] = quote(name)
 	}
 	b.set("source.tables", "["+strings.Join(quoted, ", ")+"]", p, b.byName["signal.data.collection"], b.predicate())
+	if len(past) > 0 {
+		b.reverse(p, "names "+strings.Join(past, ", ")+", past the Event Router by its predicate: Debezium sends each change there as it is. The relay does not, "+
+			"and moves the slot past them: first give these tables a connector, slot and publication of their own")
+	}
 }
 
 // reverse turns the verdict on a property, which its rule gave, into cannot.
@@ -74,54 +79,69 @@ func (b *builder) reverse(p *property, why string) {
 	b.cannot(p, why)
 }
 
-func (b *builder) tableNames(p *property) ([]string, error) {
+// tableNames are the outbox tables that the property names, and past them the tables whose change events Debezium sends.
+func (b *builder) tableNames(p *property) (names, past []string, err error) {
 	text, ok := p.value.plain()
 	if !ok {
-		return nil, errors.New("names tables by a reference; write them")
+		return nil, nil, errors.New("names tables by a reference; write them")
 	}
-	var names []string
 	for _, pattern := range splitList(text) {
 		found, err := finite(pattern)
 		if err != nil {
-			return nil, fmt.Errorf("%q %w; write the names of the tables", pattern, err)
+			return nil, nil, fmt.Errorf("%q %w; write the names of the tables", pattern, err)
 		}
 		for _, name := range found {
 			if strings.Count(name, ".") != 1 {
-				return nil, fmt.Errorf("%q is no schema.table", name)
+				return nil, nil, fmt.Errorf("%q is no schema.table", name)
 			}
 			if !slices.Contains(names, name) {
 				names = append(names, name)
 			}
 		}
 	}
-	names, err := b.filtered(names)
+	names, past, err = b.filtered(names)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(names) == 0 {
-		return nil, errors.New("leaves no table")
+		return nil, nil, errors.New("leaves no table")
 	}
-	return names, nil
+	return names, past, nil
 }
 
-// filtered takes out the table of signals and those that the router's predicate keeps from it.
-func (b *builder) filtered(names []string) ([]string, error) {
+// filtered takes out the table of signals and those that the router's predicate keeps from it; past are these but that of heartbeats.
+func (b *builder) filtered(names []string) (kept, past []string, err error) {
 	if signal, ok := b.plain("signal.data.collection", ""); ok {
 		names = slices.DeleteFunc(names, func(n string) bool { return n == signal })
 	}
 	pattern, negate := b.topicPredicate()
 	if pattern == "" {
-		return names, nil
+		return names, nil, nil
 	}
 	re, err := debezium.JavaRegexp(pattern)
 	if err != nil {
-		return nil, fmt.Errorf("cannot be compared with the pattern of the predicate, which %w", err)
+		return nil, nil, fmt.Errorf("cannot be compared with the pattern of the predicate, which %w", err)
 	}
 	prefix, ok := b.plain("topic.prefix", "")
 	if !ok {
-		return nil, errors.New("cannot be compared with the predicate: topic.prefix is a reference")
+		return nil, nil, errors.New("cannot be compared with the predicate: topic.prefix is a reference")
 	}
-	return slices.DeleteFunc(names, func(n string) bool { return matches(re, prefix+"."+n) == negate }), nil
+	for _, name := range names {
+		switch {
+		case matches(re, prefix+"."+name) != negate:
+			kept = append(kept, name)
+		case !b.heartbeat(name):
+			past = append(past, name)
+		}
+	}
+	return kept, past, nil
+}
+
+// heartbeat is true for the table that heartbeat.action.query writes, whose change events nobody needs.
+func (b *builder) heartbeat(table string) bool {
+	query, _ := b.plain("heartbeat.action.query", "")
+	_, bare, _ := strings.Cut(table, ".")
+	return regexp.MustCompile(`(?i)(^|[\s".])` + regexp.QuoteMeta(bare) + `($|[\s"(;])`).MatchString(query)
 }
 
 // takeColumns looks whether a list of patterns touches what the Event Router uses.
@@ -160,7 +180,7 @@ func (b *builder) columnNames() ([]string, error) {
 	if list == nil {
 		return nil, errors.New("no tables")
 	}
-	tables, err := b.tableNames(list)
+	tables, _, err := b.tableNames(list)
 	if err != nil {
 		return nil, err
 	}
