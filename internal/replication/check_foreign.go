@@ -16,6 +16,10 @@ import (
 func (k *checker) adoption(ctx context.Context, slot *slotView, sent sends) {
 	k.add("adoption", fmt.Sprintf("no relay has used slot %s yet (pgoutput, made by hand or by another program): the relay goes on from where it stands. What was committed before %s is not sent",
 		slot.Name, slot.ConfirmedFlush), nil)
+	younger, err := sent.younger(ctx, k.pool, slot.Name)
+	if !k.unasked("rows hidden", err) && len(younger) > 0 {
+		k.warn("rows hidden", youngerText(k.c, younger, slot.ConfirmedFlush), youngerMend)
+	}
 	const name, debezium = "may arrive twice", "Debezium confirms what it published until its last flush, every offset.flush.interval.ms (60 s by default) and when it is stopped in good order; " +
 		"then it is what was on its way, and the last transaction at least, unless heartbeat.interval.ms is set and nothing is written at that moment: then none"
 	behind := bytesText(uint64(slot.Current) - uint64(slot.ConfirmedFlush))
@@ -24,7 +28,7 @@ func (k *checker) adoption(ctx context.Context, slot *slotView, sent sends) {
 			slot.holder(), behind, slot.ConfirmedFlush, debezium), nil)
 		return
 	}
-	n, first, last, err := k.waiting(ctx, slot, sent)
+	n, first, last, others, err := k.waiting(ctx, slot, sent)
 	switch {
 	case err != nil:
 		k.add(name, fmt.Sprintf("at most the events of the %s of WAL after %s, which were not counted (%s), and of them those that the other program has published and not confirmed. %s",
@@ -35,6 +39,9 @@ func (k *checker) adoption(ctx context.Context, slot *slotView, sent sends) {
 		k.add(name, fmt.Sprintf("at most %d: so many events wait in the slot, committed from %s to %s, and of them those come twice that the other program has published and not confirmed before it was stopped. %s",
 			n, first.UTC().Format(time.DateTime), last.UTC().Format(time.DateTime), debezium), nil)
 	}
+	if err == nil {
+		k.strangers(ctx, others, sent)
+	}
 }
 
 // countable is how much WAL may be read to count what waits: a second's work or two, and no more of it in the server's
@@ -43,17 +50,17 @@ const countable = 256 << 20
 
 // waiting counts the events in a slot that nobody holds, committed from first to last. Nothing is taken from the slot. (When it
 // was let go would tell more, but pg_replication_slots.inactive_since is then the time of this look, the next time that it is asked.)
-func (k *checker) waiting(ctx context.Context, slot *slotView, sent sends) (n int, first, last time.Time, err error) {
+func (k *checker) waiting(ctx context.Context, slot *slotView, sent sends) (n int, first, last time.Time, others inserts, err error) {
 	if size := uint64(slot.Current) - uint64(slot.Restart); size > k.countable {
-		return 0, first, last, fmt.Errorf("the slot reads %s", bytesText(size))
+		return 0, first, last, nil, fmt.Errorf("the slot reads %s", bytesText(size))
 	}
 	if sent, err = sent.withPartitions(ctx, k.pool); err != nil {
-		return 0, first, last, err
+		return 0, first, last, nil, err
 	}
 	rows, err := k.pool.Query(ctx, `SELECT data FROM pg_logical_slot_peek_binary_changes($1, $2, NULL, 'proto_version', '1', 'publication_names', $3, 'messages', 'true')`,
 		slot.Name, slot.Current, quoteName(k.c.Publication))
 	if err != nil {
-		return 0, first, last, err
+		return 0, first, last, nil, err
 	}
 	decoder := decode.New(decode.Config{Tables: sent.ours(k.c.Tables), Messages: k.c.Messages}) // without extra columns: their values, and the shape of a table, make no difference to a count
 	var (
@@ -61,7 +68,11 @@ func (k *checker) waiting(ctx context.Context, slot *slotView, sent sends) (n in
 		msg       decode.Message
 		committed time.Time
 	)
+	others = inserts{}
 	_, err = pgx.ForEachRow(rows, []any{&frame}, func() error {
+		if err := others.note(frame); err != nil {
+			return err
+		}
 		if err := decoder.Decode(frame, &msg); err != nil {
 			return err
 		}
@@ -77,7 +88,7 @@ func (k *checker) waiting(ctx context.Context, slot *slotView, sent sends) (n in
 		}
 		return nil
 	})
-	return n, first, last, err
+	return n, first, last, others, err
 }
 
 // tookOver is about the slot whose place ours has taken: somebody may read it again, or nobody ever will.

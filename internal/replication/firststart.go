@@ -95,7 +95,7 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	case rec == nil && slot == nil:
 		return createSlot(ctx, pool, stream, c, id, true)
 	case rec == nil: // by our name, with no record of ours: made by hand, or by another tool
-		return adoptSlot(ctx, pool, c, id, slot, sends{}, "no relay has used it before")
+		return adoptSlot(ctx, pool, c, id, slot, sends{}, false, "no relay has used it before")
 	case rec.State == stateCreating:
 		if err := dropUnfinished(ctx, pool, c, id, slot); err != nil {
 			return err
@@ -104,7 +104,7 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	case rec.State == stateAdopt && slot == nil:
 		return createSlot(ctx, pool, stream, c, id, false)
 	case rec.State == stateAdopt:
-		return adoptSlot(ctx, pool, c, id, slot, rec.sentBefore(id), "its row in cdc_relay.slots says adopt")
+		return adoptSlot(ctx, pool, c, id, slot, rec.sentBefore(id), true, "its row in cdc_relay.slots says adopt")
 	case rec.State == stateTakeover:
 		return notTaken(c, rec)
 	case slot == nil:
@@ -214,8 +214,8 @@ func nameTaken(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, 
 }
 
 // adoptSlot takes a slot as it stands and says from where it goes on. Of what was sent before only the tables that had the
-// names are kept: their rows may lie in the slot.
-func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, slot *slotView, was sends, why string) error {
+// names are kept: their rows may lie in the slot. accepted: an operator has said that it will do as it is.
+func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, slot *slotView, was sends, accepted bool, why string) error {
 	if err := checkIdentity(c, nil, slot, id); err != nil {
 		return err
 	}
@@ -228,6 +228,11 @@ func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, 
 	sent, err := checkPublication(ctx, pool, c, sends{})
 	if err != nil {
 		return err
+	}
+	if !accepted {
+		if err := warnYounger(ctx, pool, c, sent, slot); err != nil {
+			return err
+		}
 	}
 	if sent, err = sent.withPartitions(ctx, pool); err != nil {
 		return err

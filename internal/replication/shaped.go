@@ -13,9 +13,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// shaped completes the shape of a table that the stream has described, and gives it back to the decoder. It asks for the table
-// as it is now, as Debezium does, which may be later than the rows that come: what is not there any more is taken to be
-// optional and without default.
+// shaped completes the shape of a table that the stream has described, and gives it back to the decoder. NOT NULL and defaults
+// are those that the columns have now, as with Debezium, which may be later than the rows that come: what is not there any more
+// is taken to be optional and without default. What a type stands for goes by its OID in the frame, so that a column that was
+// altered, renamed or dropped since leaves the rows of before what they are.
 func (r *reading) shaped(shape *outbox.Shape, oid uint32) error {
 	r.t.line.Wake(true) // what was read need not wait for the catalogue
 	if err := completeShape(r.ctx, r.pool, shape, oid); err != nil {
@@ -30,38 +31,36 @@ func (r *reading) shaped(shape *outbox.Shape, oid uint32) error {
 func completeShape(ctx context.Context, q querier, shape *outbox.Shape, oid uint32) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	rows, err := q.Query(ctx, `SELECT a.attname, a.attnotnull OR t.typtype = 'd' AND t.typnotnull, pg_get_expr(d.adbin, d.adrelid), a.atttypid, b.oid, b.typmod,
-			CASE WHEN b.typtype = 'e' THEN array(SELECT e.enumlabel::text FROM pg_enum e WHERE e.enumtypid = b.oid ORDER BY e.enumsortorder) END, b.typname = 'citext'
-		FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-		LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
-		CROSS JOIN LATERAL (
+	names, types, typmods := make([]string, len(shape.Columns)), make([]uint32, len(shape.Columns)), make([]int32, len(shape.Columns))
+	for i, c := range shape.Columns {
+		names[i], types[i], typmods[i] = c.Name, c.TypeOID, c.Typmod
+	}
+	rows, err := q.Query(ctx, `SELECT f.n - 1, coalesce(a.attnotnull OR t.typtype = 'd' AND t.typnotnull, false), pg_get_expr(d.adbin, d.adrelid),
+			coalesce(b.oid, f.type), coalesce(b.typmod, f.typmod),
+			CASE WHEN b.typtype = 'e' THEN array(SELECT e.enumlabel::text FROM pg_enum e WHERE e.enumtypid = b.oid ORDER BY e.enumsortorder) END,
+			coalesce(b.typname = 'citext', false)
+		FROM unnest($2::text[], $3::oid[], $4::int4[]) WITH ORDINALITY f(name, type, typmod, n)
+		LEFT JOIN LATERAL (
 			WITH RECURSIVE down AS (
-				SELECT t.oid, t.typname, t.typtype, t.typbasetype, a.atttypmod AS typmod, t.typtypmod, 0 AS depth
-				UNION ALL SELECT n.oid, n.typname, n.typtype, n.typbasetype, down.typtypmod, n.typtypmod, down.depth + 1
-					FROM down JOIN pg_type n ON n.oid = down.typbasetype WHERE down.typtype = 'd')
-			SELECT oid, typname, typtype, typmod FROM down ORDER BY depth DESC LIMIT 1) b
-		WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped`, oid)
+				SELECT y.oid, y.typname, y.typtype, y.typbasetype, f.typmod AS typmod, y.typtypmod, 0 AS depth FROM pg_type y WHERE y.oid = f.type
+				UNION ALL SELECT y.oid, y.typname, y.typtype, y.typbasetype, down.typtypmod, y.typtypmod, down.depth + 1
+					FROM down JOIN pg_type y ON y.oid = down.typbasetype WHERE down.typtype = 'd')
+			SELECT oid, typname, typtype, typmod FROM down ORDER BY depth DESC LIMIT 1) b ON true
+		LEFT JOIN pg_attribute a ON a.attrelid = $1 AND a.attname = f.name AND a.attnum > 0 AND NOT a.attisdropped
+		LEFT JOIN pg_type t ON t.oid = a.atttypid
+		LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum`, oid, names, types, typmods)
 	if err != nil {
 		return fmt.Errorf("read the shape of table %s.%s: %w", shape.Schema, shape.Table, err)
 	}
+	var i int
 	var now outbox.ColumnShape
-	var declared uint32
 	var citext bool
-	_, err = pgx.ForEachRow(rows, []any{&now.Name, &now.NotNull, &now.Default, &declared, &now.TypeOID, &now.Typmod, &now.Labels, &citext}, func() error {
-		i := slices.IndexFunc(shape.Columns, func(c outbox.ColumnShape) bool { return c.Name == now.Name })
-		if i < 0 {
-			return nil
-		}
+	_, err = pgx.ForEachRow(rows, []any{&i, &now.NotNull, &now.Default, &now.TypeOID, &now.Typmod, &now.Labels, &citext}, func() error {
 		c := &shape.Columns[i]
 		c.NotNull, c.Default = now.NotNull, now.Default
-		switch {
-		case c.TypeOID != declared: // its rows are of another type than it has now
-		case citext: // to Debezium a text, whose default it does not read
+		c.TypeOID, c.Typmod, c.Labels = now.TypeOID, now.Typmod, slices.Clone(now.Labels)
+		if citext { // to Debezium a text, whose default it does not read
 			c.TypeOID, c.Typmod, c.Default = pgtype.TextOID, -1, nil
-		case now.TypeOID != declared: // a domain
-			c.TypeOID, c.Typmod, c.Labels = now.TypeOID, now.Typmod, slices.Clone(now.Labels)
-		default:
-			c.Labels = slices.Clone(now.Labels)
 		}
 		return nil
 	})

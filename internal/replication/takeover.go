@@ -159,6 +159,9 @@ func (m *takeover) prepare(ctx context.Context, stream *pgconn.PgConn) error {
 		return err
 	}
 	if rec == nil {
+		if err := m.alone(ctx); err != nil {
+			return err
+		}
 		if err := m.mark(ctx, ours); err != nil {
 			return err
 		}
@@ -208,12 +211,6 @@ func (m *takeover) mark(ctx context.Context, ours *slotView) error {
 		if ours.ActivePID != 0 {
 			return held(m.c, ours)
 		}
-	} else if !m.c.Create {
-		return &outbox.Stop{
-			Code: outbox.ExitOperator, Reason: "slot_missing",
-			What: fmt.Sprintf("slot %q does not exist and source.create is false", m.c.Slot),
-			Mend: fmt.Sprintf("SELECT pg_create_logical_replication_slot(%s, 'pgoutput'); then run this again", quoteText(m.c.Slot)),
-		}
 	}
 	if err := ensurePublication(ctx, m.pool, m.c); err != nil {
 		return err
@@ -221,6 +218,20 @@ func (m *takeover) mark(ctx context.Context, ours *slotView) error {
 	sent, err := checkPublication(ctx, m.pool, m.c, sends{})
 	if err != nil {
 		return err
+	}
+	if ours != nil {
+		if err := warnYounger(ctx, m.pool, m.c, sent, ours); err != nil {
+			return err
+		}
+		if sent, err = sent.withPartitions(ctx, m.pool); err != nil {
+			return err
+		}
+	} else if !m.c.Create { // after the publication: a slot made before it has rows that it hides
+		return &outbox.Stop{
+			Code: outbox.ExitOperator, Reason: "slot_missing",
+			What: fmt.Sprintf("slot %q does not exist and source.create is false", m.c.Slot),
+			Mend: fmt.Sprintf("SELECT pg_create_logical_replication_slot(%s, 'pgoutput'); then run this again", quoteText(m.c.Slot)),
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -374,6 +385,9 @@ func (m *takeover) drop(ctx context.Context) error {
 	}
 	if theirs.ActivePID != 0 {
 		return m.inUseAgain(theirs)
+	}
+	if err := m.refuseDrop(ctx, theirs); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()

@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -37,6 +38,49 @@ func (m *takeover) refuse(rec *record, theirs *slotView) error {
 		return takeoverStop(outbox.ExitOperator, fmt.Sprintf("slot %q belongs to database %q, not %q", m.opt.From, theirs.Database, m.id.Database), "correct source.url or --from-slot")
 	}
 	return nil
+}
+
+// alone makes sure that no other relay takes the place of that slot for one of our tables: both would publish it.
+func (m *takeover) alone(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	var tables []string
+	for _, t := range m.c.Tables {
+		tables = append(tables, quoteTable(t))
+	}
+	var other string
+	err := m.pool.QueryRow(ctx, `SELECT slot FROM cdc_relay.slots WHERE slot <> $1 AND took_from = $2 AND sends->'tables' ?| $3::text[] ORDER BY slot LIMIT 1`,
+		m.c.Slot, m.opt.From, tables).Scan(&other)
+	if isNoRows(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read cdc_relay.slots: %w", err)
+	}
+	return takeoverStop(outbox.ExitUsage, fmt.Sprintf("slot %q takes the place of slot %q already, with the same tables: both relays would publish their rows", other, m.opt.From),
+		fmt.Sprintf("use source.slot: %s; or give that relay up first: cdc-relay teardown --yes, with its configuration", other))
+}
+
+// refuseDrop says why the slot that has the name now is not the one whose place was taken, or is needed still.
+func (m *takeover) refuseDrop(ctx context.Context, theirs *slotView) error {
+	var why string
+	switch {
+	case theirs.Type != "logical" || theirs.Database != m.id.Database:
+		why = fmt.Sprintf("is a %s slot of database %q now", theirs.Type, theirs.Database)
+	case theirs.ConfirmedFlush < m.state.Confirmed: // where it stood at the end; after a crash of the server it may be the same one
+		why = fmt.Sprintf("stands at %s, below %s, where its place was taken", theirs.ConfirmedFlush, m.state.Confirmed)
+	default:
+		rec, err := readRecord(ctx, m.pool, m.opt.From)
+		if err != nil {
+			return err
+		}
+		if rec == nil {
+			return nil
+		}
+		why = "is a relay's now"
+	}
+	return takeoverStop(outbox.ExitOperator, fmt.Sprintf("the take-over is complete, but slot %q %s: it may be another one", m.opt.From, why),
+		fmt.Sprintf("if nobody needs it: SELECT pg_drop_replication_slot(%s)", quoteText(m.opt.From)))
 }
 
 func (m *takeover) relays() *outbox.Stop {

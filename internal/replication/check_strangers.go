@@ -1,0 +1,81 @@
+// What Check says of rows that wait in another program's slot and may be the outbox's under a name that it has no more.
+
+package replication
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+)
+
+// inserts are how many of each table a slot has, by its OID.
+type inserts map[uint32]*inserted
+
+type inserted struct {
+	table string // as the stream names it
+	rows  int
+}
+
+func (s inserts) note(frame []byte) error {
+	if len(frame) < 5 {
+		return nil
+	}
+	switch pglogrepl.MessageType(frame[0]) {
+	case pglogrepl.MessageTypeRelation:
+		m, err := pglogrepl.Parse(frame)
+		if err != nil {
+			return fmt.Errorf("decode a Relation frame: %w", err)
+		}
+		if rel, ok := m.(*pglogrepl.RelationMessage); ok {
+			if s[rel.RelationID] == nil {
+				s[rel.RelationID] = &inserted{}
+			}
+			s[rel.RelationID].table = rel.Namespace + "." + rel.RelationName
+		}
+	case pglogrepl.MessageTypeInsert:
+		if t := s[binary.BigEndian.Uint32(frame[1:])]; t != nil {
+			t.rows++
+		}
+	default:
+	}
+	return nil
+}
+
+// strangers warns of inserts into tables that are not ours and may have been: those that are gone, and those with all columns of
+// a partitioned outbox, as a partition that was detached. The stream has nothing that would tell whose partition it was.
+func (k *checker) strangers(ctx context.Context, all inserts, sent sends) {
+	var roots, others []uint32
+	for _, t := range sent.Tables {
+		roots = append(roots, t.OID)
+	}
+	for oid, t := range all {
+		if t.rows > 0 {
+			others = append(others, oid)
+		}
+	}
+	rows, err := k.pool.Query(ctx, `SELECT o FROM unnest($1::oid[]) o
+		WHERE o <> ALL ($2::oid[]) AND NOT EXISTS (SELECT FROM pg_partition_ancestors(o::regclass) a(relid) WHERE a.relid::oid = ANY ($2::oid[]))
+			AND (NOT EXISTS (SELECT FROM pg_class WHERE oid = o) OR EXISTS (SELECT FROM pg_class r WHERE r.oid = ANY ($2::oid[]) AND r.relkind = 'p' AND NOT EXISTS (
+				SELECT attname FROM pg_attribute WHERE attrelid = r.oid AND attnum > 0 AND NOT attisdropped
+				EXCEPT SELECT attname FROM pg_attribute WHERE attrelid = o AND attnum > 0 AND NOT attisdropped)))`, others, roots)
+	const name = "rows of other tables"
+	if k.unasked(name, err) {
+		return
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowTo[uint32])
+	if k.unasked(name, err) || len(found) == 0 {
+		return
+	}
+	var words []string
+	for _, oid := range found {
+		words = append(words, fmt.Sprintf("%s (%d)", all[oid].table, all[oid].rows))
+	}
+	slices.Sort(words)
+	k.warn(name, "in the slot wait inserts of tables that do not exist any more or look like partitions that were detached, and are not sent: "+strings.Join(words, ", "),
+		"if they were the outbox's: let the other program send them before the relay takes the slot, or attach the partition again")
+}

@@ -1,0 +1,73 @@
+// What may have hidden rows that wait in a slot which is taken as it is found: a publication, or a membership in it, that came later.
+
+package replication
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pglogrepl"
+	"go.uber.org/zap"
+)
+
+// younger names what of the publication may have come, or been altered, after rows that wait in the slot. What has an older
+// xmin than the slot's catalog_xmin has not: all transactions before that had ended where the slot begins to read. The contrary
+// proves nothing, so nobody is refused for it: a new slot takes the catalog_xmin of the oldest one on the server, or the xid of
+// the oldest open transaction, and has it until it is read. A slot that was in use has one of its own.
+func (s sends) younger(ctx context.Context, q querier, slot string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	memberships := `SELECT r.oid FROM pg_publication_rel r WHERE r.oid = ANY ($3::oid[]) AND age(r.xmin) <= s.age`
+	var bySchema bool
+	if err := q.QueryRow(ctx, `SELECT to_regclass('pg_catalog.pg_publication_namespace') IS NOT NULL`).Scan(&bySchema); err != nil {
+		return nil, fmt.Errorf("read pg_class: %w", err)
+	}
+	if bySchema {
+		memberships += ` UNION ALL SELECT n.oid FROM pg_publication_namespace n WHERE n.oid = ANY ($3::oid[]) AND age(n.xmin) <= s.age`
+	}
+	var all []uint32
+	for _, t := range s.Tables {
+		all = append(all, t.Through...)
+	}
+	var itself bool
+	var young []uint32
+	err := q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_publication p WHERE p.oid = $2 AND age(p.xmin) <= s.age), array(`+memberships+`)
+		FROM (SELECT age(catalog_xmin) AS age FROM pg_replication_slots WHERE slot_name = $1) s`, slot, s.Publication, all).Scan(&itself, &young)
+	if isNoRows(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read ages of the publication: %w", err)
+	}
+	var names []string
+	if itself {
+		names = append(names, "the publication itself")
+	}
+	for name, t := range s.Tables {
+		// One membership that is old enough has sent the table all the time.
+		if len(t.Through) > 0 && !slices.ContainsFunc(t.Through, func(oid uint32) bool { return !slices.Contains(young, oid) }) {
+			names = append(names, "table "+name+" in it")
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// youngerText says what that means.
+func youngerText(c *Config, younger []string, at pglogrepl.LSN) string {
+	return fmt.Sprintf("publication %q: %s may be younger than rows that wait in slot %s. If it is, those that were committed after %s and before it are not sent",
+		c.Publication, strings.Join(younger, ", "), c.Slot, at)
+}
+
+const youngerMend = "unless the publication was as it is before the slot was made, find and re-send what was committed in between"
+
+// warnYounger is for a slot that is taken as it is found, and that nobody has accepted.
+func warnYounger(ctx context.Context, q querier, c *Config, sent sends, slot *slotView) error {
+	younger, err := sent.younger(ctx, q, slot.Name)
+	if err == nil && len(younger) > 0 {
+		c.Log.Warn(youngerText(c, younger, slot.ConfirmedFlush), zap.String("mend", youngerMend))
+	}
+	return err
+}
