@@ -617,16 +617,16 @@ func TestTakeoverWhoseSlotIsStillBeingCreated(t *testing.T) {
 	o := b.newTool()
 	open, _ := b.openInsert("open")
 	first := b.take(o, asLongAsItTakes)
-	until(t, "the row that says takeover", func() bool {
-		return b.text(`SELECT (to_regclass('cdc_relay.slots') IS NOT NULL)::text`) == "true" &&
-			b.text(`SELECT count(*)::text FROM cdc_relay.slots WHERE slot = $1 AND state = 'takeover'`, b.cfg.Slot) == "1"
-	})
+	b.waitCreating() // a cancellation before that would be for nothing
 	first.stop()
 	if _, err := first.wait(); err == nil {
 		t.Fatal("it was stopped, and says nothing of it")
 	}
+	b.waitNoWalsender()
 	ours := &otherTool{b: b, slot: b.cfg.Slot}
-	until(t, "its slot to be gone", func() bool { return !ours.exists() })
+	if ours.exists() {
+		t.Fatal("its slot is still there")
+	}
 	backend, left := b.connect(), make(chan error, 1)
 	go func() {
 		_, err := backend.Exec(bounded(t, 2*time.Minute), `SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, b.cfg.Slot)
