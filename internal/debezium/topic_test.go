@@ -154,8 +154,8 @@ func TestReplacementProperties(t *testing.T) {
 				text.WriteString("$2") // and any digit behind it: there is no group 20
 				want.WriteString(groups[2])
 			case 3:
-				text.WriteString("$0")
-				want.WriteString(groups[0])
+				text.WriteString("$0|") // so that no digit comes behind it, which would belong to the reference where there is such a group
+				want.WriteString(groups[0] + "|")
 			default:
 				c := rapid.ByteRange('!', '~').Draw(t, "escaped")
 				text.WriteString(`\` + string(c))
@@ -163,10 +163,6 @@ func TestReplacementProperties(t *testing.T) {
 			}
 		}
 		r, err := javaReplacement(text.String(), re)
-		// A literal digit that follows $0 is one more digit of its number where there is such a group.
-		if strings.Contains(text.String(), "$01") || strings.Contains(text.String(), "$02") || strings.Contains(text.String(), "$00") {
-			t.Skip("the digit belongs to the reference")
-		}
 		if err != nil {
 			t.Fatalf("%q: %v", text.String(), err)
 		}
