@@ -242,22 +242,29 @@ func TestProfileReturnOfHeadersWithOurNames(t *testing.T) {
 
 // A return that is nobody's would be an event lost: all that went with it are sent again.
 func TestProfileReturnOfNobody(t *testing.T) {
-	b := newBroker(t)
-	b.exchange("events", nil)
-	cfg := asServer(b, map[string]string{"sink.rabbitmq.exchange": "events"})
-	s := start(t, cfg)
-	wantConfirmed(t, s.send(outboxRow(&cfg, anID, "order", "a", "{}")))
-	l := s.lanes[0]
-	outcomes := make([]sink.Outcome, 1)
-	l.begin([]*outbox.Event{outboxRow(&cfg, anID, "order", "a", "{}")}, outcomes)
-	ch, err := l.open(b.ctx)
-	b.must(err)
-	l.send(b.ctx, ch, l.todo)
-	ch.returns <- amqp.Return{Exchange: "events", Headers: amqp.Table{}}
-	l.await(b.ctx, ch)
-	l.resolve(ch)
-	wantRejected(t, outcomes[0], sink.Destination, sink.Unroutable)
-	l.finish()
+	for name, headers := range map[string]amqp.Table{
+		"bare":                     {},
+		"with a position of a row": {headerPosition: "0000000000000001-00000000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBroker(t)
+			b.exchange("events", nil)
+			cfg := asServer(b, map[string]string{"sink.rabbitmq.exchange": "events"})
+			s := start(t, cfg)
+			wantConfirmed(t, s.send(outboxRow(&cfg, anID, "order", "a", "{}")))
+			l := s.lanes[0]
+			outcomes := make([]sink.Outcome, 1)
+			l.begin([]*outbox.Event{outboxRow(&cfg, anID, "order", "a", "{}")}, outcomes)
+			ch, err := l.open(b.ctx)
+			b.must(err)
+			l.send(b.ctx, ch, l.todo)
+			ch.returns <- amqp.Return{Exchange: "events", Headers: headers}
+			l.await(b.ctx, ch)
+			l.resolve(ch)
+			wantRejected(t, outcomes[0], sink.Destination, sink.Unroutable)
+			l.finish()
+		})
+	}
 }
 
 // An event of which there is no record is refused for ever, alone, and for a reason that holds nothing of the row.

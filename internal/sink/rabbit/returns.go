@@ -52,12 +52,12 @@ func (l *lane) paired(all []amqp.Return) map[int]amqp.Return {
 			byID[comeback{id, r.Exchange, r.RoutingKey}] = r
 		}
 	}
-	used := map[comeback]bool{}
+	used, copies := map[comeback]bool{}, map[outbox.Position]bool{}
 	for _, s := range l.sent {
 		ev := l.events[s.index]
 		if !l.message.layout.profiled(ev) {
 			if r, ok := byPosition[ev.Position]; ok {
-				found[s.index] = r
+				found[s.index], copies[ev.Position] = r, true
 			}
 			continue
 		}
@@ -70,16 +70,17 @@ func (l *lane) paired(all []amqp.Return) map[int]amqp.Return {
 		}
 	}
 	if l.message.layout.router != nil {
-		l.suspectAll(all, used, found)
+		l.suspectAll(all, used, copies, found)
 	}
 	return found
 }
 
 // suspectAll has every event of a profile count as returned when there is a return that is nobody's.
-func (l *lane) suspectAll(all []amqp.Return, used map[comeback]bool, found map[int]amqp.Return) {
+// used and copies are those that are somebody's: a position alone does not say so, since a row may bring a header of that name.
+func (l *lane) suspectAll(all []amqp.Return, used map[comeback]bool, copies map[outbox.Position]bool, found map[int]amqp.Return) {
 	for _, r := range all {
 		id, ok := idOf(r.Headers)
-		if _, own := positionOf(r.Headers); ok && used[comeback{id, r.Exchange, r.RoutingKey}] || own {
+		if pos, own := positionOf(r.Headers); ok && used[comeback{id, r.Exchange, r.RoutingKey}] || own && copies[pos] {
 			continue
 		}
 		for _, s := range l.sent {
