@@ -79,7 +79,7 @@ func (c *contest) duel(ctx context.Context, base, ours func(context.Context) (ou
 }
 
 // longestDuel is after how long no new pair begins: `make bench-debezium` ends within 25 minutes.
-const longestDuel = 130 * time.Second
+const longestDuel = 4 * time.Minute
 
 func (o outcome) String() string {
 	var parts []string

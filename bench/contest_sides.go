@@ -81,7 +81,6 @@ func (c *contest) debezium(settings map[string]string) launch {
 			source["slot.name"] = "rival" // names are the server's, not the database's
 		}
 		source["publication.name"], source["publication.autocreate.mode"] = "bench", "disabled"
-		source["extended.headers.enabled"] = "false" // four headers less: the same messages as the relay's
 		for name, value := range settings {
 			source[name] = value
 		}

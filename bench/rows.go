@@ -55,7 +55,7 @@ func (o options) sizes() sizes {
 	default:
 		return sizes{
 			events: 80_000, cell: 20_000, drain: 1_000_000, drainCell: 200_000, profile: 2_000_000, pairs: 5, tails: 11, tries: 2, burst: 10 * time.Second, live: 6 * time.Second, memory: 1_000_000, parked: 100_000, starts: 11, moves: 31, faults: 3, kills: 11, windows: 2,
-			duels: 3, drainRabbit: 150_000, drainKafka: 400_000, contest: 20 * time.Second, unbound: 6 * time.Second, quiet: 5 * time.Second,
+			duels: 5, drainRabbit: 150_000, drainKafka: 400_000, contest: 20 * time.Second, unbound: 6 * time.Second, quiet: 5 * time.Second,
 		}
 	}
 }
