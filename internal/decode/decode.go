@@ -25,6 +25,9 @@ type Config struct {
 	// that has none of the name has NULL there. Their values are Event.Columns, in this order. The value of outbox.ShapeColumn is
 	// the table's shape, for which whoever reads the stream asks the catalogue: see Message.Shape.
 	Columns []string
+	// Detached is the position before which a transaction may have rows of partitions that are none any more: a table that is not
+	// known and has the columns of a partitioned one is a Stray there. 0: nowhere.
+	Detached pglogrepl.LSN
 }
 
 // Kind is what a frame means to the reader.
@@ -37,6 +40,7 @@ const (
 	Row                 // an insert into one of our tables, or a message with our prefix
 	Skipped             // a change that is not an event: Message.Reason
 	Found               // a table of a configured name whose OID was not known is ours from now on: Message.Table, Message.OID
+	Stray               // a table that is not known may have been a partition of ours: Message.Table, Message.OID, Message.Name
 	Other               // a description (relation, type, origin) that changes nothing for the reader
 )
 
@@ -57,8 +61,9 @@ type Message struct {
 	// another prefix, NonTransactional.
 	Reason string
 
-	Table *Table // Found: belongs to the decoder
-	OID   uint32 // Found, and with a Shape
+	Table *Table // Found, Stray: belongs to the decoder
+	OID   uint32 // Found, Stray, and with a Shape
+	Name  string // Stray: of the table as the stream has it, schema.name
 	// Shape is of a table of ours that was just described, when the configuration wants shapes; else nil. The frame does not know
 	// what is NOT NULL and what has a default: whoever reads the stream adds that and calls Shaped before the table's next row.
 	Shape *outbox.Shape
@@ -77,7 +82,8 @@ type Decoder struct {
 	tables []Table
 	prefix string // of the messages that are events; "": none are
 	extra  []string
-	shapes bool // extra has outbox.ShapeColumn
+	shapes bool          // extra has outbox.ShapeColumn
+	strays pglogrepl.LSN // Config.Detached
 	// tableOf is the index in tables of every OID that was given or has been seen under a configured name. It ends with the
 	// session, so whoever makes the next decoder gives it what this one Found: a table that is renamed then stays ours.
 	tableOf   map[uint32]int
@@ -112,6 +118,7 @@ func New(cfg Config) *Decoder {
 		members:   cfg.Messages.members(cfg.Columns),
 		columns:   make([][]byte, len(cfg.Columns)),
 		shapes:    slices.Contains(cfg.Columns, outbox.ShapeColumn),
+		strays:    cfg.Detached,
 	}
 	for i, t := range cfg.Tables {
 		for _, oid := range t.Also {

@@ -35,6 +35,8 @@ type Table struct {
 	// Fits says what else does not fit, of columns by name and type; nil: nothing does. Types of users' own are none of those that it
 	// knows.
 	Fits func(columns []outbox.ColumnShape) []string
+	// Parted are the mapped columns of a partitioned table, by which one of its partitions is known; nil of any other table.
+	Parted []string
 }
 
 // String is the table's name in messages: schema.name.
@@ -91,6 +93,20 @@ func (t Table) Misses(columns []Column, hidden, extra []string) []string {
 		}
 	}
 	return missed
+}
+
+// Mapped are the names of those of the columns that an event is made of.
+func (t Table) Mapped(columns []Column, extra []string) (names []string) {
+	p, misfits := t.bind(columns, extra)
+	if len(misfits) > 0 {
+		return nil
+	}
+	for _, i := range append([]int{p.id, p.aggregate, p.key, p.typ, p.payload, p.timestamp, p.traceparent, p.headers}, p.extra...) {
+		if i >= 0 && !slices.Contains(names, columns[i].Name) {
+			names = append(names, columns[i].Name)
+		}
+	}
+	return names
 }
 
 // theShape is the place of outbox.ShapeColumn, which is no column of a tuple.

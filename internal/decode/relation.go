@@ -4,6 +4,7 @@ package decode
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
@@ -48,6 +49,11 @@ func (d *Decoder) describe(f *frame, msg *Message) error {
 		}
 	}
 	d.relations[oid] = rel
+	if !ours && d.commit < d.strays {
+		if t := d.partedLike(columns); t != nil {
+			msg.Kind, msg.Table, msg.OID, msg.Name = Stray, t, oid, schema+"."+name
+		}
+	}
 	if found {
 		msg.Kind, msg.Table, msg.OID = Found, rel.table, oid
 	}
@@ -97,6 +103,19 @@ func (d *Decoder) ours(oid uint32, schema, name string) (table int, ok, found bo
 		}
 	}
 	return 0, false, false
+}
+
+// partedLike is the partitioned table whose columns these are, nil when there is none.
+func (d *Decoder) partedLike(columns []Column) *Table {
+	i := slices.IndexFunc(d.tables, func(t Table) bool {
+		return len(t.Parted) > 0 && !slices.ContainsFunc(t.Parted, func(name string) bool {
+			return !slices.ContainsFunc(columns, func(c Column) bool { return c.Name == name })
+		})
+	})
+	if i < 0 {
+		return nil
+	}
+	return &d.tables[i]
 }
 
 // lookup finds the relation of a change. Without its description nobody can say whether the change is an event of ours.

@@ -33,6 +33,8 @@ func TestSlotOfDebezium(t *testing.T) {
 			b.createSlot("pgoutput")
 			want := b.busy("1")
 			b.wantLine(LevelOK, "adoption", "no relay has used", b.cfg.Slot)
+			b.accept()
+			b.wantLine(LevelOK, "adoption", "says adopt", b.cfg.Slot)
 			r := b.run()
 			r.waitSeen(want...)
 			want = append(want, b.busy("2")...)
@@ -90,6 +92,7 @@ func TestSlotWithRowsOfPartitions(t *testing.T) {
 		b.insert(id)
 	}
 	b.runMend(wantStop(t, b.run().wait(), outbox.ExitOperator, "publication"))
+	b.accept() // it is younger now than what waits
 	b.insert("after")
 	r := b.run()
 	r.waitSeen("after")
@@ -105,6 +108,7 @@ func TestSlotWithRowsOfARenamedTable(t *testing.T) {
 	b.exec(`ALTER TABLE outbox RENAME TO events_to_send`)
 	b.exec(`CREATE PUBLICATION p FOR ALL TABLES`)
 	b.createSlot("pgoutput")
+	b.accept()
 	b.exec(`INSERT INTO events_to_send VALUES ('old name', '{}')`)
 	b.exec(`ALTER TABLE events_to_send RENAME TO outbox`)
 	b.insert("new name")
@@ -120,7 +124,7 @@ func TestSlotHeldByDebezium(t *testing.T) {
 	b := setup(t, ownServer(t, nil).URL("shop"))
 	b.exec(`CREATE TABLE orders (id int PRIMARY KEY, state text)`)
 	b.exec(`CREATE PUBLICATION p FOR ALL TABLES`)
-	b.createSlot("pgoutput")
+	b.createSlot("pgoutput") // the only one on its server: that the publication is older can be told
 	b.wantLine(LevelOK, "may arrive twice", "nothing: no event waits")
 	b.insert("a")
 	b.exec(`INSERT INTO orders VALUES (1, 'new')`)
@@ -171,6 +175,6 @@ func (b *bench) lineOfMuchWAL() Finding {
 		b.t.Fatalf("slot: %v %v", slot, err)
 	}
 	k := checker{c: &b.cfg, pool: pool, countable: 1}
-	k.adoption(bounded(b.t, time.Minute), slot, sends{})
+	k.adoption(bounded(b.t, time.Minute), slot, sends{}, false)
 	return k.list[len(k.list)-1]
 }

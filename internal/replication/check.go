@@ -216,6 +216,10 @@ func (k *checker) slot(ctx context.Context, rec *record) {
 			}
 			closeStream(conn)
 		}
+		accepted := rec != nil && rec.State == stateAdopt // the next start takes it, whatever it was
+		if accepted {
+			rec = nil
+		}
 		err := checkIdentity(k.c, rec, slot, id)
 		known := err == nil
 		switch {
@@ -227,7 +231,7 @@ func (k *checker) slot(ctx context.Context, rec *record) {
 		k.add("slot", fmt.Sprintf("%s at %s, %s behind, wal_status %s", k.c.Slot, slot.ConfirmedFlush,
 			bytesText(uint64(slot.Current)-uint64(slot.ConfirmedFlush)), slot.WALStatus), err)
 		if known && rec == nil {
-			k.adoption(ctx, slot, sent)
+			k.adoption(ctx, slot, sent, accepted)
 		}
 		k.tookOver(ctx, rec)
 	}

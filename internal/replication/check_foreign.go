@@ -12,13 +12,18 @@ import (
 
 // What Check says of another program's slot: one that the relay will go on with, and one whose place its own takes.
 
-// adoption is about a slot by our name that no relay has used.
-func (k *checker) adoption(ctx context.Context, slot *slotView, sent sends) {
-	k.add("adoption", fmt.Sprintf("no relay has used slot %s yet (pgoutput, made by hand or by another program): the relay goes on from where it stands. What was committed before %s is not sent",
+// adoption is about a slot by our name that no relay has used, or that an operator has accepted as it is.
+func (k *checker) adoption(ctx context.Context, slot *slotView, sent sends, accepted bool) {
+	why := "no relay has used slot %s yet (pgoutput, made by hand or by another program)"
+	if accepted {
+		why = "the row of slot %s in cdc_relay.slots says adopt"
+	}
+	k.add("adoption", fmt.Sprintf(why+": the relay goes on from where it stands. What was committed before %s is not sent",
 		slot.Name, slot.ConfirmedFlush), nil)
-	younger, err := sent.younger(ctx, k.pool, slot.Name)
-	if !k.unasked("rows hidden", err) && len(younger) > 0 {
-		k.warn("rows hidden", youngerText(k.c, younger, slot.ConfirmedFlush), youngerMend)
+	if !accepted {
+		if err := sent.refuseYounger(ctx, k.pool, k.c, slot, asFoundMend(k.c)); err != nil {
+			k.add("rows hidden", "", err)
+		}
 	}
 	const name, debezium = "may arrive twice", "Debezium confirms what it published until its last flush, every offset.flush.interval.ms (60 s by default) and when it is stopped in good order; " +
 		"then it is what was on its way, and the last transaction at least, unless heartbeat.interval.ms is set and nothing is written at that moment: then none"

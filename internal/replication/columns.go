@@ -16,6 +16,7 @@ import (
 // optional column that does not come would be missing from the messages without a word.
 type shape struct {
 	oid       uint32          // of the table under the configured name; 0: there is none
+	parted    bool            // it is partitioned
 	columns   []decode.Column // in order, without the generated ones that are not sent
 	generated []string        // not sent: before PostgreSQL 18 never, since then when the publication says so
 	unlisted  []string        // not sent: the publication has a column list without them (PostgreSQL 15 and later)
@@ -26,7 +27,7 @@ func readShape(ctx context.Context, q querier, c *Config, t decode.Table) (shape
 	defer cancel()
 	var s shape
 	// to_jsonb because PostgreSQL 14 has no attnames; on 15 to 17 they are there, and may name generated columns.
-	rows, err := q.Query(ctx, `SELECT c.oid, coalesce(a.attname, ''), coalesce(a.atttypid, 0), coalesce(a.attgenerated <> '', false),
+	rows, err := q.Query(ctx, `SELECT c.oid, c.relkind = 'p', coalesce(a.attname, ''), coalesce(a.atttypid, 0), coalesce(a.attgenerated <> '', false),
 			coalesce(CASE WHEN p.names IS NULL OR a.attgenerated <> '' AND current_setting('server_version_num')::int < 180000
 				THEN a.attgenerated = '' ELSE p.names ? a.attname::text END, false)
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -39,7 +40,7 @@ func readShape(ctx context.Context, q querier, c *Config, t decode.Table) (shape
 	}
 	var col decode.Column
 	var generated, sent bool
-	_, err = pgx.ForEachRow(rows, []any{&s.oid, &col.Name, &col.TypeOID, &generated, &sent}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&s.oid, &s.parted, &col.Name, &col.TypeOID, &generated, &sent}, func() error {
 		switch {
 		case col.Name == "": // a table without columns
 			return nil
@@ -110,6 +111,9 @@ func findTables(ctx context.Context, pool *pgxpool.Pool, c *Config, firstStart b
 			return nil, err
 		}
 		t.OID = s.oid
+		if t.Parted = nil; s.parted {
+			t.Parted = t.Mapped(s.columns, c.Columns)
+		}
 		found[i] = t
 	}
 	return found, nil

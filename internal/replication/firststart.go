@@ -230,7 +230,12 @@ func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, 
 		return err
 	}
 	if !accepted {
-		if err := warnYounger(ctx, pool, c, sent, slot); err != nil {
+		if err := sent.refuseYounger(ctx, pool, c, slot, asFoundMend(c)); err != nil {
+			return err
+		}
+	}
+	if was.Publication == 0 { // no relay has looked at what this slot has
+		if sent.AsFound, err = detachedUntil(ctx, pool, sent); err != nil {
 			return err
 		}
 	}

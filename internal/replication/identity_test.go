@@ -281,6 +281,7 @@ func TestSlotMadeByHandIsAdopted(t *testing.T) {
 	b.insert("before")
 	b.exec(createPublicationSQL(&b.cfg))
 	b.createSlot("pgoutput")
+	b.accept()
 	b.insert("a")
 	r := b.run()
 	r.waitSeen("a")

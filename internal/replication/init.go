@@ -166,8 +166,9 @@ func PrintInit(w io.Writer, c Config, opt InitOptions) error {
 		fmt.Fprintf(&b, "ALTER ROLE %s REPLICATION;\n%s;\n\n", quoteName(opt.Role), strings.Join(grantSQL(&c, opt.Role), ";\n"))
 	}
 	b.WriteString("-- The publication must exist before the slot.\n" + createPublicationSQL(&c) + ";\n" + markPublicationSQL(&c) + ";\n\n")
-	fmt.Fprintf(&b, "-- A slot made by hand is adopted as it stands: rows committed before it are not sent, and nobody asks about them.\n"+
-		"SELECT pg_create_logical_replication_slot(%s, 'pgoutput');\n", quoteText(c.Slot))
+	fmt.Fprintf(&b, "-- A slot made by hand is adopted as it stands: rows committed before it are not sent, and nobody asks about them. The row says\n"+
+		"-- that this is accepted, and that the publication is older.\n"+
+		"SELECT pg_create_logical_replication_slot(%s, 'pgoutput');\n%s;\n", quoteText(c.Slot), acceptSQL(&c))
 	_, err = io.WriteString(w, b.String())
 	return err
 }

@@ -145,6 +145,8 @@ func (r *reading) frame() error {
 		if err := r.found(r.msg.Table, r.msg.OID); err != nil {
 			return err
 		}
+	case decode.Stray:
+		return r.stray(r.msg.Table, r.msg.Name, r.msg.OID)
 	case decode.Other:
 	}
 	if r.msg.Shape != nil {

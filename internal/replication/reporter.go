@@ -28,6 +28,10 @@ func (se *session) report(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		timer := false
+		moved := se.t.line.Moved()
+		if r.candidate.LSN > r.flush.LSN {
+			moved = nil // a raise is under way, and before it is done nothing that moves can be reported: kick says when
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -41,7 +45,7 @@ func (se *session) report(ctx context.Context) error {
 			}
 		case <-se.replyNow:
 			timer = true
-		case <-se.t.line.Moved():
+		case <-moved:
 		case <-se.kick:
 		}
 		if err := r.step(ctx, timer); err != nil {

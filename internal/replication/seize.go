@@ -53,7 +53,7 @@ func (s *Stream) seize(ctx context.Context, t **term) (*session, error) {
 		closeStream(conn)
 		return nil, fmt.Errorf("take over the replication connection: %w", err)
 	}
-	return newSession(s, *t, hijacked, sent.ours(s.cfg.Tables)), nil
+	return newSession(s, *t, hijacked, sent), nil
 }
 
 // standBy returns when nobody holds the slot. Only another cdc-relay is waited for: any other holder reads rows that we

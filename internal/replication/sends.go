@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/jackc/pglogrepl"
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
@@ -21,6 +22,9 @@ type sends struct {
 	// nothing else (not VACUUM FREEZE): inserts that were switched off and on again between two looks show by it alone.
 	Version string               `json:"version,omitempty"`
 	Tables  map[string]sentTable `json:"tables,omitempty"` // by quoted name
+	// AsFound is where the WAL ended when the slot was taken as another program had left it, if a table is partitioned; else 0. Rows
+	// of partitions that are none any more may have been committed before it, and come under names that are not ours: see detachedUntil.
+	AsFound pglogrepl.LSN `json:"as_found,omitempty"`
 }
 
 type sentTable struct {
@@ -69,7 +73,8 @@ func (s sends) withPartitions(ctx context.Context, q querier) (sends, error) {
 	for _, t := range s.Tables {
 		own = append(own, t.OID)
 	}
-	all := sends{Publication: s.Publication, Version: s.Version, Tables: map[string]sentTable{}}
+	all := s
+	all.Tables = map[string]sentTable{}
 	for name, t := range s.Tables {
 		var parts []uint32
 		err := q.QueryRow(ctx, `SELECT array(SELECT relid::oid FROM pg_partition_tree($1::oid::regclass) WHERE isleaf AND relid <> ALL ($2::oid[]))`, t.OID, own).Scan(&parts)
@@ -112,6 +117,7 @@ func checkSends(ctx context.Context, q querier, c *Config, rec *record) (sends, 
 		return now, err
 	}
 	next := now.after(was)
+	next.AsFound = was.AsFound
 	for name, t := range was.Tables {
 		if _, configured := next.Tables[name]; !configured {
 			next.Tables[name] = t
@@ -143,7 +149,8 @@ func rememberTable(ctx context.Context, q querier, c *Config, t decode.Table, oi
 	}
 	was := rec.sends()
 	name := quoteTable(t)
-	next := sends{Publication: was.Publication, Version: was.Version, Tables: maps.Clone(was.Tables)}
+	next := was
+	next.Tables = maps.Clone(was.Tables)
 	if _, known := was.Tables[name]; !known {
 		return fmt.Errorf("remember table %s by its OID %d: the slot's row does not know it", t, oid)
 	}

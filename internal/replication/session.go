@@ -48,12 +48,13 @@ type session struct {
 	gulp *gulp // counts the bytes read
 }
 
-// newSession takes the tables with every OID by which their rows may come.
-func newSession(s *Stream, t *term, h *pgconn.HijackedConn, tables []decode.Table) *session {
+// newSession takes what the publication sends: with every OID by which rows of our tables may come.
+func newSession(s *Stream, t *term, h *pgconn.HijackedConn, sent sends) *session {
+	tables := sent.ours(s.cfg.Tables)
 	pace, _ := h.CustomData[gulpKey].(*gulp)
 	return &session{
 		Stream: s, t: t, conn: h.Conn, front: h.Frontend, pid: h.PID, gulp: pace,
-		decoder:  decode.New(decode.Config{Tables: tables, Messages: s.cfg.Messages, Columns: s.cfg.Columns}),
+		decoder:  decode.New(decode.Config{Tables: tables, Messages: s.cfg.Messages, Columns: s.cfg.Columns, Detached: sent.AsFound}),
 		known:    knowing(tables),
 		replyNow: make(chan struct{}, 1), kick: make(chan struct{}, 1), raise: make(chan struct{}, 1),
 		suspect: make(chan struct{}, 1), shutdown: make(chan struct{}),

@@ -142,7 +142,8 @@ func (b *bench) waitFree() {
 }
 
 var statements = regexp.MustCompile(`CREATE PUBLICATION [^;]*|ALTER PUBLICATION [^;]*|SELECT pg_drop_replication_slot\('\w+'\)|` +
-	`UPDATE cdc_relay\.slots SET state = 'adopt' WHERE slot = '\w+'`)
+	`UPDATE cdc_relay\.slots SET state = 'adopt' WHERE slot = '\w+'|UPDATE cdc_relay\.slots SET sends = .* WHERE slot = '\w+'|` +
+	`INSERT INTO cdc_relay\.slots [^;]*`)
 
 // runMend runs the statements that a stop prints.
 func (b *bench) runMend(stop *outbox.Stop) {

@@ -166,8 +166,15 @@ func (m *takeover) prepare(ctx context.Context, stream *pgconn.PgConn) error {
 			return err
 		}
 	}
-	if ours != nil {
+	switch {
+	case ours != nil:
 		return nil
+	case !m.c.Create: // after the row: a slot that is found beside it is younger than the publication as it was read then
+		return &outbox.Stop{
+			Code: outbox.ExitOperator, Reason: "slot_missing",
+			What: fmt.Sprintf("slot %q does not exist and source.create is false", m.c.Slot),
+			Mend: fmt.Sprintf("SELECT pg_create_logical_replication_slot(%s, 'pgoutput'); then run this again", quoteText(m.c.Slot)),
+		}
 	}
 	return m.create(ctx, stream)
 }
@@ -220,17 +227,24 @@ func (m *takeover) mark(ctx context.Context, ours *slotView) error {
 		return err
 	}
 	if ours != nil {
-		if err := warnYounger(ctx, m.pool, m.c, sent, ours); err != nil {
+		// The other slot has all that this one would hide: it costs nothing to make it anew, after the row that says takeover.
+		mend := fmt.Sprintf("SELECT pg_drop_replication_slot(%s); then run this again", quoteText(m.c.Slot))
+		if err := sent.refuseYounger(ctx, m.pool, m.c, ours, mend); err != nil {
+			return err
+		}
+		if sent.AsFound, err = detachedUntil(ctx, m.pool, sent); err != nil {
 			return err
 		}
 		if sent, err = sent.withPartitions(ctx, m.pool); err != nil {
 			return err
 		}
-	} else if !m.c.Create { // after the publication: a slot made before it has rows that it hides
-		return &outbox.Stop{
-			Code: outbox.ExitOperator, Reason: "slot_missing",
-			What: fmt.Sprintf("slot %q does not exist and source.create is false", m.c.Slot),
-			Mend: fmt.Sprintf("SELECT pg_create_logical_replication_slot(%s, 'pgoutput'); then run this again", quoteText(m.c.Slot)),
+	}
+	if ours == nil && !m.c.Create { // one that came meanwhile may be older than the publication as it was read
+		if ours, err = readSlot(ctx, m.pool, m.c.Slot); err != nil {
+			return err
+		}
+		if ours != nil {
+			return errBeingMade
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
@@ -349,6 +363,7 @@ func (m *takeover) complete(ctx context.Context, rec *record, ours, theirs *slot
 	if err != nil {
 		return err
 	}
+	sent.AsFound = rec.Sends.AsFound
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	err = pgx.BeginFunc(ctx, m.pool, func(tx pgx.Tx) error {

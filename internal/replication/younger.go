@@ -7,15 +7,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/jackc/pglogrepl"
-	"go.uber.org/zap"
 )
 
 // younger names what of the publication may have come, or been altered, after rows that wait in the slot. What has an older
 // xmin than the slot's catalog_xmin has not: all transactions before that had ended where the slot begins to read. The contrary
-// proves nothing, so nobody is refused for it: a new slot takes the catalog_xmin of the oldest one on the server, or the xid of
-// the oldest open transaction, and has it until it is read. A slot that was in use has one of its own.
+// proves nothing: a new slot takes the catalog_xmin of the oldest one on the server, or the xid of the oldest open transaction, and
+// has it until it is read. A slot that was in use, as Debezium's, has one of its own.
 func (s sends) younger(ctx context.Context, q querier, slot string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -55,19 +52,25 @@ func (s sends) younger(ctx context.Context, q querier, slot string) ([]string, e
 	return names, nil
 }
 
-// youngerText says what that means.
-func youngerText(c *Config, younger []string, at pglogrepl.LSN) string {
-	return fmt.Sprintf("publication %q: %s may be younger than rows that wait in slot %s. If it is, those that were committed after %s and before it are not sent",
-		c.Publication, strings.Join(younger, ", "), c.Slot, at)
+// refuseYounger keeps a slot that nobody has accepted from being taken as it is found when the publication may hide rows that wait in it:
+// they are not in the stream, and nothing would ever show that they are missing. Only what is certainly older than the slot's
+// position passes.
+func (s sends) refuseYounger(ctx context.Context, q querier, c *Config, slot *slotView, mend string) error {
+	younger, err := s.younger(ctx, q, slot.Name)
+	if err != nil || len(younger) == 0 {
+		return err
+	}
+	return publicationStop(c, fmt.Sprintf("may hide rows that wait in slot %q: %s may be younger than they are, and what was committed after %s and before that is not sent",
+		c.Slot, strings.Join(younger, ", "), slot.ConfirmedFlush), mend)
 }
 
-const youngerMend = "unless the publication was as it is before the slot was made, find and re-send what was committed in between"
+// asFoundMend accepts a slot that no relay has used: there is no row of ours yet whose state could be set.
+func asFoundMend(c *Config) string {
+	return "unless the publication was as it is before the slot was made, find and re-send what was committed in between; then accept the slot as it is: " + acceptSQL(c)
+}
 
-// warnYounger is for a slot that is taken as it is found, and that nobody has accepted.
-func warnYounger(ctx context.Context, q querier, c *Config, sent sends, slot *slotView) error {
-	younger, err := sent.younger(ctx, q, slot.Name)
-	if err == nil && len(younger) > 0 {
-		c.Log.Warn(youngerText(c, younger, slot.ConfirmedFlush), zap.String("mend", youngerMend))
-	}
-	return err
+// acceptSQL is also for a slot that is made by hand just after its publication.
+func acceptSQL(c *Config) string {
+	return fmt.Sprintf("INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation) VALUES (%s, '', 0, %s, 'adopt', 0)",
+		quoteText(c.Slot), quoteText(c.Publication))
 }
