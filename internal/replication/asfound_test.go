@@ -1,8 +1,11 @@
 package replication
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -153,6 +156,42 @@ func TestTwoTakeoversOfOneSlot(t *testing.T) {
 	b.cfg.Slot = first
 	if _, err := b.now(o); err == nil || strings.Contains(err.Error(), "already") {
 		t.Errorf("the first one goes on: %v", err)
+	}
+}
+
+// The same, begun at the same time: each has only its own slot's lock, and neither sees a row of the other one when it looks first.
+func TestTwoTakeoversBeginTogether(t *testing.T) {
+	b := shared(t)
+	o := b.newTool()
+	_, err := b.now(&otherTool{b: b, slot: "nobodys"})
+	wantStop(t, err, outbox.ExitUsage, "usage") // and the schema is there
+	b.exec(`CREATE PUBLICATION p FOR TABLE outbox`)
+	b.cfg.Create = false // they end where their slots would be made
+	var both [2]*takeover
+	for i := range both {
+		c := b.cfg
+		c.Slot = fmt.Sprintf("%s_%d", b.cfg.Slot, i)
+		both[i] = b.takeover(&c, o)
+	}
+	for range 20 {
+		var errs [2]error
+		var running sync.WaitGroup
+		for i, m := range both {
+			running.Go(func() {
+				errs[i] = m.locked(bounded(t, time.Minute), func(ctx context.Context) error { return m.prepare(ctx, nil) })
+			})
+		}
+		running.Wait()
+		if rows := b.text(`SELECT count(*)::text FROM cdc_relay.slots`); rows != "1" {
+			t.Fatalf("%s take the place of one slot: %v", rows, errs)
+		}
+		first := slices.IndexFunc(errs[:], func(err error) bool { return strings.Contains(fmt.Sprint(err), "does not exist") })
+		if first < 0 {
+			t.Fatal(errs)
+		}
+		wantStop(t, errs[first], outbox.ExitOperator, "slot_missing")
+		wantStop(t, errs[1-first], outbox.ExitUsage, "usage")
+		b.exec(`DELETE FROM cdc_relay.slots`)
 	}
 }
 

@@ -159,7 +159,7 @@ func (m *takeover) prepare(ctx context.Context, stream *pgconn.PgConn) error {
 		return err
 	}
 	if rec == nil {
-		if err := m.alone(ctx); err != nil {
+		if err := m.alone(ctx, m.pool); err != nil { // before a publication is made; what counts is mark's
 			return err
 		}
 		if err := m.mark(ctx, ours); err != nil {
@@ -249,13 +249,26 @@ func (m *takeover) mark(ctx context.Context, ours *slotView) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	_, err = m.pool.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation, took_from)
-		VALUES ($1, $2, $3, $4, $5, 'takeover', 0, $6)`, m.c.Slot, m.id.SystemID, m.id.Timeline, m.c.Publication, sent, m.opt.From)
-	if err != nil {
-		return fmt.Errorf("write cdc_relay.slots: %w", err)
-	}
-	return nil
+	return pgx.BeginFunc(ctx, m.pool, func(tx pgx.Tx) error {
+		// Of several that begin at the same time one writes its row, and the next one sees it.
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1, hashtext($2))`, takeoverLock, m.opt.From); err != nil {
+			return fmt.Errorf("lock the take-over of slot %q: %w", m.opt.From, err)
+		}
+		if err := m.alone(ctx, tx); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation, took_from)
+			VALUES ($1, $2, $3, $4, $5, 'takeover', 0, $6)`, m.c.Slot, m.id.SystemID, m.id.Timeline, m.c.Publication, sent, m.opt.From)
+		if err != nil {
+			return fmt.Errorf("write cdc_relay.slots: %w", err)
+		}
+		return nil
+	})
 }
+
+// takeoverLock is the first key of the advisory lock under which the row of a take-over is written; the second is the hash of the
+// other slot's name.
+const takeoverLock = 0x63646374
 
 // create makes our slot. Nobody asks what was in the tables before it: the other slot has that, or had it.
 func (m *takeover) create(ctx context.Context, stream *pgconn.PgConn) error {

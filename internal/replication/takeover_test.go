@@ -41,6 +41,22 @@ func (b *bench) take(o *otherTool, opt TakeoverOptions) *taking {
 	return k
 }
 
+// takeover is a run of the command that has met the server, and no more.
+func (b *bench) takeover(c *Config, o *otherTool) *takeover {
+	b.t.Helper()
+	pool, err := connectPool(c)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(pool.Close)
+	stream, id, err := meetServer(bounded(b.t, time.Minute), pool, c)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	closeStream(stream)
+	return &takeover{c: c, opt: TakeoverOptions{From: o.slot}, pool: pool, id: id}
+}
+
 // asLongAsItTakes waits for the other program.
 var asLongAsItTakes = TakeoverOptions{Wait: -1}
 
@@ -418,28 +434,16 @@ func (l *load) end() []string {
 func TestTakeoverAfterACrashAtEachStep(t *testing.T) {
 	t.Parallel()
 	// begun does the first steps of a run, and no more.
-	begun := func(b *bench, o *otherTool) *takeover {
+	begun := func(b *bench, o *otherTool) {
 		ctx := bounded(b.t, time.Minute)
-		m := &takeover{c: &b.cfg, opt: TakeoverOptions{From: o.slot}}
-		pool, err := connectPool(&b.cfg)
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		b.t.Cleanup(pool.Close)
-		m.pool = pool
-		stream, id, err := meetServer(ctx, pool, &b.cfg)
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		closeStream(stream)
-		m.id = id
-		if b.cfg.Tables, err = findTables(ctx, pool, &b.cfg, true); err != nil {
+		m := b.takeover(&b.cfg, o)
+		var err error
+		if b.cfg.Tables, err = findTables(ctx, m.pool, &b.cfg, true); err != nil {
 			b.t.Fatal(err)
 		}
 		if err := m.mark(ctx, nil); err != nil {
 			b.t.Fatal(err)
 		}
-		return m
 	}
 	for name, crash := range map[string]func(b *bench, o *otherTool){
 		"before its slot": func(b *bench, o *otherTool) { begun(b, o) },
