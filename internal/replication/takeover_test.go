@@ -97,6 +97,19 @@ func (k *taking) waitComplete() TakeoverState {
 // now looks once.
 func (b *bench) now(o *otherTool) (TakeoverState, error) { return b.take(o, TakeoverOptions{}).wait() }
 
+// takePassed begins a take-over of a slot whose program it starts, and returns when that has confirmed a commit, "both", behind the
+// start of ours.
+func (b *bench) takePassed(o *otherTool) (*taking, TakeoverState) {
+	b.t.Helper()
+	o.start()
+	k := b.take(o, asLongAsItTakes)
+	k.waitTold("that the other slot is below", overlapping)
+	b.insert("both")
+	o.waitSeen("both")
+	o.confirm()
+	return k, k.waitTold("that the other slot has passed", passed)
+}
+
 func overlapping(s TakeoverState) bool { return s.Start != 0 && !s.Passed }
 func passed(s TakeoverState) bool      { return s.Passed }
 
@@ -106,14 +119,9 @@ func TestTakeover(t *testing.T) {
 	b := shared(t)
 	o := b.newTool()
 	b.insert("before") // our slot does not have it
-	o.start()
-	k := b.take(o, asLongAsItTakes)
-	k.waitTold("that the other slot is below", overlapping)
-	b.insert("both")
-	o.waitSeen("both")
-	o.confirm()
-	if s := k.waitTold("that the other slot has passed", passed); !s.Active || !strings.Contains(s.Holder, toolName) {
-		t.Errorf("the program is not named: %+v", s)
+	k, overlap := b.takePassed(o)
+	if !overlap.Active || !strings.Contains(overlap.Holder, toolName) {
+		t.Errorf("the program is not named: %+v", overlap)
 	}
 	stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "takeover")
 	if !strings.Contains(stop.What, o.slot) || !strings.Contains(stop.Mend, "--from-slot "+o.slot) {
@@ -272,13 +280,7 @@ func TestTakeoverUnderLoad(t *testing.T) {
 func TestTakeoverBetweenCommitsThatAreAdjacent(t *testing.T) {
 	b := shared(t)
 	o := b.newTool()
-	o.start()
-	k := b.take(o, asLongAsItTakes)
-	k.waitTold("that the other slot is below", overlapping)
-	b.insert("both")
-	o.waitSeen("both")
-	o.confirm()
-	k.waitTold("that it has passed", passed)
+	k, _ := b.takePassed(o)
 	second, between := b.adjacentUnread(o)
 	o.confirmTo(between)
 	o.kill()
@@ -485,13 +487,7 @@ func TestTakeoverAfterACrashAtEachStep(t *testing.T) {
 			b.insert("theirs")
 			crash(b, o)
 			wantStop(t, b.run().wait(), outbox.ExitOperator, "takeover")
-			o.start()
-			k := b.take(o, asLongAsItTakes)
-			k.waitTold("that the other slot is below", overlapping)
-			b.insert("both")
-			o.waitSeen("both")
-			o.confirm()
-			k.waitTold("that it has passed", passed)
+			k, _ := b.takePassed(o)
 			b.insert("twice")
 			o.waitSeen("twice")
 			o.kill()
@@ -541,12 +537,7 @@ func TestTakeoverFromASlotThatIsGone(t *testing.T) {
 func TestTakenPositionIsForgottenByAnAdoption(t *testing.T) {
 	b := shared(t)
 	o := b.newTool()
-	o.start()
-	k := b.take(o, asLongAsItTakes)
-	k.waitTold("that the other slot is below", overlapping)
-	b.insert("theirs")
-	o.waitSeen("theirs")
-	o.confirm()
+	k, _ := b.takePassed(o)
 	o.kill()
 	k.waitComplete()
 	b.exec(`UPDATE cdc_relay.slots SET took_until = 'FFFFFFFF/0', state = 'adopt'`)
