@@ -345,5 +345,7 @@ GRANT SELECT ON "public"."outbox" TO "relay";
 CREATE PUBLICATION "cdc_relay" FOR TABLE "public"."outbox" WITH (publish = 'insert', publish_via_partition_root = true);
 COMMENT ON PUBLICATION "cdc_relay" IS 'Made by cdc-relay, whose teardown drops it.';
 
--- A slot made by hand is adopted as it stands: rows committed before it are not sent, and nobody asks about them.
+-- A slot made by hand is adopted as it stands: rows committed before it are not sent, and nobody asks about them. The row says
+-- that this is accepted, and that the publication is older.
 SELECT pg_create_logical_replication_slot('cdc_relay', 'pgoutput');
+INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation) VALUES ('cdc_relay', '', 0, 'cdc_relay', 'adopt', 0);

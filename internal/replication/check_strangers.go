@@ -76,6 +76,7 @@ func (k *checker) strangers(ctx context.Context, all inserts, sent sends) {
 		words = append(words, fmt.Sprintf("%s (%d)", all[oid].table, all[oid].rows))
 	}
 	slices.Sort(words)
-	k.warn(name, "in the slot wait inserts of tables that do not exist any more or look like partitions that were detached, and are not sent: "+strings.Join(words, ", "),
-		"if they were the outbox's: let the other program send them before the relay takes the slot, or attach the partition again")
+	k.warn(name, "in the slot wait inserts of tables that do not exist any more or look like partitions that were detached: "+strings.Join(words, ", ")+
+		". The relay stops at those with the columns of a partitioned outbox (exit 3), until somebody says whose they are; the others are not sent",
+		"if they are the outbox's: let the other program send them before the relay takes the slot, or attach the partition again")
 }

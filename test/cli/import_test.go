@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -66,6 +67,7 @@ func (r *rig) importTo(args ...string) string {
 // goOn is what comes after the import: init, after which check finds nothing wrong, and run.
 func (r *rig) goOn(config string) *devenv.Relay {
 	r.t.Helper()
+	r.accept(config)
 	for _, command := range []string{"init", "check"} {
 		res, err := devenv.RunCommand(within(r.t, bound), r.binary, config, command)
 		must(r.t, err)
@@ -76,6 +78,21 @@ func (r *rig) goOn(config string) *devenv.Relay {
 	relay := devenv.StartRelay(r.t, r.binary, config)
 	must(r.t, relay.WaitReady(within(r.t, bound)))
 	return relay
+}
+
+// accept has an operator accept the slot where the server does not tell that its publication is older: other tests' slots hide it.
+func (r *rig) accept(config string) {
+	r.t.Helper()
+	res, err := devenv.RunCommand(within(r.t, bound), r.binary, config, "init")
+	must(r.t, err)
+	if res.Code == 0 {
+		return
+	}
+	sql := regexp.MustCompile(`INSERT INTO cdc_relay\.slots \([^)]*\) VALUES \([^)]*\)`).FindString(res.Stderr)
+	if res.Code != 3 || sql == "" {
+		r.t.Fatalf("init exits %d: %s%s", res.Code, res.Stdout, res.Stderr)
+	}
+	r.exec(sql)
 }
 
 const importedConnector = `{"name":"orders-outbox","config":{

@@ -1,6 +1,10 @@
 package debezium
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+)
 
 // A running Debezium Server is moved to cdc-relay under load: Debezium is stopped, in good order or killed, and the relay goes on with
 // its slot and publication. Consumers miss nothing, and get no more twice than check has said.
@@ -13,6 +17,7 @@ func TestMove(t *testing.T) {
 				s.writes()
 				s.imports(debezium)
 				s.more(2000)
+				must(t, devenv.WaitOutgrown(s.within(), s.db, s.slot))
 				if how == "killed" {
 					must(t, debezium.Kill())
 				} else {

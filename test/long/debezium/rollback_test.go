@@ -20,6 +20,7 @@ func TestRollback(t *testing.T) {
 		first := s.debezium("")
 		s.writes()
 		s.more(500)
+		must(t, devenv.WaitOutgrown(s.within(), s.db, s.slot))
 		s.holdRestart()
 		s.throughTheRelay(first)
 		second := s.debezium(first.Dir())
@@ -37,6 +38,7 @@ func TestRollback(t *testing.T) {
 		first := s.debezium("")
 		s.writes()
 		s.more(500)
+		must(t, devenv.WaitOutgrown(s.within(), s.db, s.slot))
 		s.throughTheRelay(first)
 		// What starts and stops at once has waited until the relay has reported everything that was there.
 		s.restartPasses(query[string](s, `SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1`, s.slot))
