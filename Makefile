@@ -125,7 +125,7 @@ build: ## build bin/cdc-relay
 	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/cdc-relay ./cmd/cdc-relay
 
 .PHONY: deps
-deps: ## install what demo and test need (PostgreSQL, RabbitMQ, Java and Kafka, Prometheus, as root on Debian), start nothing
+deps: ## install what demo and test need (PostgreSQL, RabbitMQ, Java and Kafka, Prometheus, as root on Debian; no Debezium), start nothing
 	@scripts/deps.sh rabbitmq kafka pgbouncer prometheus systemd
 	@scripts/kafka.sh
 

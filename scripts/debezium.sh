@@ -11,11 +11,7 @@ kafka=4.3.1
 logging=2.25.4 # log4j-slf4j-impl, as for the broker
 connect=23e0d51ea659a2845c0476987730e94d8857bc44c0f133d82acf1ea65a956cac # sha256 of the list of its jars' sha256
 
-if [ "$(id -u)" -eq 0 ]; then
-	cache=/var/cache/cdc-relay
-else
-	cache=${XDG_CACHE_HOME:-$HOME/.cache}/cdc-relay
-fi
+. "$(dirname "$0")/maven.sh"
 dir=$cache/debezium-$version
 
 fetched() { [ -d "$dir/connect" ]; }
@@ -67,67 +63,25 @@ unneeded=(rocketmq-rocksdb pulsar-client-4 quarkus-ide-launcher hibernate-core g
 	bcprov bcpkix ojdbc jt400 infinispan-core conscrypt rxjava mysql-connector ehcache jgroups proto-google-cloud mongodb-driver xmlparserv2
 	orai18n google-cloud- mssql-jdbc netty-tcnative mariadb-java junit-)
 
-maven() { # maven DIR GOAL ARGS...: one goal of the plugin that copies. Not all of it has checksums there; the hashes above are what counts
-	local in=$1 goal=$2
-	shift 2
-	if ! (cd "$in" && mvn --batch-mode --quiet -Dstyle.color=never "-Dmaven.repo.local=$in/m2" \
-		"org.apache.maven.plugins:maven-dependency-plugin:3.8.1:$goal" "$@") >"$in/log" 2>&1; then
-		cat "$in/log" >&2
-		echo "debezium.sh: Maven could not fetch Debezium $version" >&2
-		exit 1
-	fi
-}
-
-expect() { # expect WHAT GOT WANT
-	if [ "$2" != "$3" ]; then
-		echo "debezium.sh: $1 has sha256 $2, want $3; not used" >&2
-		exit 1
-	fi
-}
-
 fetch() {
-	if ! command -v mvn >/dev/null; then
-		echo "debezium.sh: Debezium comes from Maven Central, but Maven is not installed; run: sudo apt-get install maven" >&2
-		exit 1
-	fi
+	begin Debezium
 	echo "fetching Debezium Server $version (800 MB, of which a third is kept) and Kafka Connect $kafka into $cache" >&2
-	mkdir -p "$cache"
-	tmp=$(mktemp -d "$cache/fetch.XXXXXX")
-	trap 'rm -rf "$tmp"' EXIT
-	cat >"$tmp/pom.xml" <<-POM
-		<project xmlns="http://maven.apache.org/POM/4.0.0">
-		  <modelVersion>4.0.0</modelVersion>
-		  <groupId>cdc-relay</groupId>
-		  <artifactId>debezium</artifactId>
-		  <version>1</version>
-		  <packaging>pom</packaging>
-		  <dependencies>
-		    <dependency><groupId>org.apache.kafka</groupId><artifactId>connect-runtime</artifactId><version>$kafka</version></dependency>
-		    <dependency><groupId>org.apache.kafka</groupId><artifactId>connect-json</artifactId><version>$kafka</version></dependency>
-		    <dependency><groupId>io.debezium</groupId><artifactId>debezium-connector-postgres</artifactId><version>$version</version></dependency>
-		    <dependency><groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId><version>$logging</version></dependency>
-		  </dependencies>
-		</project>
-	POM
-	maven "$tmp" copy-dependencies "-DoutputDirectory=$tmp/debezium/connect"
-	expect "the list of the jars of Kafka Connect $kafka" \
-		"$(cd "$tmp/debezium/connect" && sha256sum -- *.jar | LC_ALL=C sort | sha256sum | cut -d' ' -f1)" "$connect"
+	# Not all of it has checksums there; the hashes above are what counts.
+	jars "$tmp/debezium/connect" "org.apache.kafka:connect-runtime:$kafka" "org.apache.kafka:connect-json:$kafka" \
+		"io.debezium:debezium-connector-postgres:$version" "org.apache.logging.log4j:log4j-slf4j-impl:$logging"
+	expect "the list of the jars of Kafka Connect $kafka" "$connect" sums "$tmp/debezium/connect"
 
 	local archive="$tmp/archive/debezium-server-dist-$version.tar.gz" name
-	maven "$tmp" copy "-Dartifact=io.debezium:debezium-server-dist:$version:tar.gz" "-DoutputDirectory=${archive%/*}"
+	maven "$copy:copy" "-Dartifact=io.debezium:debezium-server-dist:$version:tar.gz" "-DoutputDirectory=${archive%/*}"
 	rm -rf "$tmp/m2"
-	expect "the archive of Debezium Server $version" "$(sha256sum <"$archive" | cut -d' ' -f1)" "$server"
+	expect "the archive of Debezium Server $version" "$server" cat "$archive"
 	mkdir "$tmp/debezium/server"
 	tar --no-same-owner --strip-components=1 -xzf "$archive" -C "$tmp/debezium/server" --wildcards \
 		'debezium-server/lib/*' 'debezium-server/*-runner.jar'
 	for name in "${unneeded[@]}"; do
 		rm -f "$tmp/debezium/server/lib/$name"*.jar
 	done
-	chmod -R a+rX "$tmp/debezium"
-	# Whoever finished first has made the same directory.
-	mv -T "$tmp/debezium" "$dir" 2>/dev/null || fetched
-	rm -rf "$tmp"
-	trap - EXIT
+	keep "$tmp/debezium" "$dir"
 }
 
 found=$(java)

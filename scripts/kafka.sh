@@ -8,11 +8,7 @@ version=4.3.1
 logging=2.25.4 # log4j-slf4j-impl, which Kafka's own archive has beside it: without it a broker says nothing
 sha256=80d5f2ff03ba5ddfbd4f4673c38638d7448bbf0ca689b9799cceefce6ab56b9b
 
-if [ "$(id -u)" -eq 0 ]; then
-	cache=/var/cache/cdc-relay
-else
-	cache=${XDG_CACHE_HOME:-$HOME/.cache}/cdc-relay
-fi
+. "$(dirname "$0")/maven.sh"
 dir=$cache/kafka-$version
 
 fetched() { [ -e "$dir/bootstrap.checkpoint" ]; }
@@ -32,49 +28,15 @@ if ! [[ $java =~ version\ \"([0-9]+) ]] || [ "${BASH_REMATCH[1]}" -lt 17 ]; then
 fi
 
 fetch() {
-	if ! command -v mvn >/dev/null; then
-		echo "kafka.sh: Kafka comes from Maven Central, but Maven is not installed; run: sudo apt-get install maven" >&2
-		exit 1
-	fi
+	begin Kafka
 	echo "fetching Apache Kafka $version (org.apache.kafka:kafka_2.13) into $cache" >&2
-	mkdir -p "$cache"
-	tmp=$(mktemp -d "$cache/fetch.XXXXXX")
-	trap 'rm -rf "$tmp"' EXIT
-	cat >"$tmp/pom.xml" <<-POM
-		<project xmlns="http://maven.apache.org/POM/4.0.0">
-		  <modelVersion>4.0.0</modelVersion>
-		  <groupId>cdc-relay</groupId>
-		  <artifactId>kafka</artifactId>
-		  <version>1</version>
-		  <packaging>pom</packaging>
-		  <dependencies>
-		    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>$version</version></dependency>
-		    <dependency><groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId><version>$logging</version></dependency>
-		  </dependencies>
-		</project>
-	POM
-	# A repository of its own: what is in ~/.m2 stays as it is, and is not trusted.
-	if ! (cd "$tmp" && mvn --batch-mode --quiet --strict-checksums -Dstyle.color=never "-Dmaven.repo.local=$tmp/m2" \
-		org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies "-DoutputDirectory=$tmp/kafka/libs") >"$tmp/log" 2>&1; then
-		cat "$tmp/log" >&2
-		echo "kafka.sh: Maven could not fetch Kafka $version" >&2
-		exit 1
-	fi
-	local got
-	got=$(cd "$tmp/kafka/libs" && sha256sum -- *.jar | LC_ALL=C sort | sha256sum | cut -d' ' -f1)
-	if [ "$got" != "$sha256" ]; then
-		echo "kafka.sh: the jars of Kafka $version have sha256 $got, want $sha256; not used" >&2
-		exit 1
-	fi
+	jars "$tmp/kafka/libs" "org.apache.kafka:kafka_2.13:$version" "org.apache.logging.log4j:log4j-slf4j-impl:$logging" -- --strict-checksums
+	expect "the list of the jars of Kafka $version" "$sha256" sums "$tmp/kafka/libs"
 	# What "format" writes into an empty data directory about features is the same for every cluster: it is kept.
 	properties "$tmp" 1 2
 	format "$tmp" "$tmp/kafka/libs"
 	mv "$tmp/data/bootstrap.checkpoint" "$tmp/kafka/"
-	chmod -R a+rX "$tmp/kafka"
-	# Whoever finished first has made the same directory.
-	mv -T "$tmp/kafka" "$dir" 2>/dev/null || fetched
-	rm -rf "$tmp"
-	trap - EXIT
+	keep "$tmp/kafka" "$dir"
 }
 
 properties() { # properties DIR PORT PORT

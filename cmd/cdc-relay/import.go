@@ -37,8 +37,8 @@ func newImportDebezium() *cobra.Command {
 		Use:   "debezium FILE...",
 		Short: "Make cdc-relay.yaml of a Debezium connector with the Outbox Event Router, or of a Debezium Server",
 		Long: `Reads the configuration of Debezium and writes one of the relay that publishes the same records: the connector's JSON or .properties
-for Kafka Connect, with the worker's file for what stands only there; application.properties, application.yaml and an env file for
-Debezium Server. Several FILEs are layers of one configuration, as Quarkus lays them: properties, YAML, environment. "-" is stdin.
+for Kafka Connect, with the worker's file for what stands only there; application.properties, application.yaml, an env file, a compose
+file or a DebeziumServer resource of Kubernetes for Debezium Server. Several FILEs are layers of one configuration, as Quarkus lays them: properties, YAML, environment. "-" is stdin.
 
 A report says of each property what became of it: honoured, mapped, superseded or cannot. With a "cannot" nothing is written and the exit code
 is 2, unless --force. Nothing is connected to. The report goes to stderr when the configuration goes to stdout, else to stdout. A password that

@@ -1,8 +1,11 @@
 package replication
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -178,17 +181,47 @@ func TestTwoTakeoversOfOneSlot(t *testing.T) {
 	}
 }
 
+// The same, begun at the same time: each has only its own slot's lock, and neither sees a row of the other one when it looks first.
+func TestTwoTakeoversBeginTogether(t *testing.T) {
+	b := shared(t)
+	o := b.newTool()
+	_, err := b.now(&otherTool{b: b, slot: "nobodys"})
+	wantStop(t, err, outbox.ExitUsage, "usage") // and the schema is there
+	b.exec(`CREATE PUBLICATION p FOR TABLE outbox`)
+	b.cfg.Create = false // they end where their slots would be made
+	var both [2]*takeover
+	for i := range both {
+		c := b.cfg
+		c.Slot = fmt.Sprintf("%s_%d", b.cfg.Slot, i)
+		both[i] = b.takeover(&c, o)
+	}
+	for range 20 {
+		var errs [2]error
+		var running sync.WaitGroup
+		for i, m := range both {
+			running.Go(func() {
+				errs[i] = m.locked(bounded(t, time.Minute), func(ctx context.Context) error { return m.prepare(ctx, nil) })
+			})
+		}
+		running.Wait()
+		if rows := b.text(`SELECT count(*)::text FROM cdc_relay.slots`); rows != "1" {
+			t.Fatalf("%s take the place of one slot: %v", rows, errs)
+		}
+		first := slices.IndexFunc(errs[:], func(err error) bool { return strings.Contains(fmt.Sprint(err), "does not exist") })
+		if first < 0 {
+			t.Fatal(errs)
+		}
+		wantStop(t, errs[first], outbox.ExitOperator, "slot_missing")
+		wantStop(t, errs[1-first], outbox.ExitUsage, "usage")
+		b.exec(`DELETE FROM cdc_relay.slots`)
+	}
+}
+
 // What has the other slot's name long after the end is dropped only when it may be that slot.
 func TestTakeoverDropsNoOtherSlot(t *testing.T) {
 	b := shared(t)
 	o := b.newTool()
-	o.start()
-	k := b.take(o, asLongAsItTakes)
-	k.waitTold("that the other slot is below", overlapping)
-	b.insert("both")
-	o.waitSeen("both")
-	o.confirm()
-	k.waitTold("that the other slot has passed", passed)
+	k, _ := b.takePassed(o)
 	o.kill()
 	k.waitComplete()
 	b.exec(`SELECT pg_drop_replication_slot($1)`, o.slot)

@@ -41,7 +41,7 @@ func (m *takeover) refuse(rec *record, theirs *slotView) error {
 }
 
 // alone makes sure that no other relay takes the place of that slot for one of our tables: both would publish it.
-func (m *takeover) alone(ctx context.Context) error {
+func (m *takeover) alone(ctx context.Context, db querier) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	var tables []string
@@ -49,7 +49,7 @@ func (m *takeover) alone(ctx context.Context) error {
 		tables = append(tables, quoteTable(t))
 	}
 	var other string
-	err := m.pool.QueryRow(ctx, `SELECT slot FROM cdc_relay.slots WHERE slot <> $1 AND took_from = $2 AND sends->'tables' ?| $3::text[] ORDER BY slot LIMIT 1`,
+	err := db.QueryRow(ctx, `SELECT slot FROM cdc_relay.slots WHERE slot <> $1 AND took_from = $2 AND sends->'tables' ?| $3::text[] ORDER BY slot LIMIT 1`,
 		m.c.Slot, m.opt.From, tables).Scan(&other)
 	if isNoRows(err) {
 		return nil

@@ -41,6 +41,22 @@ func (b *bench) take(o *otherTool, opt TakeoverOptions) *taking {
 	return k
 }
 
+// takeover is a run of the command that has met the server, and no more.
+func (b *bench) takeover(c *Config, o *otherTool) *takeover {
+	b.t.Helper()
+	pool, err := connectPool(c)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(pool.Close)
+	stream, id, err := meetServer(bounded(b.t, time.Minute), pool, c)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	closeStream(stream)
+	return &takeover{c: c, opt: TakeoverOptions{From: o.slot}, pool: pool, id: id}
+}
+
 // asLongAsItTakes waits for the other program.
 var asLongAsItTakes = TakeoverOptions{Wait: -1}
 
@@ -81,6 +97,19 @@ func (k *taking) waitComplete() TakeoverState {
 // now looks once.
 func (b *bench) now(o *otherTool) (TakeoverState, error) { return b.take(o, TakeoverOptions{}).wait() }
 
+// takePassed begins a take-over of a slot whose program it starts, and returns when that has confirmed a commit, "both", behind the
+// start of ours.
+func (b *bench) takePassed(o *otherTool) (*taking, TakeoverState) {
+	b.t.Helper()
+	o.start()
+	k := b.take(o, asLongAsItTakes)
+	k.waitTold("that the other slot is below", overlapping)
+	b.insert("both")
+	o.waitSeen("both")
+	o.confirm()
+	return k, k.waitTold("that the other slot has passed", passed)
+}
+
 func overlapping(s TakeoverState) bool { return s.Start != 0 && !s.Passed }
 func passed(s TakeoverState) bool      { return s.Passed }
 
@@ -90,14 +119,9 @@ func TestTakeover(t *testing.T) {
 	b := shared(t)
 	o := b.newTool()
 	b.insert("before") // our slot does not have it
-	o.start()
-	k := b.take(o, asLongAsItTakes)
-	k.waitTold("that the other slot is below", overlapping)
-	b.insert("both")
-	o.waitSeen("both")
-	o.confirm()
-	if s := k.waitTold("that the other slot has passed", passed); !s.Active || !strings.Contains(s.Holder, toolName) {
-		t.Errorf("the program is not named: %+v", s)
+	k, overlap := b.takePassed(o)
+	if !overlap.Active || !strings.Contains(overlap.Holder, toolName) {
+		t.Errorf("the program is not named: %+v", overlap)
 	}
 	stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "takeover")
 	if !strings.Contains(stop.What, o.slot) || !strings.Contains(stop.Mend, "--from-slot "+o.slot) {
@@ -256,13 +280,7 @@ func TestTakeoverUnderLoad(t *testing.T) {
 func TestTakeoverBetweenCommitsThatAreAdjacent(t *testing.T) {
 	b := shared(t)
 	o := b.newTool()
-	o.start()
-	k := b.take(o, asLongAsItTakes)
-	k.waitTold("that the other slot is below", overlapping)
-	b.insert("both")
-	o.waitSeen("both")
-	o.confirm()
-	k.waitTold("that it has passed", passed)
+	k, _ := b.takePassed(o)
 	second, between := b.adjacentUnread(o)
 	o.confirmTo(between)
 	o.kill()
@@ -418,28 +436,16 @@ func (l *load) end() []string {
 func TestTakeoverAfterACrashAtEachStep(t *testing.T) {
 	t.Parallel()
 	// begun does the first steps of a run, and no more.
-	begun := func(b *bench, o *otherTool) *takeover {
+	begun := func(b *bench, o *otherTool) {
 		ctx := bounded(b.t, time.Minute)
-		m := &takeover{c: &b.cfg, opt: TakeoverOptions{From: o.slot}}
-		pool, err := connectPool(&b.cfg)
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		b.t.Cleanup(pool.Close)
-		m.pool = pool
-		stream, id, err := meetServer(ctx, pool, &b.cfg)
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		closeStream(stream)
-		m.id = id
-		if b.cfg.Tables, err = findTables(ctx, pool, &b.cfg, true); err != nil {
+		m := b.takeover(&b.cfg, o)
+		var err error
+		if b.cfg.Tables, err = findTables(ctx, m.pool, &b.cfg, true); err != nil {
 			b.t.Fatal(err)
 		}
 		if err := m.mark(ctx, nil); err != nil {
 			b.t.Fatal(err)
 		}
-		return m
 	}
 	for name, crash := range map[string]func(b *bench, o *otherTool){
 		"before its slot": func(b *bench, o *otherTool) { begun(b, o) },
@@ -481,13 +487,7 @@ func TestTakeoverAfterACrashAtEachStep(t *testing.T) {
 			b.insert("theirs")
 			crash(b, o)
 			wantStop(t, b.run().wait(), outbox.ExitOperator, "takeover")
-			o.start()
-			k := b.take(o, asLongAsItTakes)
-			k.waitTold("that the other slot is below", overlapping)
-			b.insert("both")
-			o.waitSeen("both")
-			o.confirm()
-			k.waitTold("that it has passed", passed)
+			k, _ := b.takePassed(o)
 			b.insert("twice")
 			o.waitSeen("twice")
 			o.kill()
@@ -537,12 +537,7 @@ func TestTakeoverFromASlotThatIsGone(t *testing.T) {
 func TestTakenPositionIsForgottenByAnAdoption(t *testing.T) {
 	b := shared(t)
 	o := b.newTool()
-	o.start()
-	k := b.take(o, asLongAsItTakes)
-	k.waitTold("that the other slot is below", overlapping)
-	b.insert("theirs")
-	o.waitSeen("theirs")
-	o.confirm()
+	k, _ := b.takePassed(o)
 	o.kill()
 	k.waitComplete()
 	b.exec(`UPDATE cdc_relay.slots SET took_until = 'FFFFFFFF/0', state = 'adopt'`)

@@ -169,6 +169,7 @@ func (b *builder) decide() {
 		b.lostCapitals(p)
 	}
 	b.transforms()
+	b.headers()
 	b.source()
 	b.tables()
 	b.sink()

@@ -95,6 +95,9 @@ func (b *builder) addReference(p *property) {
 
 // readWorker reads the worker's .properties, or the environment of a container that makes them of it.
 func (b *builder) readWorker(worker *Input) (settings []setting, err error) {
+	if wrapping.Match(worker.Content) {
+		return nil, errors.New("is of Compose or Kubernetes; give the worker's .properties, or its environment as an env file (docker compose exec SERVICE env, kubectl exec NAME -- env)")
+	}
 	if !isEnvironment(worker.Content) || strings.Contains(worker.Name, ".properties") {
 		pairs, err := parseProperties(worker.Content, properties.ISO_8859_1)
 		for _, p := range pairs {

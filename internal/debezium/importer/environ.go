@@ -18,6 +18,12 @@ var variablePrefixes = []string{
 	"DEBEZIUM_SOURCE_", "DEBEZIUM_SINK_", "DEBEZIUM_FORMAT_", "DEBEZIUM_TRANSFORMS", "DEBEZIUM_PREDICATES", "DEBEZIUM_API_", "QUARKUS_",
 }
 
+// isPropertyVariable is true of a variable that is a property of Debezium Server's.
+func isPropertyVariable(name string) bool {
+	upper := variableOf(name)
+	return slices.ContainsFunc(variablePrefixes, func(prefix string) bool { return strings.HasPrefix(upper, prefix) })
+}
+
 // variableOf is a property's name as a variable's.
 func variableOf(name string) string { return notOfName.ReplaceAllString(strings.ToUpper(name), "_") }
 
@@ -33,12 +39,15 @@ func (b *builder) environment(l layer, below []setting, variables map[string]str
 	for _, p := range pairs {
 		variables[p.name] = p.text
 		upper := strings.ToUpper(p.name)
-		if !slices.ContainsFunc(variablePrefixes, func(prefix string) bool { return strings.HasPrefix(upper, prefix) }) {
+		if !isPropertyVariable(p.name) {
 			others = append(others, p.name)
 			continue
 		}
 		name, known := names[upper]
-		if !known {
+		switch {
+		case strings.Contains(p.name, "."): // not of a shell; Compose and Kubernetes make them, and Quarkus looks for them first
+			name = p.name
+		case !known:
 			name = strings.ToLower(strings.ReplaceAll(upper, "_", "."))
 		}
 		out = append(out, setting{name: afterQuarkus(name), written: p.name, file: l.file, text: p.text})
@@ -64,7 +73,7 @@ func variableNames(pairs []pair, below []setting) map[string]string {
 		}
 	}
 	for _, p := range pairs {
-		switch strings.ToUpper(p.name) {
+		switch variableOf(p.name) {
 		case "DEBEZIUM_TRANSFORMS":
 			transforms = p.text
 		case "DEBEZIUM_PREDICATES":

@@ -13,6 +13,9 @@ import (
 
 // This file finds out what form a file has, and reads those that are lines of name=value.
 
+// wrapping begins a line of what another tool reads, a resource of Kubernetes or a compose file.
+var wrapping = regexp.MustCompile(`(?m)^(apiVersion|kind|services):`)
+
 var assignment = regexp.MustCompile(`^\s*(export\s+)?[A-Za-z_][A-Za-z0-9_]*=`)
 
 // readLayer takes the form from the content, and from the name only where YAML and .properties look alike.
@@ -28,7 +31,7 @@ func readLayer(f Input) (layer, error) {
 		return layer{}, errors.New("is empty")
 	case trimmed[0] == '{' || trimmed[0] == '[':
 		return readJSON(f.Name, trimmed)
-	case ext == ".yaml" || ext == ".yml":
+	case ext == ".yaml" || ext == ".yml" || ext != ".properties" && wrapping.Match(content):
 		return readYAML(f.Name, content)
 	case ext != ".properties" && isEnvironment(content):
 		return readEnvironment(f.Name, content)

@@ -19,8 +19,11 @@ func readJSON(name string, content []byte) (layer, error) {
 	}
 	l := layer{form: formConnect, file: name}
 	for _, m := range members {
-		if m.name == "config" && isObject(m.raw) {
+		switch {
+		case m.name == "config" && isObject(m.raw):
 			return wrapped(l, members, m.raw)
+		case m.name == "apiVersion", m.name == "services" && isObject(m.raw):
+			return readYAML(name, content) // of which JSON is a part
 		}
 	}
 	if len(members) > 0 && isObject(members[0].raw) {

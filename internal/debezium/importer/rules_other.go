@@ -73,9 +73,7 @@ func recordRules() []rule {
 		mapped(compatOptions, "the old name of topic.prefix", "database.server.name"),
 		honoured(compatOptions, "", "binary.handling.mode", "time.precision.mode", "decimal.handling.mode", "schema.name.adjustment.mode"),
 		superseded("the connector's renames columns, which have their own names here; members of expanded payloads are renamed by the Event Router's option of this name", "field.name.adjustment.mode"),
-		when(superseded("the headers `__debezium.context.*` are never sent: a difference on purpose", "extended.headers.enabled"), func(b *builder, p *property) {
-			b.say(p, Superseded, "", "the headers __debezium.context.* are not sent")
-		}),
+		when(superseded("false: Debezium sends no headers `__debezium.context.*` either. true, and without it: a warning, for Debezium 3.2 and later puts four of them on each record, in every sink, and the relay leaves them out", extendedHeaders), (*builder).takeExtendedHeaders),
 		superseded("no column of such a type is an event's", "hstore.handling.mode", "interval.handling.mode", "money.fraction.digits", "include.unknown.datatypes"),
 		superseded("a row that is inserted has all its values", "unavailable.value.placeholder"),
 		superseded("the Event Router sends neither deletions nor tombstones for them", "tombstones.on.delete"),
@@ -87,6 +85,28 @@ func recordRules() []rule {
 			b.say(p, Superseded, "", "the Event Router makes the topic")
 		}),
 		superseded("the source block and the schema of change events do not reach the Event Router's records", "sourceinfo.struct.maker", "sanitize.field.names"),
+	}
+}
+
+// extendedHeaders has Debezium put names of the connector and a random id of its run on each record.
+const (
+	extendedHeaders = "extended.headers.enabled"
+	leftOutHeaders  = "the four headers __debezium.context.*, which Debezium 3.2 and later puts on each record, are not sent: see that no consumer reads them"
+)
+
+func (b *builder) takeExtendedHeaders(p *property) {
+	if b.is(p.name, "", "false") {
+		b.say(p, Superseded, "", "the headers __debezium.context.* are not sent, here as there")
+		return
+	}
+	b.warn(p, Superseded, "", leftOutHeaders)
+}
+
+// headers says it of a configuration that leaves them at their default, which is to send them.
+func (b *builder) headers() {
+	if b.byName[extendedHeaders] == nil {
+		b.absent(Superseded, extendedHeaders, "", leftOutHeaders)
+		b.entries[len(b.entries)-1].Warning = true
 	}
 }
 

@@ -34,6 +34,7 @@ func serverRules() []rule {
 			b.cannot(p, "is not known to this importer: if Debezium ignores it, so may you, with --force")
 		}),
 		superseded("the relay has its own metrics and health", "debezium.api.*", "quarkus.*"),
+		superseded("of a DebeziumServer resource: what runs it, not what it sends", "other.spec.*"),
 		superseded("not Debezium's; references to them are followed", "other.*"),
 	)
 }

@@ -84,6 +84,14 @@ func TestSecretsStayHidden(t *testing.T) {
 		text := strings.Join(append(slices.Clone(server), strings.ReplaceAll(property, "%", secret)), "\n")
 		hides(t, property, secret, []Input{{Name: "a.properties", Content: []byte(text)}}, nil)
 	}
+	for _, entry := range []string{"DEBEZIUM_SOURCE_DATABASE_PASSWORD: %", "DEBEZIUM_SOURCE_DATABASE_PASSWORD: a$%", "PW: %", `"DEBEZIUM_SINK_RABBITMQ_CONNECTION_URI": "amqp://u:%@h/"`} {
+		text := "services: {dbz: {image: debezium/server, environment: {" + strings.ReplaceAll(entry, "%", secret) + "}}}"
+		hides(t, "compose "+entry, secret, []Input{{Name: "a.properties", Content: []byte(strings.Join(server, "\n"))}, {Name: "a.yaml", Content: []byte(text)}}, nil)
+	}
+	for _, entry := range []string{"database.password: %", "database.password: [%]", `database.password: '\u1%'`, "database.password: ${PW:%}"} {
+		text := "kind: DebeziumServer\nspec: {source: {config: {" + strings.ReplaceAll(entry, "%", secret) + "}}}"
+		hides(t, "resource "+entry, secret, []Input{{Name: "a.yaml", Content: []byte(text)}}, nil)
+	}
 	env := strings.Join(server, "\n") + "\ndebezium.source.database.password=${PW}\ndebezium.sink.rabbitmq.connection.uri=${URI}"
 	hides(t, "references", secret, []Input{
 		{Name: "a.properties", Content: []byte(env)},
@@ -119,6 +127,8 @@ func FuzzImport(f *testing.F) {
 	for _, seed := range []string{
 		`{"connector.class":"x","transforms":"a","transforms.a.type":"` + eventRouter + `","transforms.a.predicate":"p"}`,
 		`{"name":1,"config":{"connector.class":null}}`, "debezium.sink.type=rabbitmq\ndebezium.sink.rabbitmq.connection.uri=amqp://a:b@[::1]:5/%2f", "DEBEZIUM_SINK_TYPE=kafka\nA=${B:${C}}",
+		"kind: DebeziumServer\nspec:\n  source: {class: x, config: {a: b}}\n  transforms: [{type: " + eventRouter + "}]\n  predicates: {p: {type: q}}\n---\nkind: List",
+		"services:\n  a: {image: debezium/server, environment: [DEBEZIUM_SINK_TYPE=kafka, A=$$b]}\n  b: {environment: {debezium.x: $B}}",
 		"debezium:\n  transforms:\n    ~: a\n    a: {type: x}\n", "%prod.debezium.x=${${}}$$", "connector.class=x\ntable.include.list=(a|b)?.[a-c]+\ncolumn.mask.x=(((",
 		"connector.class=" + postgresClass + "\nproducer.override.security.protocol=SASL_SSL\nproducer.override.sasl.mechanism=PLAIN\nproducer.override.sasl.jaas.config=x.PlainLoginModule required username=\"",
 	} {

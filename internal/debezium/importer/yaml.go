@@ -3,29 +3,58 @@ package importer
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml"
 )
 
-// readYAML reads Debezium Server's application.yaml: nested names are joined by dots, a list by commas, and the key ~ is
-// the value of the name above it, which has further names below.
+// readYAML reads what has Debezium Server's configuration in YAML: its own file, a resource of Kubernetes, a compose file.
 func readYAML(name string, content []byte) (layer, error) {
-	var root yaml.MapSlice
-	if err := yaml.UnmarshalWithOptions(content, &root, yaml.UseOrderedMap()); err != nil {
-		return layer{}, errors.New("is not YAML") // the library quotes lines, which may hold a password
-	}
-	l := layer{form: formYAML, file: name}
-	if err := flatten(&l, "", root); err != nil {
+	documents, err := yamlDocuments(content)
+	if err != nil {
 		return layer{}, err
+	}
+	for _, read := range []func(string, []yaml.MapSlice) (*layer, error){readResource, readCompose} {
+		if l, err := read(name, documents); err != nil {
+			return layer{}, err
+		} else if l != nil {
+			return *l, nil
+		}
+	}
+	return readApplication(name, documents)
+}
+
+// documentMark begins a document. The library takes an empty one for the end of the file, so they are parted here.
+var documentMark = regexp.MustCompile(`(?m)^---(?:[ \t]|\r?$)`)
+
+// yamlDocuments are those of a file that hold anything.
+func yamlDocuments(content []byte) (documents []yaml.MapSlice, err error) {
+	for _, text := range documentMark.Split(string(content), -1) {
+		var root yaml.MapSlice
+		if err := yaml.UnmarshalWithOptions([]byte(text), &root, yaml.UseOrderedMap()); err != nil {
+			return nil, errors.New("is not YAML") // the library quotes lines, which may hold a password
+		}
+		if len(root) > 0 {
+			documents = append(documents, root)
+		}
+	}
+	return documents, nil
+}
+
+// readApplication reads application.yaml: nested names are joined by dots, a list by commas, and the key ~ is the value of the
+// name above it, which has further names below. Of several documents the later one wins.
+func readApplication(name string, documents []yaml.MapSlice) (layer, error) {
+	l := layer{form: formYAML, file: name}
+	for _, root := range documents {
+		if err := flatten(&l, "", root); err != nil {
+			return layer{}, err
+		}
 	}
 	for _, p := range l.pairs {
 		if bare := afterProfile(p.name); strings.HasPrefix(bare, "debezium.") || strings.HasPrefix(bare, "quarkus.") {
 			return l, nil
-		}
-		if p.name == "kind" && p.text == "KafkaConnector" {
-			return layer{}, errors.New("is a KafkaConnector of Kubernetes; give its spec.config as JSON, with connector.class from spec.class")
 		}
 	}
 	return layer{}, errors.New("has no name that begins with debezium.: it configures no Debezium Server")

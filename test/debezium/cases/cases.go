@@ -35,10 +35,11 @@ type Group struct {
 
 	// Stops says of a group that its one case stops Debezium for good, in words of its log. The relay makes a dead letter of it,
 	// or refuses such a table when it starts, in the words of Refused, or goes on. Topic is one that it needs besides.
-	Stops   string
-	Refused string
-	GoesOn  bool
-	Topic   string
+	Stops      string
+	Difference Difference
+	Refused    string
+	GoesOn     bool
+	Topic      string
 }
 
 // Case is one thing that is shown by some rows. Its SQL may hold {id}, another UUID in each statement, {n}, another number, and
@@ -46,8 +47,9 @@ type Group struct {
 type Case struct {
 	Name string
 	SQL  []string // each of them one transaction
-	// Differs says why the relay deliberately does something else; its records are then not compared.
-	Differs string
+	// Differs says that the relay deliberately does something else, and Why; its records are then not compared.
+	Differs Difference
+	Why     string
 }
 
 // Statements are the SQL of all cases in their order and then the end, of which id is the one by which it is known.
@@ -124,10 +126,10 @@ func (g *Group) Connector(source, server map[string]string) {
 }
 
 // differs marks a case as one in which the relay deliberately does something else.
-func (g *Group) differs(name, why string) {
+func (g *Group) differs(name string, d Difference, why string) {
 	for i := range g.Cases {
 		if g.Cases[i].Name == name {
-			g.Cases[i].Differs = why
+			g.Cases[i].Differs, g.Cases[i].Why = d, why
 		}
 	}
 }

@@ -15,7 +15,7 @@ const RunID = context + "runId"
 
 // routeInName is the routed value in the name of an envelope's schema: Debezium keeps that of the first event of each schema in
 // the life of its process, the relay names each event's own.
-var routeInName = regexp.MustCompile(`\\"name\\":\\"` + Prefix + `\.public\.(\w+)\.[^"]*\.Value\\"`)
+var routeInName = regexp.MustCompile(`\\"name\\":\\"` + Prefix + `\.public\.(\w+)\.([^"]*)\.Value\\"`)
 
 // neutral is a record without what deliberately differs.
 func neutral(r Record) string {

@@ -22,11 +22,12 @@ func connectStops() []Group {
 		one("stops-update-fatal", "Unexpected update message received", with(plainText, "table.op.invalid.behavior", "fatal"), outbox("outbox", "jsonb"), "INSERT INTO outbox VALUES ('{id}', '{route}', 'k', 't', '{}'); UPDATE outbox SET payload = '{\"a\": 1}'"),
 	}
 	for i := range all {
+		all[i].Difference = NoRecord
 		switch all[i].Name {
 		case "stops-timestamp-bigint", "stops-timestamptz", "stops-missing-column", "stops-missing-key", "stops-route-integer":
-			all[i].Refused = "does not fit the mapping"
+			all[i].Difference, all[i].Refused = RefusedTable, "does not fit the mapping"
 		case "stops-update-fatal":
-			all[i].GoesOn, all[i].Topic = true, "outbox.event."+all[i].Route("end")
+			all[i].Difference, all[i].GoesOn, all[i].Topic = Update, true, "outbox.event."+all[i].Route("end")
 		}
 	}
 	return all

@@ -61,7 +61,7 @@ func (g *Group) document(b *strings.Builder) {
 	for _, c := range g.Cases {
 		names = append(names, c.Name)
 		if c.Differs != "" {
-			differ = append(differ, fmt.Sprintf("; %s deliberately different: %s", c.Name, c.Differs))
+			differ = append(differ, fmt.Sprintf("; %s deliberately different ([%s](from-debezium.md#what-differs-on-purpose)): %s", c.Name, c.Differs, c.Why))
 		}
 	}
 	fmt.Fprintf(b, "| %s | %s | %s | same%s |\n", g.Name, g.options(), strings.Join(names, ", "), strings.Join(differ, ""))
