@@ -1,13 +1,22 @@
 #!/usr/bin/env bash
-# Passes the output of several test runs through and ends with the sum of their "N passed, N failed" lines.
+# Passes the output of several test runs through and ends with what failed in any of them and why (as tools/testrun tells it at the
+# end of each), and with the sum of their "N passed, N failed" lines.
 set -uo pipefail
 
-passed=0 failed=0
+passed=0 failed=0 why='' inside=''
 while IFS= read -r line; do
 	printf '%s\n' "$line"
+	case $line in
+	'failed: '*) inside=1 ;;
+	'    '* | 'panic: '* | 'fatal error: '*) ;;
+	*) inside='' ;;
+	esac
+	if [[ $inside ]]; then
+		why+=$line$'\n'
+	fi
 	if [[ $line =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed ]]; then
 		passed=$((passed + BASH_REMATCH[1]))
 		failed=$((failed + BASH_REMATCH[2]))
 	fi
 done
-printf '%d passed, %d failed\n' "$passed" "$failed"
+printf '%s%d passed, %d failed\n' "$why" "$passed" "$failed"

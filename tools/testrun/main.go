@@ -2,9 +2,9 @@
 //
 //	go run ./tools/testrun [go test flags] packages
 //
-// It prints one line per package, the output of failing tests only (and log lines of others that begin with "report: "),
-// how long it took, and "N passed, N failed" as the
-// last line. A skipped test is a failure: nothing here may be left out in silence. The exit code is go test's, or 1.
+// It prints one line per package, the output of failing tests only (and log lines of others that begin with "report: "), at the
+// end the names of the failing ones once more with the beginnings of what they have said, how long it took, and "N passed, N failed"
+// as the last line. A skipped test is a failure: nothing here may be left out in silence. The exit code is go test's, or 1.
 package main
 
 import (

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -27,7 +28,13 @@ type report struct {
 	passed   int
 	failed   int
 	skipped  []string
-	failures []string
+	failures []failure
+}
+
+// failure is what has failed, and what it has said of that.
+type failure struct {
+	name string
+	said []byte
 }
 
 // pkg is a package whose tests are running.
@@ -99,7 +106,7 @@ func (r *report) testEvent(p *pkg, ev *event) {
 		r.told(out)
 	case "fail":
 		p.failed = true
-		r.fail(ev.Package + " " + ev.Test)
+		r.fail(ev.Package+" "+ev.Test, out)
 		fmt.Fprint(r.w, out.String())
 	case "skip":
 		p.failed = true
@@ -131,7 +138,7 @@ func (r *report) packageEvent(p *pkg, ev *event) {
 	case "fail":
 		r.unended(p, ev.Package)
 		if !p.failed { // the package does not build, its TestMain failed, or it panicked outside a test
-			r.fail(ev.Package)
+			r.fail(ev.Package, &p.output)
 		}
 		fmt.Fprint(r.w, p.output.String())
 		fmt.Fprintf(r.w, "FAIL  %-60s %4d tests %7.1f s\n", ev.Package, p.ran, ev.Elapsed)
@@ -146,14 +153,14 @@ func (r *report) unended(p *pkg, name string) {
 	for test, out := range p.tests {
 		p.failed = true
 		p.ran++
-		r.fail(name + " " + test + " (did not end)")
+		r.fail(name+" "+test+" (did not end)", out)
 		fmt.Fprint(r.w, out.String())
 	}
 }
 
-func (r *report) fail(name string) {
+func (r *report) fail(name string, output *bytes.Buffer) {
 	r.failed++
-	r.failures = append(r.failures, name)
+	r.failures = append(r.failures, failure{name, said(output.Bytes())})
 }
 
 // close prints the verdict; a package that never ended has failed.
@@ -161,13 +168,18 @@ func (r *report) close(took time.Duration) {
 	for name, p := range r.packages {
 		r.unended(p, name)
 		if !p.failed {
-			r.fail(name + " (did not end)")
+			r.fail(name+" (did not end)", &p.output)
 		}
 		fmt.Fprint(r.w, p.output.String())
 	}
-	slices.Sort(r.failures)
-	for _, name := range r.failures {
-		fmt.Fprintln(r.w, "failed:", name)
+	slices.SortFunc(r.failures, func(a, b failure) int { return cmp.Compare(a.name, b.name) })
+	left := mostSaid
+	for _, f := range r.failures {
+		fmt.Fprintln(r.w, "failed:", f.name)
+		if len(f.said) <= left {
+			left -= len(f.said)
+			fmt.Fprintf(r.w, "%s", f.said)
+		}
 	}
 	for _, name := range r.skipped {
 		fmt.Fprintln(r.w, "skipped, which is not allowed here:", name)

@@ -35,6 +35,18 @@ func TestReport(t *testing.T) {
 			want: []string{"noise of A", "failed: p TestA\n", "0 passed, 1 failed\n"},
 		},
 		{
+			name: "at the end a failing test says once more why",
+			in: runA + `{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:7: panel is wrong:\n"}` + "\n" +
+				`{"Action":"output","Package":"p","Test":"TestA","Output":"        1, and it is 2\n"}` + "\n" + outA +
+				`{"Action":"fail","Package":"p","Test":"TestA"}` + "\n" + failP,
+			want: []string{"failed: p TestA\n    a_test.go:7: panel is wrong:\n        1, and it is 2\ntook 0 s\n"},
+		},
+		{
+			name: "a package that fails outside of its tests, too",
+			in:   runA + passA + `{"Action":"output","Package":"p","Output":"panic: elsewhere\n"}` + "\n" + failP,
+			want: []string{"failed: p\npanic: elsewhere\n"},
+		},
+		{
 			name: "a skipped test is a failure by name",
 			in:   runA + `{"Action":"skip","Package":"p","Test":"TestA"}` + "\n" + okP,
 			want: []string{"not allowed here: p TestA", "0 passed, 0 failed, 1 skipped\n"},
