@@ -66,7 +66,7 @@ func (a *abreast) close(ctx context.Context) error {
 	if err := a.awaitFree(ctx, abreastSlot); err != nil {
 		return err
 	}
-	return execSQL(ctx, a.db, "SELECT pg_drop_replication_slot('"+abreastSlot+"')")
+	return execSQL(context.WithoutCancel(ctx), a.db, "SELECT pg_drop_replication_slot('"+abreastSlot+"')")
 }
 
 // configOf is that of a relay with this slot.

@@ -103,14 +103,14 @@ func (s *kafkaStand) watchedKafka(ctx context.Context) (_ []result, err error) {
 	if err := s.warmUp(ctx); err != nil {
 		return nil, err
 	}
-	a := &abreast{kafkaStand: s, l: s.sized(load{rowsPerTx: 100, payload: 200, partitions: 12}, int(s.size.live.Seconds()*watchedRate)), rate: watchedRate}
+	a := &abreast{kafkaStand: s, l: s.sized(load{rowsPerTx: 100, payload: 200, partitions: 12}, int(s.size.steady.Seconds()*watchedRate)), rate: watchedRate}
 	if err := a.open(ctx); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, a.close(ctx)) }()
 	var micros [2][]float64 // of the runs with
 	var rates []float64
-	name := watchedName("while it streams", fmt.Sprintf("Kafka, live %s/s, %s, each by the relay beside it, which is never looked at", thousands(watchedRate), a.l))
+	name := watchedName("while it streams", fmt.Sprintf("Kafka, live %s/s, %s, ÷ that of a relay beside it that is never looked at", thousands(watchedRate), a.l))
 	r, err := s.watched(ctx, name, s.size.tails, func(ctx context.Context, w *watcher) (float64, error) {
 		found, err := a.run(ctx, w)
 		for i, f := range found {
