@@ -3,10 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 )
@@ -99,6 +102,27 @@ func TestVerdict(t *testing.T) {
 		if got, want := rep.missed(), tc.want == "FAIL" || tc.want == "VOID"; got != want {
 			t.Errorf("%+v: missed %t, want %t", tc.r, got, want)
 		}
+	}
+}
+
+// TestProcessorTime holds this process' clock against what the kernel says of it just before and just after.
+func TestProcessorTime(t *testing.T) {
+	used := func() time.Duration {
+		var u unix.Rusage
+		if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+			t.Fatal(err)
+		}
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	before := used()
+	got, err := cpuTime(os.Getpid())
+	after := used()
+	const tick = 10 * time.Millisecond // they round differently
+	if err != nil || got < before-tick || got > after+tick {
+		t.Errorf("processor time %s, %v; want %s … %s", got, err, before, after)
+	}
+	if got, err := cpuTime(1<<22 + 1); err == nil {
+		t.Errorf("processor time %s of a process that there cannot be", got)
 	}
 }
 

@@ -4,12 +4,10 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sys/unix"
 )
 
 // cost is processor time, user and system, of everything that a run keeps busy.
@@ -66,20 +64,12 @@ func (s *stand) walsenderTime(ctx context.Context) (time.Duration, error) {
 	return cpuTime(pid)
 }
 
-// cpuTime is the time that a process has spent on a processor, user and system (proc(5), in hundredths of a second).
+// cpuTime is the time that a process has spent on a processor, user and system, all threads, also those that have ended.
 func cpuTime(pid int) (time.Duration, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, fmt.Errorf("read processor time: %w", err)
+	var spent unix.Timespec
+	clock := int32(^pid<<3 | 2) // of the process, as clock_getcpuclockid(3) numbers it: exact, where /proc has hundredths of a second
+	if err := unix.ClockGettime(clock, &spent); err != nil {
+		return 0, fmt.Errorf("read processor time of process %d: %w", pid, err)
 	}
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:])) // the 3rd and later ones
-	var ticks int64
-	for _, field := range fields[11:13] {
-		n, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("read processor time: %w", err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond, nil
+	return time.Duration(spent.Nano()), nil
 }

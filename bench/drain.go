@@ -32,11 +32,7 @@ func (d *drain) way() string {
 
 // fill commits the rows.
 func (d *drain) fill(ctx context.Context) (err error) {
-	// What no slot needs any more of the WAL goes, and no checkpoint comes while something is measured.
-	if err := execSQL(ctx, d.db, "CHECKPOINT"); err != nil {
-		return err
-	}
-	if err := d.newBareSlot(ctx); err != nil {
+	if err := d.freshWAL(ctx); err != nil {
 		return err
 	}
 	d.first, err = d.kafkaStand.fill(ctx, d.l)

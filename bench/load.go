@@ -22,6 +22,7 @@ type load struct {
 	queue       string // of RabbitMQ: classic or quorum
 	connections int    // to RabbitMQ
 	far         bool   // by the way that is 2 ms longer
+	destination string // of poured rows, in a column of that name; "": the table has none
 
 	partitions int // of the topic of Kafka
 }

@@ -252,6 +252,8 @@ func milliseconds(seconds float64) string { return fmt.Sprintf("%.2f ms", 1e3*se
 
 func microseconds(v float64) string { return fmt.Sprintf("%.2f µs", v) }
 
+func quotient(v float64) string { return fmt.Sprintf("%.2f ×", v) }
+
 func micros(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Nanoseconds())/1e3) }
 
 func mebibytes(bytes float64) string { return fmt.Sprintf("%.0f MiB", bytes/(1<<20)) }

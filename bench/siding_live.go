@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // resume has a destination come back while events go on coming to it at half of what the relay can do, of the same keys: what
@@ -21,7 +19,7 @@ func (s *rabbitStand) resume(ctx context.Context) (_ result, err error) {
 	rate := int(whole.rate / 2)
 	// The events are there from the beginning, and are let go in time: nothing has to keep up but the relay.
 	writing := s.size.live
-	l.events = rate * int(longestLoad/time.Second)
+	l.events, l.destination = rate*int(longestLoad/time.Second), missing
 	if err := execSQL(ctx, s.db, "TRUNCATE outbox"); err != nil {
 		return result{}, err
 	}
@@ -43,7 +41,7 @@ func (s *rabbitStand) resume(ctx context.Context) (_ result, err error) {
 	defer stop()
 	poured := 0
 	go func() {
-		n, err := s.pour(life, enough, first, l, rate)
+		n, err := s.pour(life, enough, first, 0, l, rate)
 		poured = n
 		writer <- err
 	}()
@@ -91,35 +89,6 @@ func (s *rabbitStand) resume(ctx context.Context) (_ result, err error) {
 
 // longestLoad is how long the load goes on at the most while what was parked is to come to an end.
 const longestLoad = time.Minute
-
-// pour commits the events of l to the exchange that is not there at first, at so many a second, until it is enough. It
-// returns how many these were.
-func (s *rabbitStand) pour(ctx context.Context, enough <-chan struct{}, first int64, l load, rate int) (n int, err error) {
-	conn, err := pgx.Connect(ctx, s.db)
-	if err != nil {
-		return 0, fmt.Errorf("connect to PostgreSQL: %w", err)
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	start := time.Now()
-	for i := 0; i < l.events; i += l.rowsPerTx {
-		select {
-		case <-enough:
-			return i, nil
-		default:
-		}
-		if err := waitUntil(ctx, start.Add(time.Duration(i)*time.Second/time.Duration(rate))); err != nil {
-			return i, err
-		}
-		_, err := conn.Exec(ctx, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, destination)
-			SELECT lpad(to_hex($1::bigint + i), 32, '0')::uuid, 'order', 'customer-' || i % $4, 'created',
-				('{"n": ' || i || ', "pad": "' || repeat('x', $5 - 18 - length(i::text)) || '"}')::jsonb, $6
-			FROM generate_series($2::bigint, $3::bigint) i`, first, i, min(i+l.rowsPerTx, l.events)-1, l.keys.count, l.bytes(), missing)
-		if err != nil {
-			return i, fmt.Errorf("insert: %w", err)
-		}
-	}
-	return l.events, nil
-}
 
 // poison is the time from the commit of an event that is too large to its dead letter, beside a live load.
 func (s *rabbitStand) poison(ctx context.Context) (_ result, err error) {

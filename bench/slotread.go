@@ -21,9 +21,10 @@ import (
 // read again and again.
 const bareSlot = "bare"
 
-// newBareSlot makes the slot anew.
-func (s *kafkaStand) newBareSlot(ctx context.Context) error {
-	return execSQL(ctx, s.db,
+// freshWAL makes the bare slot anew. What no slot needs any more of the WAL goes, and no checkpoint comes while something is
+// measured.
+func (s *kafkaStand) freshWAL(ctx context.Context) error {
+	return execSQL(ctx, s.db, "CHECKPOINT",
 		"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '"+bareSlot+"'",
 		"SELECT pg_create_logical_replication_slot('"+bareSlot+"', 'pgoutput')")
 }
@@ -120,9 +121,16 @@ func (s *kafkaStand) connectSlot(ctx context.Context, pause time.Duration) (*pgc
 
 // leaveSlot closes the connection and returns when the slot is free.
 func (s *kafkaStand) leaveSlot(ctx context.Context, stream *pgconn.PgConn) error {
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	_ = stream.Close(closing) // only read from
+	return s.awaitFree(ctx, bareSlot)
+}
+
+// awaitFree returns when nobody reads the slot.
+func (s *stand) awaitFree(ctx context.Context, slot string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	_ = stream.Close(ctx) // only read from
 	conn, err := pgx.Connect(ctx, s.db)
 	if err != nil {
 		return fmt.Errorf("connect to PostgreSQL: %w", err)
@@ -132,7 +140,7 @@ func (s *kafkaStand) leaveSlot(ctx context.Context, stream *pgconn.PgConn) error
 		if err := waitUntil(ctx, time.Now().Add(5*time.Millisecond)); err != nil {
 			return fmt.Errorf("wait for the slot: %w", err)
 		}
-		err := conn.QueryRow(ctx, "SELECT active FROM pg_replication_slots WHERE slot_name = $1", bareSlot).Scan(&active)
+		err := conn.QueryRow(ctx, "SELECT active FROM pg_replication_slots WHERE slot_name = $1", slot).Scan(&active)
 		if err != nil {
 			return fmt.Errorf("ask for the slot: %w", err)
 		}
