@@ -202,7 +202,7 @@ func (r *Rabbit) Start(ctx context.Context) (err error) {
 	if r.server, err = startProcess("RabbitMQ", server, r.logPath()); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute) // it takes 5 s; more than a minute was seen where others compute, too
 	defer cancel()
 	err = poll(ctx, 50*time.Millisecond, func() (bool, error) {
 		if !r.server.running() {

@@ -11,14 +11,20 @@ import (
 func TestSaid(t *testing.T) {
 	line := func(text string) string { return strings.Repeat(text, 100) + "\n" }
 	for _, tc := range []struct{ name, in, want string }{
-		{"what the test says, and not what it starts", "=== RUN   TestA\nserver: up\n    a_test.go:7: wrong\n        2\nserver: down\n        3\n--- FAIL: TestA (0.00s)\n",
-			"    a_test.go:7: wrong\n        2\n"},
+		{
+			"what the test says, and not what it starts", "=== RUN   TestA\nserver: up\n    a_test.go:7: wrong\n        2\nserver: down\n        3\n--- FAIL: TestA (0.00s)\n",
+			"    a_test.go:7: wrong\n        2\n",
+		},
 		{"an empty line inside", "    a_test.go:7: wrong\n        \n        2\n", "    a_test.go:7: wrong\n        \n        2\n"},
 		{"why the process ended", "panic: boom\n\ngoroutine 7 [running]:\n        x\n", "panic: boom\n"},
-		{"a log of many lines", "    relay.go:5: log:\n        1\n        2\n        3\n        4\n        5\n        6\n    a_test.go:7: wrong\n",
-			"    relay.go:5: log:\n        1\n        2\n        3\n        4 …\n    a_test.go:7: wrong\n"},
-		{"a log of long lines", "    relay.go:5: log:\n        1\n        " + line("long.") + "    a_test.go:7: wrong\n",
-			"    relay.go:5: log:\n        1 …\n    a_test.go:7: wrong\n"},
+		{
+			"a log of many lines", "    relay.go:5: log:\n        1\n        2\n        3\n        4\n        5\n        6\n    a_test.go:7: wrong\n",
+			"    relay.go:5: log:\n        1\n        2\n        3\n        4 …\n    a_test.go:7: wrong\n",
+		},
+		{
+			"a log of long lines", "    relay.go:5: log:\n        1\n        " + line("long.") + "    a_test.go:7: wrong\n",
+			"    relay.go:5: log:\n        1 …\n    a_test.go:7: wrong\n",
+		},
 		{"one long line", "    a_test.go:7: " + line("wrong"), "    a_test.go:7: " + line("wrong")[:mostBytes-len("    a_test.go:7: ")] + " …\n"},
 		{"nothing", "=== RUN   TestA\n", ""},
 	} {
