@@ -119,7 +119,7 @@ def expand():
                 yield {"text": text, "nulls": nulls}
     for names in ("avro", "avro_unicode"):
         for text in ['{"a-b":1,"c":{"d.e":[1],"f":"x"}}', '{"a-b":1,"a.b":"x","a_b":true}', '{"a_b":true,"a-b":1}', '{"1":1,"_1":"x"}',
-                     '{"a":[{"b-c":1},{"b-c":2}]}', '{"ä":1}', '{"a_ub":1,"a-b":2}', '{"a":1}', '{"a-b":[],"a_b":1}']:
+                     '{"a":[{"b-c":1},{"b-c":2}]}', '{"ä":1}', '{"a\\ud83db":1}', '{"\\ude00":1}', '{"\\ud83d\\ud83d\\ude00":1}', '{"a_ub":1,"a-b":2}', '{"a":1}', '{"a-b":[],"a_b":1}']:
             yield {"text": text, "nulls": "ignore", "names": names}
 
 
