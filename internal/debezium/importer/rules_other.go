@@ -77,9 +77,9 @@ func recordRules() []rule {
 		superseded("no column of such a type is an event's", "hstore.handling.mode", "interval.handling.mode", "money.fraction.digits", "include.unknown.datatypes"),
 		superseded("a row that is inserted has all its values", "unavailable.value.placeholder"),
 		superseded("the Event Router sends neither deletions nor tombstones for them", "tombstones.on.delete"),
-		when(superseded("the Event Router makes the topic. It shows in the names of schemas; with JsonConverter's schemas: cannot", "topic.naming.strategy", "topic.delimiter"), func(b *builder, p *property) {
-			if b.schemas() && !b.is(p.name, "", "io.debezium.schema.SchemaTopicNamingStrategy") && !b.is(p.name, "", ".") {
-				b.cannot(p, "would show in the names of the schemas that are sent with each record")
+		when(superseded("the Event Router makes the topic. It shows in the name of the value's schema; where JsonConverter sends that: cannot", "topic.naming.strategy", "topic.delimiter"), func(b *builder, p *property) {
+			if b.schemas("value") && !b.is(p.name, "", "io.debezium.schema.SchemaTopicNamingStrategy") && !b.is(p.name, "", ".") {
+				b.cannot(p, "would show in the name of the schema that is sent with each value")
 				return
 			}
 			b.say(p, Superseded, "", "the Event Router makes the topic")

@@ -27,8 +27,7 @@ func tableRules() []rule {
 		when(superseded("moot while the columns that the Event Router uses are left; else: cannot", "column.include.list", "column.exclude.list"), (*builder).takeColumns),
 		when(superseded("moot while it fits no column that the Event Router uses; else: cannot, bytes are relayed as they are", "column.mask.*", "column.truncate.*"), (*builder).takeColumns),
 		superseded("the Event Router makes the key", "message.key.columns"),
-		when(superseded("shows only in the schemas of JsonConverter; there: cannot", "column.propagate.source.type", "datatype.propagate.source.type"), (*builder).takeSchemaOnly),
-		unlessOn("comments of tables do not show", "comments of columns would show in the schemas of JsonConverter", "include.schema.comments"),
+		when(superseded("shows only in the schemas of JsonConverter; where keys, values or headers (Debezium Server's, by default) have them: cannot", "column.propagate.source.type", "datatype.propagate.source.type", "include.schema.comments"), (*builder).takeSchemaOnly),
 		superseded("the outbox has no UPDATE to compare", "skip.messages.without.change"),
 		when(superseded("the relay sends INSERTs, whatever is skipped of the rest; c among them: cannot, Debezium sends nothing then", "skipped.operations"), func(b *builder, p *property) {
 			text, ok := p.value.plain()
@@ -194,9 +193,12 @@ func (b *builder) columnNames() ([]string, error) {
 }
 
 func (b *builder) takeSchemaOnly(p *property) {
-	if b.schemas() {
+	switch {
+	case p.name == "include.schema.comments" && b.is(p.name, "", "false"):
+		b.say(p, Superseded, "", "comments of columns do not show")
+	case b.schemas("key", "value", "header"):
 		b.cannot(p, "would show in the schemas that are sent with each record")
-		return
+	default:
+		b.say(p, Superseded, "", "records carry no schemas")
 	}
-	b.say(p, Superseded, "", "records carry no schemas")
 }
