@@ -1,6 +1,8 @@
 package importer
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -119,18 +121,28 @@ func unlessOn(off, on string, names ...string) rule {
 	})
 }
 
-// oneOf gives a verdict for each value, and cannot for others.
-func oneOf(r rule, values map[string]string) rule {
+// oneOf gives a verdict for each value, and cannot for others, with a word on why there are no others.
+func oneOf(r rule, noOthers string, values map[string]string) rule {
+	known := slices.DeleteFunc(slices.Sorted(maps.Keys(values)), func(v string) bool { return v == "" })
+	others := "want " + strings.Join(known, ", ")
+	if len(known) > 1 {
+		others = "want one of " + strings.Join(known, ", ")
+	}
+	if noOthers != "" {
+		others += ": " + noOthers
+	}
 	return when(r, func(b *builder, p *property) {
-		text, ok := p.value.plain()
-		why, known := values[strings.ToLower(strings.TrimSpace(text))]
-		if !ok || !known {
-			b.cannot(p, "has another value than what is carried over: "+r.why)
-			return
+		for value, why := range values {
+			if b.is(p.name, "", value) {
+				b.say(p, r.verdict, r.target, why)
+				return
+			}
 		}
-		b.say(p, r.verdict, r.target, why)
+		b.cannot(p, fmt.Sprintf("is %q, %s", p.value.resolved(), others))
 	})
 }
+
+const noClasses = "there are no Java classes here"
 
 // only is rules that one profile has.
 func only(profile string, list ...rule) []rule {
