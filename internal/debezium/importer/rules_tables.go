@@ -14,7 +14,7 @@ import (
 
 func tableRules() []rule {
 	return []rule{
-		honoured("source.tables", "must come down to names of tables: `public.outbox`, `a\\.(b|c)`. Other patterns: cannot, name the tables", "table.include.list"),
+		honoured("source.tables", "must come down to names of tables: `public.outbox`, `a\\.(b|c)`, spelled as in the catalogue: upper and lower case are the same to Debezium alone. Other patterns: cannot, name the tables", "table.include.list"),
 		when(superseded("moot beside table.include.list; alone: cannot, it does not say which table is the outbox", "table.exclude.list", "schema.include.list", "schema.exclude.list", "table.whitelist", "table.blacklist"),
 			func(b *builder, p *property) {
 				if b.byName["table.include.list"] != nil {
@@ -60,9 +60,25 @@ func (b *builder) tables() {
 		quoted[i] = quote(name)
 	}
 	b.set("source.tables", "["+strings.Join(quoted, ", ")+"]", p, b.byName["signal.data.collection"], b.predicate())
+	b.spelled(p, names)
 	if len(past) > 0 {
 		b.reverse(p, "names "+strings.Join(past, ", ")+", past the Event Router by its predicate: Debezium sends each change there as it is. The relay does not, "+
 			"and moves the slot past them: first give these tables a connector, slot and publication of their own")
+	}
+}
+
+// spelled warns of names that Debezium, to which upper and lower case are the same, may have found under another spelling.
+func (b *builder) spelled(p *property, names []string) {
+	patterns := splitList(firstOf(p.value.plain()))
+	if !slices.ContainsFunc(patterns, folds) && !slices.ContainsFunc(names, func(n string) bool { return n != strings.ToLower(n) }) {
+		return
+	}
+	for i := range b.entries {
+		if e := &b.entries[i]; e.Property == p.written && e.File == p.file && e.Verdict == Honoured {
+			e.Warning = true
+			e.Why = "to Debezium upper and lower case are the same, to the relay they are not: these have to be the catalogue's names: " + strings.Join(names, ", ")
+			return
+		}
 	}
 }
 
