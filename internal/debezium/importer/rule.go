@@ -26,31 +26,30 @@ type chapter struct {
 }
 
 // chapters is every rule, in the order of the page. The first one that fits counts.
-var chapters []chapter
+var chapters = []chapter{
+	{"The connector and its database", databaseRules()},
+	{"Slot, publication, position", slotRules()},
+	{"Tables and columns", tableRules()},
+	{"Snapshots", snapshotRules()},
+	{"Rates, retries, errors", timingRules()},
+	{"What shows in records", recordRules()},
+	{"Other parts of the connector", otherRules()},
+	{"Outbox Event Router", routerRules()},
+	{"Transforms and predicates", transformRules()},
+	{"Converters and formats", converterRules()},
+	{"Kafka producer", producerRules()},
+	{"RabbitMQ", rabbitRules()},
+	{"Debezium Server", serverRules()},
+	{"Kafka Connect", connectRules()},
+}
 
-var rules []rule
+var rules = allRules()
 
-// The rules refer to functions that look rules up, so that they cannot be initialized in place.
-func init() {
-	chapters = []chapter{
-		{"The connector and its database", databaseRules()},
-		{"Slot, publication, position", slotRules()},
-		{"Tables and columns", tableRules()},
-		{"Snapshots", snapshotRules()},
-		{"Rates, retries, errors", timingRules()},
-		{"What shows in records", recordRules()},
-		{"Other parts of the connector", otherRules()},
-		{"Outbox Event Router", routerRules()},
-		{"Transforms and predicates", transformRules()},
-		{"Converters and formats", converterRules()},
-		{"Kafka producer", producerRules()},
-		{"RabbitMQ", rabbitRules()},
-		{"Debezium Server", serverRules()},
-		{"Kafka Connect", connectRules()},
-	}
+func allRules() (all []rule) {
 	for _, c := range chapters {
-		rules = slices.Concat(rules, c.rules)
+		all = append(all, c.rules...)
 	}
+	return all
 }
 
 // rule is the first one that fits the name.
@@ -108,6 +107,11 @@ func mapped(target, why string, names ...string) rule {
 func when(r rule, take func(b *builder, p *property)) rule {
 	r.take = take
 	return r
+}
+
+// warned is a rule whose reason is read as a warning.
+func warned(r rule) rule {
+	return when(r, func(b *builder, p *property) { b.warn(p, r.verdict, "", r.why) })
 }
 
 // unlessOn is superseded while the property is not true, and cannot when it is.

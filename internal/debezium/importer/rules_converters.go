@@ -26,13 +26,14 @@ func converterRules() []rule {
 func (b *builder) schemas(of ...string) bool {
 	given := map[string]string{}
 	for _, p := range b.props {
-		if name := b.optionName(p); converts(name) {
-			text, known := b.plain(p.name, "")
-			if !known {
-				return true
-			}
-			given[name] = text
+		if !converts(p.name) {
+			continue
 		}
+		text, known := b.plain(p.name, "")
+		if !known {
+			return true
+		}
+		given[p.name] = text
 	}
 	return debezium.WritesSchemas(b.profile, given, of...)
 }

@@ -121,7 +121,7 @@ func otherRules() []rule {
 			}
 			b.say(p, Superseded, "", "logical messages are not sent")
 		}),
-		when(superseded("signals ask for snapshots, of which there are none; the table of signals is left out of source.tables", "signal.*"), (*builder).warned),
+		warned(superseded("signals ask for snapshots, of which there are none; the table of signals is left out of source.tables", "signal.*")),
 		when(superseded("channels log and jmx; sink: cannot, notifications are not sent", "notification.enabled.channels"), func(b *builder, p *property) {
 			for _, channel := range splitList(firstOf(p.value.plain())) {
 				if channel != "log" && channel != "jmx" {

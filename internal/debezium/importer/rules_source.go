@@ -45,6 +45,7 @@ func databaseRules() []rule {
 }
 
 func slotRules() []rule {
+	const noHeartbeats = "PostgreSQL's keepalives move the slot while nothing happens; there are no heartbeat messages"
 	return []rule{
 		when(honoured("", "pgoutput; decoderbufs (Debezium's default) and wal2json: cannot. A slot's plugin is fixed: keep Debezium running, leave source.slot at the relay's own, and let `cdc-relay takeover --from-slot NAME` move over", "plugin.name"), func(b *builder, p *property) {
 			if b.is(p.name, "", "pgoutput") {
@@ -61,12 +62,12 @@ func slotRules() []rule {
 		when(honoured("source.publication", "Debezium's own publication (default `dbz_publication`)", "publication.name"), (*builder).takePublication),
 		superseded("the publication exists and is used as it is: all tables, all operations, rows that are deleted in their own transaction", "publication.autocreate.mode", "replica.identity.autoset.values"),
 		superseded("the publication exists, and has this property or not. For a partitioned outbox the relay needs it, and `cdc-relay check` says how to turn it on", "publish.via.partition.root"),
-		when(superseded("PostgreSQL's keepalives move the slot while nothing happens; there are no heartbeat messages", "heartbeat.interval.ms"), func(b *builder, p *property) {
-			b.warned(p)
+		when(superseded(noHeartbeats, "heartbeat.interval.ms"), func(b *builder, p *property) {
+			b.warn(p, Superseded, "", noHeartbeats)
 			b.entries[len(b.entries)-1].Warning = !b.is(p.name, "", "0")
 		}),
-		when(superseded("an idle outbox moves its slot without it; if anything else needs the rows that it writes, run it elsewhere", "heartbeat.action.query"), (*builder).warned),
-		when(superseded("no heartbeat messages are sent to that topic", "topic.heartbeat.prefix", "topic.heartbeat.name", "heartbeat.topics.prefix"), (*builder).warned),
+		warned(superseded("an idle outbox moves its slot without it; if anything else needs the rows that it writes, run it elsewhere", "heartbeat.action.query")),
+		warned(superseded("no heartbeat messages are sent to that topic", "topic.heartbeat.prefix", "topic.heartbeat.name", "heartbeat.topics.prefix")),
 		superseded("the relay reports its position whenever it moves", "status.update.interval.ms", "xmin.fetch.interval.ms", "lsn.flush.timeout.ms", "lsn.flush.timeout.action"),
 		oneOf(superseded("the slot moves behind the broker's confirms; manual: cannot, nobody else may move it", "lsn.flush.mode"), "nobody else may move the slot",
 			map[string]string{"connector": "the slot moves behind the broker's confirms", "connector_and_driver": "the slot moves behind the broker's confirms and while nothing happens"}),
@@ -100,8 +101,6 @@ func snapshotRules() []rule {
 		superseded("there is no snapshot", "snapshot.*", "legacy.snapshot.max.threads", "incremental.snapshot.*"),
 	}
 }
-
-func (b *builder) warned(p *property) { b.warn(p, Superseded, "", b.rule(p.name).why) }
 
 func (b *builder) takeSlot(p *property) {
 	if !b.pgoutput() {
