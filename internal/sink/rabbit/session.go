@@ -176,7 +176,7 @@ func open(ctx context.Context, w *wire, cfg amqp.Config) (*session, error) {
 	// amqp091's handshake knows no context: ending the wire ends it.
 	stop := context.AfterFunc(ctx, func() { w.fail(ctx.Err()) })
 	defer stop()
-	conn, err := amqp.Open(w, cfg)
+	conn, err := amqp.Open(line{w}, cfg)
 	if err != nil {
 		w.fail(err)
 		s.work.Wait()
@@ -254,7 +254,8 @@ func (s *session) kill(err error) { s.wire.fail(err) }
 
 // close ends the session in the protocol's order, within limit, and waits for its goroutines.
 func (s *session) close(limit time.Duration) {
-	_ = s.conn.CloseDeadline(time.Now().Add(limit)) //nolint:errcheck // whatever it says, the connection is closed
+	_ = s.wire.SetDeadline(time.Now().Add(limit)) //nolint:errcheck // a dead connection is closed at once
+	_ = s.conn.Close()                            //nolint:errcheck // whatever it says, the connection is closed
 	s.wait()
 }
 
