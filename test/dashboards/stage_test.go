@@ -120,7 +120,7 @@ func (s *stage) play(before, meanwhile func()) {
 		return ch.ExchangeDeclare(mirror, "topic", true, false, false, false, amqp.Table{"alternate-exchange": "amq.fanout"})
 	})
 	s.Bind(orders, "#")
-	s.AwaitEmpty()
+	s.Until(3*time.Minute, "nothing to be parked", func() bool { return s.Sided(devenv.Parked) == 0 })
 	stop = s.Load(150)
 	s.More(200)
 	linger()
@@ -163,11 +163,12 @@ func (s *stage) ail(key string) {
 		VALUES (gen_random_uuid(), 'order', $1, 'placed', jsonb_build_object('key', $1::text, 'seq', 1), '{"CC": "no list"}')`, key)
 }
 
-// bulk commits one transaction that the server has to spill.
+// bulk commits one transaction that the server has to spill. Its keys are many: the rows of one go one by one, from the retry table, too.
 func (s *stage) bulk(rows int) {
 	s.T.Helper()
 	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
-		SELECT gen_random_uuid(), 'order', 'bulk', 'placed', jsonb_build_object('key', 'bulk', 'seq', n, 'fill', repeat('x', 500)) FROM generate_series(1, $1) n`, rows)
+		SELECT gen_random_uuid(), 'order', key, 'placed', jsonb_build_object('key', key, 'seq', n, 'fill', repeat('x', 500))
+		FROM (SELECT 'bulk ' || n % 100 AS key, n FROM generate_series(1, $1) n) r`, rows)
 }
 
 // letters counts dead letters.
