@@ -257,7 +257,9 @@ func TestCompatCheckPublish(t *testing.T) {
 	}
 }
 
-// Without a broker the records can be looked at, and with Debezium Server where its sink for RabbitMQ sends them.
+// Without a broker the records can be looked at.
+//
+// Those of Debezium Server have where its sink for RabbitMQ sends them.
 func TestCompatOnStdout(t *testing.T) {
 	t.Parallel()
 	const row = `"key":"7","value":"{\"a\": \"<é>\"}","headers":[{"name":"id","value":"`
