@@ -11,7 +11,7 @@ import (
 )
 
 // checkOrdering warns of a template that sends the events of one key to several exchanges or topics: order is kept within
-// one of them only. Nothing is found for a sink without a template.
+// one of them only. Nothing is found for a sink without a template. With a profile it says what is so.
 func checkOrdering(c *config.Config) []replication.Finding {
 	var key, unit string
 	var t sink.Template
@@ -24,6 +24,10 @@ func checkOrdering(c *config.Config) []replication.Finding {
 		return nil
 	}
 	f := replication.Finding{Name: "ordering", Level: replication.LevelOK}
+	if c.Sink.Compat.Profile != "" && c.Delivery.Ordering != config.OrderingNone {
+		f.Detail = asBehindDebezium(unit, c.Delivery.Ordering)
+		return []replication.Finding{f}
+	}
 	whole, parts := "of a key", splitting
 	if c.Delivery.Ordering == config.OrderingCommit {
 		whole, parts = "of all keys", placeholders
@@ -40,6 +44,18 @@ func checkOrdering(c *config.Config) []replication.Finding {
 		f.Mend = fmt.Sprintf("%s: %q; or, if nobody counts on the order, delivery.ordering: none", key, without(t.String(), parts))
 	}
 	return []replication.Finding{f}
+}
+
+// asBehindDebezium says what a profile keeps. Which topics there are is Debezium's routing, so there is nothing to mend, and one
+// constant topic in its options is not the only one: a value that the expression does not match is its own topic.
+func asBehindDebezium(unit, ordering string) string {
+	if unit == "topic" {
+		unit = "partition"
+	}
+	if ordering == config.OrderingCommit {
+		return fmt.Sprintf("as behind Debezium: events keep the order of their commits within each %s, and none among %ss", unit, unit)
+	}
+	return fmt.Sprintf("the events of a key keep their order within each %s, and none among %ss; behind Debezium all events do: delivery.ordering: commit", unit, unit)
 }
 
 // splitting are the placeholders that may differ between events of one ordering key, which is aggregate and key.

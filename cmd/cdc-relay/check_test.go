@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -34,5 +35,26 @@ func TestTemplatesThatSplitAKey(t *testing.T) {
 	}
 	if found := checkOrdering(configured(t, `{stdout: {}}`, "")); len(found) != 0 {
 		t.Errorf("stdout has no template: %+v", found)
+	}
+}
+
+// With a profile the topics are Debezium's, by routes that the relay does not choose: there is nothing to mend, and the template's
+// keys are refused there. A constant topic is not all: values that the expression does not match go elsewhere.
+func TestOrderingBehindDebezium(t *testing.T) {
+	elsewhere(t)
+	const constant = `"route.topic.replacement": all, "route.topic.regex": "order"`
+	for _, c := range []struct{ sink, profile, options, ordering, detail string }{
+		{"kafka", "debezium-connect", "", "commit", "as behind Debezium: events keep the order of their commits within each partition,"},
+		{"kafka", "debezium-connect", constant, "commit", "as behind Debezium: events keep the order of their commits within each partition,"},
+		{"kafka", "debezium-server", "", "key", "the events of a key keep their order within each partition,"},
+		{"rabbitmq", "debezium-server", "", "commit", "as behind Debezium: events keep the order of their commits within each exchange,"},
+		{"rabbitmq", "debezium-server", "", "none", "none is kept"},
+	} {
+		conf := configured(t, fmt.Sprintf(`{%s: {}, compat: {profile: %s, options: {"topic.prefix": shop, %s}}}`, c.sink, c.profile, c.options), "")
+		conf.Delivery.Ordering = c.ordering
+		found := checkOrdering(conf)
+		if len(found) != 1 || found[0].Level != "ok" || found[0].Mend != "" || !strings.HasPrefix(found[0].Detail, c.detail) {
+			t.Errorf("%+v: %+v", c, found)
+		}
 	}
 }

@@ -47,7 +47,7 @@ stands in a FILE is copied to the file of -o alone (mode 0600), else a variable 
   cdc-relay import debezium application.properties server.env -o cdc-relay.yaml
   curl -s http://connect:8083/connectors/orders-outbox | cdc-relay import debezium - --worker-config worker.properties
   kubectl exec deploy/debezium -- env | cdc-relay import debezium application.properties -`,
-		Args: cobra.MinimumNArgs(1),
+		Args: wantsFile,
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveDefault
 		},
@@ -63,6 +63,17 @@ stands in a FILE is copied to the file of -o alone (mode 0600), else a variable 
 		panic(err) // a flag that is not there
 	}
 	return cmd
+}
+
+// wantsFile is Args of a command that reads at least one file.
+func wantsFile(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return nil
+	}
+	return &outbox.Stop{
+		Code: outbox.ExitUsage, Reason: "usage", What: cmd.CommandPath() + " wants a FILE",
+		Mend: "name the connector's JSON or .properties, application.properties, or - for stdin",
+	}
 }
 
 func importDebezium(args []string, opt importOptions, stdin io.Reader, stdout, stderr io.Writer) error {

@@ -258,17 +258,29 @@ func TestCompatCheckPublish(t *testing.T) {
 }
 
 // Without a broker the records can be looked at.
+//
+// Those of Debezium Server have where its sink for RabbitMQ sends them.
 func TestCompatOnStdout(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.sink = "  stdout: {}\n  compat: {profile: debezium-connect, options: {" + stringConverters + ", table.fields.additional.placement: 'type:header:eventType'}}"
-	relay := r.start()
-	r.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ('11111111-1111-1111-1111-111111111111', 'order', '7', 'created', '{"a": "<é>"}')`)
-	const want = `{"topic":"outbox.event.order","key":"7","value":"{\"a\": \"<é>\"}","headers":[{"name":"id","value":"11111111-1111-1111-1111-111111111111"},{"name":"eventType","value":"created"}],"timestamp":"`
-	eventually(t, func() string {
-		if out := relay.Stdout(); !strings.HasPrefix(out, want) || !strings.HasSuffix(out, "\"}\n") {
-			return "on stdout is " + out
-		}
-		return ""
-	})
+	const row = `"key":"7","value":"{\"a\": \"<é>\"}","headers":[{"name":"id","value":"`
+	const id = `11111111-1111-1111-1111-111111111111`
+	for _, c := range []struct{ profile, options, want string }{
+		{"debezium-connect", stringConverters, `{"topic":"outbox.event.order",` + row + id + `"},{"name":"eventType","value":"created"}],"timestamp":"`},
+		{"debezium-server", "format.key: simplestring, format.value: simplestring, format.header.schemas.enable: false, sink.rabbitmq.exchange: events, sink.rabbitmq.routingKey.source: topic",
+			`{"topic":"outbox.event.order","exchange":"events","routing_key":"outbox.event.order",` + row + `\"` + id + `\""},{"name":"eventType","value":"\"created\""}],"timestamp":"`},
+	} {
+		t.Run(c.profile, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.sink = "  stdout: {}\n  compat: {profile: " + c.profile + ", options: {" + c.options + ", table.fields.additional.placement: 'type:header:eventType'}}"
+			relay := r.start()
+			r.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ('` + id + `', 'order', '7', 'created', '{"a": "<é>"}')`)
+			eventually(t, func() string {
+				if out := relay.Stdout(); !strings.HasPrefix(out, c.want) || !strings.HasSuffix(out, "\"}\n") {
+					return "on stdout is " + out
+				}
+				return ""
+			})
+		})
+	}
 }

@@ -294,5 +294,5 @@ func TestImport(t *testing.T) {
 	refusal(t, run("", filepath.Join(dir, "nobody.json")), 2, "no such file")
 	refusal(t, run("a: [", write("x.yaml", "a: [")), 2, "x.yaml", "not YAML")
 	refusal(t, run("", "-", "-"), 2, "- is given twice")
-	refusal(t, run(""), 2, "requires at least 1 arg")
+	refusal(t, run(""), 2, "import debezium wants a FILE", "- for stdin")
 }

@@ -19,23 +19,77 @@ import (
 // The relay makes of every row the record that Debezium has made of it.
 func TestSameAsDebezium(t *testing.T) {
 	kafka := launchKafka(t)
-	for _, g := range cases.All() {
-		t.Run(g.Name, func(t *testing.T) {
-			t.Parallel()
-			golden, err := cases.Read("testdata", g.Name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if g.Stops != "" {
-				stops(t, &g, kafka)
-				return
-			}
-			got := relayed(t, &g, kafka, golden)
-			for _, d := range g.Differences(golden.Records, got) {
-				t.Error(d)
-			}
-		})
+	var seen tally
+	t.Run("group", func(t *testing.T) {
+		for _, g := range cases.All() {
+			t.Run(g.Name, func(t *testing.T) {
+				t.Parallel()
+				golden, err := cases.Read("testdata", g.Name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if g.Stops != "" {
+					seen.add(stops(t, &g, kafka))
+					return
+				}
+				got, dead := relayed(t, &g, kafka, golden)
+				for _, d := range g.Differences(golden.Records, got) {
+					t.Error(d)
+				}
+				for _, d := range g.Refusals(golden.Records, got, dead) {
+					t.Error(d)
+				}
+				if !g.Rabbit {
+					seen.add(got)
+				}
+			})
+		}
+	})
+	if !t.Failed() { // what was not read has no tally
+		nothingElse(t, kafka, &seen)
 	}
+}
+
+// tally is how many records were compared, by their topics.
+type tally struct {
+	mu      sync.Mutex
+	records map[string]int64
+}
+
+func (s *tally) add(records []cases.Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.records == nil {
+		s.records = map[string]int64{}
+	}
+	for _, r := range records {
+		s.records[r.Topic]++
+	}
+}
+
+// nothingElse looks for records that no group has read: in topics of others, or behind the last one that was waited for.
+func nothingElse(t *testing.T, kafka *devenv.Kafka, seen *tally) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), stand.Bound)
+	defer cancel()
+	topics, err := kafka.Topics(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	atOnce(topics, func(topic string) {
+		ends, err := kafka.EndOffsets(ctx, topic)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		var there int64
+		for _, end := range ends {
+			there += end
+		}
+		if there != seen.records[topic] {
+			t.Errorf("topic %s has %d records, of which %d were compared", topic, there, seen.records[topic])
+		}
+	})
 }
 
 func launchKafka(t *testing.T) *devenv.Kafka {
@@ -54,8 +108,8 @@ func launchKafka(t *testing.T) *devenv.Kafka {
 	return k
 }
 
-// relayed are the records that the relay makes of the rows of a group.
-func relayed(t *testing.T, g *cases.Group, kafka *devenv.Kafka, golden *cases.Golden) []cases.Record {
+// relayed are the records that the relay makes of the rows of a group, and the ids of its dead letters.
+func relayed(t *testing.T, g *cases.Group, kafka *devenv.Kafka, golden *cases.Golden) (records []cases.Record, dead []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), stand.Bound)
 	defer cancel()
@@ -72,16 +126,28 @@ func relayed(t *testing.T, g *cases.Group, kafka *devenv.Kafka, golden *cases.Go
 		sink = fmt.Sprintf("kafka: {brokers: [%q]}", strings.Join(kafka.Brokers(), ","))
 	}
 	relay := devenv.StartRelay(t, devenv.BuildRelay(t), config(g, db, sink))
-	if err := relay.WaitReady(ctx); err != nil {
+	err := relay.WaitReady(ctx)
+	if err != nil {
 		t.Fatal(err)
 	}
 	statements, end := g.Statements()
 	stand.Exec(t, conn, statements)
-	records, err := to.Records(ctx, end, func() error { return ended(relay) })
-	if err != nil {
+	if records, err = to.Records(ctx, end, func() error { return ended(relay) }); err != nil {
 		t.Fatal(err)
 	}
-	return records
+	// Each row is a record or a dead letter; the last letter may come behind the last record.
+	err = stand.Await(ctx, func() error { return ended(relay) }, func() (bool, error) {
+		letters, err := devenv.ReadSiding(ctx, db, slot(g))
+		dead = nil
+		for _, l := range letters {
+			dead = append(dead, l.ID)
+		}
+		return len(records)+len(dead) >= len(golden.Records), err
+	})
+	if err != nil {
+		t.Errorf("%d records and %d dead letters, Debezium has %d records: %v", len(records), len(dead), len(golden.Records), err)
+	}
+	return records, dead
 }
 
 // config is a configuration with the options of a group as they are.
@@ -115,13 +181,20 @@ func createTopics(t *testing.T, kafka *devenv.Kafka, topics []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), stand.Bound)
 	defer cancel()
+	atOnce(topics, func(topic string) {
+		if err := kafka.CreateTopic(ctx, topic, stand.Partitions, 1, nil); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// atOnce calls do with each topic, of some at a time.
+func atOnce(topics []string, do func(topic string)) {
 	var all sync.WaitGroup
 	for part := range slices.Chunk(topics, max(1, (len(topics)+7)/8)) {
 		all.Go(func() {
 			for _, topic := range part {
-				if err := kafka.CreateTopic(ctx, topic, stand.Partitions, 1, nil); err != nil {
-					t.Error(err)
-				}
+				do(topic)
 			}
 		})
 	}
@@ -129,8 +202,8 @@ func createTopics(t *testing.T, kafka *devenv.Kafka, topics []string) {
 }
 
 // stops has the relay meet a row for which Debezium stops for good: it is a dead letter, or the relay says at once that it cannot
-// take such a table.
-func stops(t *testing.T, g *cases.Group, kafka *devenv.Kafka) {
+// take such a table. What it sends besides is returned.
+func stops(t *testing.T, g *cases.Group, kafka *devenv.Kafka) []cases.Record {
 	ctx, cancel := context.WithTimeout(t.Context(), stand.Bound)
 	defer cancel()
 	db, conn := stand.Database(t, g)
@@ -144,7 +217,7 @@ func stops(t *testing.T, g *cases.Group, kafka *devenv.Kafka) {
 		if err := relay.WaitLog(ctx, g.Refused); err != nil {
 			t.Fatal(err)
 		}
-		return
+		return nil
 	}
 	if err := relay.WaitReady(ctx); err != nil {
 		t.Fatal(err)
@@ -152,11 +225,12 @@ func stops(t *testing.T, g *cases.Group, kafka *devenv.Kafka) {
 	statements, end := g.Statements()
 	if g.GoesOn {
 		stand.Exec(t, conn, statements)
-		topics := &stand.Topics{Group: g, Kafka: kafka, Only: []string{g.Topic}, Begin: time.Now()}
-		if _, err := topics.Records(ctx, end, func() error { return ended(relay) }); err != nil {
+		to := &stand.Topics{Group: g, Kafka: kafka, Only: topics, Begin: time.Now()}
+		records, err := to.Records(ctx, end, func() error { return ended(relay) })
+		if err != nil {
 			t.Fatal(err)
 		}
-		return
+		return records
 	}
 	stand.Exec(t, conn, statements[:1])
 	err := stand.Await(ctx, func() error { return ended(relay) }, func() (bool, error) {
@@ -169,6 +243,7 @@ func stops(t *testing.T, g *cases.Group, kafka *devenv.Kafka) {
 	if records, err := kafka.Records(ctx, "outbox.event."+g.Route("row")); err != nil || len(records) > 0 {
 		t.Errorf("the row is sent, too: %+v, %v", records, err)
 	}
+	return nil
 }
 
 func ended(relay *devenv.Relay) error {

@@ -43,6 +43,9 @@ func (d *document) secret(path string, v value, variable, comment string) {
 	l := docLine{path: strings.Split(path, "."), scalar: quote(v.written()), comment: comment}
 	if !v.onlyReferences() {
 		d.secrets, l.public = true, quote("${"+variable+"}")
+		if own, ok := v.withoutDefaults(); ok { // the deployment sets these already
+			l.public = quote(own)
+		}
 	}
 	d.lines = append(d.lines, l)
 }

@@ -77,3 +77,17 @@ func (v value) onlyReferences() bool {
 	}
 	return true
 }
+
+// withoutDefaults is written without what the variables are when they are not set; false when the value has text of its own, or a
+// reference that is no variable.
+func (v value) withoutDefaults() (string, bool) {
+	var out strings.Builder
+	for _, p := range v {
+		name, _, _ := strings.Cut(p.ref, ":-")
+		if strings.Contains(name, ":") || p.ref == "" && p.text != "" {
+			return "", false
+		}
+		out.WriteString("${" + name + "}")
+	}
+	return out.String(), true
+}

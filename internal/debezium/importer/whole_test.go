@@ -99,6 +99,24 @@ func TestSecretsStayHidden(t *testing.T) {
 	}, nil)
 }
 
+// Of a password that is the default of a variable, the variable is left: it is the one that the deployment sets.
+func TestPasswordKeepsItsVariable(t *testing.T) {
+	for given, want := range map[string]string{"${PGPW:pw}": "${PGPW}", "${A:pw}${B}": "${A}${B}", "${A:pw}x": "${POSTGRES_PASSWORD}", "pw": "${POSTGRES_PASSWORD}"} {
+		text := "debezium.source.connector.class=" + postgresClass + "\ndebezium.sink.type=kafka\ndebezium.source.database.hostname=h\ndebezium.source.database.password=" + given
+		r, err := Import([]Input{{Name: "application.properties", Content: []byte(text)}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var public strings.Builder
+		if err := r.Write(&public, true); err != nil {
+			t.Fatal(err)
+		}
+		if line := "  password: \"" + want + "\"  #"; !strings.Contains(public.String(), line) {
+			t.Errorf("%s: want %s in\n%s", given, line, public.String())
+		}
+	}
+}
+
 func hides(t *testing.T, what, secret string, files []Input, worker *Input) {
 	t.Helper()
 	r, err := Import(files, worker)

@@ -24,12 +24,19 @@ func NewRecords(out io.Writer, router *debezium.Router) *Sink {
 // record is what is written of one. What is null is null; what is not UTF-8 stands in base64, and the member says so.
 type record struct {
 	Topic     string    `json:"topic"`
+	*address            // of Debezium Server alone
 	Partition *int32    `json:"partition,omitempty"` // only one that the row names
 	Key       *part     `json:"key"`
 	Value     *part     `json:"value"`
 	Headers   []header  `json:"headers"`
 	Time      time.Time `json:"timestamp"`
 	Position  string    `json:"position"`
+}
+
+// address is where its sink for RabbitMQ sends the record.
+type address struct {
+	Exchange   string `json:"exchange"`
+	RoutingKey string `json:"routing_key"`
 }
 
 type header struct {
@@ -69,6 +76,9 @@ func (s *Sink) render(ev *outbox.Event) ([]byte, error) {
 	l := record{
 		Topic: string(rec.Topic), Key: partOf(rec.Key), Value: partOf(rec.Value), Headers: []header{},
 		Time: time.UnixMilli(rec.Time).UTC(), Position: ev.Position.String(),
+	}
+	if rec.Exchange != nil {
+		l.address = &address{string(rec.Exchange), string(rec.RoutingKey)}
 	}
 	if rec.Partition >= 0 {
 		l.Partition = &rec.Partition

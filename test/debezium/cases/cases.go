@@ -153,7 +153,7 @@ func (g *Group) Exchanges() []string {
 
 // All are the groups in the order of their names' lists.
 func All() []Group {
-	return slices.Concat(connectConverters(), connectOptions(), settings(), routerTests(), connectStops(), serverKafka(), serverRabbitMQ())
+	return slices.Concat(connectConverters(), connectOptions(), settings(), oddColumns(), oddDefaults(), oddPayloads(), twice(), routerTests(), connectStops(), serverKafka(), serverRabbitMQ())
 }
 
 // with is a map with more in it.

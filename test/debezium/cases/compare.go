@@ -15,7 +15,7 @@ const RunID = context + "runId"
 
 // routeInName is the routed value in the name of an envelope's schema: Debezium keeps that of the first event of each schema in
 // the life of its process, the relay names each event's own.
-var routeInName = regexp.MustCompile(`\\"name\\":\\"` + Prefix + `\.public\.(\w+)\.([^"]*)\.Value\\"`)
+var routeInName = regexp.MustCompile(`\\"name\\":\\"` + Prefix + `\.public\.([^".]+)\.([^"]*)\.Value\\"`)
 
 // neutral is a record without what deliberately differs.
 func neutral(r Record) string {
@@ -52,9 +52,15 @@ func (g *Group) Differences(want, got []Record) []string {
 			say("nothing", neutral(g))
 		}
 	}
-	for i := range want {
-		if len(all) == 0 { // the same ones, perhaps in another order
-			say(neutral(want[i]), neutral(got[i]))
+	at := func(in []Record, i int) string {
+		if i >= len(in) {
+			return "nothing"
+		}
+		return neutral(in[i])
+	}
+	for i := range max(len(want), len(got)) {
+		if len(all) == 0 { // the same ones, perhaps in another order, or more than once
+			say(at(want, i), at(got, i))
 		}
 	}
 	return all
@@ -78,12 +84,14 @@ func (g *Group) alike(records []Record) []Record {
 }
 
 // Case is the name of the case that a record belongs to, by its id; "" for none.
-func (g *Group) Case(r Record) string {
+func (g *Group) Case(r Record) string { return g.caseOf(r.id()) }
+
+func (g *Group) caseOf(id string) string {
 	n := 0
 	for _, c := range g.Cases {
 		for range c.SQL {
 			n++
-			if id := r.id(); strings.Contains(id, uuid(g.Name, n)) || strings.Contains(id, number(n)) {
+			if strings.Contains(id, uuid(g.Name, n)) || strings.Contains(id, number(n)) {
 				return c.Name
 			}
 		}

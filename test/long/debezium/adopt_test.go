@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -22,12 +24,15 @@ import (
 //
 // Stopped in good order, Debezium confirms what it has published; but each transaction only with the next one that it reads, or a heartbeat. So
 // nothing at all comes twice when it has heartbeats, and nothing is written for the moment.
+//
+// The relay's records are its own, or with what import debezium makes of Debezium's file, Debezium's.
 func TestSlotOfDebeziumServer(t *testing.T) {
 	for name, m := range map[string]move{
 		"all tables, killed, nothing flushed": {autocreate: "all_tables", flush: "60000", kill: true},
 		"filtered, killed":                    {autocreate: "filtered", flush: "1000", kill: true},
 		"all tables, stopped in good order":   {autocreate: "all_tables", flush: "60000"},
 		"filtered, stopped at rest":           {autocreate: "filtered", flush: "1000", rest: true},
+		"all tables, imported, killed":        {autocreate: "all_tables", flush: "1000", kill: true, imported: true},
 	} {
 		t.Run(name, func(t *testing.T) { m.run(t) })
 	}
@@ -39,6 +44,7 @@ type move struct {
 	flush      string // offset.flush.interval.ms
 	kill       bool
 	rest       bool // heartbeats, and nothing is written while it is stopped
+	imported   bool // the relay's configuration is what the import makes of Debezium's
 
 	t     *testing.T
 	ctx   context.Context
@@ -46,6 +52,8 @@ type move struct {
 	slot  string
 	topic string
 	kafka *devenv.Kafka
+
+	config string // the relay's
 }
 
 const moveTables = `CREATE TABLE shop_events (event_id uuid PRIMARY KEY, stream text NOT NULL, stream_id text NOT NULL, name text NOT NULL, body jsonb);
@@ -66,7 +74,11 @@ func (m *move) run(t *testing.T) {
 	_, err = conn.Exec(m.ctx, moveTables)
 	m.must(err)
 
+	m.config = m.yaml()
 	debezium := m.debezium()
+	if m.imported {
+		m.imports(debezium)
+	}
 	m.query(`SELECT count(*) FROM pg_create_logical_replication_slot($1 || '_probe', 'pgoutput')`)
 	w := m.write(conn)
 	m.until("Debezium to publish", func() bool { return len(m.arrived()) > 300 })
@@ -93,7 +105,12 @@ func (m *move) run(t *testing.T) {
 	if m.rest {
 		w.pace.Unlock()
 	}
-	r := devenv.StartRelay(t, devenv.BuildRelay(t), m.yaml())
+	if m.imported {
+		if res := m.command("init"); res.Code != 0 {
+			t.Fatalf("init exits %d: %s%s", res.Code, res.Stdout, res.Stderr)
+		}
+	}
+	r := devenv.StartRelay(t, devenv.BuildRelay(t), m.config)
 	m.must(r.WaitReady(m.ctx))
 	m.until("the relay to publish", func() bool { return len(m.arrived()) > before+300 })
 	written := w.end()
@@ -132,9 +149,29 @@ admin: {listen: '127.0.0.1:0'}
 `, m.db, m.slot, strings.Join(m.kafka.Brokers(), "','"), m.topic)
 }
 
+// imports makes the configuration of the file that Debezium runs with, and the schema of the relay.
+func (m *move) imports(debezium *devenv.Debezium) {
+	m.t.Helper()
+	file := filepath.Join(m.t.TempDir(), "cdc-relay.yaml")
+	res, err := devenv.RunCommand(m.ctx, devenv.BuildRelay(m.t), "", "import", "debezium", filepath.Join(debezium.Dir(), "config", "application.properties"), "-o", file)
+	m.must(err)
+	if res.Code != 0 {
+		m.t.Fatalf("import exits %d:\n%s%s", res.Code, res.Stdout, res.Stderr)
+	}
+	text, err := os.ReadFile(file)
+	m.must(err)
+	m.config = string(text)
+	for _, part := range []string{"profile: debezium-server", "table.field.event.id: event_id", "tables: [public.shop_events]", "slot: " + m.slot} {
+		if !strings.Contains(m.config, part) {
+			m.t.Errorf("the import does not say %s:\n%s", part, m.config)
+		}
+	}
+	m.command("init") // what it says of a slot that is held is looked at when it is free
+}
+
 func (m *move) command(args ...string) devenv.Result {
 	m.t.Helper()
-	res, err := devenv.RunCommand(m.ctx, devenv.BuildRelay(m.t), m.yaml(), args...)
+	res, err := devenv.RunCommand(m.ctx, devenv.BuildRelay(m.t), m.config, args...)
 	m.must(err)
 	return res
 }
