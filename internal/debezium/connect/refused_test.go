@@ -23,6 +23,7 @@ func TestTypesThatAreRefusedByName(t *testing.T) {
 		{outbox.ColumnShape{Name: "took", TypeOID: pgtype.IntervalOID, Typmod: -1}, `column "took": type interval is not supported`},
 		{outbox.ColumnShape{Name: "tags", TypeOID: pgtype.TextArrayOID, Typmod: -1}, `column "tags": type _text is not supported`},
 		{outbox.ColumnShape{Name: "kind", TypeOID: 16_400, Typmod: -1}, `column "kind": the type with OID 16400`},
+		{outbox.ColumnShape{Name: "set", TypeOID: 16_400, Typmod: -1, Type: "hstore"}, `column "set": type hstore is not supported`},
 		{outbox.ColumnShape{Name: "n", TypeOID: pgtype.NumericOID, Typmod: 4 + 5<<16 + 2046}, `column "n": type numeric with a negative scale`},
 		{outbox.ColumnShape{Name: "at", TypeOID: pgtype.TimestampOID, Typmod: -1, Default: &infinity}, `column "at": a default of infinity`},
 	} {
