@@ -23,6 +23,8 @@ type Mapping struct {
 	// Compat takes the types that Debezium's Event Router takes: a payload of any type, as its text, and for the timestamp only
 	// one without time zone.
 	Compat bool
+	// Untimed leaves the timestamp unread: it must be there, and of its type, but an event has the time of its commit.
+	Untimed bool
 }
 
 // Table is an outbox table as configured.
