@@ -96,6 +96,23 @@ func TestNulls(t *testing.T) {
 	}
 }
 
+// What ends Debezium is text to us, which only StringConverter takes: the other converters make a dead letter of it.
+func TestExpansionsThatEndDebezium(t *testing.T) {
+	for _, text := range []string{`[1]`, `{"a":9223372036854775808}`, `{"a":[{"x":1},{"x":2147483648}]}`, `{"a":[{"x":2147483648},{"x":1}]}`} {
+		e := Expander{Name: "payload"}
+		x, err := e.Expand([]byte(text))
+		if err != nil || x.Unchanged {
+			t.Fatalf("%s: %+v, %v", text, x, err)
+		}
+		if out, _, err := (JSONConverter{}).Append(nil, x.Schema, x.Value); err == nil {
+			t.Errorf("of %s there is JSON: %s", text, out)
+		}
+		if out, _, err := (StringConverter{}).Append(nil, x.Schema, x.Value); err != nil || string(out) != text {
+			t.Errorf("the text of %s is %s, %v", text, out, err)
+		}
+	}
+}
+
 // An expansion that would cost too much is an error, not a dead relay.
 func TestExpansionsAreBounded(t *testing.T) {
 	e := Expander{Name: "payload"}
