@@ -263,8 +263,11 @@ func TestCompatTypes(t *testing.T) {
 	r.exec(`CREATE EXTENSION hstore; CREATE DOMAIN tags AS text[]; CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE DOMAIN feeling AS mood; CREATE DOMAIN name_of AS varchar(9)`)
 	r.exec(`ALTER TABLE outbox ADD extra hstore`)
 	for _, c := range [][2]string{
-		{"hstore", "type public.hstore is not supported"}, {"numeric(5,-2)", "type numeric with a negative scale"}, {"tags", "type _text is not supported"},
-		{"mood[]", "type public.mood[] is not supported"}, {"money", "type money is not supported"},
+		{"hstore", "type public.hstore is not supported"},
+		{"numeric(5,-2)", "type numeric with a negative scale"},
+		{"tags", "type _text is not supported"},
+		{"mood[]", "type public.mood[] is not supported"},
+		{"money", "type money is not supported"},
 	} {
 		r.exec(`ALTER TABLE outbox DROP extra, ADD extra ` + c[0])
 		r.refused(4, "run", `column "extra": `+c[1], "keep Debezium for this table")
