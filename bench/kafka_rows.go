@@ -28,7 +28,11 @@ func (s *kafkaStand) rows() []row {
 		}},
 	}
 	if s.opt.full || s.opt.quick || s.opt.only.String() != "" { // tables of their own
-		rows = append(rows, row{"watched", s.watchedKafka}, row{"takeover", s.takeover})
+		rows = append(rows,
+			// With two relays the first is about half of what two cores do.
+			row{"watched", func(ctx context.Context) ([]result, error) { return s.watchedKafka(ctx, 100, 25_000, s.size.tails) }},
+			row{"watched-single", func(ctx context.Context) ([]result, error) { return s.watchedKafka(ctx, 1, 1000, s.size.pairs) }},
+			row{"takeover", s.takeover})
 	}
 	for _, rowsPerTx := range []int{1, 100, 10_000} {
 		for _, payload := range []int{200, 2048} {

@@ -66,7 +66,8 @@ func (a *abreast) close(ctx context.Context) error {
 	if err := a.awaitFree(ctx, abreastSlot); err != nil {
 		return err
 	}
-	return execSQL(context.WithoutCancel(ctx), a.db, "SELECT pg_drop_replication_slot('"+abreastSlot+"')")
+	return execSQL(context.WithoutCancel(ctx), a.db, "SELECT pg_drop_replication_slot('"+abreastSlot+"')",
+		"DELETE FROM cdc_relay.slots WHERE slot = '"+abreastSlot+"'") // it is missed otherwise when it is made again
 }
 
 // configOf is that of a relay with this slot.

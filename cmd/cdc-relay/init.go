@@ -15,7 +15,8 @@ func newInit(g *global) *cobra.Command {
 		Use:   "init",
 		Short: "Create what is missing: outbox table, schema cdc_relay, publication, slot, rights",
 		Long: `Creates the schema cdc_relay, the publication and the slot, and with --outbox-table the outbox table, where they are
-missing. It may be run any number of times. A slot that is created on a table with rows asks for source.backfill.`,
+missing. It may be run any number of times. A slot that is created on a table with rows asks for source.backfill.
+With source.create: false publication and slot must be there already, and are left as they are.`,
 		Example: `  cdc-relay init --outbox-table
   cdc-relay init --url postgres://owner@db/shop --role relay
   cdc-relay init --print --role relay | psql shop`,
@@ -35,6 +36,7 @@ missing. It may be run any number of times. A slot that is created on a table wi
 	cmd.Flags().BoolVar(&printOnly, "print", false, "only print the SQL")
 	cmd.Flags().BoolVar(&opt.OutboxTable, "outbox-table", false, "create the outbox table too")
 	cmd.Flags().StringVar(&opt.URL, "url", "", "URL of a role that may create tables, schemas and publications (default source.url)")
+	cmd.Flags().BoolVar(&opt.NoSlot, "no-slot", false, "leave the slot to the first start, or to takeover")
 	cmd.Flags().StringVar(&opt.Role, "role", "", "role of the relay, to be granted what it needs")
 	return cmd
 }

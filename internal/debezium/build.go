@@ -45,7 +45,7 @@ func (r *Router) Build(ev *outbox.Event, rec *Record) error {
 	if err := r.place(ev, t, rec); err != nil {
 		return err
 	}
-	rec.Time = ev.Time.UnixMilli()
+	rec.Time = ev.Time.UnixMicro() / 1000 // towards 1970, as Java divides: the last moment before it is 0, and not refused
 	if r.o.profile == Server {
 		rec.Time = ev.CommitTime.UnixMilli() // its sink for Kafka gives no time, and the producer takes its clock's
 	}

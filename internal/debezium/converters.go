@@ -60,23 +60,37 @@ func converterOptions(profile string) []string {
 
 // converters makes the three.
 func (p *parsing) converters() {
-	for _, role := range roles {
-		c := &chosen{p: p, role: role}
-		if p.o.profile == Connect {
-			c.option, c.prefixes = role+".converter", []string{role + ".converter."}
-			c.class = p.value(c.option, map[string]string{"key": classJSON, "value": classJSON, "header": classSimple}[role])
-		} else {
-			c.format()
-		}
-		converter := c.make("")
-		switch role {
-		case "key":
-			p.o.keys = converter
-		case "value":
-			p.o.values = converter
-		default:
-			p.o.headers = converter
-		}
+	p.o.keys, p.o.values, p.o.headers = p.converter("key"), p.converter("value"), p.converter("header")
+}
+
+func (p *parsing) converter(role string) connect.Converter {
+	c := &chosen{p: p, role: role}
+	if p.o.profile == Connect {
+		c.option, c.prefixes = role+".converter", []string{role + ".converter."}
+		c.class = p.value(c.option, map[string]string{"key": classJSON, "value": classJSON, "header": classSimple}[role])
+	} else {
+		c.format()
+	}
+	return c.make("")
+}
+
+// WritesSchemas is true when the key, the value or the header, whichever are asked for, is sent with its schema beside it, by its
+// converter or by the delegate of that. What Parse faults is none.
+func WritesSchemas(profile string, options map[string]string, of ...string) bool {
+	p := &parsing{given: options, o: &Options{profile: profile}}
+	return slices.ContainsFunc(of, func(role string) bool { return writesSchemas(p.converter(role)) })
+}
+
+func writesSchemas(c connect.Converter) bool {
+	switch c := c.(type) {
+	case connect.JSONConverter:
+		return c.Schemas
+	case connect.BinaryDataConverter:
+		return writesSchemas(c.Delegate)
+	case connect.LegacyByteArrayConverter:
+		return writesSchemas(c.Delegate)
+	default:
+		return false
 	}
 }
 

@@ -248,6 +248,21 @@ func TestEnvelopesAreNamedAfterATopic(t *testing.T) {
 	}
 }
 
+// A time within the millisecond before 1970 is 1970 to Debezium, which divides microseconds; what lies before that is too early.
+func TestTimesAroundTheFirst(t *testing.T) {
+	t.Parallel()
+	o := mustParse(t, Connect, nil)
+	r := bound(t, o)
+	for micros, want := range map[int64]int64{0: 0, 999: 0, -1: 0, -500: 0, -999: 0, -1000: -1, -1999: -1, 1767323045678999: 1767323045678} {
+		ev := row{route: "order", key: "7", payload: "1"}.event(o)
+		ev.Time = time.UnixMicro(micros)
+		var rec Record
+		if err := r.Build(ev, &rec); err != nil || rec.Time != want {
+			t.Errorf("%d microseconds are %d milliseconds, %v; want %d", micros, rec.Time, err, want)
+		}
+	}
+}
+
 // Debezium Server leaves out headers that are null, the partition and the time.
 func TestServer(t *testing.T) {
 	t.Parallel()

@@ -263,7 +263,18 @@ func (k *checker) missing(name, detail string) {
 		k.warn(name, detail+"; the first start creates it", "cdc-relay init")
 		return
 	}
-	k.fail(name, detail+" and source.create is false", "cdc-relay init")
+	mend := "cdc-relay init"
+	if name != "schema" {
+		mend = correctName(name)
+	}
+	k.fail(name, detail+" and source.create is false", mend)
+}
+
+// correctName is the mend for a slot or publication that is named in a configuration that must find it. To make one would be to
+// begin with what is committed from then on, and to leave behind what waits in the one that was meant.
+func correctName(what string) string {
+	names := map[string]string{"slot": "SELECT slot_name, plugin, database FROM pg_replication_slots", "publication": "SELECT pubname FROM pg_publication"}
+	return fmt.Sprintf("correct source.%s: %s; or state source.create: true, to begin with what is committed from now on", what, names[what])
 }
 
 func bytesText(n uint64) string {

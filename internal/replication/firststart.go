@@ -126,7 +126,7 @@ func createSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 		return &outbox.Stop{
 			Code: outbox.ExitOperator, Reason: "slot_missing",
 			What: fmt.Sprintf("slot %q does not exist and source.create is false", c.Slot),
-			Mend: "run `cdc-relay init`",
+			Mend: correctName("slot"),
 		}
 	}
 	if err := ensurePublication(ctx, pool, c); err != nil {

@@ -19,6 +19,7 @@ type InitOptions struct {
 	OutboxTable bool   // create the configured tables that are missing, in the relay's own layout
 	URL         string // of a role that may create them; "" is the relay's own
 	Role        string // to GRANT the relay's rights to
+	NoSlot      bool   // leave the slot to the first start, or to a take-over
 }
 
 func (o InitOptions) validate(c *Config) error {
@@ -63,13 +64,13 @@ func grantSQL(c *Config, role string) []string {
 	return list
 }
 
-// Init creates what is missing: tables when asked, schema, rights, publication and slot. It may be run any number of times.
+// Init creates what is missing: tables when asked, schema, rights, publication and slot. With source.create: false publication and slot
+// must be there, and are left as they are: they may be another program's, that still runs. It may be run any number of times.
 func Init(ctx context.Context, c Config, opt InitOptions) error {
 	if err := opt.validate(&c); err != nil {
 		return err
 	}
 	owner := c
-	owner.Create, c.Create = true, true
 	if opt.URL != "" {
 		owner.URL, owner.Password = opt.URL, nil
 	}
@@ -89,11 +90,14 @@ func Init(ctx context.Context, c Config, opt InitOptions) error {
 		return err
 	}
 	defer pool.Close()
-	if _, err := prepare(ctx, pool, &c); err != nil {
-		if stop := fatalConnect(&c, err, false, c.longAgo()); stop != nil {
-			return stop
-		}
-		return err
+	switch {
+	case !c.Create:
+		err = findNamed(ctx, pool, &c)
+	case !opt.NoSlot:
+		_, err = prepare(ctx, pool, &c)
+	}
+	if err != nil {
+		return fatalOr(&c, err)
 	}
 	slot, err := readSlot(ctx, pool, c.Slot)
 	if err != nil || slot == nil {
@@ -114,7 +118,9 @@ func createObjects(ctx context.Context, ddl *pgxpool.Pool, c *Config, opt InitOp
 			}
 		}
 	}
-	if err := ensureSchema(ctx, ddl, c); err != nil {
+	schema := *c
+	schema.Create = true
+	if err := ensureSchema(ctx, ddl, &schema); err != nil {
 		return err
 	}
 	if opt.Role != "" {
@@ -130,6 +136,9 @@ func createObjects(ctx context.Context, ddl *pgxpool.Pool, c *Config, opt InitOp
 			return err
 		}
 	}
+	if !c.Create {
+		return nil
+	}
 	rec, err := readRecord(ctx, ddl, c.Slot)
 	if err != nil {
 		return err
@@ -141,6 +150,33 @@ func createObjects(ctx context.Context, ddl *pgxpool.Pool, c *Config, opt InitOp
 		return err
 	}
 	return ensurePublication(ctx, ddl, c)
+}
+
+// findNamed makes sure that publication and slot are there.
+func findNamed(ctx context.Context, pool *pgxpool.Pool, c *Config) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	there, err := publicationExists(ctx, pool, c)
+	if err != nil {
+		return err
+	}
+	slot, err := readSlot(ctx, pool, c.Slot)
+	if err != nil {
+		return err
+	}
+	missing := func(what, name string) error {
+		return &outbox.Stop{
+			Code: outbox.ExitOperator, Reason: what + "_missing",
+			What: fmt.Sprintf("%s %q does not exist and source.create is false; the schema is made", what, name), Mend: correctName(what),
+		}
+	}
+	switch {
+	case slot == nil:
+		return missing("slot", c.Slot)
+	case !there:
+		return missing("publication", c.Publication)
+	}
+	return nil
 }
 
 // PrintInit writes the SQL of Init, for those who run it by other means. It does not connect.

@@ -40,7 +40,7 @@ func (b *bench) count() string {
 func TestSmallestRole(t *testing.T) {
 	b, role, owner := asRole(t, "REPLICATION")
 	stop := wantStop(t, b.run().wait(), outbox.ExitFailure, "schema")
-	if !strings.Contains(stop.Mend, "cdc-relay init --url") || !strings.Contains(stop.Mend, "--role") {
+	if !strings.Contains(stop.Mend, "cdc-relay init --no-slot --url") || !strings.Contains(stop.Mend, "--role") {
 		t.Errorf("the mend is not to be copied: %s", stop.Mend)
 	}
 	for range 2 { // it may be run any number of times

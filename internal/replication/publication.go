@@ -58,7 +58,7 @@ func ensurePublication(ctx context.Context, pool *pgxpool.Pool, c *Config) error
 		return &outbox.Stop{
 			Code: outbox.ExitFailure, Reason: "rights", Err: err,
 			What: fmt.Sprintf("publication %q does not exist and this role may not create it", c.Publication),
-			Mend: "run `cdc-relay init --url <URL of the tables' owner>`, or: " + createPublicationSQL(c),
+			Mend: "run `cdc-relay init --no-slot --url <URL of the tables' owner>`, or: " + createPublicationSQL(c),
 		}
 	}
 	if err != nil {

@@ -154,9 +154,9 @@ func needInit(pool *pgxpool.Pool, cause error) error {
 	}
 }
 
-// initHint is the command that gives a role what it needs.
+// initHint is the command that gives a role what it needs. It makes no slot: that is the first start's, or a take-over's, at their time.
 func initHint(role string) string {
-	return fmt.Sprintf("run `cdc-relay init --url <URL of a role that may create it> --role %s`", shellWord(role))
+	return fmt.Sprintf("run `cdc-relay init --no-slot --url <URL of a role that may create it> --role %s`", shellWord(role))
 }
 
 // shellWord is a name as a shell takes it.

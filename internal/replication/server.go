@@ -46,6 +46,9 @@ func fatalConnect(c *Config, err error, everConnected bool, since time.Time) err
 	if everConnected {
 		return nil
 	}
+	if stop, ok := errors.AsType[*outbox.Stop](err); ok {
+		return stop
+	}
 	var atConnect *pgconn.ConnectError
 	switch code := pgCode(err); {
 	case code == "28P01" || code == "28000":

@@ -71,13 +71,22 @@ func TestNothingIsMadeWithoutCreate(t *testing.T) {
 	r.source = "  create: false"
 	r.refused(1, "run", "schema cdc_relay", "cdc-relay init")
 	other.ok("init")
-	r.refused(3, "run", `slot "`+r.slot+`" does not exist`, "source.create is false", "cdc-relay init")
+	for _, command := range []string{"run", "init"} {
+		r.refused(3, command, `slot "`+r.slot+`" does not exist`, "source.create is false", "correct source.slot", "FROM pg_replication_slots")
+	}
 	r.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, r.slot)
 	r.refused(3, "run", `publication "`+r.slot+`" does not exist`, "CREATE PUBLICATION")
+	r.refused(3, "init", `publication "`+r.slot+`" does not exist`, "source.create is false", "correct source.publication")
 	if n := ask[int](r, `SELECT count(*) FROM pg_publication WHERE pubname = $1`, r.slot); n != 0 {
 		t.Error("the publication was made all the same")
 	}
+	if n := ask[int](r, `SELECT count(*) FROM cdc_relay.slots WHERE slot = $1`, r.slot); n != 0 {
+		t.Error("the slot is somebody's now")
+	}
 	r.exec(`SELECT pg_drop_replication_slot($1)`, r.slot)
+	r.source = ""
+	r.ok("init")
+	r.source = "  create: false"
 	r.ok("init")
 	relay := r.start()
 	r.insert(1)
@@ -105,7 +114,7 @@ func TestRoleWithoutReplication(t *testing.T) {
 	r.ok("init")
 	r.ok("teardown", "--yes")
 	r.db = as(owner, plain, "")
-	r.refused(1, "run", "schema cdc_relay", "cdc-relay init --url")
+	r.refused(1, "run", "schema cdc_relay", "cdc-relay init --no-slot --url")
 	r.db = owner
 	r.ok("init", "--role", plain)
 	r.db = as(owner, plain, "")

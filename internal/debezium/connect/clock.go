@@ -3,28 +3,53 @@
 package connect
 
 import (
+	"math"
 	"strconv"
 )
 
+// instant is a point in time, its days since 1970 and the microseconds of its day kept apart: PostgreSQL's last timestamps, from
+// the year 294247 on, are more microseconds than 64 bits hold.
+type instant struct{ days, micros int64 }
+
 // parseTimestamp reads "2025-11-20 12:25:01.5", with an offset from UTC or without, and with " BC" or without.
-func parseTimestamp(text []byte) (micros int64, ok bool) {
+func parseTimestamp(text []byte) (at instant, ok bool) {
 	text, bc := cutBC(text)
 	days, rest, ok := parseDays(text, bc)
 	if !ok {
-		return 0, false
+		return instant{}, false
 	}
 	if len(rest) == 0 { // a default's date
-		return days * microsPerDay, true
+		return instant{days: days}, true
 	}
 	if rest[0] != ' ' && rest[0] != 'T' {
-		return 0, false
+		return instant{}, false
 	}
 	clock, rest, ok := parseClock(rest[1:])
 	if !ok {
-		return 0, false
+		return instant{}, false
 	}
 	offset, ok := parseOffset(rest)
-	return days*microsPerDay + clock - offset, ok
+	at = instantOf(clock - offset)
+	at.days += days
+	return at, ok
+}
+
+func instantOf(micros int64) instant {
+	days := floorDiv(micros, microsPerDay)
+	return instant{days: days, micros: micros - days*microsPerDay}
+}
+
+func (at instant) millis() int64 { return at.days*millisPerDay + at.micros/1000 }
+
+// toMicros is what Debezium counts: its seconds stop at what 64 bits of microseconds hold, and the fraction is added all the same.
+func (at instant) toMicros() int64 {
+	const perSecond = 1_000_000
+	seconds := at.days*(microsPerDay/perSecond) + at.micros/perSecond
+	whole := int64(math.MaxInt64)
+	if seconds <= math.MaxInt64/perSecond {
+		whole = seconds * perSecond
+	}
+	return whole + at.micros%perSecond
 }
 
 // parseDate reads a date, or one of the infinities.
@@ -203,10 +228,9 @@ func appendClock(dst []byte, micros int64, digits int) []byte {
 }
 
 // appendTimestamp is ISO_OFFSET_DATE_TIME in UTC.
-func appendTimestamp(dst []byte, micros int64, digits int) []byte {
-	days := floorDiv(micros, microsPerDay)
-	dst = append(appendDate(dst, days), 'T')
-	return append(appendClock(dst, micros-days*microsPerDay, digits), 'Z')
+func appendTimestamp(dst []byte, at instant, digits int) []byte {
+	dst = append(appendDate(dst, at.days), 'T')
+	return append(appendClock(dst, at.micros, digits), 'Z')
 }
 
 func appendPair(dst []byte, n int64) []byte { return append(dst, byte('0'+n/10), byte('0'+n%10)) }

@@ -65,18 +65,18 @@ func timestampKind(digits int, mode TimeMode) columnKind {
 	case TimeISOString:
 		return columnKind{schema: logical(String, "io.debezium.time.IsoTimestamp"), read: readISOTimestamp, parse: readISOTimestamp, filler: epoch}
 	case TimeConnect:
-		read := scaledTimestamp(Moment, 1000)
+		read := countedTimestamp(Moment, instant.millis)
 		return columnKind{schema: logical(Int64, connectTimestamp), read: read, parse: read, filler: epoch}
 	case TimeNanoseconds:
 		return columnKind{schema: logical(Int64, "io.debezium.time.NanoTimestamp"), read: readNanoTimestamp, parse: readNanoTimestamp, filler: epoch}
 	case TimeAdaptive, TimeAdaptiveMicroseconds:
 		if digits <= 3 {
-			read := scaledTimestamp(Integer, 1000)
+			read := countedTimestamp(Integer, instant.millis)
 			return columnKind{schema: logical(Int64, "io.debezium.time.Timestamp"), read: read, parse: read, filler: epoch}
 		}
 	default:
 	}
-	read := scaledTimestamp(Integer, 1)
+	read := countedTimestamp(Integer, instant.toMicros)
 	return columnKind{schema: logical(Int64, "io.debezium.time.MicroTimestamp"), read: read, parse: read, filler: epoch}
 }
 
@@ -86,12 +86,12 @@ func timestamptzKind(digits int) columnKind {
 		if string(text) == "infinity" || string(text) == "-infinity" {
 			return TextValue(text), scratch, nil
 		}
-		micros, ok := parseTimestamp(text)
+		at, ok := parseTimestamp(text)
 		if !ok {
 			return Value{}, scratch, errNotIts
 		}
 		start := len(scratch)
-		scratch = appendTimestamp(scratch, micros, digits)
+		scratch = appendTimestamp(scratch, at, digits)
 		return TextValue(scratch[start:len(scratch):len(scratch)]), scratch, nil
 	}
 	return columnKind{schema: logical(String, "io.debezium.time.ZonedTimestamp"), read: read, parse: read, filler: epoch}
@@ -162,14 +162,14 @@ func readTimetz(scratch, text []byte) (Value, []byte, error) {
 	return TextValue(scratch[start:len(scratch):len(scratch)]), scratch, nil
 }
 
-// scaledTimestamp reads a timestamp in units of so many microseconds, rounded down.
-func scaledTimestamp(kind Kind, unit int64) reader {
+// countedTimestamp reads a timestamp in milliseconds, rounded down, or in microseconds.
+func countedTimestamp(kind Kind, count func(instant) int64) reader {
 	return func(scratch, text []byte) (Value, []byte, error) {
-		micros, ok := parseInstant(text)
+		at, ok := parseInstant(text)
 		if !ok {
 			return Value{}, scratch, errNotIts
 		}
-		return Value{Kind: kind, Int: floorDiv(micros, unit)}, scratch, nil
+		return Value{Kind: kind, Int: count(at)}, scratch, nil
 	}
 }
 
@@ -181,35 +181,34 @@ func readNanoTimestamp(scratch, text []byte) (Value, []byte, error) {
 	case "-infinity":
 		return Value{Kind: Integer, Int: math.MinInt64}, scratch, nil
 	}
-	micros, ok := parseTimestamp(text)
+	at, ok := parseTimestamp(text)
 	if !ok {
 		return Value{}, scratch, errNotIts
 	}
 	// Debezium multiplies the days first: that is what must not overflow.
-	if days := floorDiv(micros, microsPerDay); days > math.MaxInt64/1000/microsPerDay || days < math.MinInt64/1000/microsPerDay ||
-		micros > math.MaxInt64/1000 {
+	if at.days > math.MaxInt64/1000/microsPerDay || at.days < math.MinInt64/1000/microsPerDay || at.toMicros() > math.MaxInt64/1000 {
 		return Value{}, scratch, errOutOfRange
 	}
-	return Value{Kind: Integer, Int: micros * 1000}, scratch, nil
+	return Value{Kind: Integer, Int: at.toMicros() * 1000}, scratch, nil
 }
 
 func readISOTimestamp(scratch, text []byte) (Value, []byte, error) {
-	micros, ok := parseInstant(text)
+	at, ok := parseInstant(text)
 	if !ok {
 		return Value{}, scratch, errNotIts
 	}
 	start := len(scratch)
-	scratch = appendTimestamp(scratch, micros, 0)
+	scratch = appendTimestamp(scratch, at, 0)
 	return TextValue(scratch[start:len(scratch):len(scratch)]), scratch, nil
 }
 
 // parseInstant is parseTimestamp with the infinities as Debezium has them.
-func parseInstant(text []byte) (micros int64, ok bool) {
+func parseInstant(text []byte) (at instant, ok bool) {
 	switch string(text) {
 	case "infinity":
-		return infinityMicros, true
+		return instantOf(infinityMicros), true
 	case "-infinity":
-		return minusInfinityMicros, true
+		return instantOf(minusInfinityMicros), true
 	}
 	return parseTimestamp(text)
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"regexp"
 	"regexp/syntax"
+	"slices"
+	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
 )
@@ -35,7 +37,7 @@ func finite(pattern string) ([]string, error) {
 func expandRegex(re *syntax.Regexp) ([]string, error) {
 	switch re.Op {
 	case syntax.OpLiteral:
-		return []string{string(re.Rune)}, nil
+		return []string{folded(re, string(re.Rune))}, nil
 	case syntax.OpAnyCharNotNL, syntax.OpAnyChar:
 		return []string{"."}, nil
 	case syntax.OpEmptyMatch, syntax.OpBeginText, syntax.OpEndText, syntax.OpBeginLine, syntax.OpEndLine:
@@ -61,7 +63,9 @@ func expandRegex(re *syntax.Regexp) ([]string, error) {
 		var all []string
 		for i := 0; i < len(re.Rune); i += 2 {
 			for r := re.Rune[i]; r <= re.Rune[i+1] && len(all) <= maxTables; r++ {
-				all = append(all, string(r))
+				if name := folded(re, string(r)); !slices.Contains(all, name) {
+					all = append(all, name)
+				}
 			}
 		}
 		return bounded(all)
@@ -89,6 +93,25 @@ func expandConcat(parts []*syntax.Regexp) ([]string, error) {
 		}
 	}
 	return all, nil
+}
+
+// folded is a text in lower case where the pattern takes either, since that is how PostgreSQL has names that are not quoted. The
+// parser has it in capitals.
+func folded(re *syntax.Regexp, text string) string {
+	if re.Flags&syntax.FoldCase == 0 {
+		return text
+	}
+	return strings.ToLower(text)
+}
+
+// folds is true for a pattern of which some part takes upper and lower case alike.
+func folds(pattern string) bool {
+	re, err := syntax.Parse(pattern, syntax.Perl)
+	return err == nil && anyFolds(re)
+}
+
+func anyFolds(re *syntax.Regexp) bool {
+	return re.Flags&syntax.FoldCase != 0 || slices.ContainsFunc(re.Sub, anyFolds)
 }
 
 func bounded(all []string) ([]string, error) {

@@ -1,6 +1,8 @@
 package importer
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -24,31 +26,30 @@ type chapter struct {
 }
 
 // chapters is every rule, in the order of the page. The first one that fits counts.
-var chapters []chapter
+var chapters = []chapter{
+	{"The connector and its database", databaseRules()},
+	{"Slot, publication, position", slotRules()},
+	{"Tables and columns", tableRules()},
+	{"Snapshots", snapshotRules()},
+	{"Rates, retries, errors", timingRules()},
+	{"What shows in records", recordRules()},
+	{"Other parts of the connector", otherRules()},
+	{"Outbox Event Router", routerRules()},
+	{"Transforms and predicates", transformRules()},
+	{"Converters and formats", converterRules()},
+	{"Kafka producer", producerRules()},
+	{"RabbitMQ", rabbitRules()},
+	{"Debezium Server", serverRules()},
+	{"Kafka Connect", connectRules()},
+}
 
-var rules []rule
+var rules = allRules()
 
-// The rules refer to functions that look rules up, so that they cannot be initialized in place.
-func init() {
-	chapters = []chapter{
-		{"The connector and its database", databaseRules()},
-		{"Slot, publication, position", slotRules()},
-		{"Tables and columns", tableRules()},
-		{"Snapshots", snapshotRules()},
-		{"Rates, retries, errors", timingRules()},
-		{"What shows in records", recordRules()},
-		{"Other parts of the connector", otherRules()},
-		{"Outbox Event Router", routerRules()},
-		{"Transforms and predicates", transformRules()},
-		{"Converters and formats", converterRules()},
-		{"Kafka producer", producerRules()},
-		{"RabbitMQ", rabbitRules()},
-		{"Debezium Server", serverRules()},
-		{"Kafka Connect", connectRules()},
-	}
+func allRules() (all []rule) {
 	for _, c := range chapters {
-		rules = slices.Concat(rules, c.rules)
+		all = append(all, c.rules...)
 	}
+	return all
 }
 
 // rule is the first one that fits the name.
@@ -108,6 +109,11 @@ func when(r rule, take func(b *builder, p *property)) rule {
 	return r
 }
 
+// warned is a rule whose reason is read as a warning.
+func warned(r rule) rule {
+	return when(r, func(b *builder, p *property) { b.warn(p, r.verdict, "", r.why) })
+}
+
 // unlessOn is superseded while the property is not true, and cannot when it is.
 func unlessOn(off, on string, names ...string) rule {
 	return when(rule{names: names, verdict: Superseded, why: off + "; true: cannot, " + on}, func(b *builder, p *property) {
@@ -119,18 +125,28 @@ func unlessOn(off, on string, names ...string) rule {
 	})
 }
 
-// oneOf gives a verdict for each value, and cannot for others.
-func oneOf(r rule, values map[string]string) rule {
+// oneOf gives a verdict for each value, and cannot for others, with a word on why there are no others.
+func oneOf(r rule, noOthers string, values map[string]string) rule {
+	known := slices.DeleteFunc(slices.Sorted(maps.Keys(values)), func(v string) bool { return v == "" })
+	others := "want " + strings.Join(known, ", ")
+	if len(known) > 1 {
+		others = "want one of " + strings.Join(known, ", ")
+	}
+	if noOthers != "" {
+		others += ": " + noOthers
+	}
 	return when(r, func(b *builder, p *property) {
-		text, ok := p.value.plain()
-		why, known := values[strings.ToLower(strings.TrimSpace(text))]
-		if !ok || !known {
-			b.cannot(p, "has another value than what is carried over: "+r.why)
-			return
+		for value, why := range values {
+			if b.is(p.name, "", value) {
+				b.say(p, r.verdict, r.target, why)
+				return
+			}
 		}
-		b.say(p, r.verdict, r.target, why)
+		b.cannot(p, fmt.Sprintf("is %q, %s", p.value.resolved(), others))
 	})
 }
+
+const noClasses = "there are no Java classes here"
 
 // only is rules that one profile has.
 func only(profile string, list ...rule) []rule {

@@ -21,26 +21,27 @@ func converterRules() []rule {
 	}
 }
 
-// schemas is true when records carry schemas.
-func (b *builder) schemas() bool {
-	if !b.connect() {
-		for _, part := range []string{"key", "value"} {
-			if b.is("format."+part, "json", "json") || b.is("format."+part, "json", "jsonbytearray") {
-				common, _ := b.plain("format.schemas.enable", "true")
-				if b.is("format."+part+".schemas.enable", common, "true") {
-					return true
-				}
-			}
+// schemas is true when keys, values or headers, whichever are asked for, carry schemas, or may: by a reference that only the running
+// relay knows.
+func (b *builder) schemas(of ...string) bool {
+	given := map[string]string{}
+	for _, p := range b.props {
+		if !converts(p.name) {
+			continue
 		}
-		return false
-	}
-	for _, part := range []string{"key", "value"} {
-		class, _ := b.plain(part+".converter", "")
-		if strings.HasSuffix(class, ".JsonConverter") && b.isOn(part+".converter.schemas.enable", true) {
+		text, known := b.plain(p.name, "")
+		if !known {
 			return true
 		}
+		given[p.name] = text
 	}
-	return false
+	return debezium.WritesSchemas(b.profile, given, of...)
+}
+
+// converts is true for an option of a converter or a format.
+func converts(option string) bool {
+	first, rest, _ := strings.Cut(option, ".")
+	return first == "format" || rest == "converter" || strings.HasPrefix(rest, "converter.")
 }
 
 // converters says what Connect's worker would have to say.

@@ -22,13 +22,13 @@ func timingRules() []rule {
 			b.takeNumber(p, "delivery.window_bytes", 64<<10, 64<<30)
 		}),
 		superseded("PostgreSQL and the broker are waited for as long as it takes", "errors.max.retries", "errors.retry.delay.initial.ms", "errors.retry.delay.max.ms", "errors.retry.timeout", "retriable.restart.connector.wait.ms"),
-		oneOf(mapped("dead_letters", "a record that cannot be made or sent becomes a dead letter: `none` stops the connector for it, `all` drops it", "errors.tolerance"), map[string]string{
+		oneOf(mapped("dead_letters", "a record that cannot be made or sent becomes a dead letter: `none` stops the connector for it, `all` drops it", "errors.tolerance"), "", map[string]string{
 			"none": "a record that cannot be made or sent becomes a dead letter, and the others go on",
 			"all":  "a record that cannot be made or sent becomes a dead letter: it is kept and can be replayed, not dropped",
 		}),
 		superseded("each refused event is in the log and in `cdc-relay deadletters`", "errors.log.enable", "errors.log.include.messages"),
 		superseded("Connect has it for sink connectors only: it did nothing; refused events are in `cdc-relay deadletters`", "errors.deadletterqueue.*"),
-		oneOf(mapped("dead_letters", "fail, warn and skip: a row that cannot be read is held or becomes a dead letter, and is never dropped", "event.processing.failure.handling.mode", "event.converting.failure.handling.mode"),
+		oneOf(mapped("dead_letters", "fail, warn and skip: a row that cannot be read is held or becomes a dead letter, and is never dropped", "event.processing.failure.handling.mode", "event.converting.failure.handling.mode"), "",
 			map[string]string{"fail": "an event that cannot be made becomes a dead letter", "warn": "an event that cannot be made becomes a dead letter, not dropped", "skip": "an event that cannot be made becomes a dead letter, not dropped"}),
 	}
 }
@@ -77,9 +77,9 @@ func recordRules() []rule {
 		superseded("no column of such a type is an event's", "hstore.handling.mode", "interval.handling.mode", "money.fraction.digits", "include.unknown.datatypes"),
 		superseded("a row that is inserted has all its values", "unavailable.value.placeholder"),
 		superseded("the Event Router sends neither deletions nor tombstones for them", "tombstones.on.delete"),
-		when(superseded("the Event Router makes the topic. It shows in the names of schemas; with JsonConverter's schemas: cannot", "topic.naming.strategy", "topic.delimiter"), func(b *builder, p *property) {
-			if b.schemas() && !b.is(p.name, "", "io.debezium.schema.SchemaTopicNamingStrategy") && !b.is(p.name, "", ".") {
-				b.cannot(p, "would show in the names of the schemas that are sent with each record")
+		when(superseded("the Event Router makes the topic. It shows in the name of the value's schema; where JsonConverter sends that: cannot", "topic.naming.strategy", "topic.delimiter"), func(b *builder, p *property) {
+			if b.schemas("value") && !b.is(p.name, "", "io.debezium.schema.SchemaTopicNamingStrategy") && !b.is(p.name, "", ".") {
+				b.cannot(p, "would show in the name of the schema that is sent with each value")
 				return
 			}
 			b.say(p, Superseded, "", "the Event Router makes the topic")
@@ -121,7 +121,7 @@ func otherRules() []rule {
 			}
 			b.say(p, Superseded, "", "logical messages are not sent")
 		}),
-		when(superseded("signals ask for snapshots, of which there are none; the table of signals is left out of source.tables", "signal.*"), (*builder).warned),
+		warned(superseded("signals ask for snapshots, of which there are none; the table of signals is left out of source.tables", "signal.*")),
 		when(superseded("channels log and jmx; sink: cannot, notifications are not sent", "notification.enabled.channels"), func(b *builder, p *property) {
 			for _, channel := range splitList(firstOf(p.value.plain())) {
 				if channel != "log" && channel != "jmx" {
@@ -136,7 +136,7 @@ func otherRules() []rule {
 		unlessOn("there is no lineage", "lineage is not sent", "openlineage.integration.enabled"),
 		superseded("there is no lineage", "openlineage.*"),
 		superseded("the relay has its own metrics", "statistics.metrics.enabled", "custom.metric.tags"),
-		impossible("there are no Java classes here", "converters", "post.processors", "queue.provider.type"),
+		impossible(noClasses, "converters", "post.processors", "queue.provider.type"),
 		superseded("the events in flight are bounded by delivery.window", "topic.cache.size", "guardrail.collections.*"),
 		superseded("the relay's threads are its own; order is kept", "record.processing.*", "task.management.timeout.ms"),
 	}

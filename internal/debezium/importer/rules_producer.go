@@ -12,24 +12,27 @@ import (
 // debezium.sink.kafka.producer. of Debezium Server.
 
 func producerRules() []rule {
-	const tls = "sink.kafka.tls"
+	const (
+		tls     = "sink.kafka.tls"
+		noLogin = "that way to log in does not exist here"
+	)
 	return slices.Concat([]rule{
 		honoured("sink.kafka.brokers", "a connector's are its worker's: `--worker-config`", "producer.bootstrap.servers"),
 		superseded("always `all`", "producer.acks"),
-		oneOf(honoured("sink.kafka.compression", "none, gzip, snappy, lz4, zstd", "producer.compression.type"), map[string]string{"none": "", "gzip": "", "snappy": "", "lz4": "", "zstd": ""}),
+		oneOf(honoured("sink.kafka.compression", "none, gzip, snappy, lz4, zstd", "producer.compression.type"), "", map[string]string{"none": "", "gzip": "", "snappy": "", "lz4": "", "zstd": ""}),
 		superseded("records are gathered while a request is on its way, without waiting", "producer.linger.ms", "producer.batch.size", "producer.buffer.memory", "producer.compression.*"),
 		superseded("the broker's limit counts; a larger record becomes a dead letter", "producer.max.request.size"),
 		superseded("always idempotent, and repeated until the broker answers", "producer.enable.idempotence", "producer.retries", "producer.max.in.flight.requests.per.connection", "producer.retry.backoff.ms", "producer.retry.backoff.max.ms", "producer.delivery.timeout.ms", "producer.request.timeout.ms", "producer.max.block.ms"),
 		superseded("the bytes are made by the profile", "producer.key.serializer", "producer.value.serializer"),
 		superseded("a matter of Java's client", "producer.client.id", "producer.client.rack", "producer.client.dns.lookup", "producer.metadata.*", "producer.reconnect.*", "producer.connections.*", "producer.socket.*", "producer.send.buffer.bytes", "producer.receive.buffer.bytes", "producer.metric.*", "producer.metrics.*", "producer.auto.include.jmx.reporter", "producer.enable.metrics.push", "producer.security.providers", "producer.partitioner.adaptive.*", "producer.partitioner.availability.*"),
-		oneOf(superseded("Kafka's own partitioner is what the profile does; another class: cannot", "producer.partitioner.class"), map[string]string{"": "", "org.apache.kafka.clients.producer.internals.defaultpartitioner": "the profile does the same"}),
+		oneOf(superseded("Kafka's own partitioner is what the profile does; another class: cannot", "producer.partitioner.class"), noClasses, map[string]string{"": "", "org.apache.kafka.clients.producer.internals.DefaultPartitioner": "the profile does the same"}),
 		unlessOn("keys choose the partition", "keys would not choose the partition", "producer.partitioner.ignore.keys"),
-		impossible("there are no Java classes here", "producer.interceptor.classes"),
+		impossible(noClasses, "producer.interceptor.classes"),
 		impossible("the relay has no transactions: at least once, each event with its id", "producer.transactional.id", "producer.transaction.timeout.ms"),
-		oneOf(mapped(tls+".enabled, sink.kafka.sasl", "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL", "producer.security.protocol"), map[string]string{"plaintext": "", "ssl": "", "sasl_plaintext": "", "sasl_ssl": ""}),
-		oneOf(honoured("sink.kafka.sasl.mechanism", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; GSSAPI (Kafka's default), OAUTHBEARER, AWS_MSK_IAM: cannot", "producer.sasl.mechanism"), map[string]string{"plain": "", "scram-sha-256": "", "scram-sha-512": ""}),
+		oneOf(mapped(tls+".enabled, sink.kafka.sasl", "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL", "producer.security.protocol"), "", map[string]string{"PLAINTEXT": "", "SSL": "", "SASL_PLAINTEXT": "", "SASL_SSL": ""}),
+		oneOf(honoured("sink.kafka.sasl.mechanism", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; GSSAPI (Kafka's default), OAUTHBEARER, AWS_MSK_IAM: cannot", "producer.sasl.mechanism"), noLogin, map[string]string{"PLAIN": "", "SCRAM-SHA-256": "", "SCRAM-SHA-512": ""}),
 		when(mapped("sink.kafka.sasl", "username and password of PlainLoginModule and ScramLoginModule; other modules: cannot", "producer.sasl.jaas.config"), (*builder).takeJAAS),
-		impossible("that way to log in does not exist here", "producer.sasl.*"),
+		impossible(noLogin, "producer.sasl.*"),
 		when(mapped(tls+".ca", "PEM; JKS and PKCS#12: cannot, with the line that converts it", "producer.ssl.truststore.location"), func(b *builder, p *property) { b.takeStore(p, "truststore", tls+".ca") }),
 		when(mapped(tls+".cert", "PEM, certificate and key in one file; JKS and PKCS#12: cannot, with the line that converts it", "producer.ssl.keystore.location"), func(b *builder, p *property) { b.takeStore(p, "keystore", tls+".cert") }),
 		superseded("decided with the file", "producer.ssl.truststore.type", "producer.ssl.keystore.type", "producer.ssl.truststore.password", "producer.ssl.keystore.password"),
@@ -42,7 +45,7 @@ func producerRules() []rule {
 			}
 			b.warn(p, Superseded, "", "the name in the certificate was not verified and is now: sink.kafka.tls.server_name, if it is another than the brokers'")
 		}),
-		impossible("there are no Java classes here", "producer.ssl.engine.factory.class"),
+		impossible(noClasses, "producer.ssl.engine.factory.class"),
 		superseded("TLS 1.2 and newer, Go's own", "producer.ssl.protocol", "producer.ssl.provider", "producer.ssl.cipher.suites", "producer.ssl.enabled.protocols", "producer.ssl.keymanager.algorithm", "producer.ssl.trustmanager.algorithm", "producer.ssl.secure.random.implementation"),
 	}, only(debezium.Server, when(mapped("delivery.confirm_timeout", "milliseconds; 0, for ever: superseded", "sink.kafka.wait.message.delivery.timeout.ms"), func(b *builder, p *property) {
 		if b.is(p.name, "", "0") {

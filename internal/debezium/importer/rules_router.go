@@ -36,7 +36,7 @@ func routerRules() []rule {
 	return []rule{
 		when(honoured("sink.compat.profile", "", router("type")...), func(b *builder, p *property) { b.say(p, Honoured, "sink.compat.profile", "") }),
 		honoured(compatOptions, "verbatim, as the option of the same name. A Java regular expression that needs what RE2 lacks (look-around, back-references, possessive quantifiers, atomic groups): cannot, by name", router(routerOptions...)...),
-		when(superseded("these do something only with OpenTelemetry's agent beside Debezium, which puts a header `traceparent` on records; the relay adds no header with a profile", router("tracing.span.context.field", "tracing.operation.name", "tracing.with.context.field.only")...), (*builder).warned),
+		warned(superseded("these do something only with OpenTelemetry's agent beside Debezium, which puts a header `traceparent` on records; the relay adds no header with a profile", router("tracing.span.context.field", "tracing.operation.name", "tracing.with.context.field.only")...)),
 		superseded("Debezium reads it nowhere; the type is sent by table.fields.additional.placement", router("table.field.event.type")...),
 		when(superseded("an UPDATE of the outbox is ignored, as with warn; fatal, at which Debezium ends: with a warning", router("table.op.invalid.behavior", "debezium.op.invalid.behavior")...), func(b *builder, p *property) {
 			if b.is(p.name, "", "fatal") {

@@ -24,7 +24,7 @@ func databaseRules() []rule {
 		superseded("one slot has one reader, here as there", "tasks.max", "tasks.max.enforce"),
 		honoured(url, "", "database.hostname", "database.port", "database.user", "database.dbname"),
 		when(honoured("source.password", "a reference stays one; a password that stands in the file is copied to a file of mode 0600 (`-o`), and not to stdout", "database.password"), (*builder).takePassword),
-		oneOf(honoured(url, "disable, allow, prefer, require, verify-ca and verify-full", "database.sslmode"),
+		oneOf(honoured(url, "disable, allow, prefer, require, verify-ca and verify-full", "database.sslmode"), "",
 			map[string]string{"disable": "", "allow": "", "prefer": "", "require": "", "verify-ca": "", "verify-full": ""}),
 		honoured(url, "a PEM file in both", "database.sslcert", "database.sslrootcert"),
 		when(honoured(url, "a PEM file; PKCS#8 in DER (.pk8, .der), which the Java driver takes, and PKCS#12 (.p12, .pfx): cannot, with the line that converts it", "database.sslkey"), (*builder).takeKey),
@@ -35,16 +35,17 @@ func databaseRules() []rule {
 			}
 			b.cannot(p, "is a password in an address that is shown; decrypt the key (openssl pkey -in KEY -out KEY.pem), or write a reference")
 		}),
-		oneOf(superseded("org.postgresql.ssl.LibPQFactory is what the relay does; another class: cannot, there are no Java classes here", "database.sslfactory"),
-			map[string]string{"org.postgresql.ssl.libpqfactory": "certificates are read as libpq does", "": ""}),
+		oneOf(superseded("org.postgresql.ssl.LibPQFactory is what the relay does; another class: cannot, there are no Java classes here", "database.sslfactory"), noClasses,
+			map[string]string{"org.postgresql.ssl.LibPQFactory": "certificates are read as libpq does", "": ""}),
 		superseded("the relay's connections keep themselves alive", "database.tcpKeepAlive", "database.tcpkeepalive"),
 		when(mapped(url, "SET name = value becomes a parameter of the connection; any other statement: cannot", "database.initial.statements"), (*builder).takeStatements),
 		superseded("every question to the database has its own bound", "database.query.timeout.ms", "connection.validation.timeout.ms", "database.connection.timeout.ms"),
-		impossible("there are no Java classes here", "database.connection.factory.class"),
+		impossible(noClasses, "database.connection.factory.class"),
 	}
 }
 
 func slotRules() []rule {
+	const noHeartbeats = "PostgreSQL's keepalives move the slot while nothing happens; there are no heartbeat messages"
 	return []rule{
 		when(honoured("", "pgoutput; decoderbufs (Debezium's default) and wal2json: cannot. A slot's plugin is fixed: keep Debezium running, leave source.slot at the relay's own, and let `cdc-relay takeover --from-slot NAME` move over", "plugin.name"), func(b *builder, p *property) {
 			if b.is(p.name, "", "pgoutput") {
@@ -57,18 +58,18 @@ func slotRules() []rule {
 		unlessOn("the relay never drops a slot at its stop", "stopping Debezium would drop the slot that the relay is to take over: set it to false there, restart Debezium, then import", "slot.drop.on.stop"),
 		superseded("the slot exists, and has this property or not", "slot.failover"),
 		superseded("the relay waits for its slot, and for PostgreSQL, as long as it takes", "slot.max.retries", "slot.retry.delay.ms"),
-		oneOf(superseded("origin=any is what the relay asks for; other parameters: cannot", "slot.stream.params"), map[string]string{"origin=any": "the relay asks for any origin", "": "there are none"}),
+		oneOf(superseded("origin=any is what the relay asks for; other parameters: cannot", "slot.stream.params"), "the relay asks for no other parameters", map[string]string{"origin=any": "the relay asks for any origin", "": "there are none"}),
 		when(honoured("source.publication", "Debezium's own publication (default `dbz_publication`)", "publication.name"), (*builder).takePublication),
 		superseded("the publication exists and is used as it is: all tables, all operations, rows that are deleted in their own transaction", "publication.autocreate.mode", "replica.identity.autoset.values"),
 		superseded("the publication exists, and has this property or not. For a partitioned outbox the relay needs it, and `cdc-relay check` says how to turn it on", "publish.via.partition.root"),
-		when(superseded("PostgreSQL's keepalives move the slot while nothing happens; there are no heartbeat messages", "heartbeat.interval.ms"), func(b *builder, p *property) {
-			b.warned(p)
+		when(superseded(noHeartbeats, "heartbeat.interval.ms"), func(b *builder, p *property) {
+			b.warn(p, Superseded, "", noHeartbeats)
 			b.entries[len(b.entries)-1].Warning = !b.is(p.name, "", "0")
 		}),
-		when(superseded("an idle outbox moves its slot without it; if anything else needs the rows that it writes, run it elsewhere", "heartbeat.action.query"), (*builder).warned),
-		when(superseded("no heartbeat messages are sent to that topic", "topic.heartbeat.prefix", "topic.heartbeat.name", "heartbeat.topics.prefix"), (*builder).warned),
+		warned(superseded("an idle outbox moves its slot without it; if anything else needs the rows that it writes, run it elsewhere", "heartbeat.action.query")),
+		warned(superseded("no heartbeat messages are sent to that topic", "topic.heartbeat.prefix", "topic.heartbeat.name", "heartbeat.topics.prefix")),
 		superseded("the relay reports its position whenever it moves", "status.update.interval.ms", "xmin.fetch.interval.ms", "lsn.flush.timeout.ms", "lsn.flush.timeout.action"),
-		oneOf(superseded("the slot moves behind the broker's confirms; manual: cannot, nobody else may move it", "lsn.flush.mode"),
+		oneOf(superseded("the slot moves behind the broker's confirms; manual: cannot, nobody else may move it", "lsn.flush.mode"), "nobody else may move the slot",
 			map[string]string{"connector": "the slot moves behind the broker's confirms", "connector_and_driver": "the slot moves behind the broker's confirms and while nothing happens"}),
 		when(superseded("true as lsn.flush.mode connector; false: cannot, as manual", "flush.lsn.source"), func(b *builder, p *property) {
 			if b.is(p.name, "", "true") {
@@ -100,8 +101,6 @@ func snapshotRules() []rule {
 		superseded("there is no snapshot", "snapshot.*", "legacy.snapshot.max.threads", "incremental.snapshot.*"),
 	}
 }
-
-func (b *builder) warned(p *property) { b.warn(p, Superseded, "", b.rule(p.name).why) }
 
 func (b *builder) takeSlot(p *property) {
 	if !b.pgoutput() {

@@ -14,7 +14,7 @@ import (
 
 func tableRules() []rule {
 	return []rule{
-		honoured("source.tables", "must come down to names of tables: `public.outbox`, `a\\.(b|c)`. Other patterns: cannot, name the tables", "table.include.list"),
+		honoured("source.tables", "must come down to names of tables: `public.outbox`, `a\\.(b|c)`, spelled as in the catalogue: upper and lower case are the same to Debezium alone. Other patterns: cannot, name the tables", "table.include.list"),
 		when(superseded("moot beside table.include.list; alone: cannot, it does not say which table is the outbox", "table.exclude.list", "schema.include.list", "schema.exclude.list", "table.whitelist", "table.blacklist"),
 			func(b *builder, p *property) {
 				if b.byName["table.include.list"] != nil {
@@ -27,8 +27,7 @@ func tableRules() []rule {
 		when(superseded("moot while the columns that the Event Router uses are left; else: cannot", "column.include.list", "column.exclude.list"), (*builder).takeColumns),
 		when(superseded("moot while it fits no column that the Event Router uses; else: cannot, bytes are relayed as they are", "column.mask.*", "column.truncate.*"), (*builder).takeColumns),
 		superseded("the Event Router makes the key", "message.key.columns"),
-		when(superseded("shows only in the schemas of JsonConverter; there: cannot", "column.propagate.source.type", "datatype.propagate.source.type"), (*builder).takeSchemaOnly),
-		unlessOn("comments of tables do not show", "comments of columns would show in the schemas of JsonConverter", "include.schema.comments"),
+		when(superseded("shows only in the schemas of JsonConverter; where keys, values or headers (Debezium Server's, by default) have them: cannot", "column.propagate.source.type", "datatype.propagate.source.type", "include.schema.comments"), (*builder).takeSchemaOnly),
 		superseded("the outbox has no UPDATE to compare", "skip.messages.without.change"),
 		when(superseded("the relay sends INSERTs, whatever is skipped of the rest; c among them: cannot, Debezium sends nothing then", "skipped.operations"), func(b *builder, p *property) {
 			text, ok := p.value.plain()
@@ -61,9 +60,25 @@ func (b *builder) tables() {
 		quoted[i] = quote(name)
 	}
 	b.set("source.tables", "["+strings.Join(quoted, ", ")+"]", p, b.byName["signal.data.collection"], b.predicate())
+	b.spelled(p, names)
 	if len(past) > 0 {
 		b.reverse(p, "names "+strings.Join(past, ", ")+", past the Event Router by its predicate: Debezium sends each change there as it is. The relay does not, "+
 			"and moves the slot past them: first give these tables a connector, slot and publication of their own")
+	}
+}
+
+// spelled warns of names that Debezium, to which upper and lower case are the same, may have found under another spelling.
+func (b *builder) spelled(p *property, names []string) {
+	patterns := splitList(firstOf(p.value.plain()))
+	if !slices.ContainsFunc(patterns, folds) && !slices.ContainsFunc(names, func(n string) bool { return n != strings.ToLower(n) }) {
+		return
+	}
+	for i := range b.entries {
+		if e := &b.entries[i]; e.Property == p.written && e.File == p.file && e.Verdict == Honoured {
+			e.Warning = true
+			e.Why = "to Debezium upper and lower case are the same, to the relay they are not: these have to be the catalogue's names: " + strings.Join(names, ", ")
+			return
+		}
 	}
 }
 
@@ -194,9 +209,12 @@ func (b *builder) columnNames() ([]string, error) {
 }
 
 func (b *builder) takeSchemaOnly(p *property) {
-	if b.schemas() {
+	switch {
+	case p.name == "include.schema.comments" && b.is(p.name, "", "false"):
+		b.say(p, Superseded, "", "comments of columns do not show")
+	case b.schemas("key", "value", "header"):
 		b.cannot(p, "would show in the schemas that are sent with each record")
-		return
+	default:
+		b.say(p, Superseded, "", "records carry no schemas")
 	}
-	b.say(p, Superseded, "", "records carry no schemas")
 }
