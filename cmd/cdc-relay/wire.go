@@ -44,6 +44,7 @@ func replicationConfig(c *config.Config, columns []string, log *zap.Logger) (rep
 		tables[i] = decode.Table{Schema: t.Schema, Name: t.Name, Mapping: mapping(t.Outbox)}
 		if records := c.Sink.Compat.Records(); records != nil {
 			tables[i].Mapping.Compat, tables[i].May, tables[i].Fits = true, records.Columns().Optional, records.Misfits
+			tables[i].Mapping.Untimed = records.Columns().Untimed
 		}
 	}
 	return replication.Config{

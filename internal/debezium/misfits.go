@@ -10,16 +10,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// firstOwnType is the least OID of a type that users made: a domain, an enum, an extension's. What a domain stands for is not known
-// here, so rows of such columns are looked at when they come.
-const firstOwnType = 16384
-
-// Misfits says what is wrong with the types of the columns that the options name.
+// Misfits says what is wrong with the types of the columns that the options name. A column that is not there is none of them.
 func (o *Options) Misfits(columns []outbox.ColumnShape) []string {
 	var found []string
 	check := func(option, name string, wants ...connect.Type) {
 		i := slices.IndexFunc(columns, func(c outbox.ColumnShape) bool { return c.Name == name })
-		if i < 0 || columns[i].TypeOID >= firstOwnType {
+		if i < 0 {
 			return
 		}
 		c, err := connect.NewColumn(columns[i], o.modes)

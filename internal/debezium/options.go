@@ -182,13 +182,14 @@ func (o *Options) Profile() string { return o.profile }
 type Columns struct {
 	ID, Route, Key, Payload string
 	Timestamp               string   // "": none
+	Untimed                 bool     // the sinks of the profile drop the record's time, so nothing is wrong with any
 	Extra                   []string // the others, each once, and outbox.ShapeColumn
 	Optional                []string // those of Extra that a table may lack
 }
 
 // Columns names the columns that a record is made of.
 func (o *Options) Columns() Columns {
-	c := Columns{ID: o.id, Route: o.route, Key: o.key, Payload: o.payload, Timestamp: o.timestamp}
+	c := Columns{ID: o.id, Route: o.route, Key: o.key, Payload: o.payload, Timestamp: o.timestamp, Untimed: o.profile == Server}
 	for _, f := range o.placed {
 		c.Extra = append(c.Extra, f.column)
 	}

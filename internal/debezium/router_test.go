@@ -220,6 +220,34 @@ func TestEnvelopesAreNamedByTheirOwnRoute(t *testing.T) {
 	}
 }
 
+// An envelope's schema is named after the topic that the table would have. The first four names are what the real Debezium made.
+func TestEnvelopesAreNamedAfterATopic(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ table, mode, want string }{
+		{"out box", "none", "shop.public.out_box.order.Value"},
+		{"1out-bö x", "none", "shop.public.1out-b__x.order.Value"},
+		{"1out-bö x", "avro", "shop.public.1out_b__x.order.Value"},
+		{"1out-bö x", "avro_unicode", "shop.public.1out_u002db_u005f_u005fx.order.Value"},
+		{"out.box", "none", "shop.public.out.box.order.Value"},
+		{"o😀", "none", "shop.public.o__.order.Value"}, // two units, as in Java
+		{strings.Repeat("o", 250), "none", "shop.public." + strings.Repeat("o", 249-len("shop.public.")) + ".order.Value"},
+	} {
+		o := mustParse(t, Connect, map[string]string{optionPlacement: "type:envelope", "topic.prefix": "shop", "schema.name.adjustment.mode": c.mode})
+		shape, err := outbox.ParseShape(outboxShape(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		shape.Table = c.table
+		var rec Record
+		if err := bound(t, o).Build(row{route: "order", key: "7", payload: "1", shape: outbox.AppendShape(nil, shape)}.event(o), &rec); err != nil {
+			t.Fatal(err)
+		}
+		if want := `"name":"` + c.want + `"`; !strings.Contains(string(rec.Value), want) {
+			t.Errorf("of %q under %s the value is %s, want %s", c.table, c.mode, rec.Value, want)
+		}
+	}
+}
+
 // A time within the millisecond before 1970 is 1970 to Debezium, which divides microseconds; what lies before that is too early.
 func TestTimesAroundTheFirst(t *testing.T) {
 	t.Parallel()

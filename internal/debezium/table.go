@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"unicode/utf16"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
@@ -40,7 +41,7 @@ func (o *Options) read(encoded []byte) (*table, error) {
 	}
 	t := &table{
 		id: o.column(shape, o.id), key: o.column(shape, o.key), payload: o.column(shape, o.payload),
-		name:      o.names.Schema(o.prefix + "." + shape.Schema + "." + shape.Table + ".Value"),
+		name:      o.names.Schema(topicName(o.prefix+"."+shape.Schema+"."+shape.Table) + ".Value"),
 		envelopes: map[string]*connect.Schema{},
 	}
 	if route := o.column(shape, o.route); route.err != nil {
@@ -65,6 +66,22 @@ func (o *Options) read(encoded []byte) (*table, error) {
 	return t, nil
 }
 
+// topicName is the name of a table's own topic, which its schema is named after: what Kafka takes in no topic is "_", each unit of UTF-16
+// by itself, and what is longer than a topic may be is cut (AbstractTopicNamingStrategy.sanitizedTopicName).
+func topicName(name string) string {
+	const longest = 249
+	var out []byte
+	for _, unit := range utf16.Encode([]rune(name)) {
+		letter := unit >= 'a' && unit <= 'z' || unit >= 'A' && unit <= 'Z'
+		if letter || unit >= '0' && unit <= '9' || unit == '.' || unit == '_' || unit == '-' {
+			out = append(out, byte(unit))
+		} else {
+			out = append(out, '_')
+		}
+	}
+	return string(out[:min(len(out), longest)])
+}
+
 var errMissing = errors.New("the table has no such column")
 
 func (o *Options) column(shape *outbox.Shape, name string) column {
@@ -80,8 +97,8 @@ func (o *Options) column(shape *outbox.Shape, name string) column {
 // maxEnvelopes bounds the schemas of a table: routed values may be made from data.
 const maxEnvelopes = 4096
 
-// envelope is the schema of an envelope around a payload. The name of a schema is each event's own: Debezium keeps, for all events
-// with a payload of the same schema, the name of the first one that its process saw, which no two runs have in common.
+// envelope is the schema of an envelope around a payload. It is each event's own: Debezium keeps, for all events with a payload of the
+// same schema, that of the first one that its process saw, its name and its columns' NOT NULL and defaults, which no two runs have in common.
 func (t *table) envelope(o *Options, payload *connect.Schema, version *int32, rec *Record, route []byte) *connect.Schema {
 	if payload != t.payload.Schema {
 		return t.newEnvelope(o, payload, version, string(route)) // an expanded payload: each has its own

@@ -23,6 +23,8 @@ type Mapping struct {
 	// Compat takes the types that Debezium's Event Router takes: a payload of any type, as its text, and for the timestamp only
 	// one without time zone.
 	Compat bool
+	// Untimed leaves the timestamp unread: it must be there, and of its type, but an event has the time of its commit.
+	Untimed bool
 }
 
 // Table is an outbox table as configured.
@@ -32,8 +34,7 @@ type Table struct {
 	Also         []uint32 // OIDs of other tables that had the name: what is inserted into them is ours under any name
 	Mapping      Mapping
 	May          []string // extra columns that it may lack: their value is NULL then
-	// Fits says what else does not fit, of columns by name and type; nil: nothing does. Types of users' own are none of those that it
-	// knows.
+	// Fits says what else does not fit, of columns of which it is known what their types stand for; nil: nothing does.
 	Fits func(columns []outbox.ColumnShape) []string
 	// Parted are the mapped columns of a partitioned table, by which one of its partitions is known; nil of any other table.
 	Parted []string
@@ -50,13 +51,25 @@ type Column struct {
 
 // Check says whether the mapping and the extra columns fit a table with these columns: those that the publication sends,
 // which are fewer than the table's when it has a column list or generated columns. The error is an *outbox.Stop (exit 4)
-// that names the table, every misfit, what was wanted and what is there.
+// that names the table, every misfit, what was wanted and what is there. What Fits says is for CheckShapes.
 func (t Table) Check(columns []Column, extra []string) error {
 	_, misfits := t.bind(columns, extra)
 	if t.Mapping.Compat {
 		return t.misfit(columns, misfits, "change the table, or the names of its columns under sink.compat.options in the configuration")
 	}
 	return t.misfit(columns, misfits, "change the table, or the column names under outbox: in the configuration (a list of names allows for a rename)")
+}
+
+// CheckShapes says what Fits says of a table that Check has nothing against: of columns as the catalogue knows them.
+func (t Table) CheckShapes(shapes []outbox.ColumnShape) error {
+	if t.Fits == nil {
+		return nil
+	}
+	columns := make([]Column, len(shapes))
+	for i, c := range shapes {
+		columns[i] = Column{Name: c.Name, TypeOID: c.TypeOID}
+	}
+	return t.misfit(columns, t.Fits(shapes), "give the column a type that is taken (docs/from-debezium.md lists them), take it out of sink.compat.options, or keep Debezium for this table")
 }
 
 // misfit is the Stop for what does not fit, nil for nothing.
@@ -141,18 +154,25 @@ func (t Table) bind(columns []Column, extra []string) (p places, misfits []strin
 		}
 		p.extra = append(p.extra, b.place("template, header or property", Names{Any: []string{name}, Optional: slices.Contains(t.May, name)}, nil))
 	}
-	if len(b.misfits) == 0 && t.Fits != nil {
-		shapes := make([]outbox.ColumnShape, len(columns))
-		for i, c := range columns {
-			shapes[i] = outbox.ColumnShape{Name: c.Name, TypeOID: c.TypeOID, Typmod: -1}
-		}
-		b.misfits = t.Fits(shapes)
-	}
 	if len(b.misfits) > 0 {
 		return places{}, b.misfits
 	}
 	p.payloadKind = payloadKind(columns[p.payload].TypeOID)
 	return p, nil
+}
+
+// unfit is what Fits says of a frame's columns, which do not tell what types that were made stand for.
+func (t Table) unfit(columns []Column) []string {
+	if t.Fits == nil {
+		return nil
+	}
+	var shapes []outbox.ColumnShape
+	for _, c := range columns {
+		if c.TypeOID < firstMadeType {
+			shapes = append(shapes, outbox.ColumnShape{Name: c.Name, TypeOID: c.TypeOID, Typmod: -1})
+		}
+	}
+	return t.Fits(shapes)
 }
 
 // binding collects what does not fit.

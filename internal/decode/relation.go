@@ -36,7 +36,9 @@ func (d *Decoder) describe(f *frame, msg *Message) error {
 	if ours {
 		rel.table = &d.tables[i]
 		var misfits []string
-		rel.places, misfits = rel.table.bind(columns, d.extra)
+		if rel.places, misfits = rel.table.bind(columns, d.extra); len(misfits) == 0 {
+			misfits = rel.table.unfit(columns)
+		}
 		if err := rel.table.misfit(columns, misfits, rel.table.mendInStream()); err != nil {
 			return err
 		}

@@ -57,7 +57,7 @@ func (d *Decoder) row(rel *relation, pos outbox.Position) {
 	if p.payloadKind == outbox.Binary && ev.Payload != nil {
 		ev.Payload = d.unhex(rel, ev.Payload)
 	}
-	if p.timestamp >= 0 {
+	if p.timestamp >= 0 && !rel.table.Mapping.Untimed {
 		d.timestamp(rel)
 	}
 	for i, place := range p.extra {

@@ -107,3 +107,25 @@ func TestTypesOfAProfile(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What a frame does not tell of a type is not held against the table in the stream; the catalogue's shapes are judged as they are.
+func TestTypesThatAreMade(t *testing.T) {
+	d := shaped(t)
+	d.tables[0].Fits = func(columns []outbox.ColumnShape) (misfits []string) {
+		for _, c := range columns {
+			if c.TypeOID != pgtype.UUIDOID {
+				misfits = append(misfits, c.Name)
+			}
+		}
+		return misfits
+	}
+	columns := func(payload uint32) []Column { return []Column{{"id", pgtype.UUIDOID}, {"payload", payload}} }
+	mustDecode(t, d, relationFrame(16400, "public", "outbox", columns(16384)))
+	var msg Message
+	if err := d.Decode(relationFrame(16400, "public", "outbox", columns(pgtype.PointOID)), &msg); err == nil || !strings.Contains(err.Error(), "payload") {
+		t.Errorf("a point is taken: %v", err)
+	}
+	if err := d.tables[0].CheckShapes([]outbox.ColumnShape{{Name: "payload", TypeOID: 16384}}); err == nil || !strings.Contains(err.Error(), "payload") {
+		t.Errorf("the catalogue's is taken: %v", err)
+	}
+}

@@ -12,6 +12,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
+// firstMadeType is the least OID of a type that is not PostgreSQL's own: a domain, an enum, an extension's. Below 16384 are those that
+// initdb makes, the domains of information_schema.
+const firstMadeType = 12000
+
 type columnType struct {
 	oid  uint32
 	name string

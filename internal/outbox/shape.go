@@ -10,4 +10,5 @@ type ColumnShape struct {
 	NotNull bool
 	Default *string  // the default's expression as pg_get_expr prints it; nil: none
 	Labels  []string // of an enum, in their order; nil: it is none
+	Type    string   // the type's name, where its OID alone would tell nobody which it is
 }

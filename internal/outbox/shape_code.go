@@ -26,10 +26,11 @@ const (
 	shapeNotNull = 1 << iota
 	shapeDefault
 	shapeLabels
+	shapeType
 )
 
 // AppendShape appends a shape: a version, the two names, then per column its name, type, modifier + 1, flags and, when it has them, its
-// default, and how many labels and these. Numbers and lengths are unsigned LEB128.
+// default, how many labels and these, and its type's name. Numbers and lengths are unsigned LEB128.
 func AppendShape(b []byte, s *Shape) []byte {
 	b = append(b, shapeVersion)
 	b = appendText(b, s.Schema)
@@ -50,6 +51,9 @@ func AppendShape(b []byte, s *Shape) []byte {
 		if c.Labels != nil {
 			flags |= shapeLabels
 		}
+		if c.Type != "" {
+			flags |= shapeType
+		}
 		b = append(b, flags)
 		if c.Default != nil {
 			b = appendText(b, *c.Default)
@@ -59,6 +63,9 @@ func AppendShape(b []byte, s *Shape) []byte {
 			for _, label := range c.Labels {
 				b = appendText(b, label)
 			}
+		}
+		if c.Type != "" {
+			b = appendText(b, c.Type)
 		}
 	}
 	return b
@@ -89,7 +96,7 @@ func ParseShape(b []byte) (*Shape, error) {
 		c.TypeOID = uint32(r.bounded())
 		c.Typmod = int32(uint32(r.bounded())) - 1
 		flags := r.byte()
-		if flags&^(shapeNotNull|shapeDefault|shapeLabels) != 0 {
+		if flags&^(shapeNotNull|shapeDefault|shapeLabels|shapeType) != 0 {
 			return nil, errShape
 		}
 		c.NotNull = flags&shapeNotNull != 0
@@ -105,6 +112,11 @@ func ParseShape(b []byte) (*Shape, error) {
 			c.Labels = make([]string, labels)
 			for j := range c.Labels {
 				c.Labels[j] = r.text()
+			}
+		}
+		if flags&shapeType != 0 {
+			if c.Type = r.text(); c.Type == "" {
+				return nil, errShape
 			}
 		}
 	}

@@ -22,6 +22,9 @@ func TestShapeComesBack(t *testing.T) {
 		if rapid.Bool().Draw(t, "is an enum") {
 			c.Labels = rapid.SliceOfN(rapid.String(), 0, 4).Draw(t, "labels")
 		}
+		if rapid.Bool().Draw(t, "has a type's name") {
+			c.Type = rapid.String().Draw(t, "type's name")
+		}
 		return c
 	})
 	rapid.Check(t, func(t *rapid.T) {
@@ -47,7 +50,7 @@ func TestShapeComesBack(t *testing.T) {
 
 func FuzzParseShape(f *testing.F) {
 	text := "'new'::text"
-	f.Add(AppendShape(nil, &Shape{Schema: "public", Table: "outbox", Columns: []ColumnShape{{"id", 2950, -1, true, nil, nil}, {"type", 25, -1, false, &text, []string{"a"}}}}))
+	f.Add(AppendShape(nil, &Shape{Schema: "public", Table: "outbox", Columns: []ColumnShape{{"id", 2950, -1, true, nil, nil, ""}, {"type", 25, -1, false, &text, []string{"a"}, ""}, {"tags", 16400, -1, false, nil, nil, "hstore"}}}))
 	f.Add([]byte{1, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := ParseShape(b)

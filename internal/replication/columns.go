@@ -18,6 +18,7 @@ type shape struct {
 	oid       uint32          // of the table under the configured name; 0: there is none
 	parted    bool            // it is partitioned
 	columns   []decode.Column // in order, without the generated ones that are not sent
+	typmods   []int32         // of the columns
 	generated []string        // not sent: before PostgreSQL 18 never, since then when the publication says so
 	unlisted  []string        // not sent: the publication has a column list without them (PostgreSQL 15 and later)
 }
@@ -27,7 +28,7 @@ func readShape(ctx context.Context, q querier, c *Config, t decode.Table) (shape
 	defer cancel()
 	var s shape
 	// to_jsonb because PostgreSQL 14 has no attnames; on 15 to 17 they are there, and may name generated columns.
-	rows, err := q.Query(ctx, `SELECT c.oid, c.relkind = 'p', coalesce(a.attname, ''), coalesce(a.atttypid, 0), coalesce(a.attgenerated <> '', false),
+	rows, err := q.Query(ctx, `SELECT c.oid, c.relkind = 'p', coalesce(a.attname, ''), coalesce(a.atttypid, 0), coalesce(a.atttypmod, -1), coalesce(a.attgenerated <> '', false),
 			coalesce(CASE WHEN p.names IS NULL OR a.attgenerated <> '' AND current_setting('server_version_num')::int < 180000
 				THEN a.attgenerated = '' ELSE p.names ? a.attname::text END, false)
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -39,8 +40,9 @@ func readShape(ctx context.Context, q querier, c *Config, t decode.Table) (shape
 		return s, fmt.Errorf("read columns of %s: %w", t, err)
 	}
 	var col decode.Column
+	var typmod int32
 	var generated, sent bool
-	_, err = pgx.ForEachRow(rows, []any{&s.oid, &s.parted, &col.Name, &col.TypeOID, &generated, &sent}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&s.oid, &s.parted, &col.Name, &col.TypeOID, &typmod, &generated, &sent}, func() error {
 		switch {
 		case col.Name == "": // a table without columns
 			return nil
@@ -50,7 +52,7 @@ func readShape(ctx context.Context, q querier, c *Config, t decode.Table) (shape
 		case !sent:
 			s.unlisted = append(s.unlisted, col.Name)
 		}
-		s.columns = append(s.columns, col)
+		s.columns, s.typmods = append(s.columns, col), append(s.typmods, typmod)
 		return nil
 	})
 	if err != nil {
@@ -87,6 +89,21 @@ func (s shape) checkListed(c *Config, t decode.Table, accept string) error {
 		takeAndPut(c, t)+accept)
 }
 
+// checkTypes asks what the stream asks when the table comes by: a table of which every row would be a dead letter is refused.
+func (s shape) checkTypes(ctx context.Context, q querier, c *Config, t decode.Table) error {
+	if err := t.Check(s.columns, c.Columns); err != nil || t.Fits == nil {
+		return err
+	}
+	whole := outbox.Shape{Schema: t.Schema, Table: t.Name}
+	for i, col := range s.columns {
+		whole.Columns = append(whole.Columns, outbox.ColumnShape{Name: col.Name, TypeOID: col.TypeOID, Typmod: s.typmods[i]})
+	}
+	if err := completeShape(ctx, q, &whole, s.oid); err != nil {
+		return err
+	}
+	return t.CheckShapes(whole.Columns)
+}
+
 // takeAndPut frees a table of what the publication says of it besides (not SET TABLE: that would take the other tables out).
 func takeAndPut(c *Config, t decode.Table) string {
 	return fmt.Sprintf("ALTER PUBLICATION %[1]s DROP TABLE %[2]s; ALTER PUBLICATION %[1]s ADD TABLE %[2]s", quoteName(c.Publication), quoteTable(t))
@@ -107,7 +124,7 @@ func findTables(ctx context.Context, pool *pgxpool.Pool, c *Config, firstStart b
 		if err := s.checkGenerated(c, t, !firstStart); err != nil {
 			return nil, err
 		}
-		if err := t.Check(s.columns, c.Columns); err != nil {
+		if err := s.checkTypes(ctx, pool, c, t); err != nil {
 			return nil, err
 		}
 		t.OID = s.oid

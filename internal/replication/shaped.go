@@ -38,7 +38,7 @@ func completeShape(ctx context.Context, q querier, shape *outbox.Shape, oid uint
 	rows, err := q.Query(ctx, `SELECT f.n - 1, coalesce(a.attnotnull OR t.typtype = 'd' AND t.typnotnull, false), pg_get_expr(d.adbin, d.adrelid),
 			coalesce(b.oid, f.type), coalesce(b.typmod, f.typmod),
 			CASE WHEN b.typtype = 'e' THEN array(SELECT e.enumlabel::text FROM pg_enum e WHERE e.enumtypid = b.oid ORDER BY e.enumsortorder) END,
-			coalesce(b.typname = 'citext', false)
+			coalesce(b.typname = 'citext', false), coalesce(CASE WHEN b.typtype <> 'e' THEN format_type(b.oid, NULL) END, '')
 		FROM unnest($2::text[], $3::oid[], $4::int4[]) WITH ORDINALITY f(name, type, typmod, n)
 		LEFT JOIN LATERAL (
 			WITH RECURSIVE down AS (
@@ -55,12 +55,16 @@ func completeShape(ctx context.Context, q querier, shape *outbox.Shape, oid uint
 	var i int
 	var now outbox.ColumnShape
 	var citext bool
-	_, err = pgx.ForEachRow(rows, []any{&i, &now.NotNull, &now.Default, &now.TypeOID, &now.Typmod, &now.Labels, &citext}, func() error {
+	known := pgtype.NewMap()
+	_, err = pgx.ForEachRow(rows, []any{&i, &now.NotNull, &now.Default, &now.TypeOID, &now.Typmod, &now.Labels, &citext, &now.Type}, func() error {
 		c := &shape.Columns[i]
 		c.NotNull, c.Default = now.NotNull, now.Default
 		c.TypeOID, c.Typmod, c.Labels = now.TypeOID, now.Typmod, slices.Clone(now.Labels)
 		if citext { // to Debezium a text, whose default it does not read
 			c.TypeOID, c.Typmod, c.Default = pgtype.TextOID, -1, nil
+		}
+		if _, ok := known.TypeForOID(c.TypeOID); !ok { // a dead letter would have its OID without the number
+			c.Type = now.Type
 		}
 		return nil
 	})

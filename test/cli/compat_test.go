@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -217,6 +218,19 @@ func TestCompatCannotRender(t *testing.T) {
 	relay.Stop(t)
 }
 
+// A column that becomes one of a type that is not rendered, while the relay runs: the dead letter says the type's name.
+func TestCompatTypeOfADeadLetter(t *testing.T) {
+	t.Parallel()
+	k := compatKafka(t, 1, stringConverters)
+	relay := k.start()
+	k.exec(`CREATE EXTENSION hstore; ALTER TABLE outbox ALTER aggregateid TYPE hstore USING 'a=>1'`)
+	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'a=>2', 'created', '1')`)
+	eventually(t, func() string { return answers(t, relay, "/metrics", 200, "\noutbox_dead_letters 1\n") })
+	if out := k.ok("deadletters", "show", "1"); !strings.Contains(out, `column "aggregateid": type public.hstore is not supported here`) {
+		t.Errorf("the dead letter is shown as\n%s", out)
+	}
+}
+
 // A NULL id is no event here, and one whose route is NULL has no topic: both are dead letters, and neither stops the relay.
 func TestCompatNulls(t *testing.T) {
 	t.Parallel()
@@ -241,6 +255,36 @@ func TestCompatMapping(t *testing.T) {
 	r.refused(4, "run", `no column "customer"`, `column "created_at" has type OID 1184, wanted timestamp`, `no column "tenant"`)
 }
 
+// A table is refused before a slot is made when its rows would all be dead letters: of types that a Relation frame does not tell, too.
+func TestCompatTypes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.sink = "  stdout: {}\n  compat: {profile: debezium-connect, options: {" + stringConverters + ", table.fields.additional.placement: 'extra:header'}}"
+	r.exec(`CREATE EXTENSION hstore; CREATE DOMAIN tags AS text[]; CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE DOMAIN feeling AS mood; CREATE DOMAIN name_of AS varchar(9)`)
+	r.exec(`ALTER TABLE outbox ADD extra hstore`)
+	for _, c := range [][2]string{
+		{"hstore", "type public.hstore is not supported"},
+		{"numeric(5,-2)", "type numeric with a negative scale"},
+		{"tags", "type _text is not supported"},
+		{"mood[]", "type public.mood[] is not supported"},
+		{"money", "type money is not supported"},
+	} {
+		r.exec(`ALTER TABLE outbox DROP extra, ADD extra ` + c[0])
+		r.refused(4, "run", `column "extra": `+c[1], "keep Debezium for this table")
+		if out := r.command("check"); out.Code != 1 || !strings.Contains(out.Stdout, c[1]) {
+			t.Errorf("of %s check says, with exit %d,\n%s", c[0], out.Code, out.Stdout)
+		}
+	}
+	r.exec(`ALTER TABLE outbox DROP extra, ADD extra timestamp DEFAULT 'infinity'`)
+	r.refused(4, "run", "a default of infinity")
+	for _, column := range []string{"feeling", "name_of", "numeric(5,2)"} {
+		r.exec(`ALTER TABLE outbox DROP extra, ADD extra ` + column)
+		if out := r.command("check"); strings.Contains(out.Stdout+out.Stderr, "not supported") || !strings.Contains(out.Stdout, "the mapping fits") {
+			t.Errorf("of %s check says\n%s%s", column, out.Stdout, out.Stderr)
+		}
+	}
+}
+
 // The test message has the form of the profile.
 func TestCompatCheckPublish(t *testing.T) {
 	t.Parallel()
@@ -254,6 +298,21 @@ func TestCompatCheckPublish(t *testing.T) {
 	d := delivery(t, take)
 	if id, _ := d.Headers["id"].(string); string(d.Body) != `{"cdc_check": true}` || len(d.Headers) != 1 || !strings.Contains(id, "cdc-relay-check-") {
 		t.Errorf("the message is %+v", d)
+	}
+}
+
+// Debezium Server's sinks drop a record's time: a timestamp that is no date of the years 1 to 9999 is nothing to stop at.
+func TestCompatTimeThatIsNotUsed(t *testing.T) {
+	t.Parallel()
+	b, take := compatBroker(t, "format.value: simplestring, table.field.event.timestamp: happened")
+	b.exec(`ALTER TABLE outbox ADD COLUMN happened timestamp`)
+	b.start()
+	b.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, happened) SELECT gen_random_uuid(), 'order', '7', 'created', to_jsonb(n), at
+		FROM unnest(ARRAY['infinity', '-infinity', '0044-03-15 BC', '12000-01-01', NULL]::timestamp[]) WITH ORDINALITY u(at, n)`)
+	for n := 1; n <= 5; n++ {
+		if d := delivery(t, take); string(d.Body) != strconv.Itoa(n) {
+			t.Errorf("message %d is %q", n, d.Body)
+		}
 	}
 }
 

@@ -142,10 +142,13 @@ func kindOf(shape outbox.ColumnShape, modes Modes) (columnKind, error) {
 	case pgtype.TimestamptzOID:
 		return timestamptzKind(digits(shape.Typmod)), nil
 	}
+	if shape.Type != "" {
+		return columnKind{}, fmt.Errorf("type %s is not supported here", shape.Type)
+	}
 	if t, ok := pgtype.NewMap().TypeForOID(shape.TypeOID); ok {
 		return columnKind{}, fmt.Errorf("type %s is not supported here", t.Name)
 	}
-	return columnKind{}, fmt.Errorf("the type with OID %d (a domain or an extension's type) is not supported here", shape.TypeOID)
+	return columnKind{}, fmt.Errorf("the type with OID %d is not supported here", shape.TypeOID) // it was dropped since
 }
 
 // digits is the number of digits of a second's fraction that a time or timestamp keeps.

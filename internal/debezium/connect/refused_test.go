@@ -23,6 +23,7 @@ func TestTypesThatAreRefusedByName(t *testing.T) {
 		{outbox.ColumnShape{Name: "took", TypeOID: pgtype.IntervalOID, Typmod: -1}, `column "took": type interval is not supported`},
 		{outbox.ColumnShape{Name: "tags", TypeOID: pgtype.TextArrayOID, Typmod: -1}, `column "tags": type _text is not supported`},
 		{outbox.ColumnShape{Name: "kind", TypeOID: 16_400, Typmod: -1}, `column "kind": the type with OID 16400`},
+		{outbox.ColumnShape{Name: "set", TypeOID: 16_400, Typmod: -1, Type: "hstore"}, `column "set": type hstore is not supported`},
 		{outbox.ColumnShape{Name: "n", TypeOID: pgtype.NumericOID, Typmod: 4 + 5<<16 + 2046}, `column "n": type numeric with a negative scale`},
 		{outbox.ColumnShape{Name: "at", TypeOID: pgtype.TimestampOID, Typmod: -1, Default: &infinity}, `column "at": a default of infinity`},
 	} {
@@ -92,6 +93,23 @@ func TestNulls(t *testing.T) {
 	}
 	if got := answer(JSONConverter{}, optional, Value{}); got != "=null" {
 		t.Errorf("without replace.null.with.default: %s", got)
+	}
+}
+
+// What ends Debezium is text to us, which only StringConverter takes: the other converters make a dead letter of it.
+func TestExpansionsThatEndDebezium(t *testing.T) {
+	for _, text := range []string{`[1]`, `{"a":9223372036854775808}`, `{"a":[{"x":1},{"x":2147483648}]}`, `{"a":[{"x":2147483648},{"x":1}]}`} {
+		e := Expander{Name: "payload"}
+		x, err := e.Expand([]byte(text))
+		if err != nil || x.Unchanged {
+			t.Fatalf("%s: %+v, %v", text, x, err)
+		}
+		if out, _, err := (JSONConverter{}).Append(nil, x.Schema, x.Value); err == nil {
+			t.Errorf("of %s there is JSON: %s", text, out)
+		}
+		if out, _, err := (StringConverter{}).Append(nil, x.Schema, x.Value); err != nil || string(out) != text {
+			t.Errorf("the text of %s is %s, %v", text, out, err)
+		}
 	}
 }
 
