@@ -325,8 +325,10 @@ func TestCompatOnStdout(t *testing.T) {
 	const id = `11111111-1111-1111-1111-111111111111`
 	for _, c := range []struct{ profile, options, want string }{
 		{"debezium-connect", stringConverters, `{"topic":"outbox.event.order",` + row + id + `"},{"name":"eventType","value":"created"}],"timestamp":"`},
-		{"debezium-server", "format.key: simplestring, format.value: simplestring, format.header.schemas.enable: false, sink.rabbitmq.exchange: events, sink.rabbitmq.routingKey.source: topic",
-			`{"topic":"outbox.event.order","exchange":"events","routing_key":"outbox.event.order",` + row + `\"` + id + `\""},{"name":"eventType","value":"\"created\""}],"timestamp":"`},
+		{
+			"debezium-server", "format.key: simplestring, format.value: simplestring, format.header.schemas.enable: false, sink.rabbitmq.exchange: events, sink.rabbitmq.routingKey.source: topic",
+			`{"topic":"outbox.event.order","exchange":"events","routing_key":"outbox.event.order",` + row + `\"` + id + `\""},{"name":"eventType","value":"\"created\""}],"timestamp":"`,
+		},
 	} {
 		t.Run(c.profile, func(t *testing.T) {
 			t.Parallel()
