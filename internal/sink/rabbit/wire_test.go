@@ -179,3 +179,76 @@ func TestWireReadIsBounded(t *testing.T) {
 	}
 	w.fail(io.EOF)
 }
+
+// tcpWire is a wire over a socket, without its flusher.
+func tcpWire(t *testing.T) (w *wire, far net.Conn) {
+	t.Helper()
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	near, err := net.Dial("tcp4", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if far, err = listener.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+	w = newWire(near, near, time.Minute)
+	w.pause = 0
+	return w, far
+}
+
+// An idle socket gets a write without the flusher, which is not there.
+func TestWireOfAnIdleSocket(t *testing.T) {
+	w, far := tcpWire(t)
+	if n, err := w.Write([]byte("at once")); n != 7 || err != nil {
+		t.Fatal(n, err)
+	}
+	got := make([]byte, 7)
+	if err := far.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(far, got); err != nil || string(got) != "at once" || w.buffered.Load() != 0 {
+		t.Errorf("%q, %v, %d buffered", got, err, w.buffered.Load())
+	}
+	w.pause = time.Hour
+	if _, err := w.Write([]byte("soon after")); err != nil || w.buffered.Load() != 10 {
+		t.Errorf("%v, %d buffered: more is likely to come, and the flusher gathers it", err, w.buffered.Load())
+	}
+}
+
+// What a socket takes in part, and what comes while the flusher writes, stays in its order.
+func TestWireOrderOfBothWays(t *testing.T) {
+	w, far := tcpWire(t)
+	go w.run()
+	defer func() { w.fail(io.EOF); <-w.done }()
+	const size = 8 << 20
+	want := make([]byte, size)
+	for i := range want {
+		want[i] = byte(i * 31 >> 3)
+	}
+	got := make([]byte, size)
+	read := make(chan error, 1)
+	go func() {
+		_, err := io.ReadFull(far, got)
+		read <- err
+	}()
+	for i, at := 0, 0; at < size; i++ {
+		n := min(1+i*7919%100_000, size-at)
+		if _, err := w.Write(want[at : at+n]); err != nil {
+			t.Fatal(err)
+		}
+		at += n
+	}
+	select {
+	case err := <-read:
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("the bytes differ: %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("not everything arrives")
+	}
+}
