@@ -17,19 +17,30 @@ type flight struct {
 	moved  bool   // stop was called
 	silent bool   // the broker was called down over it
 	timer  *time.Timer
+	due    time.Time // when the request is to be looked after
+	rings  time.Time // when the timer does, zero: it does not. Not after due; before it, it is set anew then and not for each request
 }
 
 // begin watches over a request, or a dial, of parts, from now on and after so long; stop must end it.
 func (f *flight) begin(parts []*stream, stop func(), after time.Duration) {
 	f.mu.Lock()
-	f.parts, f.stop, f.since, f.moved, f.silent = parts, stop, time.Now(), false, false
-	f.mu.Unlock()
-	f.timer.Reset(after)
+	defer f.mu.Unlock()
+	now := time.Now()
+	f.parts, f.stop, f.since, f.moved, f.silent = parts, stop, now, false, false
+	f.wake(now, after)
+}
+
+// wake has the timer ring after so long. f.mu is locked.
+func (f *flight) wake(now time.Time, after time.Duration) {
+	f.due = now.Add(after)
+	if f.rings.IsZero() || f.rings.After(f.due) {
+		f.rings = f.due
+		f.timer.Reset(after)
+	}
 }
 
 // end is begin's end.
 func (f *flight) end() (took time.Duration, moved, silent bool) {
-	f.timer.Stop()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.parts, f.stop = nil, nil
@@ -43,7 +54,12 @@ func (w *worker) overdue() {
 	f, s := &w.flight, w.broker.sink
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.rings = time.Time{}
 	if f.parts == nil {
+		return
+	}
+	if now := time.Now(); now.Before(f.due) { // it rings for an earlier request
+		f.wake(now, f.due.Sub(now))
 		return
 	}
 	known := s.known.Load()
@@ -60,5 +76,5 @@ func (w *worker) overdue() {
 		f.silent = true
 		s.note(w.broker, fmt.Sprintf("broker %d has not answered for %s", w.broker.node, lasts.Round(time.Second)))
 	}
-	f.timer.Reset(min(max(lasts/8, pauseMin), time.Second))
+	f.wake(time.Now(), min(max(lasts/8, pauseMin), time.Second))
 }
