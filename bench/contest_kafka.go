@@ -94,17 +94,19 @@ func (g *kafkaDestination) check(ctx context.Context, h *history) error {
 	for p, end := range ends {
 		err := g.to.read(ctx, p, end, func(m *kafka.Message) {
 			var id string
-			usual := len(m.Headers) == 2
+			own, usual := 0, false
 			for _, header := range m.Headers {
-				switch value := string(header.Value); header.Key {
-				case "id":
+				switch value := string(header.Value); {
+				case isContext(header.Key):
+					continue
+				case header.Key == "id":
 					id = unquoted(value)
-				case "eventType":
-					usual = usual && value == contestType
-				default:
-					usual = false
+				case header.Key == "eventType":
+					usual = value == contestType
 				}
+				own++
 			}
+			usual = usual && own == 2
 			if i, ok := indexOf(id, h.first); ok {
 				if want = appendPayload(want[:0], i, h.payload); !bytes.Equal(m.Value, want) || !usual {
 					h.altered++

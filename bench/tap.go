@@ -66,7 +66,13 @@ func (t *tap) take(deliveries <-chan amqp.Delivery) {
 		if d.Type == tapMark {
 			t.marked = true
 		} else {
-			usual := len(d.Headers) == 2 && text(d.Headers["eventType"]) == contestType && d.DeliveryMode == amqp.Persistent
+			own := 0
+			for name := range d.Headers {
+				if !isContext(name) {
+					own++
+				}
+			}
+			usual := own == 2 && text(d.Headers["eventType"]) == contestType && d.DeliveryMode == amqp.Persistent
 			t.got = append(t.got, tapped{id: unquoted(text(d.Headers["id"])), key: d.RoutingKey, body: d.Body, usual: usual, at: at})
 		}
 		t.mu.Unlock()
@@ -75,6 +81,9 @@ func (t *tap) take(deliveries <-chan amqp.Delivery) {
 	t.ended = true
 	t.mu.Unlock()
 }
+
+// isContext is true of the headers that Debezium has of its own run, and the relay has not.
+func isContext(header string) bool { return strings.HasPrefix(header, "__debezium.context.") }
 
 // unquoted is the text of a header that is JSON, as that of an id is.
 func unquoted(s string) string { return strings.Trim(s, `"`) }

@@ -341,11 +341,13 @@ GRANT USAGE ON ALL SEQUENCES IN SCHEMA cdc_relay TO "relay";
 GRANT USAGE ON SCHEMA "public" TO "relay";
 GRANT SELECT ON "public"."outbox" TO "relay";
 
--- The publication must exist before the slot.
+-- The publication must exist before the slot. One that exists is somebody else's, and is not marked.
+BEGIN;
 CREATE PUBLICATION "cdc_relay" FOR TABLE "public"."outbox" WITH (publish = 'insert', publish_via_partition_root = true);
 COMMENT ON PUBLICATION "cdc_relay" IS 'Made by cdc-relay, whose teardown drops it.';
+COMMIT;
 
 -- A slot made by hand is adopted as it stands: rows committed before it are not sent, and nobody asks about them. The row says
--- that this is accepted, and that the publication is older.
-SELECT pg_create_logical_replication_slot('cdc_relay', 'pgoutput');
-INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation) VALUES ('cdc_relay', '', 0, 'cdc_relay', 'adopt', 0);
+-- that this is accepted, and that the publication is older; it is there only with the slot that this statement makes.
+INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)
+SELECT slot_name, '', 0, 'cdc_relay', 'adopt', 0 FROM pg_create_logical_replication_slot('cdc_relay', 'pgoutput');

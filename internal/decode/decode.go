@@ -28,6 +28,7 @@ type Config struct {
 	// Detached is the position before which a transaction may have rows of partitions that are none any more: a table that is not
 	// known and has the columns of a partitioned one is a Stray there. 0: nowhere.
 	Detached pglogrepl.LSN
+	None     []uint32 // OIDs of tables that are known to be none
 }
 
 // Kind is what a frame means to the reader.
@@ -40,7 +41,7 @@ const (
 	Row                 // an insert into one of our tables, or a message with our prefix
 	Skipped             // a change that is not an event: Message.Reason
 	Found               // a table of a configured name whose OID was not known is ours from now on: Message.Table, Message.OID
-	Stray               // a table that is not known may have been a partition of ours: Message.Table, Message.OID, Message.Name
+	Stray               // an insert into a table that may have been a partition of ours: Message.Table, Message.OID, Message.Name
 	Other               // a description (relation, type, origin) that changes nothing for the reader
 )
 
@@ -84,6 +85,7 @@ type Decoder struct {
 	extra  []string
 	shapes bool          // extra has outbox.ShapeColumn
 	strays pglogrepl.LSN // Config.Detached
+	none   []uint32      // Config.None
 	// tableOf is the index in tables of every OID that was given or has been seen under a configured name. It ends with the
 	// session, so whoever makes the next decoder gives it what this one Found: a table that is renamed then stays ours.
 	tableOf   map[uint32]int
@@ -119,6 +121,7 @@ func New(cfg Config) *Decoder {
 		columns:   make([][]byte, len(cfg.Columns)),
 		shapes:    slices.Contains(cfg.Columns, outbox.ShapeColumn),
 		strays:    cfg.Detached,
+		none:      slices.Clone(cfg.None),
 	}
 	for i, t := range cfg.Tables {
 		for _, oid := range t.Also {

@@ -35,9 +35,8 @@ type Table struct {
 	Mapping      Mapping
 	May          []string // extra columns that it may lack: their value is NULL then
 	// Fits says what else does not fit, of columns of which it is known what their types stand for; nil: nothing does.
-	Fits func(columns []outbox.ColumnShape) []string
-	// Parted are the mapped columns of a partitioned table, by which one of its partitions is known; nil of any other table.
-	Parted []string
+	Fits   func(columns []outbox.ColumnShape) []string
+	Parted bool // it is partitioned
 }
 
 // String is the table's name in messages: schema.name.
@@ -106,20 +105,6 @@ func (t Table) Misses(columns []Column, hidden, extra []string) []string {
 		}
 	}
 	return missed
-}
-
-// Mapped are the names of those of the columns that an event is made of.
-func (t Table) Mapped(columns []Column, extra []string) (names []string) {
-	p, misfits := t.bind(columns, extra)
-	if len(misfits) > 0 {
-		return nil
-	}
-	for _, i := range append([]int{p.id, p.aggregate, p.key, p.typ, p.payload, p.timestamp, p.traceparent, p.headers}, p.extra...) {
-		if i >= 0 && !slices.Contains(names, columns[i].Name) {
-			names = append(names, columns[i].Name)
-		}
-	}
-	return names
 }
 
 // theShape is the place of outbox.ShapeColumn, which is no column of a tuple.

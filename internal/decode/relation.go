@@ -17,6 +17,8 @@ type relation struct {
 	places  places
 	shape   *outbox.Shape // without what the catalogue knows; nil: it is not wanted
 	encoded []byte        // the shape, whole; nil: Shaped was not called
+	like    *Table        // not ours, but it may have been a partition of this one; else nil
+	name    string        // of such a table: schema.name
 }
 
 // describe reads a Relation frame. The server sends one before the first change of a table and again after the table
@@ -51,10 +53,8 @@ func (d *Decoder) describe(f *frame, msg *Message) error {
 		}
 	}
 	d.relations[oid] = rel
-	if !ours && d.commit < d.strays {
-		if t := d.partedLike(columns); t != nil {
-			msg.Kind, msg.Table, msg.OID, msg.Name = Stray, t, oid, schema+"."+name
-		}
+	if !ours && d.commit < d.strays && !slices.Contains(d.none, oid) {
+		rel.like, rel.name = d.partedLike(columns), schema+"."+name
 	}
 	if found {
 		msg.Kind, msg.Table, msg.OID = Found, rel.table, oid
@@ -107,12 +107,14 @@ func (d *Decoder) ours(oid uint32, schema, name string) (table int, ok, found bo
 	return 0, false, false
 }
 
-// partedLike is the partitioned table whose columns these are, nil when there is none.
+// partedLike is the partitioned table whose mapping these columns fit, nil when there is none.
 func (d *Decoder) partedLike(columns []Column) *Table {
 	i := slices.IndexFunc(d.tables, func(t Table) bool {
-		return len(t.Parted) > 0 && !slices.ContainsFunc(t.Parted, func(name string) bool {
-			return !slices.ContainsFunc(columns, func(c Column) bool { return c.Name == name })
-		})
+		if !t.Parted {
+			return false
+		}
+		_, misfits := t.bind(columns, d.extra)
+		return len(misfits) == 0
 	})
 	if i < 0 {
 		return nil

@@ -27,6 +27,10 @@ func (d *Decoder) insert(f *frame, msg *Message) error {
 	if err := f.end(); err != nil {
 		return err
 	}
+	if rel.like != nil && d.commit < d.strays {
+		msg.Kind, msg.Table, msg.OID, msg.Name = Stray, rel.like, oid, rel.name
+		return nil
+	}
 	if rel.table == nil {
 		msg.Kind, msg.Reason = Skipped, "foreign_table"
 		return nil

@@ -128,9 +128,7 @@ func findTables(ctx context.Context, pool *pgxpool.Pool, c *Config, firstStart b
 			return nil, err
 		}
 		t.OID = s.oid
-		if t.Parted = nil; s.parted {
-			t.Parted = t.Mapped(s.columns, c.Columns)
-		}
+		t.Parted = s.parted
 		found[i] = t
 	}
 	return found, nil

@@ -17,9 +17,9 @@ import (
 // Without publish_via_partition_root, which Debezium does not set, a row comes under the name of its partition. Those that are
 // partitions now are remembered with the slot (withPartitions); of one that was detached or dropped before, neither the stream nor the
 // catalogue knows whose it was. So a table that comes with the columns of ours, and is not known, is stopped at, not passed over. Only
-// before the position that is returned: it is read after the publication was seen to send under the root's name, and a partition that is
-// detached or dropped waits for the transactions that have written to it, so whatever commits later comes from the root or from a
-// partition that is remembered.
+// before the position that is returned: it is read after the publication was seen to send under the root's name, and after the partitions,
+// those that are being detached among them. A partition that is none any more then has waited for the transactions that had written to it,
+// so whatever commits later comes from the root or from a partition that is remembered.
 func detachedUntil(ctx context.Context, q querier, sent sends) (until pglogrepl.LSN, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -37,12 +37,12 @@ func detachedUntil(ctx context.Context, q querier, sent sends) (until pglogrepl.
 
 // stray stops at a table that may have been a partition of ours. Whichever mend is taken, the row comes again.
 func (r *reading) stray(t *decode.Table, name string, oid uint32) error {
-	key := quoteText(quoteTable(*t))
+	key, slot := quoteText(quoteTable(*t)), quoteText(r.cfg.Slot)
 	return &outbox.Stop{
 		Code: outbox.ExitOperator, Reason: "table",
 		What: fmt.Sprintf("rows of table %s (OID %d) wait in slot %q from before a relay took it: the table has the columns of %s and is no partition of it now; if it was one, they are events",
 			name, oid, r.cfg.Slot, t),
-		Mend: fmt.Sprintf("if it was a partition: UPDATE cdc_relay.slots SET sends = jsonb_set(sends, ARRAY['tables', %[1]s, 'also'], coalesce(sends->'tables'->%[1]s->'also', '[]') || '%[2]d') WHERE slot = %[3]s",
-			key, oid, quoteText(r.cfg.Slot)) + "; if it was none" + adoptHint(&r.cfg)[1:],
+		Mend: fmt.Sprintf("if it was a partition: UPDATE cdc_relay.slots SET sends = jsonb_set(sends, ARRAY['tables', %[1]s, 'also'], coalesce(sends->'tables'->%[1]s->'also', '[]') || '%[2]d') WHERE slot = %[3]s"+
+			"; if it was none: UPDATE cdc_relay.slots SET sends = jsonb_set(sends, '{none}', coalesce(sends->'none', '[]') || '%[2]d') WHERE slot = %[3]s", key, oid, slot),
 	}
 }

@@ -108,14 +108,18 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	case rec.State == stateTakeover:
 		return notTaken(c, rec)
 	case slot == nil:
-		return slotLost(c, fmt.Sprintf("slot %q does not exist any more; what was committed after %s and not delivered before is only in the outbox table",
-			c.Slot, rec.Reported), "find and re-send what is missing"+adoptHint(c)+" (a new slot is created)")
+		return slotGone(c, rec)
 	}
 	if err := checkIdentity(c, rec, slot, id); err != nil {
 		return err
 	}
 	_, err := checkSends(ctx, pool, c, rec)
 	return err
+}
+
+func slotGone(c *Config, rec *record) *outbox.Stop {
+	return slotLost(c, fmt.Sprintf("slot %q does not exist any more; what was committed after %s and not delivered before is only in the outbox table",
+		c.Slot, rec.Reported), "find and re-send what is missing"+adoptHint(c)+" (a new slot is created)")
 }
 
 // createSlot creates publication and slot and, when ask is set, asks in the slot's own snapshot whether the tables have
@@ -234,13 +238,13 @@ func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, 
 			return err
 		}
 	}
-	if was.Publication == 0 { // no relay has looked at what this slot has
+	if sent, err = sent.withPartitions(ctx, pool); err != nil {
+		return err
+	}
+	if sent = sent.found(was); was.Publication == 0 { // no relay has looked at what this slot has
 		if sent.AsFound, err = detachedUntil(ctx, pool, sent); err != nil {
 			return err
 		}
-	}
-	if sent, err = sent.withPartitions(ctx, pool); err != nil {
-		return err
 	}
 	if err := makeReady(ctx, pool, c, id, sent.after(was), slot.ConfirmedFlush); err != nil {
 		return err

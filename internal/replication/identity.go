@@ -58,7 +58,7 @@ func checkIdentity(c *Config, rec *record, slot *slotView, id identity) error {
 // is raised before it is used, and lowered only to what the slot has, so the later one is never below the earlier slot.
 func lookAtPosition(ctx context.Context, q querier, c *Config, slot *slotView) error {
 	rec, err := readRecord(ctx, q, c.Slot)
-	if err != nil || rec == nil || rec.State == stateAdopt { // accepted as it is
+	if err != nil || rec == nil || rec.State != stateReady { // of no other it is known where the slot was left
 		return err
 	}
 	return checkPosition(c, rec, slot, 0)

@@ -91,9 +91,11 @@ func Init(ctx context.Context, c Config, opt InitOptions) error {
 	}
 	defer pool.Close()
 	switch {
+	case opt.NoSlot:
+		return nil
 	case !c.Create:
 		err = findNamed(ctx, pool, &c)
-	case !opt.NoSlot:
+	default:
 		_, err = prepare(ctx, pool, &c)
 	}
 	if err != nil {
@@ -160,6 +162,10 @@ func findNamed(ctx context.Context, pool *pgxpool.Pool, c *Config) error {
 	if err != nil {
 		return err
 	}
+	rec, err := readRecord(ctx, pool, c.Slot)
+	if err != nil {
+		return err
+	}
 	slot, err := readSlot(ctx, pool, c.Slot)
 	if err != nil {
 		return err
@@ -171,6 +177,8 @@ func findNamed(ctx context.Context, pool *pgxpool.Pool, c *Config) error {
 		}
 	}
 	switch {
+	case slot == nil && rec != nil && rec.State == stateReady:
+		return slotGone(c, rec)
 	case slot == nil:
 		return missing("slot", c.Slot)
 	case !there:
@@ -201,10 +209,16 @@ func PrintInit(w io.Writer, c Config, opt InitOptions) error {
 	if opt.Role != "" {
 		fmt.Fprintf(&b, "ALTER ROLE %s REPLICATION;\n%s;\n\n", quoteName(opt.Role), strings.Join(grantSQL(&c, opt.Role), ";\n"))
 	}
-	b.WriteString("-- The publication must exist before the slot.\n" + createPublicationSQL(&c) + ";\n" + markPublicationSQL(&c) + ";\n\n")
-	fmt.Fprintf(&b, "-- A slot made by hand is adopted as it stands: rows committed before it are not sent, and nobody asks about them. The row says\n"+
-		"-- that this is accepted, and that the publication is older.\n"+
-		"SELECT pg_create_logical_replication_slot(%s, 'pgoutput');\n%s;\n", quoteText(c.Slot), acceptSQL(&c))
+	if c.Create {
+		b.WriteString("-- The publication must exist before the slot. One that exists is somebody else's, and is not marked.\nBEGIN;\n" +
+			createPublicationSQL(&c) + ";\n" + markPublicationSQL(&c) + ";\nCOMMIT;\n\n")
+	}
+	if c.Create && !opt.NoSlot {
+		fmt.Fprintf(&b, "-- A slot made by hand is adopted as it stands: rows committed before it are not sent, and nobody asks about them. The row says\n"+
+			"-- that this is accepted, and that the publication is older; it is there only with the slot that this statement makes.\n"+
+			"INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)\n"+
+			"SELECT slot_name, '', 0, %s, 'adopt', 0 FROM pg_create_logical_replication_slot(%s, 'pgoutput');\n", quoteText(c.Publication), quoteText(c.Slot))
+	}
 	_, err = io.WriteString(w, b.String())
 	return err
 }

@@ -25,6 +25,14 @@ type sends struct {
 	// AsFound is where the WAL ended when the slot was taken as another program had left it, if a table is partitioned; else 0. Rows
 	// of partitions that are none any more may have been committed before it, and come under names that are not ours: see detachedUntil.
 	AsFound pglogrepl.LSN `json:"as_found,omitempty"`
+	// None are tables, by OID, of which an operator has said that they were no partitions of ours.
+	None []uint32 `json:"none,omitempty"`
+}
+
+// found keeps what is remembered of how the slot was found.
+func (s sends) found(was sends) sends {
+	s.AsFound, s.None = was.AsFound, was.None
+	return s
 }
 
 type sentTable struct {
@@ -77,7 +85,11 @@ func (s sends) withPartitions(ctx context.Context, q querier) (sends, error) {
 	all.Tables = map[string]sentTable{}
 	for name, t := range s.Tables {
 		var parts []uint32
-		err := q.QueryRow(ctx, `SELECT array(SELECT relid::oid FROM pg_partition_tree($1::oid::regclass) WHERE isleaf AND relid <> ALL ($2::oid[]))`, t.OID, own).Scan(&parts)
+		// Not pg_partition_tree, which leaves out those that are being detached concurrently: transactions may still write to them.
+		err := q.QueryRow(ctx, `WITH RECURSIVE tree AS (
+				SELECT inhrelid FROM pg_inherits WHERE inhparent = $1
+				UNION SELECT i.inhrelid FROM tree JOIN pg_inherits i ON i.inhparent = tree.inhrelid)
+			SELECT array(SELECT c.oid FROM tree JOIN pg_class c ON c.oid = inhrelid WHERE c.relispartition AND c.relkind <> 'p' AND c.oid <> ALL ($2::oid[]))`, t.OID, own).Scan(&parts)
 		if err != nil {
 			return s, fmt.Errorf("read partitions of %s: %w", name, err)
 		}
@@ -116,8 +128,7 @@ func checkSends(ctx context.Context, q querier, c *Config, rec *record) (sends, 
 	if err != nil || rec == nil {
 		return now, err
 	}
-	next := now.after(was)
-	next.AsFound = was.AsFound
+	next := now.after(was).found(was)
 	for name, t := range was.Tables {
 		if _, configured := next.Tables[name]; !configured {
 			next.Tables[name] = t

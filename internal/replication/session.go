@@ -54,7 +54,7 @@ func newSession(s *Stream, t *term, h *pgconn.HijackedConn, sent sends) *session
 	pace, _ := h.CustomData[gulpKey].(*gulp)
 	return &session{
 		Stream: s, t: t, conn: h.Conn, front: h.Frontend, pid: h.PID, gulp: pace,
-		decoder:  decode.New(decode.Config{Tables: tables, Messages: s.cfg.Messages, Columns: s.cfg.Columns, Detached: sent.AsFound}),
+		decoder:  decode.New(decode.Config{Tables: tables, Messages: s.cfg.Messages, Columns: s.cfg.Columns, Detached: sent.AsFound, None: sent.None}),
 		known:    knowing(tables),
 		replyNow: make(chan struct{}, 1), kick: make(chan struct{}, 1), raise: make(chan struct{}, 1),
 		suspect: make(chan struct{}, 1), shutdown: make(chan struct{}),

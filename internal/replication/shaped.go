@@ -63,7 +63,7 @@ func completeShape(ctx context.Context, q querier, shape *outbox.Shape, oid uint
 		if citext { // to Debezium a text, whose default it does not read
 			c.TypeOID, c.Typmod, c.Default = pgtype.TextOID, -1, nil
 		}
-		if _, ok := known.TypeForOID(c.TypeOID); !ok { // a dead letter would have its OID without the number
+		if _, ok := known.TypeForOID(c.TypeOID); !ok && c.TypeOID != pgtype.TimetzOID { // a dead letter would have its OID without the number
 			c.Type = now.Type
 		}
 		return nil

@@ -224,7 +224,7 @@ func (m *takeover) complete(ctx context.Context, rec *record, ours, theirs *slot
 	if err != nil {
 		return err
 	}
-	sent.AsFound = rec.Sends.AsFound
+	sent = sent.found(rec.Sends)
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	err = pgx.BeginFunc(ctx, m.pool, func(tx pgx.Tx) error {

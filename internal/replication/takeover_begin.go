@@ -110,14 +110,14 @@ func (m *takeover) mark(ctx context.Context, ours *slotView) error {
 	}
 	if ours != nil {
 		// The other slot has all that this one would hide: it costs nothing to make it anew, after the row that says takeover.
-		mend := fmt.Sprintf("SELECT pg_drop_replication_slot(%s); then run this again", quoteText(m.c.Slot))
+		mend := fmt.Sprintf("if no other program needs slot %[2]s: SELECT pg_drop_replication_slot(%[1]s); then run this again; else choose another source.slot", quoteText(m.c.Slot), m.c.Slot)
 		if err := sent.refuseYounger(ctx, m.pool, m.c, ours, mend); err != nil {
 			return err
 		}
-		if sent.AsFound, err = detachedUntil(ctx, m.pool, sent); err != nil {
+		if sent, err = sent.withPartitions(ctx, m.pool); err != nil {
 			return err
 		}
-		if sent, err = sent.withPartitions(ctx, m.pool); err != nil {
+		if sent.AsFound, err = detachedUntil(ctx, m.pool, sent); err != nil {
 			return err
 		}
 	}

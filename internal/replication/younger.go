@@ -28,10 +28,18 @@ func (s sends) younger(ctx context.Context, q querier, slot string) ([]string, e
 	for _, t := range s.Tables {
 		all = append(all, t.Through...)
 	}
+	var own []uint32
+	for _, t := range s.Tables {
+		own = append(own, t.OID)
+	}
+	// A table that is sent through its schema or a parent, or with all tables, may have come there later than these: SET SCHEMA, ATTACH and SET LOGGED show in its own rows.
+	late := `SELECT c.oid FROM pg_class c WHERE c.oid = ANY ($4::oid[])
+		AND (age(c.xmin) <= s.age OR EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid AND age(i.xmin) <= s.age))
+		AND NOT EXISTS (SELECT FROM pg_publication_rel r WHERE r.prpubid = $2 AND r.prrelid = c.oid AND age(r.xmin) > s.age)`
 	var itself bool
-	var young []uint32
-	err := q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_publication p WHERE p.oid = $2 AND age(p.xmin) <= s.age), array(`+memberships+`)
-		FROM (SELECT age(catalog_xmin) AS age FROM pg_replication_slots WHERE slot_name = $1) s`, slot, s.Publication, all).Scan(&itself, &young)
+	var young, moved []uint32
+	err := q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_publication p WHERE p.oid = $2 AND age(p.xmin) <= s.age), array(`+memberships+`), array(`+late+`)
+		FROM (SELECT age(catalog_xmin) AS age FROM pg_replication_slots WHERE slot_name = $1) s`, slot, s.Publication, all, own).Scan(&itself, &young, &moved)
 	if isNoRows(err) {
 		return nil, nil
 	}
@@ -44,7 +52,7 @@ func (s sends) younger(ctx context.Context, q querier, slot string) ([]string, e
 	}
 	for name, t := range s.Tables {
 		// One membership that is old enough has sent the table all the time.
-		if len(t.Through) > 0 && !slices.ContainsFunc(t.Through, func(oid uint32) bool { return !slices.Contains(young, oid) }) {
+		if slices.Contains(moved, t.OID) || len(t.Through) > 0 && !slices.ContainsFunc(t.Through, func(oid uint32) bool { return !slices.Contains(young, oid) }) {
 			names = append(names, "table "+name+" in it")
 		}
 	}
