@@ -348,6 +348,8 @@ COMMENT ON PUBLICATION "cdc_relay" IS 'Made by cdc-relay, whose teardown drops i
 COMMIT;
 
 -- A slot made by hand is adopted as it stands: rows committed before it are not sent, and nobody asks about them. The row says
--- that this is accepted, and that the publication is older; it is there only with the slot that this statement makes.
-INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)
-SELECT slot_name, '', 0, 'cdc_relay', 'adopt', 0 FROM pg_create_logical_replication_slot('cdc_relay', 'pgoutput');
+-- that this is accepted, and that the publication is older; it is there only with a slot that was made here.
+DO $init$ BEGIN
+    PERFORM pg_create_logical_replication_slot('cdc_relay', 'pgoutput');
+    INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation) VALUES ('cdc_relay', '', 0, 'cdc_relay', 'adopt', 0);
+END $init$;

@@ -215,9 +215,8 @@ func PrintInit(w io.Writer, c Config, opt InitOptions) error {
 	}
 	if c.Create && !opt.NoSlot {
 		fmt.Fprintf(&b, "-- A slot made by hand is adopted as it stands: rows committed before it are not sent, and nobody asks about them. The row says\n"+
-			"-- that this is accepted, and that the publication is older; it is there only with the slot that this statement makes.\n"+
-			"INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)\n"+
-			"SELECT slot_name, '', 0, %s, 'adopt', 0 FROM pg_create_logical_replication_slot(%s, 'pgoutput');\n", quoteText(c.Publication), quoteText(c.Slot))
+			"-- that this is accepted, and that the publication is older; it is there only with a slot that was made here.\n"+
+			"DO $init$ BEGIN\n    PERFORM pg_create_logical_replication_slot(%s, 'pgoutput');\n    %s;\nEND $init$;\n", quoteText(c.Slot), acceptSQL(&c))
 	}
 	_, err = io.WriteString(w, b.String())
 	return err
