@@ -348,8 +348,9 @@ COMMENT ON PUBLICATION "cdc_relay" IS 'Made by cdc-relay, whose teardown drops i
 COMMIT;
 
 -- A slot made by hand is adopted as it stands: rows committed before it are not sent, and nobody asks about them. The row says
--- that this is accepted, and that the publication is older; it is there only with a slot that was made here.
-DO $init$ BEGIN
-    PERFORM pg_create_logical_replication_slot('cdc_relay', 'pgoutput');
-    INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation) VALUES ('cdc_relay', '', 0, 'cdc_relay', 'adopt', 0);
-END $init$;
+-- that this is accepted, and is written for a slot that is younger than the publication: one that was made just now.
+SELECT set_config('cdc_relay.published', pg_current_wal_insert_lsn()::text, false);
+SELECT pg_create_logical_replication_slot('cdc_relay', 'pgoutput');
+INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)
+SELECT slot_name, '', 0, 'cdc_relay', 'adopt', 0 FROM pg_replication_slots
+WHERE slot_name = 'cdc_relay' AND active_pid IS NULL AND confirmed_flush_lsn >= current_setting('cdc_relay.published')::pg_lsn;

@@ -215,8 +215,12 @@ func PrintInit(w io.Writer, c Config, opt InitOptions) error {
 	}
 	if c.Create && !opt.NoSlot {
 		fmt.Fprintf(&b, "-- A slot made by hand is adopted as it stands: rows committed before it are not sent, and nobody asks about them. The row says\n"+
-			"-- that this is accepted, and that the publication is older; it is there only with a slot that was made here.\n"+
-			"DO $init$ BEGIN\n    PERFORM pg_create_logical_replication_slot(%s, 'pgoutput');\n    %s;\nEND $init$;\n", quoteText(c.Slot), acceptSQL(&c))
+			"-- that this is accepted, and is written for a slot that is younger than the publication: one that was made just now.\n"+
+			"SELECT set_config('cdc_relay.published', pg_current_wal_insert_lsn()::text, false);\n"+
+			"SELECT pg_create_logical_replication_slot(%[1]s, 'pgoutput');\n"+
+			"INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)\n"+
+			"SELECT slot_name, '', 0, %[2]s, 'adopt', 0 FROM pg_replication_slots\n"+
+			"WHERE slot_name = %[1]s AND active_pid IS NULL AND confirmed_flush_lsn >= current_setting('cdc_relay.published')::pg_lsn;\n", quoteText(c.Slot), quoteText(c.Publication))
 	}
 	_, err = io.WriteString(w, b.String())
 	return err
