@@ -246,11 +246,7 @@ func TestRowsOfPartitionsThatAreGone(t *testing.T) {
 		for answer, partition := range map[string]bool{"a partition": true, "none": false} {
 			t.Run(name+"/"+answer, func(t *testing.T) {
 				b := shared(t)
-				b.exec(`DROP TABLE outbox`)
-				b.exec(`CREATE TABLE outbox (id text, payload jsonb) PARTITION BY LIST (id)`)
-				b.exec(`CREATE TABLE outbox_0 PARTITION OF outbox FOR VALUES IN ('waits')`)
-				b.exec(`CREATE TABLE outbox_1 PARTITION OF outbox DEFAULT`)
-				b.exec(`CREATE TABLE orders (id text)`)
+				b.partition("waits")
 				b.exec(`CREATE TABLE outbox_archive (id text, payload jsonb, at date)`) // never a partition
 				b.exec(`CREATE TABLE outbox_old (id text PRIMARY KEY, payload jsonb)`)
 				b.exec(`INSERT INTO outbox_old VALUES ('long sent', '{}')`)
@@ -293,6 +289,16 @@ func TestRowsOfPartitionsThatAreGone(t *testing.T) {
 	}
 }
 
+// partition makes the outbox anew, partitioned: outbox_0 gets the row of this id, outbox_1 all others. Beside it is a table that is nobody's.
+func (b *bench) partition(id string) {
+	b.t.Helper()
+	b.exec(`DROP TABLE outbox`)
+	b.exec(`CREATE TABLE outbox (id text, payload jsonb) PARTITION BY LIST (id)`)
+	b.exec(`CREATE TABLE outbox_0 PARTITION OF outbox FOR VALUES IN ('` + id + `')`)
+	b.exec(`CREATE TABLE outbox_1 PARTITION OF outbox DEFAULT`)
+	b.exec(`CREATE TABLE orders (id text)`)
+}
+
 // stray is the stop at a table that may have been a partition, which every start comes to: what to do if it was one, and if not.
 func (b *bench) stray(table string) (was, none *outbox.Stop) {
 	b.t.Helper()
@@ -332,11 +338,7 @@ func TestCheckOfRowsWithoutTheirTable(t *testing.T) {
 	for name, remove := range map[string]string{"detached": `ALTER TABLE outbox DETACH PARTITION outbox_0`, "dropped": `DROP TABLE outbox_0`} {
 		t.Run(name, func(t *testing.T) {
 			b := shared(t)
-			b.exec(`DROP TABLE outbox`)
-			b.exec(`CREATE TABLE outbox (id text, payload jsonb) PARTITION BY LIST (id)`)
-			b.exec(`CREATE TABLE outbox_0 PARTITION OF outbox FOR VALUES IN ('lost')`)
-			b.exec(`CREATE TABLE outbox_1 PARTITION OF outbox DEFAULT`)
-			b.exec(`CREATE TABLE orders (id text)`)
+			b.partition("lost")
 			b.exec(`CREATE PUBLICATION p FOR ALL TABLES`)
 			b.createSlot("pgoutput")
 			b.insert("lost")

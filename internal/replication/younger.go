@@ -39,7 +39,7 @@ func (s sends) younger(ctx context.Context, q querier, slot string) ([]string, e
 	var itself bool
 	var young, moved []uint32
 	err := q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_publication p WHERE p.oid = $2 AND age(p.xmin) <= s.age), array(`+memberships+`), array(`+late+`)
-		FROM (SELECT age(catalog_xmin) AS age FROM pg_replication_slots WHERE slot_name = $1) s`, slot, s.Publication, all, own).Scan(&itself, &young, &moved)
+		FROM (SELECT coalesce(age(catalog_xmin), 2147483647) AS age FROM pg_replication_slots WHERE slot_name = $1) s`, slot, s.Publication, all, own).Scan(&itself, &young, &moved)
 	if isNoRows(err) {
 		return nil, nil
 	}

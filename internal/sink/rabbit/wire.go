@@ -276,16 +276,11 @@ func (w *wire) SetDeadline(t time.Time) error {
 	return w.raw.SetReadDeadline(t)
 }
 
-// SetReadDeadline does nothing: Read sets its own.
-func (w *wire) SetReadDeadline(time.Time) error { return nil }
-
-// line is the wire as amqp091 has it: without SetReadDeadline, for which it would wake its heartbeater after each frame that it reads.
+// line is the wire as amqp091 has it: without SetReadDeadline, for which it would wake its heartbeater after each frame that it reads. Read
+// sets its own; a flusher that stalls is ended by fail.
 type line struct{ w *wire }
 
 func (l line) Read(p []byte) (int, error)    { return l.w.Read(p) }
 func (l line) Write(p []byte) (int, error)   { return l.w.Write(p) }
 func (l line) Close() error                  { return l.w.Close() }
 func (l line) SetDeadline(t time.Time) error { return l.w.SetDeadline(t) }
-
-// SetWriteDeadline does nothing: a flusher that stalls is ended by fail.
-func (w *wire) SetWriteDeadline(time.Time) error { return nil }
