@@ -9,6 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// lowWater is from how many bytes on a TCP socket wakes who waits for it. A lower one wakes for what is there already.
+func lowWater(sock syscall.RawConn, bytes int) error {
+	var set error
+	if err := sock.Control(func(fd uintptr) {
+		set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVLOWAT, bytes)
+	}); err != nil {
+		return fmt.Errorf("low-water mark: %w", err)
+	}
+	return set
+}
+
 // gather waits until so many bytes have come at a TCP socket, or its stream has ended, or for pause. Until then the kernel
 // wakes nobody for less: that is what the low-water mark is for (SO_RCVLOWAT, socket(7)), and a mere sleep would not do,
 // since Go's poller is woken for the socket also while no goroutine reads it.

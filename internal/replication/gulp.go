@@ -27,6 +27,10 @@ type gulp struct {
 	late   time.Duration // from the newest transaction's commit to the sending of its Begin, by the server's clock. The reader says so
 	small  bool          // the last read was
 	before func()        // is called before each read; nil: nothing is
+	open   bool          // a transaction is. The reader says so
+	closed bool          // one with events was closed since the last read. The reader says so
+
+	lull lull // its end is also the reporter's
 }
 
 const (
@@ -51,7 +55,14 @@ func (g *gulp) Read(p []byte) (int, error) {
 	if g.before != nil {
 		g.before()
 	}
-	if enough, pause := g.pause(); pause > 0 {
+	enough, pause := g.pause()
+	if g.closed && !g.open && pause == 0 {
+		g.lull.begin()
+	} else {
+		g.lull.end()
+	}
+	g.closed = false
+	if pause > 0 {
 		if err := g.gather(enough, pause); err != nil {
 			return 0, err
 		}

@@ -127,12 +127,13 @@ func (r *reading) frame() error {
 	switch r.msg.Kind {
 	case decode.Begin:
 		r.inTx.Store(true)
+		r.gulp.open = true
 		r.admitted = 0
 		return r.t.line.Begin(r.msg.Commit, r.msg.Xid)
 	case decode.Row:
 		return r.event(r.msg.Event)
 	case decode.Commit:
-		r.gulp.frames = 0
+		r.gulp.frames, r.gulp.open, r.gulp.closed = 0, false, r.admitted > 0
 		r.t.line.Commit(r.msg.End)
 		r.advance(r.msg.End)
 		r.inTx.Store(false)

@@ -30,7 +30,7 @@ func newReporter(t *testing.T) *reporterTest {
 	tm := &term{line: line}
 	tm.ceiling.Store(50)
 	tm.reported.Store(50)
-	se := &session{Stream: &Stream{cfg: Config{WALSenderTimeout: 1 << 40}}, t: tm, conn: ours, raise: make(chan struct{}, 1)}
+	se := &session{Stream: &Stream{cfg: Config{WALSenderTimeout: 1 << 40}}, t: tm, conn: ours, raise: make(chan struct{}, 1), gulp: &gulp{}}
 	return &reporterTest{T: t, line: line, reporter: reporter{session: se, flush: outbox.Watermark{LSN: 50}}}
 }
 

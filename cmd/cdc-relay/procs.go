@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"os"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// procs gives the process one processor while it needs little of one, and all that it may have as soon as it needs more.
+//
+// A live event is a chain of short wakes: the reader's, the lane's, the client library's. With two processors Go's scheduler
+// starts a thread for the second at each of them, which looks for work, finds none, and is put to sleep again; and its monitor
+// wakes with them. That takes the processor from whatever runs beside the relay, and buys nothing: a backlog at full speed uses
+// less than one (bench/results/debezium-rabbitmq.md and debezium-kafka.md, events a second times their processor time).
+//
+// GOMAXPROCS, when set, is obeyed.
+type procs struct {
+	used  func() time.Duration // processor time since the process began
+	set   func(wide bool)
+	wide  bool
+	quiet time.Duration // for how long little was used
+}
+
+// What is much and what is little is far apart, and much is far below one processor: a change stops the world for some ten
+// microseconds, and events should not queue for the processor before it.
+const (
+	procsEvery    = 100 * time.Millisecond
+	procsMuch     = procsEvery / 2 // used in one look
+	procsLittle   = procsEvery / 5 // likewise
+	procsPatience = time.Second    // with little, before there is one processor only
+)
+
+func newProcs() *procs {
+	return &procs{used: processorTime, set: setProcs, wide: true}
+}
+
+// obeyed reports whether the number of processors is settled: by who started the process, or by the machine.
+func (p *procs) obeyed() bool { return os.Getenv("GOMAXPROCS") != "" || runtime.GOMAXPROCS(0) == 1 }
+
+// Run looks until ctx is done.
+func (p *procs) Run(ctx context.Context) error {
+	tick := time.NewTicker(procsEvery)
+	defer tick.Stop()
+	before, at := p.used(), time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		used, now := p.used(), time.Now()
+		if took := now.Sub(at); took > 0 {
+			p.look(time.Duration(float64(used-before) / float64(took) * float64(procsEvery)))
+		}
+		before, at = used, now
+	}
+}
+
+// look takes in what was used in one procsEvery.
+func (p *procs) look(used time.Duration) {
+	if used >= procsLittle {
+		p.quiet = 0
+	} else {
+		p.quiet += procsEvery
+	}
+	switch {
+	case !p.wide && used >= procsMuch:
+		p.wide = true
+		p.set(true)
+	case p.wide && p.quiet >= procsPatience:
+		p.wide = false
+		p.set(false)
+	}
+}
+
+// setProcs: what Go would take by itself is the machine's or the container's, and is followed when that is changed.
+func setProcs(wide bool) {
+	if wide {
+		runtime.SetDefaultGOMAXPROCS()
+	} else {
+		runtime.GOMAXPROCS(1)
+	}
+}
+
+// processorTime is what the process has used, in user and system mode.
+func processorTime() time.Duration {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0 // it knows of no other fault than wrong arguments
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,61 @@
+package replication
+
+import (
+	"sync"
+	"syscall"
+)
+
+// lull keeps the reader asleep behind a commit. The walsender sends each message in a packet of its own: behind the last
+// commit a keepalive, which says nothing that the commit has not said, and with the next one first its Begin, which says
+// nothing before the row behind it has come. Each would wake the reader, and for a live event that costs more than all else
+// that the reader does with it. So from a commit of events to the next report the kernel wakes it for more than these two.
+//
+// No row waits: a Begin and any message that may follow it are more than lullBytes, and inside a transaction there is no lull. What
+// waits, a keepalive that may ask for a report, waits for the next report, which the reporter writes every second at least. The end
+// of the stream, and a deadline, wake the reader as ever.
+type lull struct {
+	sock  syscall.RawConn // nil: there is none
+	bytes int             // the reader is woken for so many
+
+	mu sync.Mutex
+	on bool // guarded by mu, with the socket's mark
+}
+
+// What is not worth a wake, and the least that is. TLS makes each a record of its own, and adds so much (RFC 8446, 5.2).
+const (
+	copyHeader = 1 + 4
+	beginSize  = copyHeader + xlogHeader + 1 + 8 + 8 + 4
+	lullBytes  = copyHeader + keepaliveSize + beginSize + 1
+	tlsRecord  = 5 + 1 + 16
+)
+
+func (l *lull) init(sock syscall.RawConn, secure bool) {
+	l.sock, l.bytes = sock, lullBytes
+	if secure {
+		l.bytes += 2 * tlsRecord
+	}
+}
+
+// begin begins a lull. An error would be the connection's, and the next read has it too.
+func (l *lull) begin() { l.turn(true) }
+
+// end ends it: what has come meanwhile wakes the reader.
+func (l *lull) end() { l.turn(false) }
+
+func (l *lull) turn(on bool) {
+	if l.sock == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.on == on {
+		return
+	}
+	mark := 1
+	if on {
+		mark = l.bytes
+	}
+	if lowWater(l.sock, mark) == nil {
+		l.on = on
+	}
+}
