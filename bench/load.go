@@ -73,8 +73,7 @@ const payloadSize = 512
 // fillSQL makes what fill uses. The payload is size bytes in the form in which jsonb is written out.
 const fillSQL = `
 CREATE UNLOGGED TABLE fill_key (i bigint PRIMARY KEY, key text NOT NULL);
-CREATE PROCEDURE fill(first bigint, n bigint, rows_per_tx bigint, size int) LANGUAGE plpgsql AS $$
-DECLARE done bigint := 0;
+CREATE PROCEDURE fill(first bigint, n bigint, rows_per_tx bigint, size int, done bigint DEFAULT 0) LANGUAGE plpgsql AS $$
 BEGIN
 	WHILE done < n LOOP
 		INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
