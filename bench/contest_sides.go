@@ -90,8 +90,23 @@ func (c *contest) debezium(settings map[string]string) launch {
 			return nil, err
 		}
 		c.dirs[db] = d.Dir()
-		return &contender{d, d.WaitStreaming, func(ctx context.Context) error { return stopDebezium(ctx, d) }}, nil
+		return &contender{d, d.WaitStreaming, func(ctx context.Context) error {
+			return errors.Join(stopDebezium(ctx, d), c.released(ctx))
+		}}, nil
 	}
+}
+
+// released waits until the server has noticed that nobody reads a slot any more: a Debezium that finds its own in use waits 10 s.
+func (c *contest) released(ctx context.Context) error {
+	bounded, cancel := context.WithTimeoutCause(ctx, javaPatience, errors.New("a slot is still in use"))
+	defer cancel()
+	for free := false; !free; {
+		err := c.ask(ctx, &free, "SELECT NOT EXISTS (SELECT FROM pg_replication_slots WHERE active)")
+		if err = errors.Join(err, waitUntil(bounded, time.Now().Add(10*watchEvery))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // eventRouter are the options of the Outbox Event Router.

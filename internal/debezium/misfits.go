@@ -34,10 +34,11 @@ func (o *Options) Misfits(columns []outbox.ColumnShape) []string {
 		check(optionVersion, o.version, connect.Int32)
 	}
 	for _, f := range o.placed {
-		if f.where == asPartition {
-			check(optionPlacement, f.column, connect.Int32)
-		} else {
+		switch {
+		case f.where != asPartition:
 			check(optionPlacement, f.column)
+		case o.profile == Connect: // Server's sinks choose the partition themselves, whatever the column has
+			check(optionPlacement, f.column, connect.Int32)
 		}
 	}
 	return found

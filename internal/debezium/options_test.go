@@ -220,6 +220,10 @@ func TestMisfits(t *testing.T) {
 			t.Errorf("%s of an extension's type gives %q", name, got)
 		}
 	}
+	server := mustParse(t, Server, map[string]string{optionPlacement: "part:partition"})
+	if got := server.Misfits(columns(map[string]uint32{"part": 16400})); got != nil {
+		t.Errorf("Debezium Server has no partitions, and their column's type gives %q", got)
+	}
 	if got := o.Misfits(columns(map[string]uint32{"aggregatetype": pgtype.UUIDOID, "aggregateid": pgtype.Int8OID, "payload": pgtype.ByteaOID})); got != nil {
 		t.Errorf("good types give %q", got)
 	}

@@ -41,7 +41,7 @@ const (
 	Row                 // an insert into one of our tables, or a message with our prefix
 	Skipped             // a change that is not an event: Message.Reason
 	Found               // a table of a configured name whose OID was not known is ours from now on: Message.Table, Message.OID
-	Stray               // an insert into a table that may have been a partition of ours: Message.Table, Message.OID, Message.Name
+	Stray               // an insert into a table that may have been a partition of ours: Message.Like, Message.OID, Message.Name
 	Other               // a description (relation, type, origin) that changes nothing for the reader
 )
 
@@ -62,9 +62,10 @@ type Message struct {
 	// another prefix, NonTransactional.
 	Reason string
 
-	Table *Table // Found, Stray: belongs to the decoder
-	OID   uint32 // Found, Stray, and with a Shape
-	Name  string // Stray: of the table as the stream has it, schema.name
+	Table *Table   // Found: belongs to the decoder
+	Like  []*Table // Stray: those that it may have been a partition of; likewise
+	OID   uint32   // Found, Stray, and with a Shape
+	Name  string   // Stray: of the table as the stream has it, schema.name
 	// Shape is of a table of ours that was just described, when the configuration wants shapes; else nil. The frame does not know
 	// what is NOT NULL and what has a default: whoever reads the stream adds that and calls Shaped before the table's next row.
 	Shape *outbox.Shape

@@ -13,6 +13,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
+// nothing reports whether a Decode has left nothing behind.
+func nothing(m Message) bool {
+	return m.Kind == Other && m.Event == nil && m.Reason == "" && m.Table == nil && m.Like == nil && m.OID == 0 && m.Name == "" && m.Shape == nil
+}
+
 // TestTruncatedFrames: every frame that is cut anywhere is an error, and never leaves a row behind; so is one that is
 // longer than its fields.
 func TestTruncatedFrames(t *testing.T) {
@@ -21,7 +26,7 @@ func TestTruncatedFrames(t *testing.T) {
 		decode := func(wal []byte) error {
 			var msg Message
 			err := readyDecoder(t, inside).Decode(wal, &msg)
-			if err != nil && msg != (Message{Kind: Other}) {
+			if err != nil && !nothing(msg) {
 				t.Errorf("frame %q: an error, but also %+v", wal, msg)
 			}
 			return err
@@ -218,7 +223,7 @@ func TestNothingPassesAnError(t *testing.T) {
 			t.Fatalf("frame %q is accepted", bad)
 		}
 		for _, wal := range sampleFrames() {
-			if err := d.Decode(wal, &msg); !errors.Is(err, first) || msg != (Message{Kind: Other}) {
+			if err := d.Decode(wal, &msg); !errors.Is(err, first) || !nothing(msg) {
 				t.Fatalf("after %q, frame %q: %v, %+v", bad, wal, err, msg)
 			}
 		}

@@ -17,7 +17,7 @@ type relation struct {
 	places  places
 	shape   *outbox.Shape // without what the catalogue knows; nil: it is not wanted
 	encoded []byte        // the shape, whole; nil: Shaped was not called
-	like    *Table        // not ours, but it may have been a partition of this one; else nil
+	like    []*Table      // not ours, but it may have been a partition of one of these
 	name    string        // of such a table: schema.name
 }
 
@@ -107,19 +107,18 @@ func (d *Decoder) ours(oid uint32, schema, name string) (table int, ok, found bo
 	return 0, false, false
 }
 
-// partedLike is the partitioned table whose mapping these columns fit, nil when there is none.
-func (d *Decoder) partedLike(columns []Column) *Table {
-	i := slices.IndexFunc(d.tables, func(t Table) bool {
+// partedLike are the partitioned tables whose mapping these columns fit.
+func (d *Decoder) partedLike(columns []Column) (like []*Table) {
+	for i := range d.tables {
+		t := &d.tables[i]
 		if !t.Parted {
-			return false
+			continue
 		}
-		_, misfits := t.bind(columns, d.extra)
-		return len(misfits) == 0
-	})
-	if i < 0 {
-		return nil
+		if _, misfits := t.bind(columns, d.extra); len(misfits) == 0 {
+			like = append(like, t)
+		}
 	}
-	return &d.tables[i]
+	return like
 }
 
 // lookup finds the relation of a change. Without its description nobody can say whether the change is an event of ours.

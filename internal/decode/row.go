@@ -27,8 +27,8 @@ func (d *Decoder) insert(f *frame, msg *Message) error {
 	if err := f.end(); err != nil {
 		return err
 	}
-	if rel.like != nil && d.commit < d.strays {
-		msg.Kind, msg.Table, msg.OID, msg.Name = Stray, rel.like, oid, rel.name
+	if len(rel.like) > 0 && d.commit < d.strays {
+		msg.Kind, msg.Like, msg.OID, msg.Name = Stray, rel.like, oid, rel.name
 		return nil
 	}
 	if rel.table == nil {

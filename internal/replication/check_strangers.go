@@ -10,15 +10,17 @@ import (
 	"strings"
 
 	"github.com/jackc/pglogrepl"
-	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
 )
 
 // inserts are how many of each table a slot has, by its OID.
 type inserts map[uint32]*inserted
 
 type inserted struct {
-	table string // as the stream names it
-	rows  int
+	table   string // as the stream names it
+	columns []decode.Column
+	rows    int
 }
 
 func (s inserts) note(frame []byte) error {
@@ -32,10 +34,15 @@ func (s inserts) note(frame []byte) error {
 			return fmt.Errorf("decode a Relation frame: %w", err)
 		}
 		if rel, ok := m.(*pglogrepl.RelationMessage); ok {
-			if s[rel.RelationID] == nil {
-				s[rel.RelationID] = &inserted{}
+			t := s[rel.RelationID]
+			if t == nil {
+				t = &inserted{}
+				s[rel.RelationID] = t
 			}
-			s[rel.RelationID].table = rel.Namespace + "." + rel.RelationName
+			t.table, t.columns = rel.Namespace+"."+rel.RelationName, t.columns[:0]
+			for _, c := range rel.Columns {
+				t.columns = append(t.columns, decode.Column{Name: c.Name, TypeOID: c.DataType})
+			}
 		}
 	case pglogrepl.MessageTypeInsert:
 		if t := s[binary.BigEndian.Uint32(frame[1:])]; t != nil {
@@ -46,8 +53,8 @@ func (s inserts) note(frame []byte) error {
 	return nil
 }
 
-// strangers warns of inserts into tables that are not ours and may have been: those that are gone, and those with all columns of
-// a partitioned outbox, as a partition that was detached. The stream has nothing that would tell whose partition it was.
+// strangers warns of inserts into tables that are not ours and may have been: those that are gone, and those that fit the mapping of
+// a partitioned outbox, as a partition that was detached; at these the stream stops. It has nothing that would tell whose partition it was.
 func (k *checker) strangers(ctx context.Context, all inserts, sent sends) {
 	var roots, others []uint32
 	for _, t := range sent.Tables {
@@ -58,17 +65,26 @@ func (k *checker) strangers(ctx context.Context, all inserts, sent sends) {
 			others = append(others, oid)
 		}
 	}
-	rows, err := k.pool.Query(ctx, `SELECT o FROM unnest($1::oid[]) o
-		WHERE o <> ALL ($2::oid[]) AND NOT EXISTS (SELECT FROM pg_partition_ancestors(o::regclass) a(relid) WHERE a.relid::oid = ANY ($2::oid[]))
-			AND (NOT EXISTS (SELECT FROM pg_class WHERE oid = o) OR EXISTS (SELECT FROM pg_class r WHERE r.oid = ANY ($2::oid[]) AND r.relkind = 'p' AND NOT EXISTS (
-				SELECT attname FROM pg_attribute WHERE attrelid = r.oid AND attnum > 0 AND NOT attisdropped
-				EXCEPT SELECT attname FROM pg_attribute WHERE attrelid = o AND attnum > 0 AND NOT attisdropped)))`, others, roots)
 	const name = "rows of other tables"
+	var parted, gone, there []uint32
+	err := k.pool.QueryRow(ctx, `WITH stranger AS (
+			SELECT o, EXISTS (SELECT FROM pg_class WHERE oid = o) AS there FROM unnest($1::oid[]) o
+			WHERE o <> ALL ($2::oid[]) AND NOT EXISTS (SELECT FROM pg_partition_ancestors(o::regclass) a(relid) WHERE a.relid::oid = ANY ($2::oid[])))
+		SELECT array(SELECT oid FROM pg_class WHERE oid = ANY ($2::oid[]) AND relkind = 'p'),
+			array(SELECT o FROM stranger WHERE NOT there), array(SELECT o FROM stranger WHERE there)`, others, roots).Scan(&parted, &gone, &there)
 	if k.unasked(name, err) {
 		return
 	}
-	found, err := pgx.CollectRows(rows, pgx.RowTo[uint32])
-	if k.unasked(name, err) || len(found) == 0 {
+	found := gone
+	for _, oid := range there {
+		fits := func(t decode.Table) bool {
+			return slices.Contains(parted, sent.Tables[quoteTable(t)].OID) && t.Check(all[oid].columns, k.c.Columns) == nil
+		}
+		if slices.ContainsFunc(k.c.Tables, fits) {
+			found = append(found, oid)
+		}
+	}
+	if len(found) == 0 {
 		return
 	}
 	var words []string

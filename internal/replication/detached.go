@@ -5,6 +5,7 @@ package replication
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pglogrepl"
 
@@ -35,14 +36,20 @@ func detachedUntil(ctx context.Context, q querier, sent sends) (until pglogrepl.
 	return until, nil
 }
 
-// stray stops at a table that may have been a partition of ours. Whichever mend is taken, the row comes again.
-func (r *reading) stray(t *decode.Table, name string, oid uint32) error {
-	key, slot := quoteText(quoteTable(*t)), quoteText(r.cfg.Slot)
+// stray stops at a table that may have been a partition of one of these. Whichever mend is taken, the row comes again.
+func (r *reading) stray(like []*decode.Table, name string, oid uint32) error {
+	slot := quoteText(r.cfg.Slot)
+	var roots, mends []string
+	for _, t := range like {
+		roots = append(roots, t.String())
+		mends = append(mends, fmt.Sprintf("if it was a partition of %[1]s: UPDATE cdc_relay.slots SET sends = jsonb_set(sends, ARRAY['tables', %[2]s, 'also'], coalesce(sends->'tables'->%[2]s->'also', '[]') || '%[3]d') WHERE slot = %[4]s",
+			t, quoteText(quoteTable(*t)), oid, slot))
+	}
+	mends = append(mends, fmt.Sprintf("if it was none: UPDATE cdc_relay.slots SET sends = jsonb_set(sends, '{none}', coalesce(sends->'none', '[]') || '%d') WHERE slot = %s", oid, slot))
 	return &outbox.Stop{
 		Code: outbox.ExitOperator, Reason: "table",
 		What: fmt.Sprintf("rows of table %s (OID %d) wait in slot %q from before a relay took it: the table has the columns of %s and is no partition of it now; if it was one, they are events",
-			name, oid, r.cfg.Slot, t),
-		Mend: fmt.Sprintf("if it was a partition: UPDATE cdc_relay.slots SET sends = jsonb_set(sends, ARRAY['tables', %[1]s, 'also'], coalesce(sends->'tables'->%[1]s->'also', '[]') || '%[2]d') WHERE slot = %[3]s"+
-			"; if it was none: UPDATE cdc_relay.slots SET sends = jsonb_set(sends, '{none}', coalesce(sends->'none', '[]') || '%[2]d') WHERE slot = %[3]s", key, oid, slot),
+			name, oid, r.cfg.Slot, strings.Join(roots, " and of ")),
+		Mend: strings.Join(mends, "; "),
 	}
 }

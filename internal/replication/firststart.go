@@ -119,7 +119,7 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 
 func slotGone(c *Config, rec *record) *outbox.Stop {
 	return slotLost(c, fmt.Sprintf("slot %q does not exist any more; what was committed after %s and not delivered before is only in the outbox table",
-		c.Slot, rec.Reported), "find and re-send what is missing"+adoptHint(c)+" (a new slot is created)")
+		c.Slot, rec.Reported), "find and re-send what is missing"+adoptHint(c)+newSlotHint(c))
 }
 
 // createSlot creates publication and slot and, when ask is set, asks in the slot's own snapshot whether the tables have
@@ -127,11 +127,15 @@ func slotGone(c *Config, rec *record) *outbox.Stop {
 // count rows that the slot will deliver: only the snapshot splits them exactly, all rows in it are not in the slot.
 func createSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *Config, id identity, ask bool) error {
 	if !c.Create {
-		return &outbox.Stop{
+		stop := &outbox.Stop{
 			Code: outbox.ExitOperator, Reason: "slot_missing",
 			What: fmt.Sprintf("slot %q does not exist and source.create is false", c.Slot),
 			Mend: correctName("slot"),
 		}
+		if !ask { // its loss was accepted, so the name is right
+			stop.Mend = makeSlotSQL(c)
+		}
+		return stop
 	}
 	if err := ensurePublication(ctx, pool, c); err != nil {
 		return err

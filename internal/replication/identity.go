@@ -39,7 +39,7 @@ func checkIdentity(c *Config, rec *record, slot *slotView, id identity) error {
 	case slot.WALStatus == "lost" || slot.Invalidation != "":
 		return slotLost(c, fmt.Sprintf("slot %q was invalidated by the server (wal_status %s %s): what was committed after %s and not yet delivered can not be read from it",
 			c.Slot, slot.WALStatus, slot.Invalidation, rec.reported()),
-			fmt.Sprintf("SELECT pg_drop_replication_slot(%s)", quoteText(c.Slot))+adoptHint(c))
+			fmt.Sprintf("SELECT pg_drop_replication_slot(%s)", quoteText(c.Slot))+adoptHint(c)+newSlotHint(c))
 	case rec == nil:
 		return nil
 	case rec.SystemID != id.SystemID:

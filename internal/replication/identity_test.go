@@ -75,6 +75,25 @@ func TestSlotDroppedWhileDown(t *testing.T) {
 	}
 }
 
+// Where the relay makes no slot, the mends say how to.
+func TestSlotDroppedThatIsNotMadeAnew(t *testing.T) {
+	b := shared(t)
+	b.settledRun("a").endClean()
+	b.cfg.Create = false
+	b.dropSlot()
+	stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_lost")
+	adopt, makeSlot, found := strings.Cut(stop.Mend, "source.create is false: ")
+	if !found {
+		t.Fatal(stop.Mend)
+	}
+	b.runMend(&outbox.Stop{Mend: adopt})
+	if stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_missing"); stop.Mend != makeSlot {
+		t.Errorf("the loss is accepted, and the mend is %q, not %q", stop.Mend, makeSlot)
+	}
+	b.exec(makeSlot)
+	b.goesOn("b")
+}
+
 // A slot that was dropped and created anew looks as before. What was committed in between is not in it.
 func TestSlotRecreated(t *testing.T) {
 	t.Parallel()

@@ -91,8 +91,19 @@ func remakePublication(c *Config) string {
 
 // renewSlot is the mend for a slot whose publication was missing for a time.
 func renewSlot(c *Config) string {
-	return fmt.Sprintf("SELECT pg_drop_replication_slot(%s)%s (a new slot is created); then find and re-send what is missing",
-		quoteText(c.Slot), adoptHint(c))
+	return fmt.Sprintf("SELECT pg_drop_replication_slot(%s)%s%s; then find and re-send what is missing", quoteText(c.Slot), adoptHint(c), newSlotHint(c))
+}
+
+// newSlotHint says who makes the slot after that.
+func newSlotHint(c *Config) string {
+	if c.Create {
+		return " (a new slot is created)"
+	}
+	return "; then make the slot, since source.create is false: " + makeSlotSQL(c)
+}
+
+func makeSlotSQL(c *Config) string {
+	return fmt.Sprintf("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", quoteText(c.Slot))
 }
 
 // adoptHint says how to go on after an operator accepted that rows may be missing.

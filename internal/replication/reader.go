@@ -147,7 +147,7 @@ func (r *reading) frame() error {
 			return err
 		}
 	case decode.Stray:
-		return r.stray(r.msg.Table, r.msg.Name, r.msg.OID)
+		return r.stray(r.msg.Like, r.msg.Name, r.msg.OID)
 	case decode.Other:
 	}
 	if r.msg.Shape != nil {

@@ -85,7 +85,7 @@ func (m *takeover) prepare(ctx context.Context, stream *pgconn.PgConn) error {
 		return &outbox.Stop{
 			Code: outbox.ExitOperator, Reason: "slot_missing",
 			What: fmt.Sprintf("slot %q does not exist and source.create is false", m.c.Slot),
-			Mend: fmt.Sprintf("SELECT pg_create_logical_replication_slot(%s, 'pgoutput'); then run this again", quoteText(m.c.Slot)),
+			Mend: makeSlotSQL(m.c) + "; then run this again",
 		}
 	}
 	return m.create(ctx, stream)
