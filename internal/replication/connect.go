@@ -3,7 +3,6 @@ package replication
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"maps"
@@ -179,9 +178,8 @@ func connectStream(ctx context.Context, c *Config) (*pgconn.PgConn, error) {
 		return conn, err
 	}
 	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
-		_, secure := r.(*tls.Conn)
 		pace = &gulp{from: r, sock: sock}
-		pace.lull.init(sock, secure)
+		pace.lull.sock = sock
 		return pgproto3.NewFrontend(bufio.NewReaderSize(pace, readBuffer), &firstWrite{to: w})
 	}
 	conn, err := pgconn.ConnectConfig(ctx, cfg)

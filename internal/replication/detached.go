@@ -48,7 +48,7 @@ func (r *reading) stray(like []*decode.Table, name string, oid uint32) error {
 	mends = append(mends, fmt.Sprintf("if it was none: UPDATE cdc_relay.slots SET sends = jsonb_set(sends, '{none}', coalesce(sends->'none', '[]') || '%d') WHERE slot = %s", oid, slot))
 	return &outbox.Stop{
 		Code: outbox.ExitOperator, Reason: "table",
-		What: fmt.Sprintf("rows of table %s (OID %d) wait in slot %q from before a relay took it: the table has the columns of %s and is no partition of it now; if it was one, they are events",
+		What: fmt.Sprintf("rows of table %s (OID %d) wait in slot %q from before a relay took it: the table has the columns of %s and is no partition now; if it was one, they are events",
 			name, oid, r.cfg.Slot, strings.Join(roots, " and of ")),
 		Mend: strings.Join(mends, "; "),
 	}

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lowWater is from how many bytes on a TCP socket wakes who waits for it. A lower one wakes for what is there already.
+// lowWater is from how many bytes on a TCP socket wakes who waits for it. A lower one wakes for what is there already (from Linux 4.18 on).
 func lowWater(sock syscall.RawConn, bytes int) error {
 	var set error
 	if err := sock.Control(func(fd uintptr) {

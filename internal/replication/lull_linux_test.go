@@ -30,7 +30,7 @@ func lulled(t *testing.T, at func(*gulp)) (g *gulp, near net.Conn, far *net.TCPC
 	t.Helper()
 	near, far, sock := tcpPair(t)
 	g = &gulp{from: far}
-	g.lull.init(sock, false)
+	g.lull.sock = sock
 	brought, ended := make(chan int, 100), make(chan error, 1)
 	go readLulled(g, at, brought, ended)
 	t.Cleanup(func() {
@@ -112,30 +112,26 @@ func TestLullSleepsUntilARowComes(t *testing.T) {
 }
 
 func TestLullIsNoLongerThanABeginAndAnythingMore(t *testing.T) {
-	for _, secure := range []bool{false, true} {
-		var l lull
-		l.init(nil, secure)
-		each := 0
-		if secure {
-			each = tlsRecord
-		}
-		const smallest = copyHeader + xlogHeader + 1
-		if least := beginSize + each + smallest + each; l.bytes > least {
-			t.Errorf("TLS %v: a lull of %d bytes may hold up a Begin with what follows it, %d bytes", secure, l.bytes, least)
-		}
-		if most := keepaliveBytes + each + beginSize + each; l.bytes <= most {
-			t.Errorf("TLS %v: a lull of %d bytes ends with a keepalive and a Begin, %d bytes", secure, l.bytes, most)
-		}
+	const smallest = copyHeader + xlogHeader + 1
+	if lullBytes > beginSize+smallest {
+		t.Errorf("a lull of %d bytes may hold up a Begin with what follows it, %d bytes", lullBytes, beginSize+smallest)
+	}
+	if lullBytes <= keepaliveBytes+beginSize {
+		t.Errorf("a lull of %d bytes ends with a keepalive and a Begin, %d bytes", lullBytes, keepaliveBytes+beginSize)
 	}
 }
 
-// The reporter's end of a lull wakes the reader for what is there.
-func TestLullEndsForWhatIsThere(t *testing.T) {
+// A report ends the lull, and that wakes the reader for what is there.
+func TestReportEndsALull(t *testing.T) {
 	g, near, _, reads, _ := lulled(t, behindACommit())
 	waitAsleep(t)
 	send(t, near, keepaliveBytes)
 	waitQueued(t, g.lull.sock, keepaliveBytes)
-	g.lull.end()
+	r := newReporter(t)
+	r.session.gulp = g
+	if err := r.write(); err != nil {
+		t.Fatal(err)
+	}
 	mustBring(t, reads, keepaliveBytes)
 	send(t, near, 1) // and there is no other before the next commit
 	mustBring(t, reads, 1)

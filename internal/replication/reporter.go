@@ -146,7 +146,7 @@ func (r *reporter) write() error {
 		return fmt.Errorf("report: %w", err)
 	}
 	r.sent, r.written = r.flush, now
-	r.gulp.lull.end() // by the last report, or a second's, so that nothing is asleep for longer
+	r.gulp.lull.end() // every second at least: the reader sleeps no longer
 	return nil
 }
 

@@ -46,27 +46,6 @@ func TestSessionSurvivesBackPressure(t *testing.T) {
 	r.endClean()
 }
 
-// Behind an event that the broker does not confirm nothing comes but keepalives, for three times wal_sender_timeout: they are read,
-// so the server is not taken for silent.
-func TestUnconfirmedEventIsNoSilence(t *testing.T) {
-	b := shared(t)
-	b.cfg.WALSenderTimeout = 2 * time.Second
-	r := b.settledRun("a")
-	b.current().hold()
-	b.insert("b")
-	r.waitSeen("b")
-	held := time.NewTimer(3 * b.cfg.WALSenderTimeout) // the time itself is what is tested
-	<-held.C
-	b.current().settle(2)
-	b.insert("c")
-	r.waitSeen("c")
-	b.current().settle(3)
-	if n := r.sessions(); n != 1 {
-		t.Errorf("%d sessions", n)
-	}
-	r.endClean()
-}
-
 // The server goes silent without closing anything.
 func TestSilentServerIsLeft(t *testing.T) {
 	b := shared(t)
