@@ -211,7 +211,7 @@ func (k *Kafka) StartNode(ctx context.Context, id int) error {
 	return nil
 }
 
-// FreezeNode stops a node's process as it is (SIGSTOP): connections stay open and nothing is answered.
+// FreezeNode stops a node's process as it is (SIGSTOP): connections stay open and nothing is answered, from its return on.
 func (k *Kafka) FreezeNode(id int) error {
 	n, err := k.node(id)
 	if err != nil {

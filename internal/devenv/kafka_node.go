@@ -115,7 +115,7 @@ func (n *kafkaNode) freeze(on bool) error {
 	}
 	n.frozen.Store(on)
 	if on {
-		return n.server.signal(syscall.SIGSTOP)
+		return n.server.freeze()
 	}
 	return n.server.signal(syscall.SIGCONT)
 }

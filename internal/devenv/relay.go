@@ -110,8 +110,8 @@ func (r *Relay) Stdout() string { return readLog(filepath.Join(r.dir, "stdout"))
 // Signal sends a signal; nothing happens when the relay has ended.
 func (r *Relay) Signal(sig os.Signal) error { return r.proc.signal(sig) }
 
-// Freeze stops the process by SIGSTOP until Thaw.
-func (r *Relay) Freeze() error { return r.proc.signal(syscall.SIGSTOP) }
+// Freeze stops the process by SIGSTOP until Thaw. It stands still when this returns.
+func (r *Relay) Freeze() error { return r.proc.freeze() }
 
 // Thaw lets a frozen relay go on.
 func (r *Relay) Thaw() error { return r.proc.signal(syscall.SIGCONT) }

@@ -109,6 +109,7 @@ func (s *stage) play(before, meanwhile func()) {
 	linger()
 
 	s.Unbind(orders, "#")
+	s.newKeys() // else it would be chance of which kind the first event of a key is
 	s.AwaitSided(devenv.Parked, 300)
 	linger()
 	stop()
@@ -169,6 +170,14 @@ func (s *stage) bulk(rows int) {
 	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
 		SELECT gen_random_uuid(), 'order', key, 'placed', jsonb_build_object('key', key, 'seq', n, 'fill', repeat('x', 500))
 		FROM (SELECT 'bulk ' || n % 100 AS key, n FROM generate_series(1, $1) n) r`, rows)
+}
+
+// newKeys commits an event of each kind of the usual rows, each with a key of its own: nothing of it is parked, so it is sent.
+func (s *stage) newKeys() {
+	s.T.Helper()
+	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
+		SELECT gen_random_uuid(), 'order', 'new ' || kind, kind, jsonb_build_object('key', 'new ' || kind, 'seq', 1)
+		FROM unnest(ARRAY['placed', 'paid', 'shipped']) kind`)
 }
 
 // letters counts dead letters.

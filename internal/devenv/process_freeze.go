@@ -1,0 +1,42 @@
+// A process that stands still.
+
+package devenv
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// freeze stops the process by SIGSTOP, and returns when each of its threads stands: one that runs on another processor stops a
+// moment after the signal was sent, and may answer somebody until then.
+func (p *process) freeze() error {
+	if err := p.signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	tasks := filepath.Join("/proc", strconv.Itoa(p.pid()), "task")
+	err := poll(ctx, time.Millisecond, func() (bool, error) {
+		threads, err := os.ReadDir(tasks)
+		if err != nil {
+			return true, nil //nolint:nilerr // it has ended
+		}
+		for _, t := range threads {
+			switch state, _ := procStat(filepath.Join(tasks, t.Name(), "stat")); state {
+			case "T", "t", "Z", "X", "": // stopped, or gone
+			default:
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+	if err != nil {
+		return fmt.Errorf("freeze process %d: %w", p.pid(), err)
+	}
+	return nil
+}
