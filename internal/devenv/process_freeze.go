@@ -24,7 +24,7 @@ func (p *process) freeze() error {
 	err := poll(ctx, time.Millisecond, func() (bool, error) {
 		threads, err := os.ReadDir(tasks)
 		if err != nil {
-			return true, nil //nolint:nilerr // it has ended
+			return true, nil // it has ended
 		}
 		for _, t := range threads {
 			switch state, _ := procStat(filepath.Join(tasks, t.Name(), "stat")); state {
