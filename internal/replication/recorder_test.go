@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync"
 
@@ -251,4 +252,12 @@ func (r *recorder) isEnd(lsn pglogrepl.LSN) bool {
 	return r.ends[lsn]
 }
 
-func (r *recorder) ownWatermark() pglogrepl.LSN { return r.Watermark().Own }
+// ownWatermark is the end of the newest event's transaction, and beyond everything until all of it has come and is settled.
+func (r *recorder) ownWatermark() pglogrepl.LSN {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.events); n == 0 || r.own <= r.events[n-1].position.Commit {
+		return math.MaxUint64
+	}
+	return r.own
+}
