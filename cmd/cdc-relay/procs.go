@@ -33,12 +33,10 @@ const (
 	procsPatience = time.Second    // with little, before there is one processor only
 )
 
-func newProcs() *procs {
-	return &procs{used: processorTime, set: setProcs, wide: true}
-}
+func newProcs() *procs { return &procs{used: processorTime, set: setProcs, wide: true} }
 
-// obeyed reports whether the number of processors is settled: by who started the process, or by the machine.
-func (p *procs) obeyed() bool { return os.Getenv("GOMAXPROCS") != "" || runtime.GOMAXPROCS(0) == 1 }
+// procsSettled reports whether the number of processors is settled: by who started the process, or by the machine.
+func procsSettled() bool { return os.Getenv("GOMAXPROCS") != "" || runtime.GOMAXPROCS(0) == 1 }
 
 // Run looks until ctx is done.
 func (p *procs) Run(ctx context.Context) error {

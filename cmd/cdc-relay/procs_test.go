@@ -91,11 +91,11 @@ func TestProcsOfThisProcess(t *testing.T) {
 // Who sets GOMAXPROCS is obeyed.
 func TestProcsAreTheUsersOwn(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "3")
-	if !newProcs().obeyed() {
+	if !procsSettled() {
 		t.Error("GOMAXPROCS is set and not obeyed")
 	}
 	t.Setenv("GOMAXPROCS", "")
-	if newProcs().obeyed() != (runtime.GOMAXPROCS(0) == 1) {
+	if procsSettled() != (runtime.GOMAXPROCS(0) == 1) {
 		t.Error("with nothing set the number is settled on a machine with one processor only")
 	}
 }

@@ -139,8 +139,8 @@ func run(reading, draining context.Context, c *config.Config, log *zap.Logger, h
 	group.Go(func() error { return manager.Run(ctx, reading) })
 	group.Go(func() error { return out.Run(ctx) })
 	group.Go(func() error { return v.stream.Survey(ctx) })
-	if p := newProcs(); !p.obeyed() {
-		group.Go(func() error { return p.Run(ctx) })
+	if !procsSettled() {
+		group.Go(func() error { return newProcs().Run(ctx) })
 	}
 	if tracer != nil {
 		group.Go(func() error { return tracer.Run(ctx) })

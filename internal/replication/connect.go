@@ -179,7 +179,7 @@ func connectStream(ctx context.Context, c *Config) (*pgconn.PgConn, error) {
 	}
 	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
 		pace = &gulp{from: r, sock: sock}
-		pace.lull.sock = sock
+		pace.lull.at(sock)
 		return pgproto3.NewFrontend(bufio.NewReaderSize(pace, readBuffer), &firstWrite{to: w})
 	}
 	conn, err := pgconn.ConnectConfig(ctx, cfg)

@@ -9,15 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lowWater is from how many bytes on a TCP socket wakes who waits for it. A lower one wakes for what is there already (from Linux 4.18 on).
-func lowWater(sock syscall.RawConn, bytes int) error {
-	var set error
-	if err := sock.Control(func(fd uintptr) {
-		set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVLOWAT, bytes)
-	}); err != nil {
-		return fmt.Errorf("low-water mark: %w", err)
-	}
-	return set
+// lowWater says from how many bytes on a TCP socket wakes who waits for it. A lower mark wakes for what is there already (from Linux
+// 4.18 on).
+func lowWater(fd uintptr, bytes int) error {
+	return unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVLOWAT, bytes)
 }
 
 // gather waits until so many bytes have come at a TCP socket, or its stream has ended, or for pause. Until then the kernel
@@ -29,13 +24,13 @@ func lowWater(sock syscall.RawConn, bytes int) error {
 func gather(sock syscall.RawConn, enough int, pause time.Duration) error {
 	var mark error
 	closed := sock.Control(func(fd uintptr) {
-		if unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVLOWAT, enough) != nil {
+		if lowWater(fd, enough) != nil {
 			time.Sleep(pause) // a kernel that knows no mark
 			return
 		}
 		timeout := unix.NsecToTimespec(pause.Nanoseconds())
 		_, _ = unix.Ppoll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, &timeout, nil) //nolint:errcheck // interrupted by a signal it is a smaller gulp
-		mark = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVLOWAT, 1)
+		mark = lowWater(fd, 1)
 	})
 	if err := errors.Join(closed, mark); err != nil {
 		return fmt.Errorf("wait for a gulp: %w", err)

@@ -9,7 +9,7 @@ import (
 )
 
 // lowWater: only Linux is asked for it.
-func lowWater(syscall.RawConn, int) error { return errors.ErrUnsupported }
+func lowWater(uintptr, int) error { return errors.ErrUnsupported }
 
 // gather waits for pause: only Linux is asked to wait for a number of bytes.
 func gather(_ syscall.RawConn, _ int, pause time.Duration) error {

@@ -12,15 +12,25 @@ import (
 // In a stream of hundreds a second that is nearly all the time, for there is a report every 10 ms (reportGap); in a slow one the
 // report of each event ends its lull. Under TLS, which adds to each message, the reader sleeps through one of the two.
 //
-// No row waits: a Begin and any message that may follow it are more than lullBytes, and inside a transaction there is no lull. What
+// No row waits: a Begin and any message that may follow it are more than lullBytes, and so is what is left of a Begin that came in two
+// pieces with a row and a Commit. Inside a transaction there is no lull. What
 // waits, a keepalive that may ask for a report, waits for the next report, which the reporter writes every second at least. The end
 // of the stream, and a deadline, wake the reader as ever. (Before Linux 4.18 the end of a lull wakes nobody: what waits then comes with
 // the next packet, an answer to what the reporter asks every third of wal_sender_timeout at the latest.)
 type lull struct {
-	sock syscall.RawConn // nil: there is none
+	sock syscall.RawConn  // nil: there is none
+	set  func(fd uintptr) // sets mark; made once, since each of its own would be allocated
 
-	mu sync.Mutex
-	on bool // guarded by mu, with the socket's mark
+	mu   sync.Mutex // guards on, mark and err, and the socket's mark
+	on   bool
+	mark int // bytes
+	err  error
+}
+
+// at says of which socket; nil: of none.
+func (l *lull) at(sock syscall.RawConn) {
+	l.sock = sock
+	l.set = func(fd uintptr) { l.err = lowWater(fd, l.mark) }
 }
 
 // What is not worth a wake, and the least that is.
@@ -45,11 +55,11 @@ func (l *lull) turn(on bool) {
 	if l.on == on {
 		return
 	}
-	mark := 1
+	l.mark = 1
 	if on {
-		mark = lullBytes
+		l.mark = lullBytes
 	}
-	if lowWater(l.sock, mark) == nil {
+	if l.sock.Control(l.set) == nil && l.err == nil {
 		l.on = on
 	}
 }

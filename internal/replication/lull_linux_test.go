@@ -30,7 +30,7 @@ func lulled(t *testing.T, at func(*gulp)) (g *gulp, near net.Conn, far *net.TCPC
 	t.Helper()
 	near, far, sock := tcpPair(t)
 	g = &gulp{from: far}
-	g.lull.sock = sock
+	g.lull.at(sock)
 	brought, ended := make(chan int, 100), make(chan error, 1)
 	go readLulled(g, at, brought, ended)
 	t.Cleanup(func() {
@@ -113,11 +113,28 @@ func TestLullSleepsUntilARowComes(t *testing.T) {
 
 func TestLullIsNoLongerThanABeginAndAnythingMore(t *testing.T) {
 	const smallest = copyHeader + xlogHeader + 1
+	const commit = copyHeader + xlogHeader + 1 + 1 + 8 + 8 + 8
+	if lullBytes > 1+smallest+commit {
+		t.Errorf("a lull of %d bytes may hold up the last byte of a Begin with a row and a Commit, %d bytes", lullBytes, 1+smallest+commit)
+	}
 	if lullBytes > beginSize+smallest {
 		t.Errorf("a lull of %d bytes may hold up a Begin with what follows it, %d bytes", lullBytes, beginSize+smallest)
 	}
 	if lullBytes <= keepaliveBytes+beginSize {
 		t.Errorf("a lull of %d bytes ends with a keepalive and a Begin, %d bytes", lullBytes, keepaliveBytes+beginSize)
+	}
+}
+
+// There may be one for each event.
+func TestLullAllocatesNothing(t *testing.T) {
+	_, _, sock := tcpPair(t)
+	var l lull
+	l.at(sock)
+	if n := testing.AllocsPerRun(100, func() {
+		l.begin()
+		l.end()
+	}); n != 0 {
+		t.Errorf("%.0f allocations", n)
 	}
 }
 
