@@ -38,7 +38,7 @@ func (se *session) monitor(ctx context.Context) error {
 		}
 		signal(se.suspect)
 		missed++
-		why := localPort.ReplaceAllString(err.Error(), "$1")
+		why := steadyWords(err.Error())
 		if why == said || missed == 1 && goingAway(err) {
 			continue
 		}

@@ -135,7 +135,7 @@ func (s *Stream) pause(reading context.Context, wait *backoff, err error) (again
 	if stop := fatalConnect(&s.cfg, err, s.everConnected, s.started); stop != nil {
 		return false, stop
 	}
-	why := localPort.ReplaceAllString(oneLine{err}.Error(), "$1")
+	why := steadyWords(oneLine{err}.Error())
 	if mend := mend(&s.cfg, err); mend != "" {
 		why += "; " + mend
 	}
@@ -143,9 +143,12 @@ func (s *Stream) pause(reading context.Context, wait *backoff, err error) (again
 	return slept(reading, wait.next()), nil
 }
 
-// localPort is what differs each time for the same reason: our own end of a connection in an error of package net, and the
-// clock beside a certificate that has expired.
-var localPort = regexp.MustCompile(`\b(read tcp |write tcp )\S+->|\bcurrent time \S+ is `)
+// steadyWords is what an error says without what differs from try to try for the same reason: our own end of a connection in an error
+// of package net, the clock beside a certificate that has expired, and whether TLS's alert about ours met us as we wrote or as we read.
+func steadyWords(text string) string { return unsteady.ReplaceAllString(text, "$1$2") }
+
+var unsteady = regexp.MustCompile(`\b(read tcp |write tcp )\S+->|\bcurrent time \S+ is |` +
+	`\bfailed to (?:write startup message: write failed|receive message): (remote error: tls: )`)
 
 // wait shows and logs why the relay is not streaming; the same reason is logged once.
 func (s *Stream) wait(why string) {

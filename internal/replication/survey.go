@@ -30,7 +30,7 @@ func (s *Stream) Survey(ctx context.Context) error {
 			continue
 		}
 		next = min(2*next, surveyAfter)
-		if why := localPort.ReplaceAllString(err.Error(), "$1"); why != said && ctx.Err() == nil && !goingAway(err) {
+		if why := steadyWords(err.Error()); why != said && ctx.Err() == nil && !goingAway(err) {
 			said = why
 			s.cfg.Log.Warn("the metrics of slots and of the tables' size are missing", zap.String("why", why))
 		}

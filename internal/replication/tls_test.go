@@ -31,3 +31,19 @@ func TestMendOfTLS(t *testing.T) {
 		}
 	}
 }
+
+// What is said of one trouble is the same at each try: it is logged once.
+func TestSteadyWords(t *testing.T) {
+	const refused = "connect to 127.0.0.1:5432: remote error: tls: unknown certificate authority"
+	for _, c := range []struct{ says, steady string }{
+		{"connect to 127.0.0.1:5432: failed to write startup message: write failed: remote error: tls: unknown certificate authority", refused},
+		{"connect to 127.0.0.1:5432: failed to receive message: remote error: tls: unknown certificate authority", refused},
+		{"failed to receive message: unexpected EOF", "failed to receive message: unexpected EOF"},
+		{"read tcp 127.0.0.1:40000->127.0.0.1:5432: i/o timeout", "read tcp 127.0.0.1:5432: i/o timeout"},
+		{"expired: current time 2026-11-23T00:00:00Z is after 2026-11-22T00:00:00Z", "expired: after 2026-11-22T00:00:00Z"},
+	} {
+		if got := steadyWords(c.says); got != c.steady {
+			t.Errorf("%q became %q, want %q", c.says, got, c.steady)
+		}
+	}
+}
