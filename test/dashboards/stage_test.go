@@ -172,11 +172,11 @@ func (s *stage) bulk(rows int) {
 		FROM (SELECT 'bulk ' || n % 100 AS key, n FROM generate_series(1, $1) n) r`, rows)
 }
 
-// newKeys commits an event of each kind of the usual rows, each with a key of its own: nothing of it is parked, so it is sent.
+// newKeys commits an event of each kind of the usual rows, with its routing key and a key of its own: nothing of that is parked, so it is sent.
 func (s *stage) newKeys() {
 	s.T.Helper()
-	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
-		SELECT gen_random_uuid(), 'order', 'new ' || kind, kind AS type, jsonb_build_object('key', 'new ' || kind, 'seq', 1)
+	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, routing_key, payload)
+		SELECT gen_random_uuid(), 'order', 'new ' || kind, kind, 'order.' || kind, jsonb_build_object('key', 'new ' || kind, 'seq', 1)
 		FROM unnest(ARRAY['placed', 'paid', 'shipped']) kind`)
 }
 
