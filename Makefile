@@ -126,7 +126,7 @@ build: ## build bin/cdc-relay
 
 .PHONY: deps
 deps: ## install what demo and test need (PostgreSQL, RabbitMQ, Java and Kafka, Prometheus, as root on Debian; no Debezium), start nothing
-	@scripts/deps.sh rabbitmq kafka pgbouncer prometheus systemd
+	@scripts/deps.sh rabbitmq kafka pgbouncer prometheus systemd plugins
 	@scripts/kafka.sh
 
 .PHONY: deps-rabbitmq deps-kafka deps-debezium
@@ -136,7 +136,7 @@ deps-kafka:
 	@scripts/deps.sh kafka
 	@scripts/kafka.sh
 deps-debezium: deps-kafka
-	@scripts/deps.sh rabbitmq debezium
+	@scripts/deps.sh rabbitmq debezium plugins
 	@scripts/debezium.sh
 deps-%:
 	@echo 'make: SINK is rabbitmq or kafka, not "$*"' >&2; exit 2

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests and the demo need from the system's packages: PostgreSQL; with `rabbitmq` also RabbitMQ; with
-# `kafka` Java and what fetches Kafka (scripts/kafka.sh); with `debezium` what fetches Debezium (scripts/debezium.sh); with `prometheus` Prometheus and promtool; with `pgbouncer` PgBouncer; with
+# `kafka` Java and what fetches Kafka (scripts/kafka.sh); with `debezium` what fetches Debezium (scripts/debezium.sh); with `plugins` those that other
+# programs' slots are of (decoderbufs, wal2json); with `prometheus` Prometheus and promtool; with `pgbouncer` PgBouncer; with
 # `systemd` what checks its units; with `all` these, and what make test-all needs besides (a C compiler for the race detector,
 # node to fetch other PostgreSQL versions).
 # The tests start private servers of their own: the packages' services are not started and no cluster is created.
@@ -27,6 +28,12 @@ need_command() { # need_command PACKAGE COMMAND
 
 # A server elsewhere on PATH is not enough on Debian: the tests look where its packages put them.
 need postgresql /usr/lib/postgresql/*/bin/postgres
+# The packages of plugins go by the server's version, which is known once it is there.
+newest=$(find /usr/lib/postgresql -mindepth 3 -path '*/bin/postgres' 2>/dev/null | cut -d / -f 5 | sort -n | tail -n 1 || true)
+if wants plugins && [ -n "$newest" ]; then
+	need "postgresql-$newest-decoderbufs" "/usr/lib/postgresql/$newest/lib/decoderbufs.so"
+	need "postgresql-$newest-wal2json" "/usr/lib/postgresql/$newest/lib/wal2json.so"
+fi
 if wants rabbitmq; then
 	need rabbitmq-server /usr/lib/rabbitmq/bin/rabbitmq-server
 fi
@@ -120,4 +127,7 @@ if ! install; then
 		echo "deps: apt-get could not install ${missing[*]}" >&2
 		exit 1
 	fi
+fi
+if [ -z "$newest" ] && wants plugins; then
+	bash "$0" "$@"
 fi

@@ -233,7 +233,7 @@ func (k *checker) slot(ctx context.Context, rec *record) {
 		if known && rec == nil {
 			k.adoption(ctx, slot, sent, accepted)
 		}
-		k.tookOver(ctx, rec)
+		k.tookOver(ctx, rec, slot, sent)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
@@ -25,19 +26,24 @@ func (k *checker) adoption(ctx context.Context, slot *slotView, sent sends, acce
 			k.add("rows hidden", "", err)
 		}
 	}
+	k.twice(ctx, slot, slot.ConfirmedFlush, sent)
+}
+
+// twice is about what another program has published and not confirmed, of what is in our slot: committed at from or after it.
+func (k *checker) twice(ctx context.Context, slot *slotView, from pglogrepl.LSN, sent sends) {
 	const name, debezium = "may arrive twice", "Debezium confirms what it published until its last flush, every offset.flush.interval.ms (60 s by default) and when it is stopped in good order; " +
 		"then it is what was on its way, and the last transaction at least, unless heartbeat.interval.ms is set and nothing is written at that moment: then none"
-	behind := bytesText(uint64(slot.Current) - uint64(slot.ConfirmedFlush))
+	behind := bytesText(uint64(slot.Current) - uint64(from))
 	if slot.ActivePID != 0 {
 		k.add(name, fmt.Sprintf("if %s is killed: at most the events of the %s of WAL after %s, those that it has published since it confirmed that. %s",
-			slot.holder(), behind, slot.ConfirmedFlush, debezium), nil)
+			slot.holder(), behind, from, debezium), nil)
 		return
 	}
-	n, first, last, others, err := k.waiting(ctx, slot, sent)
+	n, first, last, others, err := k.waiting(ctx, slot, from, sent)
 	switch {
 	case err != nil:
 		k.add(name, fmt.Sprintf("at most the events of the %s of WAL after %s, which were not counted (%s), and of them those that the other program has published and not confirmed. %s",
-			behind, slot.ConfirmedFlush, oneLine{err}, debezium), nil)
+			behind, from, oneLine{err}, debezium), nil)
 	case n == 0:
 		k.add(name, "nothing: no event waits in the slot", nil)
 	default:
@@ -53,9 +59,9 @@ func (k *checker) adoption(ctx context.Context, slot *slotView, sent sends, acce
 // temporary files.
 const countable = 256 << 20
 
-// waiting counts the events in a slot that nobody holds, committed from first to last. Nothing is taken from the slot. (When it
+// waiting counts the events in a slot that nobody holds whose commit record is at from or after it, committed from first to last. Nothing is taken from the slot. (When it
 // was let go would tell more, but pg_replication_slots.inactive_since is then the time of this look, the next time that it is asked.)
-func (k *checker) waiting(ctx context.Context, slot *slotView, sent sends) (n int, first, last time.Time, others inserts, err error) {
+func (k *checker) waiting(ctx context.Context, slot *slotView, from pglogrepl.LSN, sent sends) (n int, first, last time.Time, others inserts, err error) {
 	if size := uint64(slot.Current) - uint64(slot.Restart); size > k.countable {
 		return 0, first, last, nil, fmt.Errorf("the slot reads %s", bytesText(size))
 	}
@@ -72,6 +78,7 @@ func (k *checker) waiting(ctx context.Context, slot *slotView, sent sends) (n in
 		frame     []byte
 		msg       decode.Message
 		committed time.Time
+		counts    bool
 	)
 	others = inserts{}
 	_, err = pgx.ForEachRow(rows, []any{&frame}, func() error {
@@ -83,8 +90,11 @@ func (k *checker) waiting(ctx context.Context, slot *slotView, sent sends) (n in
 		}
 		switch msg.Kind {
 		case decode.Begin:
-			committed = msg.CommitTime
+			committed, counts = msg.CommitTime, msg.Commit >= from
 		case decode.Row:
+			if !counts {
+				break
+			}
 			if n++; n == 1 {
 				first = committed
 			}
@@ -96,10 +106,14 @@ func (k *checker) waiting(ctx context.Context, slot *slotView, sent sends) (n in
 	return n, first, last, others, err
 }
 
-// tookOver is about the slot whose place ours has taken: somebody may read it again, or nobody ever will.
-func (k *checker) tookOver(ctx context.Context, rec *record) {
+// tookOver is about the slot whose place ours has taken: what of its program may come twice, as long as no relay has gone on from there,
+// and that somebody may read it again, or nobody ever will.
+func (k *checker) tookOver(ctx context.Context, rec *record, slot *slotView, sent sends) {
 	if rec == nil || rec.TookUntil == 0 {
 		return
+	}
+	if slot.ActivePID == 0 && slot.ConfirmedFlush <= rec.TookUntil {
+		k.twice(ctx, slot, rec.TookUntil, sent)
 	}
 	const name = "slot before"
 	old, err := readSlot(ctx, k.pool, rec.TookFrom)

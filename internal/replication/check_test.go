@@ -40,6 +40,20 @@ func (b *bench) wantLine(level, name string, words ...string) Finding {
 	return f
 }
 
+// wantNoLine wants check to say nothing by these names.
+func (b *bench) wantNoLine(names ...string) {
+	b.t.Helper()
+	list, err := Check(bounded(b.t, 90*time.Second), b.cfg)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, f := range list {
+		if slices.Contains(names, f.Name) {
+			b.t.Errorf("there is a line: %+v", f)
+		}
+	}
+}
+
 func hasWords(text string, words []string) bool {
 	return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) })
 }

@@ -92,10 +92,11 @@ func (s *stage) debezium(dir string) *devenv.Debezium {
 
 // imports makes the relay's configuration: what import debezium makes of the file that Debezium Server runs with. It is left for commands and
 // relays to come.
-func (s *stage) imports(d *devenv.Debezium) {
+func (s *stage) imports(d *devenv.Debezium, flags ...string) {
 	s.t.Helper()
 	file := filepath.Join(s.t.TempDir(), "cdc-relay.yaml")
-	res, err := devenv.RunCommand(s.within(), devenv.BuildRelay(s.t), "", "import", "debezium", filepath.Join(d.Dir(), "config", "application.properties"), "-o", file)
+	args := append([]string{"import", "debezium", filepath.Join(d.Dir(), "config", "application.properties"), "-o", file}, flags...)
+	res, err := devenv.RunCommand(s.within(), devenv.BuildRelay(s.t), "", args...)
 	must(s.t, err)
 	if res.Code != 0 {
 		s.t.Fatalf("import exits %d:\n%s%s", res.Code, res.Stdout, res.Stderr)
