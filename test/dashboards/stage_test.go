@@ -176,7 +176,7 @@ func (s *stage) bulk(rows int) {
 func (s *stage) newKeys() {
 	s.T.Helper()
 	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, routing_key, payload)
-		SELECT gen_random_uuid(), 'order', 'new ' || kind, kind, 'order.' || kind, jsonb_build_object('key', 'new ' || kind, 'seq', 1)
+		SELECT gen_random_uuid(), 'order', 'new ' || kind, kind AS type, 'order.' || kind, jsonb_build_object('key', 'new ' || kind, 'seq', 1)
 		FROM unnest(ARRAY['placed', 'paid', 'shipped']) kind`)
 }
 
