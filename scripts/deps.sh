@@ -66,7 +66,7 @@ if [ ${#missing[@]} -eq 0 ]; then
 fi
 
 if ! command -v apt-get >/dev/null; then
-	echo "deps: this system has no apt-get. Install PostgreSQL 14 or later (server and contrib) and RabbitMQ 3.10 or later" >&2
+	echo "deps: this system has no apt-get. Install PostgreSQL 14 or later (server and contrib, the plugins decoderbufs and wal2json) and RabbitMQ 3.10 or later" >&2
 	echo "deps: in the places of Debian's packages, or give CDC_RELAY_TEST_POSTGRES and CDC_RELAY_TEST_RABBITMQ," >&2
 	echo "deps: Java 17 or later and Maven for Kafka, and Prometheus 2.42 or later with promtool; missing: ${missing[*]}" >&2
 	exit 1
