@@ -230,10 +230,14 @@ func (k *checker) slot(ctx context.Context, rec *record) {
 		}
 		k.add("slot", fmt.Sprintf("%s at %s, %s behind, wal_status %s", k.c.Slot, slot.ConfirmedFlush,
 			bytesText(uint64(slot.Current)-uint64(slot.ConfirmedFlush)), slot.WALStatus), err)
-		if known && rec == nil {
+		switch {
+		case !known:
+		case rec == nil:
 			k.adoption(ctx, slot, sent, accepted)
+		case rec.TookUntil != 0 && slot.ActivePID == 0 && slot.ConfirmedFlush <= rec.TookUntil: // no relay has gone on from there yet
+			k.twice(ctx, slot, rec.TookUntil, sent)
 		}
-		k.tookOver(ctx, rec, slot, sent)
+		k.tookOver(ctx, rec)
 	}
 }
 

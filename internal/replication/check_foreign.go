@@ -59,8 +59,9 @@ func (k *checker) twice(ctx context.Context, slot *slotView, from pglogrepl.LSN,
 // temporary files.
 const countable = 256 << 20
 
-// waiting counts the events in a slot that nobody holds whose commit record is at from or after it, committed from first to last. Nothing is taken from the slot. (When it
-// was let go would tell more, but pg_replication_slots.inactive_since is then the time of this look, the next time that it is asked.)
+// waiting counts the events in a slot that nobody holds whose commit record is at from or after it, committed from first to last. Nothing
+// is taken from the slot. (When it was let go would tell more, but pg_replication_slots.inactive_since is then the time of this look, the
+// next time that it is asked.)
 func (k *checker) waiting(ctx context.Context, slot *slotView, from pglogrepl.LSN, sent sends) (n int, first, last time.Time, others inserts, err error) {
 	if size := uint64(slot.Current) - uint64(slot.Restart); size > k.countable {
 		return 0, first, last, nil, fmt.Errorf("the slot reads %s", bytesText(size))
@@ -106,14 +107,10 @@ func (k *checker) waiting(ctx context.Context, slot *slotView, from pglogrepl.LS
 	return n, first, last, others, err
 }
 
-// tookOver is about the slot whose place ours has taken: what of its program may come twice, as long as no relay has gone on from there,
-// and that somebody may read it again, or nobody ever will.
-func (k *checker) tookOver(ctx context.Context, rec *record, slot *slotView, sent sends) {
+// tookOver is about the slot whose place ours has taken: somebody may read it again, or nobody ever will.
+func (k *checker) tookOver(ctx context.Context, rec *record) {
 	if rec == nil || rec.TookUntil == 0 {
 		return
-	}
-	if slot.ActivePID == 0 && slot.ConfirmedFlush <= rec.TookUntil {
-		k.twice(ctx, slot, rec.TookUntil, sent)
 	}
 	const name = "slot before"
 	old, err := readSlot(ctx, k.pool, rec.TookFrom)
