@@ -70,6 +70,9 @@ func TestChangesThatHideRows(t *testing.T) {
 			if c.mend != "" { // what stands in the way of running the printed statements as they are
 				b.exec(c.mend)
 			}
+			if strings.Contains(stop.Mend, "ADD TABLE") && b.text(`SELECT count(*)::text FROM pg_publication_rel WHERE prrelid = 'outbox'::regclass`) == "1" {
+				b.exec(`ALTER PUBLICATION p DROP TABLE outbox`) // the relay looked before it was put back
+			}
 			b.runMend(stop)
 			b.goesOn("b")
 		})
@@ -568,7 +571,7 @@ func TestTableMissing(t *testing.T) {
 func newRole(t *testing.T, attributes string) (role string, as func(url string) string) {
 	t.Helper()
 	exec := func(sql string) {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		conn, err := pgx.Connect(ctx, devenv.SharedPostgres(t).URL("postgres"))
 		if err != nil {
