@@ -20,13 +20,7 @@ func (b *bench) adjacent(r *running) (first, second string) {
 	b.t.Helper()
 	for try := range 200 {
 		first, second = fmt.Sprintf("first %d", try), fmt.Sprintf("second %d", try)
-		one, _ := b.openInsert(first)
-		two, _ := b.openInsert(second)
-		for _, tx := range []pgx.Tx{one, two} {
-			if err := tx.Commit(bounded(b.t, time.Minute)); err != nil {
-				b.t.Fatal(err)
-			}
-		}
+		b.commitBoth(first, second)
 		r.waitSeen(first, second)
 		var txs []transaction
 		until(b.t, "both transactions", func() bool {
@@ -41,10 +35,29 @@ func (b *bench) adjacent(r *running) (first, second string) {
 	return "", ""
 }
 
+// commitBoth inserts two rows, each in a transaction of its own, and commits these one right after the other.
+func (b *bench) commitBoth(first, second string) {
+	b.t.Helper()
+	one, firstConn := b.openInsert(first)
+	two, secondConn := b.openInsert(second)
+	for _, tx := range []pgx.Tx{one, two} {
+		if err := tx.Commit(bounded(b.t, time.Minute)); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	for _, conn := range []*pgx.Conn{firstConn, secondConn} { // there may be many tries
+		if err := conn.Close(bounded(b.t, time.Minute)); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
 // The server skips by the start of the commit record: a report one byte beyond a transaction's end would skip its
-// neighbour for ever, one byte before it would repeat the transaction itself.
+// neighbour for ever, one byte before it would repeat the transaction itself. A server of its own: what other tests write comes
+// between.
 func TestStopBetweenCommitsThatAreAdjacent(t *testing.T) {
-	b := shared(t)
+	t.Parallel()
+	b := setup(t, ownServer(t, nil).URL("shop"))
 	b.held = true
 	r := b.run()
 	r.waitPhase(Streaming)

@@ -278,9 +278,11 @@ func TestTakeoverUnderLoad(t *testing.T) {
 	}
 }
 
-// The other program has confirmed up to the end of a commit, at which the next one begins: that one is sent, and no other.
+// The other program has confirmed up to the end of a commit, at which the next one begins: that one is sent, and no other. A server
+// of its own: what other tests write comes between.
 func TestTakeoverBetweenCommitsThatAreAdjacent(t *testing.T) {
-	b := shared(t)
+	t.Parallel()
+	b := setup(t, ownServer(t, nil).URL("shop"))
 	o := b.newTool()
 	k, _ := b.takePassed(o)
 	second, between := b.adjacentUnread(o)
@@ -304,13 +306,7 @@ func (b *bench) adjacentUnread(o *otherTool) (second string, between pglogrepl.L
 	b.t.Helper()
 	for try := range 200 {
 		second = fmt.Sprintf("second %d", try)
-		one, _ := b.openInsert(fmt.Sprintf("first %d", try))
-		two, _ := b.openInsert(second)
-		for _, tx := range []pgx.Tx{one, two} {
-			if err := tx.Commit(bounded(b.t, time.Minute)); err != nil {
-				b.t.Fatal(err)
-			}
-		}
+		b.commitBoth(fmt.Sprintf("first %d", try), second)
 		o.waitSeen(second)
 		rows, err := b.conn.Query(bounded(b.t, time.Minute), `SELECT data FROM pg_logical_slot_peek_binary_changes($1, NULL, 100000,
 			'proto_version', '1', 'publication_names', 'p') WHERE get_byte(data, 0) = ascii('C')`, b.cfg.Slot)
@@ -378,14 +374,16 @@ func (b *bench) load(writers int) *load {
 					err = tx.Commit(ctx)
 				}
 				cancel()
-				l.still.RUnlock()
+				if err == nil {
+					l.mu.Lock()
+					l.written = append(l.written, ids...)
+					l.mu.Unlock()
+				}
+				l.still.RUnlock() // a pause knows everything that is written
 				if err != nil {
 					b.t.Errorf("write: %v", err)
 					return
 				}
-				l.mu.Lock()
-				l.written = append(l.written, ids...)
-				l.mu.Unlock()
 			}
 		})
 	}
