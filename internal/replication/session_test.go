@@ -15,19 +15,23 @@ func TestIdleRelayAnswersTheServer(t *testing.T) {
 	b := shared(t)
 	b.cfg.WALSenderTimeout = 900 * time.Millisecond // less than the reporter's own interval
 	r := b.settledRun("a")
-	r.waitChecked()
 	b.insert("b")
 	r.waitSeen("b")
-	if n := r.sessions(); n != 1 {
-		t.Errorf("%d sessions: a question was not answered", n)
-	}
+	// A machine that stands still for so long may end a session as well. Where questions are not answered, none lives long enough.
+	sessions, since := 0, time.Now()
+	until(t, "a session whose questions are answered", func() bool {
+		if n := r.sessions(); n != sessions || r.s.Snapshot().Phase != Streaming {
+			sessions, since = n, time.Now()
+		}
+		return time.Since(since) > 5*b.cfg.WALSenderTimeout
+	}, func() any { return r.sessions() })
 	r.endClean()
 }
 
 // The window is full for three times wal_sender_timeout: the reader stands still, the session lives.
 func TestSessionSurvivesBackPressure(t *testing.T) {
 	b := shared(t)
-	b.cfg.WALSenderTimeout = 2 * time.Second
+	b.cfg.WALSenderTimeout = 4 * time.Second // a busy machine may stand still for half of that
 	r := b.settledRun("a")
 	release := b.current().block()
 	defer release()
@@ -69,10 +73,10 @@ func TestSilentServerIsLeft(t *testing.T) {
 // A row that takes longer than wal_sender_timeout to arrive is no silence: taken for one, it would be begun anew for ever.
 func TestHugeRowOverASlowLine(t *testing.T) {
 	b := shared(t)
-	b.cfg.WALSenderTimeout = 2 * time.Second
+	b.cfg.WALSenderTimeout = 4 * time.Second
 	p := b.through()
 	r := b.settledRun("a")
-	p.Trickle(150 << 10)
+	p.Trickle(75 << 10)
 	b.exec(`INSERT INTO outbox SELECT 'huge', to_jsonb(string_agg(md5(g::text), '')) FROM generate_series(1, 24000) g`) // 750 KiB
 	r.waitSeen("huge")
 	if sessions := r.sessions(); sessions != 1 {
@@ -112,7 +116,7 @@ func TestWalsenderTerminated(t *testing.T) {
 // A line that counts a million parked chains takes longer to make than wal_sender_timeout: the session lives on meanwhile.
 func TestLineThatTakesItsTime(t *testing.T) {
 	b := shared(t)
-	b.cfg.WALSenderTimeout = time.Second
+	b.cfg.WALSenderTimeout = 3 * time.Second
 	quick, made := b.cfg.NewLine, 0
 	b.cfg.NewLine = func(ctx context.Context, at Term) (Line, error) {
 		made++

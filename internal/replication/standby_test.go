@@ -191,7 +191,7 @@ func TestSilentLeaderWhateverTheServersTimeout(t *testing.T) {
 			b.exec(fmt.Sprintf(`ALTER SYSTEM SET wal_sender_timeout = '%s'`, own))
 			b.exec(`SELECT pg_reload_conf()`)
 			until(t, "the server's own wal_sender_timeout to be "+own, func() bool { return b.text(`SHOW wal_sender_timeout`) == own })
-			b.cfg.WALSenderTimeout = 2 * time.Second
+			b.cfg.WALSenderTimeout = 4 * time.Second
 			standby := b.another()
 			silent := b.through()
 			b.settledRun("a")

@@ -16,7 +16,7 @@ func TestCleanStopsUnderLoad(t *testing.T) {
 	b.exec(`CREATE TABLE other (t text)`)
 	first := b.run() // before the writer: its table has no rows yet
 	first.waitPhase(Streaming)
-	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, stop := context.WithTimeout(context.Background(), 10*time.Minute) // longer than all rounds: they wait for what is written
 	defer stop()
 	written := make(chan int, 1)
 	writer := b.connect()
@@ -133,7 +133,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 // The drain takes longer than wal_sender_timeout, in which nobody reads any more. What is settled at its end is reported.
 func TestLongDrainIsStillACleanStop(t *testing.T) {
 	b := shared(t)
-	b.cfg.WALSenderTimeout, b.cfg.Grace = time.Second, time.Minute
+	b.cfg.WALSenderTimeout, b.cfg.Grace = 3*time.Second, time.Minute
 	r := b.settledRun("a")
 	line := b.current()
 	line.hold()
@@ -141,7 +141,7 @@ func TestLongDrainIsStillACleanStop(t *testing.T) {
 	r.waitSeen("b")
 	r.stop()
 	r.waitPhase(Stopping)
-	drain := time.NewTimer(4 * time.Second) // the time itself is what is tested
+	drain := time.NewTimer(3 * b.cfg.WALSenderTimeout) // the time itself is what is tested
 	<-drain.C
 	line.settle(2)
 	if err := r.wait(); err != nil {
