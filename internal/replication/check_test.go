@@ -102,6 +102,7 @@ func TestCheckOfTheServersSettings(t *testing.T) {
 	f = b.wantLine(LevelFail, "replication slots", "1 of 1 used by others")
 	f.Mend, _, _ = strings.Cut(f.Mend, ";") // the rest is another way
 	b.mended(p, f)
+	b.waitNoWalsender() // of the checks before
 	stranger := b.cfg
 	stranger.Slot = "stranger"
 	conn, err := connectStream(bounded(t, time.Minute), &stranger)

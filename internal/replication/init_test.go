@@ -24,7 +24,7 @@ func asRole(t *testing.T, attributes string) (b *bench, role, owner string) {
 
 func (b *bench) init(opt InitOptions) {
 	b.t.Helper()
-	if err := Init(bounded(b.t, time.Minute), b.cfg, opt); err != nil {
+	if err := Init(bounded(b.t, 2*time.Minute), b.cfg, opt); err != nil { // as long as a slot takes that waits for other tests
 		b.t.Fatal(err)
 	}
 }

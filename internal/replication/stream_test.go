@@ -93,7 +93,8 @@ func bounded(t *testing.T, d time.Duration) context.Context {
 
 func (b *bench) exec(sql string, args ...any) {
 	b.t.Helper()
-	if _, err := b.conn.Exec(bounded(b.t, time.Minute), sql, args...); err != nil {
+	// What makes a slot waits for the transactions of all databases, of all tests.
+	if _, err := b.conn.Exec(bounded(b.t, 2*time.Minute), sql, args...); err != nil {
 		b.t.Fatalf("%s: %v", sql, err)
 	}
 }
