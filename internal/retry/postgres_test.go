@@ -518,8 +518,14 @@ func TestStatementLate(t *testing.T) {
 			equal(t, "connections", pool.Stat().TotalConns(), 1)
 			proxy.Hold(devenv.Up)
 			proxy.SetTarget("127.0.0.1:1") // the driver asks the server to cancel it: that does not arrive
-			c, cancel := context.WithTimeout(ctx(t), 500*time.Millisecond)
-			defer cancel()
+			held := ctx(t)
+			c, cancel := context.WithCancel(held)
+			go func() {
+				defer cancel() // once it is on its way
+				if err := proxy.WaitHeld(held, devenv.Up, 1); err != nil {
+					t.Error(err)
+				}
+			}()
 			if err := do(c, store); err == nil {
 				t.Fatal("no error")
 			}

@@ -249,10 +249,10 @@ func testRoundTrip(b *bench) {
 			b.Fatalf("got %+v", runs)
 		}
 		got := *runs[0].Rows[0]
-		if d := time.Since(got.ParkedAt).Abs(); d > 10*time.Second {
+		if d := time.Since(got.ParkedAt).Abs(); d > time.Minute {
 			b.Errorf("parked %v ago", d)
 		}
-		if d := got.NextAttempt.Sub(want.NextAttempt).Abs(); d > 10*time.Second {
+		if d := got.NextAttempt.Sub(want.NextAttempt).Abs(); d > time.Minute {
 			b.Errorf("next attempt off by %v", d)
 		}
 		if fault := want.Event.Fault; fault != nil {
@@ -626,7 +626,7 @@ func testDue(b *bench) {
 	}))
 	chains, next, err = b.Due(ctx(b.T), 1)
 	b.must(err)
-	if len(chains) > 0 || (next-time.Minute).Abs() > 10*time.Second {
+	if len(chains) > 0 || (next-time.Minute).Abs() > 50*time.Second {
 		b.Errorf("got %v %v", chains, next)
 	}
 }
