@@ -140,7 +140,7 @@ func (s *stage) end(all []*board) {
 	const dead = 20
 	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, routing_key)
 		SELECT gen_random_uuid(), 'order', 'gone', 'placed', $1 FROM generate_series(1, $2)`, s.Poison(0, 0).RoutingKey, dead)
-	s.Until(time.Minute, "its letters to be counted", func() bool { return s.Metric(r, "outbox_dead_letters") == dead })
+	s.Until(3*time.Minute, "its letters to be counted", func() bool { return s.Metric(r, "outbox_dead_letters") == dead })
 	s.SQL(`ALTER PUBLICATION ` + s.Slot + ` DROP TABLE outbox`)
 	s.Until(time.Minute, "the relay to say that it has stopped", func() bool {
 		_, body, err := r.Get(s.Within(time.Minute), "/metrics")

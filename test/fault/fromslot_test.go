@@ -16,7 +16,7 @@ var changes = map[string]string{
 	"test_decoding": `SELECT coalesce(array_agg(substring(data FROM 'INSERT: id\[uuid\]:''([^'']*)''')), '{}')
 		FROM pg_logical_slot_get_changes($1, NULL, NULL) WHERE data LIKE 'table public.outbox: INSERT:%'`,
 	"wal2json": `SELECT coalesce(array_agg(c->>'value'), '{}')
-		FROM pg_logical_slot_get_changes($1, NULL, NULL, 'format-version', '2') x, jsonb_array_elements(x.data::jsonb->'columns') c
+		FROM pg_logical_slot_get_changes($1, NULL, NULL::int, 'format-version', '2') x, jsonb_array_elements(x.data::jsonb->'columns') c
 		WHERE x.data::jsonb->>'action' = 'I' AND x.data::jsonb->>'table' = 'outbox' AND c->>'name' = 'id'`,
 }
 

@@ -43,6 +43,7 @@ func TestKilledBeforeTheConfirmArrives(t *testing.T) {
 
 func TestKilledBeforeTheReportIsSent(t *testing.T) {
 	stand.OnEach(t, func(s *stand.Stand) {
+		s.Timeout = "60s" // the server is not to end the session while its reports are held: nothing more would be read
 		s.WatchFlush()
 		r := s.Start()
 		s.Write(30)
@@ -59,6 +60,7 @@ func TestKilledBeforeTheReportIsSent(t *testing.T) {
 // A report that was written before its sender's death may arrive after it: the slot moves while nobody is there.
 func TestKilledWhileTheReportIsUnderWay(t *testing.T) {
 	stand.OnEach(t, func(s *stand.Stand) {
+		s.Timeout = "60s" // the server is not to end the session while its reports are held: nothing more would be read
 		s.WatchFlush()
 		r := s.Start()
 		s.Write(30)

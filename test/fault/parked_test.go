@@ -45,9 +45,7 @@ func TestUnroutableEventIsParked(t *testing.T) {
 	if code != 200 || !strings.Contains(body, "orphan.placed") || !strings.Contains(body, "NO_ROUTE") {
 		t.Errorf("/readyz is %d: %s", code, body)
 	}
-	if n := metric(s, r, "outbox_parked_events"); n != 1 {
-		t.Errorf("the metrics tell of %g parked events", n)
-	}
+	counted(s, r, "outbox_parked_events", 1)
 	named(s, r, "orphan.placed")
 
 	s.Bind("outbox.events", "#")
@@ -122,7 +120,7 @@ func parkedSurvivesAStop(s *stand.Stand, reason string, mend func()) {
 // aged waits until the metrics tell of an age, and at most an hour more.
 func aged(s *stand.Stand, r *devenv.Relay, name string, d time.Duration) {
 	s.T.Helper()
-	s.Until(30*time.Second, fmt.Sprintf("%s to be %s", name, d), func() bool {
+	s.Until(counts, fmt.Sprintf("%s to be %s", name, d), func() bool {
 		value := metric(s, r, name)
 		return value >= d.Seconds() && value < (d+time.Hour).Seconds()
 	})
@@ -161,7 +159,7 @@ func pausedFor(s *stand.Stand, r *devenv.Relay, reason string) (found pausedDest
 // mended waits until the relay says that nothing is paused, held or parked any more.
 func mended(s *stand.Stand, r *devenv.Relay) {
 	s.T.Helper()
-	s.Until(30*time.Second, "nothing to be paused, held or parked", func() bool {
+	s.Until(counts, "nothing to be paused, held or parked", func() bool {
 		st := status(s, r)
 		return st.Parked.Events == 0 && st.Parked.HeldKeys == 0 && len(st.Broker.Paused) == 0 && metric(s, r, "outbox_destinations_paused") == 0 &&
 			metric(s, r, "outbox_parked_events") == 0 && metric(s, r, "outbox_parked_oldest_age_seconds") == 0

@@ -143,6 +143,7 @@ func TestConnectionOfTheSidingLost(t *testing.T) {
 		s.Kinds = []devenv.Kind{s.ToLater(0.5, 0), s.Poison(0.05, 0)}
 		s.WatchFlush()
 		r := s.Start()
+		s.RefuseLater()
 		stop := s.Load(300)
 		lose := func() {
 			s.SQL(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity

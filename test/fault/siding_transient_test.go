@@ -69,7 +69,7 @@ func TestAttemptsAreSpent(t *testing.T) {
 		if class != "transient" || reason != "broker_exception" || attempts <= most {
 			s.T.Errorf("it died of %s, %s after %g attempts", class, reason, attempts)
 		}
-		s.Until(30*time.Second, "the metrics to tell of one event that was given up", func() bool {
+		s.Until(counts, "the metrics to tell of one event that was given up", func() bool {
 			return metric(s, r, "outbox_retry_exhaustions_total") == 1 && metric(s, r, "outbox_dead_letters") == 1 &&
 				metric(s, r, "outbox_parked_events") == 0
 		})
@@ -106,7 +106,7 @@ func TestDestinationRefusesForTooLong(t *testing.T) {
 		if !slices.Equal(v.Dead, dead) {
 			s.T.Errorf("dead are %v, want %v", v.Dead, dead)
 		}
-		s.Until(30*time.Second, "the metrics to tell of the letters", func() bool {
+		s.Until(counts, "the metrics to tell of the letters", func() bool {
 			return metric(s, r, "outbox_dead_letters") == 3 && metric(s, r, "outbox_parked_events") == 0
 		})
 		if n := metric(s, r, "outbox_retry_exhaustions_total"); n != 0 {

@@ -2,6 +2,7 @@ package fault
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
@@ -51,6 +52,16 @@ func status(s *stand.Stand, r *devenv.Relay) (st apiStatus) {
 func metric(s *stand.Stand, r *devenv.Relay, name string) float64 {
 	s.T.Helper()
 	return s.Metric(r, name)
+}
+
+// counts is how long a wait for a number of the retry table or of dead letters may last. A count that is under way when rows come or go may
+// have them twice or not at all, until the next one: ten seconds later, or fifty times as late as the count took.
+const counts = 3 * time.Minute
+
+// counted waits until a metric of these is n.
+func counted(s *stand.Stand, r *devenv.Relay, name string, n int) {
+	s.T.Helper()
+	s.Until(counts, fmt.Sprintf("%s to be %d", name, n), func() bool { return metric(s, r, name) == float64(n) })
 }
 
 // inFlight waits until the relay has so many events that are not confirmed.

@@ -11,6 +11,7 @@ import (
 // outbox table too, and logical messages. Positions stay the same over a restart.
 func TestPublicationForAllTables(t *testing.T) {
 	stand.OnEach(t, func(s *stand.Stand) {
+		s.Timeout = "60s" // the server is not to end the session while its reports are held: nothing more would be read
 		s.WatchFlush()
 		s.SQL(`CREATE TABLE other (id int PRIMARY KEY, note text); INSERT INTO other SELECT i, 'x' FROM generate_series(1, 100) i;
 			CREATE TABLE emptied (id int PRIMARY KEY)`)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -93,6 +94,9 @@ func (c *crash) flowAt(rate float64) {
 	c.relay = c.LaunchVia(c.way)
 	c.Leads(c.relay)
 	c.MakeStops()
+	if slices.ContainsFunc(c.Kinds, func(k devenv.Kind) bool { return k.Destination == c.Later() }) {
+		c.RefuseLater()
+	}
 	c.stop = c.Load(rate)
 }
 

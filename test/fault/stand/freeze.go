@@ -21,8 +21,11 @@ func (w Work) Freeze(s *Stand, in state) {
 	c.way = c.Proxy(c.PostgresAddr)
 	w.begin(c)
 	standby := c.Start()
-	leave := in.enter(c, w)
 	flush, epoch := c.Flush(), c.epoch()
+	leave := in.enter(c, w)
+	if at := c.Flush(); c.epoch() == epoch {
+		flush = at // else it took so long to come to the state that the standby has taken over already
+	}
 	c.Must(c.relay.Freeze())
 	c.Until(time.Minute, "a standby that takes over", func() bool { return c.epoch() > epoch })
 	leave()

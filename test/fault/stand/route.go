@@ -78,6 +78,16 @@ func (s *Stand) MakeLater() {
 	s.Must(s.Kafka.Cluster.CreateTopic(s.Within(time.Minute), s.Later(), 3, 1, nil))
 }
 
+// RefuseLater has that destination refuse an event while nothing else is on its way. It is called before a load whose rows go there, when
+// a relay leads: RabbitMQ ends a channel over the first of them, and what else was on it, and perhaps taken, would come twice.
+func (s *Stand) RefuseLater() {
+	s.T.Helper()
+	before := s.Sided(devenv.Parked)
+	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, destination, routing_key)
+		VALUES (gen_random_uuid(), 'order', 'first', 'placed', '{"key": "first", "seq": 1}', $1, 'order.placed')`, s.Later())
+	s.AwaitSided(devenv.Parked, before+1)
+}
+
 // ToLater are rows that go there, a share of those of the first keys (0: of all).
 func (s *Stand) ToLater(share float64, keys int) devenv.Kind {
 	return devenv.Kind{Share: share, Keys: keys, Destination: s.Later()}
