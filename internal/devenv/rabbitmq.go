@@ -240,7 +240,7 @@ func (r *Rabbit) Reconfigure(name, value string) error {
 	return nil
 }
 
-// Stop shuts the broker down in order and waits until it has ended, at most a minute.
+// Stop shuts the broker down in order and waits until it has ended, at most three minutes.
 func (r *Rabbit) Stop(ctx context.Context) error {
 	if err := r.mayChange(); err != nil {
 		return fmt.Errorf("stop RabbitMQ: %w", err)
@@ -248,7 +248,7 @@ func (r *Rabbit) Stop(ctx context.Context) error {
 	if err := r.server.signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	return r.server.wait(ctx)
 }

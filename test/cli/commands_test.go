@@ -28,6 +28,7 @@ func TestInitRunTeardown(t *testing.T) {
 		t.Errorf("exit %d", code)
 	}
 
+	r.released()
 	second := *r
 	second.slot, second.source = r.slot+"_b", "  backfill: false"
 	second.ok("init")
@@ -124,6 +125,7 @@ func TestMinimalRole(t *testing.T) {
 		}
 	}
 	relay.Stop(t)
+	r.released()
 	r.refused(1, "teardown --yes", "drop publication", "must be owner") // the slot, it may drop
 	r.db = owner
 	r.ok("teardown", "--yes")
@@ -282,6 +284,7 @@ func TestStatus(t *testing.T) {
 		t.Errorf("with a wrong --admin: %s", out)
 	}
 	relay.Stop(t)
+	r.released()
 	res = r.command("status", "--admin", "127.0.0.1:1", "--json")
 	var v struct {
 		SlotExists bool  `json:"slot_exists"`

@@ -153,6 +153,7 @@ func TestLeastPrivilege(t *testing.T) {
 
 	// As docs/operations.md says: once as the relay's role, which may drop its slot alone, and once as the owner.
 	d.as(d.relayRole)
+	d.released()
 	d.refused(1, "teardown --yes", "drop publication", "must be owner")
 	d.db = d.owner
 	d.ok("teardown", "--yes")

@@ -185,6 +185,7 @@ func TestSlotThatIsNotOurs(t *testing.T) {
 		r.refused(3, "run", r.slot, `held by "other-program"`, "not a cdc-relay", "stop that program")
 		r.refused(1, "teardown --yes", r.slot, "other-program", "stop it first")
 		must(t, conn.Close(within(t, bound)))
+		r.released()
 		relay := r.start()
 		relay.Stop(t)
 	})
@@ -234,6 +235,7 @@ func TestSlotThatWasLost(t *testing.T) {
 			if code := relay.Stop(t); code != 0 {
 				t.Fatalf("exit %d", code)
 			}
+			r.released()
 			for i, sql := range strings.Split(after, "; ") {
 				if i > 0 {
 					r.insert(1) // committed while there was no slot: lost to it
@@ -280,13 +282,17 @@ func TestServerThatCannotServe(t *testing.T) {
 
 		sender := walsender(t, r.db, "somebody")
 		r.refused(1, "run", "no free walsender", "max_wal_senders")
+		ended := func() { // the one walsender that there may be
+			t.Helper()
+			eventually(t, func() string {
+				if ask[int](r, `SELECT count(*) FROM pg_stat_replication`) != 0 {
+					return "the walsender has not ended"
+				}
+				return ""
+			})
+		}
 		must(t, sender.Close(ctx))
-		eventually(t, func() string {
-			if ask[int](r, `SELECT count(*) FROM pg_stat_replication`) != 0 {
-				return "the walsender has not ended"
-			}
-			return ""
-		})
+		ended()
 
 		r.exec(`ALTER SYSTEM SET synchronous_standby_names = '*'`)
 		r.exec(`SELECT pg_reload_conf()`)
@@ -314,6 +320,7 @@ func TestServerThatCannotServe(t *testing.T) {
 		line := r.refused(3, "run", r.slot, "invalidated", "wal_status lost", "pg_drop_replication_slot")
 		r.exec(`SELECT pg_drop_replication_slot($1)`, r.slot)
 		r.exec(adopting(t, line))
+		ended()
 		relay := r.start()
 		relay.Stop(t)
 	})

@@ -153,6 +153,17 @@ func (r *rig) ends(relay *devenv.Relay, code int, words ...string) string {
 	return refusal(r.t, devenv.Result{Code: got, Stderr: relay.Log()}, code, words...)
 }
 
+// released waits until the server has seen that whoever held the slot has gone: its process ends a moment after ours.
+func (r *rig) released() {
+	r.t.Helper()
+	eventually(r.t, func() string {
+		if ask[bool](r, `SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND active)`, r.slot) {
+			return "the slot is still held"
+		}
+		return ""
+	})
+}
+
 // exec runs SQL as the owner of the database.
 func (r *rig) exec(sql string, args ...any) {
 	r.t.Helper()

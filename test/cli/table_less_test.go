@@ -86,6 +86,7 @@ func TestLogicalMessage(t *testing.T) {
 		t.Errorf("after a restart the first message is %+v", d)
 	}
 	relay.Stop(t)
+	b.released()
 	b.ok("teardown", "--yes")
 	if n := left(b.rig); n != "publications 0, schemas 0, slots 0" {
 		t.Errorf("teardown leaves %s", n)

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,6 +62,14 @@ func TestRabbitMQRefusesOverTLS(t *testing.T) {
 	replaceFile(t, m.certs.ExpiredServer.Cert, m.certs.Server.Cert)
 	replaceFile(t, m.certs.ExpiredServer.Key, m.certs.Server.Key)
 	must(t, m.mq.Start(within(t, 2*bound)))
+	eventually(t, func() string { // its listener for TLS comes after the other one
+		conn, err := new(net.Dialer).DialContext(within(t, bound), "tcp", m.mq.TLSAddr())
+		if err != nil {
+			return err.Error()
+		}
+		must(t, conn.Close())
+		return ""
+	})
 	t.Run("broker's expired", func(t *testing.T) {
 		const words = "certificate has expired or is not yet valid: after "
 		saidOnce(t, m.refuses(t, m.mq.TLSAddr(), good, words, "renew the broker's certificate"), "broker unavailable", words)
