@@ -42,7 +42,7 @@ func (p *Postgres) DropDatabase(ctx context.Context, name string) error {
 // Database makes a database for one test and returns its address; it is dropped when the test ends.
 func (p *Postgres) Database(t testing.TB) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	name := "t" + strings.ToLower(rand.Text()[:12])
 	if err := p.CreateDatabase(ctx, name); err != nil {
@@ -52,7 +52,7 @@ func (p *Postgres) Database(t testing.TB) string {
 		if p.server != nil && !p.server.running() {
 			return // it goes with the server's directory
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		if err := p.DropDatabase(ctx, name); err != nil {
 			t.Errorf("drop database: %v", err)

@@ -24,7 +24,7 @@ func (r *Rabbit) Ctl(ctx context.Context, args ...string) (string, error) {
 // ctl is Ctl also for what disturbs nobody. The cookie is an argument because Debian's rabbitmqctl sets a HOME of its own,
 // where the private broker's cookie is not.
 func (r *Rabbit) ctl(ctx context.Context, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(r.bin, "rabbitmqctl"), append([]string{"-q", "-n", r.node, "--erlang-cookie", r.cookie}, args...)...)
 	cmd.Env = r.env()
@@ -51,7 +51,7 @@ func (r *Rabbit) Alarm(ctx context.Context, on bool) error {
 	if _, err := r.Ctl(ctx, "set_vm_memory_high_watermark", watermark); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	return poll(ctx, 50*time.Millisecond, func() (bool, error) {
 		out, err := r.Ctl(ctx, "eval", "rabbit_alarm:get_alarms().")

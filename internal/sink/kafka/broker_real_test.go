@@ -236,7 +236,7 @@ func saslOf(mechanism, password string) func() (*SASL, error) {
 
 // TestListeners has every kind of listener let in who may, and refuse who may not, by words that tell why.
 func TestListeners(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	k, err := devenv.StartKafka(ctx, devenv.KafkaOptions{
 		Secure: true, Users: map[string]string{"relay": "relay secret"},
