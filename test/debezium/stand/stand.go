@@ -15,7 +15,7 @@ import (
 )
 
 // Bound is how long anything may take on a loaded machine.
-const Bound = 3 * time.Minute
+const Bound = 5 * time.Minute
 
 // Partitions is how many each topic has.
 const Partitions = 6
