@@ -23,7 +23,7 @@ func TestSmoke(t *testing.T) {
 		"kafka":    {rows: 14, costs: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute) // three brokers on a machine with much else to do
+			ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute) // three brokers on a machine with much else to do
 			defer cancel()
 			var out bytes.Buffer
 			opt := options{sink: name, quick: true, only: regexp.MustCompile("")}

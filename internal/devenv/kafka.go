@@ -250,7 +250,7 @@ func (k *Kafka) Log(id int) string {
 // Topic makes a topic for one test, with one replica, and returns its name; it is deleted when the test ends.
 func (k *Kafka) Topic(t testing.TB, partitions int) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	name := "t" + strings.ToLower(rand.Text()[:12])
 	if err := k.CreateTopic(ctx, name, partitions, 1, nil); err != nil {
@@ -260,7 +260,7 @@ func (k *Kafka) Topic(t testing.TB, partitions int) string {
 		if len(k.nodes) > 0 && len(k.running()) == 0 {
 			return // it goes with the cluster's directories
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		if err := k.DeleteTopic(ctx, name); err != nil {
 			t.Error(err)

@@ -172,7 +172,7 @@ func topicMetadata(ctx context.Context, addr, topic string) (metadata.ResponseTo
 
 // everywhere returns when known says true for each broker: those that run, and of a cluster that is not ours those given.
 func (k *Kafka) everywhere(ctx context.Context, known func(addr string) (bool, error)) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("not all brokers know it after 30 s"))
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("not all brokers know it after two minutes"))
 	defer cancel()
 	for _, addr := range k.Brokers() {
 		var last error
@@ -203,7 +203,7 @@ func (k *Kafka) running() []string {
 
 // answers returns when a node takes requests and knows of as many brokers as run.
 func (k *Kafka) answers(ctx context.Context, n *kafkaNode) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 90*time.Second, errors.New("no answer after 90 s"))
+	ctx, cancel := context.WithTimeoutCause(ctx, 3*time.Minute, errors.New("no answer after three minutes"))
 	defer cancel()
 	var last error
 	err := poll(ctx, 20*time.Millisecond, func() (bool, error) {

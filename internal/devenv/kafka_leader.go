@@ -155,7 +155,7 @@ func (k *Kafka) electPreferred(ctx context.Context, topic string, partition int)
 
 // WaitInSync returns when every replica of a topic is in sync, as each running broker knows it.
 func (k *Kafka) WaitInSync(ctx context.Context, topic string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("not in sync after a minute"))
+	ctx, cancel := context.WithTimeoutCause(ctx, 3*time.Minute, errors.New("not in sync after three minutes"))
 	defer cancel()
 	err := k.everywhere(ctx, func(addr string) (bool, error) {
 		t, err := topicMetadata(ctx, addr, topic)

@@ -67,7 +67,7 @@ func StartPgBouncer(ctx context.Context, p *Postgres, settings ...string) (*PgBo
 	if b.server, err = startProcess("PgBouncer", cmd, filepath.Join(dir, "log")); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	err = poll(ctx, 20*time.Millisecond, func() (bool, error) {
 		if !b.server.running() {

@@ -214,7 +214,7 @@ func (p *Postgres) Start(ctx context.Context) error {
 	if p.server, err = startProcess("PostgreSQL", cmd, p.logPath()); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	err = poll(ctx, 20*time.Millisecond, func() (bool, error) {
 		if !p.server.running() {

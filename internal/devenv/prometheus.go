@@ -90,7 +90,7 @@ func launchPrometheus(ctx context.Context, bin string, opt PrometheusOptions) (*
 	if p.server, err = startProcess("Prometheus", cmd, p.logPath()); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	err = poll(ctx, 50*time.Millisecond, func() (bool, error) {
 		if !p.server.running() {

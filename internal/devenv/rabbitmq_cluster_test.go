@@ -1,6 +1,7 @@
 package devenv
 
 import (
+	"errors"
 	"testing"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -65,15 +66,10 @@ func TestRightToWriteTakenAway(t *testing.T) {
 		must(t, ch.Confirm(false))
 		d, err := ch.PublishWithDeferredConfirm(exchange, "k", false, false, amqp.Publishing{})
 		must(t, err)
-		closed := ch.NotifyClose(make(chan *amqp.Error, 1))
-		select {
-		case err := <-closed:
+		if ok, err := d.WaitContext(ctx); ok || err != nil {
 			return err
-		case <-d.Done():
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
 		}
+		return errors.New("the channel was closed over it")
 	}
 	must(t, publish("one"))
 	must(t, r.AllowWrite(ctx, vhost, "^(amq.default|two)$"))

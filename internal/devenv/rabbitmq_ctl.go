@@ -51,7 +51,7 @@ func (r *Rabbit) Alarm(ctx context.Context, on bool) error {
 	if _, err := r.Ctl(ctx, "set_vm_memory_high_watermark", watermark); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	return poll(ctx, 50*time.Millisecond, func() (bool, error) {
 		out, err := r.Ctl(ctx, "eval", "rabbit_alarm:get_alarms().")

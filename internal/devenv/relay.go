@@ -219,7 +219,7 @@ func (r *Relay) PeakRSS() (int64, error) {
 		kB, err := strconv.ParseInt(string(m[1]), 10, 64)
 		return kB << 10, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := r.proc.wait(ctx); err != nil {
 		return 0, fmt.Errorf("read peak memory of relay: %w", err)

@@ -14,7 +14,7 @@ import (
 )
 
 func testContext(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute) // some start a dozen servers
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -23,7 +23,7 @@ var (
 		if u, err := givenURL("CDC_RELAY_TEST_POSTGRES"); u != nil || err != nil {
 			return &Postgres{url: u}, err
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 		defer cancel()
 		p, err := StartPostgres(ctx, PostgresOptions{})
 		if err == nil {
@@ -44,7 +44,7 @@ var (
 		return &lent, nil
 	})
 	ownRabbitMQ = sync.OnceValues(func() (*Rabbit, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 		defer cancel()
 		r, err := StartRabbitMQ(ctx, RabbitOptions{})
 		if err == nil {
@@ -56,7 +56,7 @@ var (
 		if given := os.Getenv("CDC_RELAY_TEST_KAFKA"); given != "" {
 			return &Kafka{bootstrap: strings.Split(given, ",")}, nil
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 		defer cancel()
 		k, err := StartKafka(ctx, KafkaOptions{})
 		if err == nil {

@@ -54,7 +54,7 @@ func TestKilledProcessLeavesNothingBehind(t *testing.T) {
 }
 
 func beVictim() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // of the starts of three servers
 	defer cancel()
 	fail := func(err error) {
 		if err != nil {

@@ -18,7 +18,7 @@ func TestWrongPostgresCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	pg, err := devenv.StartPostgres(ctx, devenv.PostgresOptions{Certs: certs, HBA: []string{"hostssl all certified 127.0.0.1/32 cert"}})
 	if err != nil {

@@ -28,7 +28,7 @@ type login struct {
 }
 
 func TestWrongRabbitMQPassword(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	rmq, err := devenv.StartRabbitMQ(ctx, devenv.RabbitOptions{})
 	if err != nil {
@@ -39,7 +39,7 @@ func TestWrongRabbitMQPassword(t *testing.T) {
 		s := stand.New(t, stand.OnRabbitMQ(rmq))
 		user, file := fmt.Sprintf("u%d", time.Now().UnixNano()), passwordFile(t)
 		ctl := func(args ...string) {
-			_, err := rmq.Ctl(s.Within(time.Minute), args...)
+			_, err := rmq.Ctl(s.Within(3*time.Minute), args...)
 			s.Must(err)
 		}
 		ctl("add_user", user, "right")
@@ -56,13 +56,13 @@ func TestWrongKafkaPassword(t *testing.T) {
 		cluster := stand.OwnKafka(t, devenv.KafkaOptions{Secure: true})
 		s := stand.New(t, stand.OnKafka(cluster, stand.Topics{}))
 		file := passwordFile(t)
-		change := func(p string) { s.Must(cluster.SetPassword(s.Within(time.Minute), "user", p)) }
+		change := func(p string) { s.Must(cluster.SetPassword(s.Within(3*time.Minute), "user", p)) }
 		change("right")
 		s.Kafka.Brokers = cluster.SASLBrokers()
 		s.Sink = "sasl: {mechanism: scram-sha-512, username: user, password: '${file:" + file + "}'}"
 		restart := func() {
 			s.Must(cluster.KillNode(1))
-			s.Must(cluster.StartNode(s.Within(time.Minute), 1))
+			s.Must(cluster.StartNode(s.Within(3*time.Minute), 1))
 		}
 		return login{s, restart, file, change, "broker down", "refused the login", 0}
 	})
@@ -88,7 +88,7 @@ func TestWrongPostgresPassword(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	pg, err := devenv.StartPostgres(ctx, devenv.PostgresOptions{Settings: map[string]string{"hba_file": hba.Name()}})
 	if err != nil {

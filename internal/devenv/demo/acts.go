@@ -94,7 +94,7 @@ func (s *stage) outage(ctx context.Context) error {
 }
 
 const (
-	catchUpWithin = 30 * time.Second
+	catchUpWithin = time.Minute
 	fresh         = 500 * time.Millisecond // an event so young is on its way, it does not wait
 )
 
@@ -118,8 +118,8 @@ func (s *stage) catchUp(ctx context.Context) error {
 }
 
 const (
-	arriveWithin = 20 * time.Second
-	drainWithin  = 10 * time.Second
+	arriveWithin = time.Minute
+	drainWithin  = time.Minute
 )
 
 // judge closes the order service, waits until everything is read, and compares.

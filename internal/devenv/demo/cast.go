@@ -82,7 +82,7 @@ func (c *cast) startRelay(ctx context.Context) (err error) {
 	if c.relay, err = devenv.LaunchRelay(c.binary, relayConfig(c.db, c.broker.sink())); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	return c.relay.WaitReady(ctx)
 }
@@ -95,7 +95,7 @@ func relayConfig(db, sink string) string {
 // operator runs a command of the relay, and returns how it is typed and what it has printed.
 func (c *cast) operator(ctx context.Context, args ...string) (typed, said string, err error) {
 	typed = "cdc-relay " + strings.Join(args, " ")
-	result, err := devenv.RunCommand(ctx, c.binary, relayConfig(c.db, c.broker.sink()), append(args, "--wait", "20s")...)
+	result, err := devenv.RunCommand(ctx, c.binary, relayConfig(c.db, c.broker.sink()), append(args, "--wait", "1m")...)
 	if err == nil && result.Code != 0 {
 		err = fmt.Errorf("%s: exit code %d: %s%s", typed, result.Code, result.Stdout, result.Stderr)
 	}

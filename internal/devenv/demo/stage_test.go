@@ -52,7 +52,7 @@ type performance struct {
 }
 
 func perform(t *testing.T, sink string, short length, keep bool) performance {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute) // two starts of a broker, of which each may take minutes
 	t.Cleanup(cancel)
 	playing, stop := context.WithCancel(ctx)
 	out := &recording{}

@@ -124,7 +124,12 @@ func TestRecordsOfEveryCompression(t *testing.T) {
 					headers := built(t, newMessage(m.layout), ordinary(i)).headers
 					want = append(want, record{key: m.key, value: m.value, time: m.time, headers: headers})
 				}
-				if answer := send(t, c, topic, 0, b.seal(id, epoch, 0)); answer.ErrorCode != 0 || answer.BaseOffset != 0 {
+				sealed, answer := b.seal(id, epoch, 0), produce.ResponsePartition{}
+				soon(t, kafkago.MessageSizeTooLarge, func() kafkago.Error { // a broker obeys a new limit a moment after it knows it
+					answer = send(t, c, topic, 0, sealed)
+					return kafkago.Error(answer.ErrorCode)
+				})
+				if answer.ErrorCode != 0 || answer.BaseOffset != 0 {
 					t.Fatalf("answer %+v", answer)
 				}
 				got, err := k.Records(t.Context(), topic)
@@ -236,7 +241,7 @@ func saslOf(mechanism, password string) func() (*SASL, error) {
 
 // TestListeners has every kind of listener let in who may, and refuse who may not, by words that tell why.
 func TestListeners(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	k, err := devenv.StartKafka(ctx, devenv.KafkaOptions{
 		Secure: true, Users: map[string]string{"relay": "relay secret"},

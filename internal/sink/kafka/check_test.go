@@ -63,7 +63,7 @@ func want(t *testing.T, f sink.Finding, ok, warn bool, detail, mend string) {
 
 // Everything that a cluster of three can lack, each named with its mend; and nothing is published.
 func TestCheck(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
 	defer cancel()
 	kafka, err := devenv.StartKafka(ctx, devenv.KafkaOptions{Nodes: 3, Authorizer: true, Proxied: 1})
 	must := func(err error) {
@@ -139,7 +139,7 @@ func TestCheck(t *testing.T) {
 
 // Of a template check examines the topics that its events may name: the first of them, and none of anybody else's.
 func TestCheckOfTemplate(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	kafka := ownKafka(t, devenv.KafkaOptions{Authorizer: true})
 	cfg := Config{Brokers: kafka.Brokers(), Columns: []string{"region"}}

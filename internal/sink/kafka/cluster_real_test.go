@@ -12,7 +12,11 @@ import (
 
 // Three brokers, of which leaders move, die and freeze. Nothing is lost, nothing is stored twice.
 func TestCluster(t *testing.T) {
-	k := ownKafka(t, devenv.KafkaOptions{Nodes: 3, Proxied: 1, Settings: map[string]string{"replica.fetch.backoff.ms": "20"}})
+	k := ownKafka(t, devenv.KafkaOptions{Nodes: 3, Proxied: 1, Settings: map[string]string{
+		"replica.fetch.backoff.ms": "20",
+		// How long a frozen replica counts as in sync: what is seen meanwhile is seen on a loaded machine, too.
+		"broker.session.timeout.ms": "6000",
+	}})
 	for _, c := range []struct {
 		name string
 		test func(*testing.T, *devenv.Kafka)

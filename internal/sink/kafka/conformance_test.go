@@ -39,7 +39,9 @@ var topicOf = map[sinktest.Kind]string{
 }
 
 func openConformance(t *testing.T, k *devenv.Kafka) *conformance {
-	c := &conformance{t: t, ctx: limited(t), kafka: k, way: k.Way(0)}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // a broker is stopped and started in it
+	t.Cleanup(cancel)
+	c := &conformance{t: t, ctx: ctx, kafka: k, way: k.Way(0)}
 	c.topic = topicWith(t, k, 3, k.Nodes(), map[string]string{"max.message.bytes": "65536"})
 	topics := []string{c.topic}
 	for kind, suffix := range topicOf {

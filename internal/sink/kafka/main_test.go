@@ -15,7 +15,7 @@ import (
 func TestMain(m *testing.M) { devenv.Main(m) }
 
 // within bounds everything a test waits for.
-const within = 30 * time.Second
+const within = time.Minute
 
 // someEvent is an ordinary event, the i-th of a transaction.
 func someEvent(i int, key string) *outbox.Event {

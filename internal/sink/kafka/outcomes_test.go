@@ -171,7 +171,7 @@ func testTooLarge(t *testing.T, k *devenv.Kafka) {
 			wantRejected(t, got, sink.Permanent, sink.TooLarge)
 			wantStored(t, k, topic, good...)
 			must(t, k.SetTopicConfig(limited(t), topic, "max.message.bytes", "1000000"))
-			wantConfirmed(t, r.send(large))
+			until(t, "the broker to obey the new limit", func() bool { return allConfirmed(r.send(large)) })
 			more := events(500, topic)
 			wantConfirmed(t, r.send(more...))
 			wantStored(t, k, topic, append(append(good, large), more...)...)
@@ -335,7 +335,10 @@ func testPartitionsAdded(t *testing.T, k *devenv.Kafka) {
 	f := flow(t, r, topic, 50)
 	f.wait(500)
 	must(t, k.AddPartitions(limited(t), topic, 5))
-	r.control.ask(topic)
+	until(t, "the new partitions are known", func() bool {
+		r.control.ask(topic) // rather than in half a minute
+		return len(r.known.Load().topics[topic].partitions) == 5
+	})
 	f.wait(2000)
 	all := f.end()
 	wantStored(t, k, topic, all...)

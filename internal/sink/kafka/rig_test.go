@@ -20,7 +20,7 @@ import (
 // ownKafka starts a cluster for one test.
 func ownKafka(t testing.TB, opt devenv.KafkaOptions) *devenv.Kafka {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	k, err := devenv.StartKafka(ctx, opt)
 	must(t, err)

@@ -68,7 +68,9 @@ func TestQueueDies(t *testing.T) {
 	b := ownBroker(t)
 	b.exchange("events", nil)
 	b.exchange("dying", nil)
-	s := start(t, byKey(b))
+	cfg := byKey(b)
+	cfg.ConfirmTimeout = within // rabbitmqctl may take long to kill the queue
+	s := start(t, cfg)
 	wantConfirmed(t, s.send(event("events", "created"), event("dying", "created")))
 	b.suspend("dying")
 	dying := event("dying", "created")

@@ -116,6 +116,9 @@ func TestConfirmClock(t *testing.T) {
 	})
 }
 
+// slowBroker is a confirm timeout that a broker on a loaded machine keeps: it has half of it to answer a question.
+const slowBroker = 4 * time.Second
+
 // A queue that confirms nothing, beside one that does, stands for a quorum queue without a majority: its process is
 // suspended. Once is in doubt, twice in a row is its destination's fault, and the first confirm ends that.
 func TestUnconfirmedTwice(t *testing.T) {
@@ -123,7 +126,7 @@ func TestUnconfirmedTwice(t *testing.T) {
 	b.exchange("events", nil)
 	b.exchange("stuck", nil)
 	cfg := byKey(b)
-	cfg.ConfirmTimeout = 500 * time.Millisecond
+	cfg.ConfirmTimeout = slowBroker
 	s := start(t, cfg)
 	wantConfirmed(t, s.send(event("events", "created"), event("stuck", "created")))
 	b.suspend("stuck")
@@ -219,7 +222,7 @@ func TestStuckOverALostConnection(t *testing.T) {
 	b.exchange("events", nil)
 	b.exchange("stuck", nil)
 	cfg := byKey(b)
-	cfg.ConfirmTimeout = 300 * time.Millisecond
+	cfg.ConfirmTimeout = slowBroker
 	s := start(t, cfg)
 	wantConfirmed(t, s.send(event("events", "created"), event("stuck", "created")))
 	b.suspend("stuck")
@@ -247,7 +250,7 @@ func TestNothingConfirmed(t *testing.T) {
 	b.exchange("events", nil)
 	proxy := startProxy(t, b.real.Addr())
 	cfg := b.config()
-	cfg.URLs, cfg.ConfirmTimeout = []string{b.through(proxy)}, 300*time.Millisecond
+	cfg.URLs, cfg.ConfirmTimeout = []string{b.through(proxy)}, slowBroker
 	s := start(t, cfg)
 	wantConfirmed(t, s.send(event("k", "created")))
 	for range 3 {
@@ -271,7 +274,7 @@ func TestBlockedPastTheConfirmTimeout(t *testing.T) {
 	b := ownBroker(t)
 	b.exchange("events", nil)
 	cfg := b.config()
-	cfg.ConfirmTimeout = 200 * time.Millisecond
+	cfg.ConfirmTimeout = slowBroker
 	again := make(chan int, 10)
 	cfg.Hooks.Connected = func(n int, reconnected bool) {
 		if reconnected {
@@ -292,12 +295,12 @@ func TestBlockedPastTheConfirmTimeout(t *testing.T) {
 	done := make(chan []sink.Outcome, 1)
 	go func() { done <- s.send(large...) }()
 	until(t, "blocked", func() bool { up, why := s.Up(); return !up && strings.Contains(why, "blocked") })
-	select { // ten timeouts long
+	select { // three timeouts long
 	case <-done:
 		t.Fatal("published to a broker that takes nothing")
 	case <-again:
 		t.Fatal("a blocked connection was given up")
-	case <-time.After(10 * cfg.ConfirmTimeout):
+	case <-time.After(3 * cfg.ConfirmTimeout):
 	}
 	b.must(b.real.Alarm(b.ctx, false))
 	wantConfirmed(t, <-done)

@@ -25,7 +25,7 @@ func TestSeveralAddresses(t *testing.T) {
 	b := newBroker(t)
 	b.exchange("events", nil)
 	cfg := b.config()
-	cfg.URLs = []string{fmt.Sprintf("amqp://127.0.0.1:%d/", freePort(t)), b.url, fmt.Sprintf("amqp://127.0.0.1:%d/", freePort(t))}
+	cfg.URLs = []string{fmt.Sprintf("amqp://127.0.0.1:%d/", devenv.FreePort(t)), b.url, fmt.Sprintf("amqp://127.0.0.1:%d/", devenv.FreePort(t))}
 	for range 5 {
 		s := start(t, cfg)
 		wantConfirmed(t, s.send(event("k", "created")))

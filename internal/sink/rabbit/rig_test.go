@@ -21,7 +21,7 @@ import (
 func TestMain(m *testing.M) { devenv.Main(m) }
 
 // within bounds everything a test waits for.
-const within = 30 * time.Second
+const within = time.Minute
 
 // broker is a real broker, with a test's own connection to look into it.
 type broker struct {
@@ -52,7 +52,7 @@ func ownBroker(t testing.TB) *broker {
 // connect is a look into one virtual host of any broker.
 func connect(t testing.TB, real *devenv.Rabbit, url string) *broker {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
 	b := &broker{t: t, ctx: ctx, real: real, url: url}
 	conn, err := amqp.Dial(b.url)

@@ -11,7 +11,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"math/big"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -89,14 +88,14 @@ func (a authority) files(t *testing.T) (ca, cert, key string) {
 }
 
 func TestTLS(t *testing.T) {
-	port := freePort(t)
+	port := devenv.FreePort(t)
 	system, err := systemCA()
 	if err != nil {
 		t.Fatal(err)
 	}
 	ca, cert, key := system.files(t)
 	t.Setenv("SSL_CERT_FILE", ca)
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	real, err := devenv.StartRabbitMQ(ctx, devenv.RabbitOptions{Config: map[string]string{
 		"listeners.ssl.1": fmt.Sprintf("127.0.0.1:%d", port), "ssl_options.cacertfile": ca,
@@ -164,16 +163,6 @@ func TestTLS(t *testing.T) {
 		cfg.URLs = []string{"amqps://guest:guest@" + u.Host + "/"}
 		wantFinding(t, Check(ctx, cfg), "broker", false, "TLS", "amqp://")
 	})
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // wantFinding wants a finding of this name and result, whose texts contain these.

@@ -54,7 +54,7 @@ func (k *Topics) Records(ctx context.Context, ends string, failed func() error) 
 	return k.Now(ctx)
 }
 
-// Now are the records that are there.
+// Now implements Destination.
 func (k *Topics) Now(ctx context.Context) ([]cases.Record, error) {
 	names, err := k.names(ctx)
 	if err != nil {

@@ -54,21 +54,26 @@ func NewQueue(t testing.TB, g *cases.Group) *Queue {
 
 // Records implements Destination.
 func (q *Queue) Records(ctx context.Context, ends string, failed func() error) ([]cases.Record, error) {
+	var all []cases.Record
 	err := Await(ctx, failed, func() (ended bool, err error) {
-		for {
-			m, ok, err := q.channel.Get(queue, true)
-			if err != nil || !ok {
-				return ended, err
-			}
-			q.got = append(q.got, m)
-			ended = ended || strings.Contains(headerText(m.Headers["id"]), ends)
-		}
+		all, err = q.Now(ctx)
+		return slices.ContainsFunc(q.got, func(m amqp.Delivery) bool { return strings.Contains(headerText(m.Headers["id"]), ends) }), err
 	})
-	return q.Now(), err
+	return all, err
 }
 
-// Now are the messages that have been fetched.
-func (q *Queue) Now() []cases.Record {
+// Now implements Destination.
+func (q *Queue) Now(context.Context) ([]cases.Record, error) {
+	for {
+		m, ok, err := q.channel.Get(queue, true)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			break
+		}
+		q.got = append(q.got, m)
+	}
 	all := []cases.Record{}
 	for _, m := range q.got {
 		r := cases.Record{Partition: -1, Value: cases.Of(nonNil(m.Body)), Exchange: m.Exchange, RoutingKey: m.RoutingKey, DeliveryMode: m.DeliveryMode}
@@ -80,7 +85,7 @@ func (q *Queue) Now() []cases.Record {
 		r.Properties = properties(m)
 		all = append(all, r)
 	}
-	return all
+	return all, nil
 }
 
 // properties are the names of all others that are set.

@@ -15,7 +15,7 @@ import (
 )
 
 // Bound is how long anything may take on a loaded machine.
-const Bound = 3 * time.Minute
+const Bound = 5 * time.Minute
 
 // Partitions is how many each topic has.
 const Partitions = 6
@@ -25,6 +25,8 @@ type Destination interface {
 	// Records returns what has arrived once the last of it has: the record whose id ends is there. It gives up when failed
 	// says so.
 	Records(ctx context.Context, ends string, failed func() error) ([]cases.Record, error)
+	// Now returns what has arrived.
+	Now(ctx context.Context) ([]cases.Record, error)
 }
 
 // Database makes a database with the tables of a group.

@@ -67,7 +67,7 @@ func TestLaunch(t *testing.T) {
 	}
 	for name, start := range run {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+			ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
 			defer cancel()
 			db := devenv.SharedPostgres(t).Database(t)
 			conn, err := pgx.Connect(ctx, db)
@@ -103,7 +103,7 @@ func TestLaunch(t *testing.T) {
 
 func firstRecord(t *testing.T, k *devenv.Kafka, topic string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	records, err := k.Records(ctx, topic)
 	if err != nil {

@@ -27,6 +27,7 @@ func TestRollback(t *testing.T) {
 		s.more(500)
 		s.finish(-1)
 		must(t, second.Stop(s.within()))
+		s.free()
 		// And to the relay again: it sees that the slot has moved without it, and somebody has to say that this is meant.
 		relay := devenv.StartRelay(t, devenv.BuildRelay(t), s.config)
 		if code, err := relay.Exit(s.within()); err != nil || code != 3 || !strings.Contains(relay.Log(), "state = 'adopt'") {

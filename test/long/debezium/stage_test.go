@@ -109,9 +109,19 @@ func (s *stage) imports(d *devenv.Debezium, flags ...string) {
 	}
 }
 
+// free waits until nobody holds the slot: the server may notice a while after a process that it has ended, and what is started meanwhile
+// refuses a slot that another program holds.
+func (s *stage) free() {
+	s.t.Helper()
+	for ctx := s.within(); query[bool](s, `SELECT active FROM pg_replication_slots WHERE slot_name = $1`, s.slot); pause(ctx) {
+		must(s.t, ctx.Err())
+	}
+}
+
 // relay makes what the relay needs in the database, starts it and waits until it is ready.
 func (s *stage) relay() *devenv.Relay {
 	s.t.Helper()
+	s.free()
 	if res, err := devenv.RunCommand(s.within(), devenv.BuildRelay(s.t), s.config, "init"); err != nil || res.Code != 0 {
 		s.t.Fatalf("init: %v, exit %d: %s%s", err, res.Code, res.Stdout, res.Stderr)
 	}
