@@ -19,14 +19,14 @@ STEP     := scripts/step.sh
 VERSION  := $(shell git describe --tags --dirty 2>/dev/null)
 
 # Everything but test/long and test/soak, which take minutes and belong to test-all. The longest comes first: last it would run alone.
-PACKAGES  = ./test/fault ./test/cli $$(go list ./... | grep -vE '/test/(long|soak|fault|cli)$$')
+PACKAGES  = ./test/fault ./test/cli $$(go list ./... | grep -vE '/test/((long|soak)(/|$$)|(fault|cli)$$)')
 
 # What is in the binary.
 RACE_PACKAGES = $$(go list ./internal/... ./cmd/... | grep -v /internal/devenv)
 
 # What test-all tests without the race detector; test-pg14 and its like test replication so, and mutants the rest in parts. The
 # longest comes first.
-PLAIN_PACKAGES = ./test/fault ./test/cli $$(go list ./... | grep -vE '/test/(long|soak|fault|cli)$$|/cmd/|/internal/' && go list ./internal/devenv/...)
+PLAIN_PACKAGES = ./test/fault ./test/cli $$(go list ./... | grep -vE '/test/((long|soak)(/|$$)|(fault|cli)$$)|/cmd/|/internal/' && go list ./internal/devenv/...)
 
 .PHONY: help
 help: ## print this list
