@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 var errNotOurs = errors.New("the server was not started by this process")
@@ -78,7 +80,29 @@ func (p *Postgres) Close() error {
 			return err
 		}
 	}
+	p.removeSegment()
 	return removeDir(p.dir)
+}
+
+// removeSegment removes the segment of shared memory that a server which was killed leaves behind: the system has room for some
+// thousands, and no server starts any more when they are used up. (One that is started again does it itself.) What is wrong here
+// costs that place, and no test.
+func (p *Postgres) removeSegment() {
+	if id, ok := p.segment(); ok {
+		_, _ = unix.SysvShmCtl(id, unix.IPC_RMID, nil)
+	}
+}
+
+// segment is the id of the server's segment, while there is one: the second number of the 7th line of postmaster.pid.
+// https://www.postgresql.org/docs/current/storage-file-layout.html
+func (p *Postgres) segment() (id int, ok bool) {
+	text, err := os.ReadFile(filepath.Join(p.data(), "postmaster.pid"))
+	lines := strings.Split(string(text), "\n")
+	if err != nil || len(lines) < 7 {
+		return 0, false // it has ended in good order
+	}
+	n, err := fmt.Sscan(lines[6], new(int), &id)
+	return id, n == 2 && err == nil
 }
 
 // childrenOf reads /proc for the processes whose parent is pid.

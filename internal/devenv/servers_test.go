@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	amqp "github.com/rabbitmq/amqp091-go"
+	"golang.org/x/sys/unix"
 )
 
 func testContext(t testing.TB) context.Context {
@@ -64,6 +65,22 @@ func TestPostgresKeepsCommittedRowsThroughStopAndKill(t *testing.T) {
 	must(t, p.query(ctx, &name, "SELECT reset_val FROM pg_settings WHERE name = 'application_name'"))
 	if level != "logical" || name != "it's set" && name != "" {
 		t.Fatalf("wal_level %q, application_name %q", level, name)
+	}
+}
+
+// A machine has room for some thousands of segments, and a run of all tests starts some hundred servers.
+func TestClosedPostgresLeavesNoSharedMemory(t *testing.T) {
+	p, err := StartPostgres(testContext(t), PostgresOptions{})
+	must(t, err)
+	defer func() { must(t, p.Close()) }()
+	id, ok := p.segment()
+	var is unix.SysvShmDesc
+	if _, err := unix.SysvShmCtl(id, unix.IPC_STAT, &is); !ok || err != nil || is.Nattch == 0 {
+		t.Fatalf("the running server has no segment %d: %v", id, err)
+	}
+	must(t, p.Close())
+	if _, err := unix.SysvShmCtl(id, unix.IPC_STAT, &is); err == nil {
+		t.Errorf("segment %d is left behind", id)
 	}
 }
 
