@@ -80,17 +80,20 @@ func (p *Postgres) Close() error {
 			return err
 		}
 	}
-	p.removeSegment()
-	return removeDir(p.dir)
+	return errors.Join(p.removeSegment(), removeDir(p.dir))
 }
 
 // removeSegment removes the segment of shared memory that a server which was killed leaves behind: the system has room for some
-// thousands, and no server starts any more when they are used up. (One that is started again does it itself.) What is wrong here
-// costs that place, and no test.
-func (p *Postgres) removeSegment() {
-	if id, ok := p.segment(); ok {
-		_, _ = unix.SysvShmCtl(id, unix.IPC_RMID, nil)
+// thousands, and no server starts any more when they are used up. (One that is started again does it itself.)
+func (p *Postgres) removeSegment() error {
+	id, ok := p.segment()
+	if !ok {
+		return nil
 	}
+	if _, err := unix.SysvShmCtl(id, unix.IPC_RMID, nil); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EIDRM) { // it is gone
+		return fmt.Errorf("remove PostgreSQL's shared memory: %w", err)
+	}
+	return nil
 }
 
 // segment is the id of the server's segment, while there is one: the second number of the 7th line of postmaster.pid.
