@@ -22,8 +22,11 @@ func TestStreamEndsInsideATransaction(t *testing.T) {
 		s.WatchFlush()
 		s.Delivery = "window: 200"
 		r := s.Start()
-		// Or all would have gone before the last end. To RabbitMQ one event of each key goes at a time, to Kafka the whole window.
-		s.Broker.Delay(map[bool]time.Duration{true: 50 * time.Millisecond, false: 20 * time.Millisecond}[s.Kafka != nil])
+		delay := 20 * time.Millisecond // or all would have gone before the last end
+		if s.Kafka != nil {            // one event of each key goes at a time to RabbitMQ, the whole window to Kafka
+			delay = 50 * time.Millisecond
+		}
+		s.Broker.Delay(delay)
 		s.SQL(insertMany, manyRows)
 		for range 2 {
 			s.More(500)
