@@ -5,28 +5,23 @@ SHELL := bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
-# Two packages at a time: those that need servers start their own, and a small machine has two cores.
-# -count=1: a result depends on servers that the test cache does not see, so a cached one says nothing.
-# -timeout is per package and only a last resort; every wait inside a test has its own bound.
-GO_TEST  := go run ./tools/testrun -p 2 -count=1 -timeout 20m
-# What differs between PostgreSQL versions is tested on each of them.
-PG_PACKAGES ?= ./internal/replication
-# Those that test-all adds to the system's, which on Debian 12 is 15. scripts/postgres.sh fetches them.
-PG_VERSIONS := 14 16 17 18
-TEST_PG     := $(PG_VERSIONS:%=test-pg%)
-STEP     := scripts/step.sh
+# No timeout: bin/testrun ends a run in which nothing moves. No test cache: it does not see the servers a result depends on.
+GO_TEST := bin/testrun -count=1 -p 2 -parallel 4
+# One PostgreSQL, one RabbitMQ and one Kafka for all packages of a run.
+SERVE   := bin/serve
+STEP    := scripts/step.sh
 # Without a tag the version is the one that go build finds in the checkout.
-VERSION  := $(shell git describe --tags --dirty 2>/dev/null)
+VERSION := $(shell git describe --tags --dirty 2>/dev/null)
 
-# Everything but test/long and test/soak, which take minutes and belong to test-all. The longest comes first: last it would run alone.
-PACKAGES  = ./test/fault ./test/cli $$(go list ./... | grep -vE '/test/((long|soak)(/|$$)|(fault|cli)$$)')
-
-# What is in the binary.
-RACE_PACKAGES = $$(go list ./internal/... ./cmd/... | grep -v /internal/devenv)
-
-# What test-all tests without the race detector; test-pg14 and its like test replication so, and mutants the rest in parts. The
-# longest comes first.
-PLAIN_PACKAGES = ./test/fault ./test/cli $$(go list ./... | grep -vE '/test/((long|soak)(/|$$)|(fault|cli)$$)|/cmd/|/internal/' && go list ./internal/devenv/...)
+# The longest packages come first: last they would run alone.
+FIRST := ./test/fault ./test/cli ./internal/replication
+# What is in the binary; test-all runs it under the race detector.
+OURS   = $$(go list ./internal/... ./cmd/... | grep -v /internal/devenv)
+OTHERS = ./test/fault ./test/cli $$(go list -e ./... | grep -vE '/(cmd|internal)/') ./internal/devenv/...
+# What differs between PostgreSQL versions. Debian 12's is 15; scripts/postgres.sh fetches the others.
+PG_PACKAGES ?= ./internal/replication
+PG_ENDS     := 14 18
+PG_VERSIONS := 14 16 17 18
 
 .PHONY: help
 help: ## print this list
@@ -40,42 +35,59 @@ demo: deps-$(SINK) ## PostgreSQL, the relay and a broker through poison, an outa
 	@echo 'building the demo (the first time this takes a minute or two) ...'
 	@KEEP=$(KEEP) go run ./internal/devenv/demo -sink $(SINK)
 
-.PHONY: test
-test: deps ## unit and fault tests on real servers: PostgreSQL, RabbitMQ and Kafka
-	@{ red=0; $(MAKE) --no-print-directory test-deploy || red=1; echo "== $@"; $(GO_TEST) $(PACKAGES) || red=1; exit $$red; } | scripts/total.sh
+# Three tiers. A test's tier is the build tag of its file: none, testall or nightly (CONTRIBUTING.md).
 
-.PHONY: test-deploy
-test-deploy: deps ## of make test: what is in deploy/, read as those who will run it read it (tools/deploycheck and tools/dashboards, modules of their own)
-	@echo "== $@"; go build -o bin/testrun ./tools/testrun; red=0; for module in deploycheck dashboards; do (cd tools/$$module && ../../bin/testrun -count=1 -timeout 20m ./...) || red=1; done; exit $$red
+.PHONY: test
+test: deps bin/serve bin/testrun ## for everybody, after each change: 5 minutes on two cores
+	@$(SERVE) $(GO_TEST) $(FIRST) ./...
 
 .PHONY: test-all
-# In less time: of TestKilledInTheSiding and TestStoppedInTheSiding what test/fault plays is enough there.
-test-all: deps-all ## everything CI runs: lint, all tests (the relay's own with -race), PostgreSQL 14, 16, 17 and 18, mutants
-	@CDC_RELAY_TEST_SEEDS=2 LONG='-skip InTheSiding' $(STEP) test-all $(MAKE) -k --no-print-directory MUTANTS=-green lint test-deploy test-plain test-race test-slow mutants | scripts/total.sh
+test-all: TAGS := testall
+test-all: deps-all bin/serve bin/testrun ## what CI runs, 25 minutes: make test, lint, the race detector, the other faults, PostgreSQL 14 and 18, planted bugs
+	@$(STEP) test-all $(SERVE) $(MAKE) -k --no-print-directory TAGS=$(TAGS) lint test-tools test-plain test-race $(PG_ENDS:%=test-pg%) mutants-third | scripts/total.sh
+
+.PHONY: test-nightly
+test-nightly: TAGS := testall,nightly
+test-nightly: deps-all deps-debezium bin/serve bin/testrun ## before a release, 2 hours: everything, all planted bugs, all PostgreSQL versions, the real Debezium, a soak
+	@for version in $(PG_VERSIONS); do scripts/postgres.sh $$version >/dev/null; done
+	@$(STEP) test-nightly $(SERVE) $(MAKE) -k --no-print-directory TAGS=$(TAGS) SOAK=20m lint test-tools test-plain test-race $(PG_VERSIONS:%=test-pg%) mutants-green soak | scripts/total.sh
+
+# The parts of the two. By themselves they start servers of their own, and their tests are those of TAGS (testall; nightly, too).
 
 .PHONY: test-plain
-test-plain: deps ## of make test the part that test-all does not leave to test-race
-	@echo "== $@"; $(GO_TEST) -parallel 3 $(PLAIN_PACKAGES)
+test-plain: bin/testrun
+	@echo "== $@"; $(GO_TEST) -tags '$(TAGS)' $(OTHERS)
 
 .PHONY: test-race
-test-race: deps ## tests of the relay's own packages under the race detector
-	@echo "== $@"; CDC_RELAY_TEST_RACE=1 $(GO_TEST) -race $(RACE_PACKAGES)
+test-race: bin/testrun ## the relay's own packages under the race detector
+	@echo "== $@"; $(GO_TEST) -race -tags '$(TAGS)' $(OURS)
 
-.PHONY: test-long
-test-long: deps deps-debezium ## the tests that take minutes (test/long)
-	@echo "== $@"; $(GO_TEST) -timeout 40m $(LONG) ./test/long/... ./test/soak
+# The shared server is of another version: the package starts its own.
+.PHONY: $(PG_VERSIONS:%=test-pg%)
+$(PG_VERSIONS:%=test-pg%): test-pg%: bin/testrun
+	@echo "== $@"; bin=$$(scripts/postgres.sh $*); env -u CDC_RELAY_TEST_POSTGRES CDC_RELAY_TEST_POSTGRES_BIN=$$bin $(GO_TEST) -tags '$(filter-out testall,$(TAGS))' $(PG_PACKAGES)
 
-.PHONY: test-slow
-test-slow: deps ## test-long, and at the same time PostgreSQL 14, 16, 17 and 18 one after the other: these tests mostly wait
-	@red=0; $(MAKE) --no-print-directory test-long & long=$$!; $(MAKE) -k --no-print-directory $(TEST_PG) || red=1; wait $$long || red=1; exit $$red
+.PHONY: test-tools
+test-tools: bin/testrun ## modules of their own: deploy/ read as those who will run it read it, the dashboards' pictures, bin/testrun
+	@echo "== $@"; red=0; for module in deploycheck dashboards testrun; do (cd tools/$$module && ../../bin/testrun -count=1 ./...) || red=1; done; exit $$red
 
-.PHONY: $(TEST_PG)
-$(TEST_PG): test-pg%: deps
-	@echo "== $@"; bin=$$(scripts/postgres.sh $*); CDC_RELAY_TEST_POSTGRES_BIN=$$bin $(GO_TEST) $(PG_PACKAGES)
-
-.PHONY: mutants
+.PHONY: mutants mutants-green mutants-third
 mutants: deps ## plant each bug of mutants/ in a copy: its named test must turn red
-	@$(STEP) $@ go run ./mutants $(MUTANTS)
+	@$(STEP) $@ go run ./mutants
+mutants-green:
+	@$(STEP) $@ go run ./mutants -green
+mutants-third:
+	@$(STEP) $@ go run ./mutants -green -third
+
+.PHONY: serve
+serve: deps bin/serve ## start PostgreSQL, RabbitMQ and Kafka for tests by hand, and print the variables to export
+	@$(SERVE)
+
+.PHONY: bin/serve bin/testrun
+bin/serve:
+	@go build -o $@ ./internal/devenv/serve
+bin/testrun:
+	@go build -C tools/testrun -o ../../$@ .
 
 .PHONY: bench
 bench: deps-$(SINK) ## the main benchmark table, under 25 minutes (SINK=kafka: that of Kafka)
@@ -99,7 +111,7 @@ bench-full: deps-$(SINK) ## every cell of the benchmark, hours (SINK=kafka: of t
 	@$(STEP) $@ go run ./bench -sink $(SINK) -full
 
 .PHONY: soak
-soak: deps ## a million seeds of test/sim, then random faults for an hour and none for another, not CI (SEEDS=1000 sets how many, SOAK=10m the time)
+soak: deps ## a million seeds of test/sim, then random faults for an hour and none for another (SEEDS=1000 sets how many, SOAK=10m the time)
 	@$(STEP) $@-seeds go test -count=1 -timeout 0 -v -run '^TestSeeds$$' ./test/sim -args -seeds $(or $(SEEDS),1000000) -first $$(((RANDOM << 15 | RANDOM) * 1000000 + 1))
 	@$(STEP) $@ go test -count=1 -timeout 0 -v ./test/soak -args -for $(or $(SOAK),1h)
 
@@ -142,8 +154,7 @@ deps-%:
 	@echo 'make: SINK is rabbitmq or kafka, not "$*"' >&2; exit 2
 
 .PHONY: deps-all
-deps-all: ## deps, and what test-all needs besides: a C compiler, node, PostgreSQL 14, 16, 17 and 18, Debezium
+deps-all: ## deps, and what test-all needs besides: a C compiler, node, PostgreSQL 14 and 18
 	@scripts/deps.sh all
 	@scripts/kafka.sh
-	@scripts/debezium.sh
-	@for version in $(PG_VERSIONS); do scripts/postgres.sh $$version >/dev/null; done
+	@for version in $(PG_ENDS); do scripts/postgres.sh $$version >/dev/null; done

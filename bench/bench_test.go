@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"os"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -15,29 +13,6 @@ import (
 )
 
 func TestMain(m *testing.M) { devenv.Main(m) }
-
-// TestSmoke measures every kind of row with few events: each run of the relay ends with its history checked.
-func TestSmoke(t *testing.T) {
-	for name, want := range map[string]struct{ rows, costs int }{
-		"rabbitmq": {rows: 22, costs: 9},
-		"kafka":    {rows: 14, costs: 3},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute) // three brokers on a machine with much else to do
-			defer cancel()
-			var out bytes.Buffer
-			opt := options{sink: name, quick: true, only: regexp.MustCompile("")}
-			if err := run(ctx, opt, &out, t.Output()); err != nil {
-				t.Fatal(err)
-			}
-			rows := strings.Count(out.String(), "| smoke |\n")
-			costs := strings.Count(out.String(), "µs CPU per event, peak")
-			if rows != want.rows || costs < want.costs {
-				t.Errorf("the report has %d rows with a must and %d with the costs, want %d and %d:\n%s", rows, costs, want.rows, want.costs, out.String())
-			}
-		})
-	}
-}
 
 // TestHistorySees breaks a history in each way: the check of the runs is checked.
 func TestHistorySees(t *testing.T) {

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -20,6 +22,7 @@ type bug struct {
 	test      string // the one test that must turn red, exactly as go test -v prints it
 	what      string // the bug in a few words
 	files     []string
+	tags      string // that go test needs for the test: its tier
 }
 
 // readBugs reads every patch of the directory, in the order of their names. All faults are reported at once.
@@ -30,21 +33,21 @@ func readBugs(dir string) ([]bug, error) {
 	}
 	var bugs []bug
 	var faults []error
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
+	for _, name := range paths {
+		text, err := os.ReadFile(name)
 		if err != nil {
 			return nil, fmt.Errorf("read patch: %w", err)
 		}
-		abs, err := filepath.Abs(path)
+		abs, err := filepath.Abs(name)
 		if err != nil {
 			return nil, err
 		}
 		b, err := parseBug(text)
 		if err != nil {
-			faults = append(faults, fmt.Errorf("%s: %w", path, err))
+			faults = append(faults, fmt.Errorf("%s: %w", name, err))
 			continue
 		}
-		b.name, b.path = strings.TrimSuffix(filepath.Base(path), ".patch"), abs
+		b.name, b.path = strings.TrimSuffix(filepath.Base(name), ".patch"), abs
 		bugs = append(bugs, b)
 	}
 	return bugs, errors.Join(faults...)
@@ -88,6 +91,51 @@ func isProduct(file string) bool {
 	return strings.HasSuffix(file, ".go") && !strings.HasSuffix(file, "_test.go") &&
 		(strings.HasPrefix(file, "cmd/") || strings.HasPrefix(file, "internal/")) &&
 		!strings.HasPrefix(file, "internal/devenv/") && !strings.HasPrefix(file, "internal/sink/sinktest/")
+}
+
+// packages are those that the patch changes, as go build takes them.
+func (b *bug) packages() []string {
+	var pkgs []string
+	for _, file := range b.files {
+		if pkg := "./" + path.Dir(file); !slices.Contains(pkgs, pkg) {
+			pkgs = append(pkgs, pkg)
+		}
+	}
+	return pkgs
+}
+
+// findTests looks for the named test functions below root and notes which tags their tiers need: a bug has to be noticed
+// by the tier that its test belongs to. All that are missing are reported at once.
+func findTests(root string, bugs []bug) error {
+	var faults []error
+	for i := range bugs {
+		b := &bugs[i]
+		names, err := filepath.Glob(filepath.Join(root, b.pkg, "*_test.go"))
+		if err != nil {
+			return err
+		}
+		found := false
+		for _, name := range names {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				return fmt.Errorf("read test: %w", err)
+			}
+			if !bytes.Contains(text, []byte("\nfunc "+b.top()+"(")) {
+				continue
+			}
+			found = true
+			switch first, _, _ := bytes.Cut(text, []byte("\n")); string(first) {
+			case "//go:build testall":
+				b.tags = "testall"
+			case "//go:build nightly":
+				b.tags = "testall,nightly"
+			}
+		}
+		if !found {
+			faults = append(faults, fmt.Errorf("mutants/%s.patch: there is no %s in %s", b.name, b.top(), b.pkg))
+		}
+	}
+	return errors.Join(faults...)
 }
 
 // pattern is the test's name as go test -run wants it: every level exact.

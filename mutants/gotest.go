@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -21,16 +22,13 @@ type outcome struct {
 	output   string
 }
 
-// goTest runs the tests of one package that match the pattern.
-func goTest(ctx context.Context, dir, pkg, pattern string, timeout time.Duration) outcome {
+// goTest runs the tests of one package that match the pattern, with the tags of their tier.
+func goTest(ctx context.Context, dir, pkg, tags, pattern string, timeout time.Duration) outcome {
 	// The test ends itself at its timeout; this bound is for the build, and for a process that does not even do that.
-	ctx, cancel := context.WithTimeout(ctx, timeout+5*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, timeout+10*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-vet=off", "-failfast", "-timeout", timeout.String(), "-run", pattern, pkg)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOFLAGS=-trimpath")                     // what is the same in all copies is built once
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) } // go test passes it on to the test
-	cmd.WaitDelay = 10 * time.Second
+	cmd := goCommand(ctx, dir, "test", "-json", "-count=1", "-vet=off", "-failfast", "-tags", tags,
+		"-timeout", timeout.String(), "-run", pattern, pkg)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
@@ -39,6 +37,33 @@ func goTest(ctx context.Context, dir, pkg, pattern string, timeout time.Duration
 		o.output = err.Error()
 	}
 	return o
+}
+
+// compile builds packages of the product, without optimization, and throws the result away.
+func compile(ctx context.Context, dir string, pkgs []string) error {
+	out, err := goCommand(ctx, dir, append([]string{"build", "-gcflags=-N -l", "-o", os.DevNull}, pkgs...)...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("the patched tree does not build: %w\n%s", err, tail(string(out)))
+	}
+	return nil
+}
+
+// goCommand is the go command in a copy. It ends with ctx, and with it the compilers and tests that it has started.
+func goCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = dir
+	// A relay that was built before has no bug.
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "CDC_RELAY_TEST_BINARY=") })
+	cmd.Env = append(cmd.Env, "GOFLAGS=-trimpath") // what is the same in all copies is built once
+	// go test does not pass an interrupt on to the test, so all of its process group gets it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error {
+		group := -cmd.Process.Pid
+		time.AfterFunc(time.Second, func() { _ = syscall.Kill(group, syscall.SIGKILL) })
+		return syscall.Kill(group, syscall.SIGINT)
+	}
+	cmd.WaitDelay = 2 * time.Second
+	return cmd
 }
 
 // parse reads the events of go test -json (go doc test2json).

@@ -2,13 +2,17 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 // product is a package with a test that notices some bugs.
@@ -22,7 +26,11 @@ func Sum(a, b int) int {
 `,
 	"internal/shop/shop_test.go": `package shop
 
-import "testing"
+import (
+	"fmt"
+	"os"
+	"testing"
+)
 
 func TestSum(t *testing.T) {
 	t.Run("of two", func(t *testing.T) {
@@ -33,6 +41,23 @@ func TestSum(t *testing.T) {
 }
 
 func TestSkipped(t *testing.T) { t.Skip("never runs") }
+
+func TestLong(t *testing.T) {
+	os.WriteFile("pid", []byte(fmt.Sprint(os.Getpid())), 0o644)
+	Sum(1, 2)
+}
+`,
+	"internal/shop/shop_all_test.go": `//go:build testall
+
+package shop
+
+import "testing"
+
+func TestSumOfMany(t *testing.T) {
+	if Sum(40, 2) != 42 {
+		t.Error("wrong")
+	}
+}
 `,
 }
 
@@ -69,7 +94,7 @@ func newLab(t *testing.T) *lab {
 	if out, err := exec.Command("git", "-C", repo, "init", "-q").CombinedOutput(); err != nil {
 		t.Fatalf("git init: %v: %s", err, out)
 	}
-	l := &lab{timeout: 5 * time.Second}
+	l := &lab{timeout: 5 * time.Minute}
 	for i := range 2 {
 		dir := filepath.Join(t.TempDir(), fmt.Sprint(i))
 		if err := copyTree(t.Context(), repo, dir); err != nil {
@@ -91,15 +116,15 @@ func write(t *testing.T, name, text string) {
 }
 
 // oneBug reads a single patch.
-func oneBug(t *testing.T, text string) (bug, error) {
+func oneBug(t *testing.T, text string) (*bug, error) {
 	t.Helper()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a.patch"), text)
 	bugs, err := readBugs(dir)
 	if err != nil {
-		return bug{}, err
+		return nil, err
 	}
-	return bugs[0], nil
+	return &bugs[0], nil
 }
 
 func TestVerdicts(t *testing.T) {
@@ -123,6 +148,10 @@ func TestVerdicts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			l.timeout = 5 * time.Minute
+			if tc.want == "hung" {
+				l.timeout = time.Second
+			}
 			err = l.plant(t.Context(), l.copies[0], b)
 			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 				t.Fatalf("plant = %v, want %q", err, tc.want)
@@ -132,6 +161,30 @@ func TestVerdicts(t *testing.T) {
 				t.Fatalf("the bug was left behind (%v):\n%s", err, text)
 			}
 		})
+	}
+}
+
+func TestFindTests(t *testing.T) {
+	l := newLab(t)
+	b, err := oneBug(t, patch("TestSum/of_two", "\treturn 0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := *b
+	gone.test = "TestSu"
+	if err := findTests(l.copies[0], []bug{*b}); err != nil {
+		t.Errorf("findTests = %v", err)
+	}
+	late := []bug{*b}
+	late[0].test = "TestSumOfMany"
+	if err := findTests(l.copies[0], late); err != nil || late[0].tags != "testall" {
+		t.Errorf("findTests of a test of the tier all = %v, tags %q", err, late[0].tags)
+	}
+	if err := l.plant(t.Context(), l.copies[0], &late[0]); err != nil {
+		t.Errorf("plant with a test of the tier all = %v", err)
+	}
+	if err := findTests(l.copies[0], []bug{*b, gone}); err == nil || !strings.Contains(err.Error(), "no TestSu in ./internal/shop") {
+		t.Errorf("findTests of a test that is gone = %v", err)
 	}
 }
 
@@ -161,25 +214,132 @@ func TestPlantAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := l.checkGreen(t.Context(), &out, []bug{noticed, missed}); err != nil {
-		t.Fatalf("checkGreen = %v", err)
+	if rep := l.checkGreen(t.Context(), &out, []bug{*noticed, *missed}); !rep.good() {
+		t.Fatalf("checkGreen:\n%s", out.String())
 	}
-	if err := l.plantAll(t.Context(), &out, []bug{noticed}); err != nil {
+	if err := l.plantAll(t.Context(), &out, []bug{*noticed}).close(t.Context()); err != nil {
 		t.Errorf("plantAll(noticed) = %v", err)
 	}
-	if err := l.plantAll(t.Context(), &out, []bug{noticed, missed, noticed}); err == nil {
+	out.Reset()
+	if err := l.plantAll(t.Context(), &out, []bug{*noticed, *missed, *noticed}).close(t.Context()); err == nil {
 		t.Error("plantAll went on over a missed bug")
 	}
-	if !strings.Contains(out.String(), "run 3 of 3") {
-		t.Errorf("a bug was given up before the third run:\n%s", out.String())
-	}
-	if want := "3 planted bugs, 2 noticed, 1 missed\n"; !strings.HasSuffix(out.String(), want) {
-		t.Errorf("output lacks %q:\n%s", want, out.String())
+	for _, want := range []string{"  3/3 ", "MISSED ", "run 3 of 3", "failed: mutants/a.patch (TestSum", "\n2 passed, 1 failed\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("output lacks %q:\n%s", want, out.String())
+		}
 	}
 
-	gone := noticed
+	gone := *noticed
 	gone.test = "TestProduct"
-	if err := l.checkGreen(t.Context(), &out, []bug{noticed, gone}); err == nil || !strings.Contains(err.Error(), "TestProduct") {
-		t.Errorf("checkGreen with a test that is gone = %v", err)
+	out.Reset()
+	if rep := l.checkGreen(t.Context(), &out, []bug{*noticed, gone}); rep.good() || !strings.Contains(out.String(), "TestProduct") {
+		t.Errorf("checkGreen with a test that is gone:\n%s", out.String())
+	}
+}
+
+func TestCheckAll(t *testing.T) {
+	l := newLab(t)
+	var bugs []bug
+	for _, line := range []string{"\treturn 0", "\treturn \"\"", "\treturn a +"} {
+		b, err := oneBug(t, patch("TestSum", line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		bugs = append(bugs, *b)
+	}
+	stale, err := oneBug(t, strings.Replace(patch("TestSum", "\treturn 0"), "-\treturn a + b", "-\treturn b", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := l.checkAll(t.Context(), &out, append(bugs, *stale)).close(t.Context()); err == nil {
+		t.Error("checkAll went on over patches that do not compile")
+	}
+	for _, want := range []string{"shop.go:4:9: ", "shop.go:5:1: ", "no longer applies", "\n1 passed, 3 failed\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("output lacks %q:\n%s", want, out.String())
+		}
+	}
+}
+
+// An interrupt ends the test that runs, and its go command. What comes after it is not tried.
+func TestInterrupt(t *testing.T) {
+	l := newLab(t)
+	l.copies, l.timeout = l.copies[:1], time.Hour
+	b, err := oneBug(t, patch("TestLong", "\tfor {}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	ended := make(chan string)
+	go func() {
+		var out bytes.Buffer
+		if err := l.plantAll(ctx, &out, []bug{*b, *b}).close(ctx); err == nil {
+			out.WriteString("no error")
+		}
+		ended <- out.String()
+	}()
+	var pid string
+	await.Until(t, "the test's process", func() bool {
+		text, err := os.ReadFile(filepath.Join(l.copies[0], "internal/shop/pid"))
+		pid = string(text)
+		return err == nil && pid != ""
+	})
+	interrupt()
+	if got, want := <-ended, "interrupted: 2 of 2 planted bugs were not tried\n0 passed, 0 failed\n"; got != want {
+		t.Errorf("output %q, want %q", got, want)
+	}
+	await.Until(t, "the end of the test's process", func() bool {
+		stat, err := exec.Command("ps", "-o", "stat=", "-p", pid).Output()
+		return err != nil || strings.HasPrefix(string(stat), "Z")
+	})
+}
+
+func TestThird(t *testing.T) {
+	bugs := make([]bug, 85)
+	for i := range bugs {
+		bugs[i].name = fmt.Sprintf("bug-%02d", i)
+	}
+	some, again, others := third(bugs, 7), third(bugs, 7), third(bugs, 8)
+	if len(some) != 29 || !slices.IsSortedFunc(some, func(a, b bug) int { return strings.Compare(a.name, b.name) }) {
+		t.Errorf("%d of 85 bugs were drawn: %v", len(some), some)
+	}
+	same := func(a, b bug) bool { return a.name == b.name }
+	if !slices.EqualFunc(some, again, same) {
+		t.Error("one seed drew different bugs")
+	}
+	if slices.EqualFunc(some, others, same) {
+		t.Error("two seeds drew the same bugs")
+	}
+}
+
+// The patches of this tree: make test finds here what make mutants would find later.
+func TestPatches(t *testing.T) {
+	bugs, err := readBugs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := findTests("..", bugs); err != nil {
+		t.Error(err)
+	}
+	if len(bugs) > 90 {
+		t.Errorf("%d planted bugs are more than 90: each costs minutes of make test-nightly", len(bugs))
+	}
+	of := map[string]int{}
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range bugs {
+		of[b.invariant]++
+		if err := gitApply(t.Context(), root, b.path, "--check"); err != nil {
+			t.Errorf("mutants/%s.patch no longer applies: %v", b.name, err)
+		}
+	}
+	for i := 1; i <= 10; i++ {
+		if of[fmt.Sprintf("I%d", i)] == 0 {
+			t.Errorf("no planted bug breaks I%d of ARCHITECTURE.md", i)
+		}
 	}
 }

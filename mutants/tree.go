@@ -43,10 +43,14 @@ func copyTree(ctx context.Context, from, to string) error {
 
 // apply patches a copy; reverse takes the patch out again.
 func apply(ctx context.Context, dir, patch string, reverse bool) error {
-	args := []string{"apply", "--whitespace=nowarn"}
 	if reverse {
-		args = append(args, "--reverse")
+		return gitApply(ctx, dir, patch, "--reverse")
 	}
+	return gitApply(ctx, dir, patch)
+}
+
+func gitApply(ctx context.Context, dir, patch string, flags ...string) error {
+	args := append([]string{"-c", "safe.directory=*", "apply", "--whitespace=nowarn"}, flags...)
 	cmd := exec.CommandContext(ctx, "git", append(args, patch)...)
 	cmd.Dir = dir
 	// Below a repository git apply would skip, in silence, the files that are not that repository's.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
@@ -127,7 +128,7 @@ func (a *arrivals) WaitIDs(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// wait returns when done, called with a.mu locked, says true.
+// wait returns when done, called with a.mu locked, says true. It gives up when nothing has arrived for a while.
 func (a *arrivals) wait(ctx context.Context, done func() bool) error {
 	for {
 		a.mu.Lock()
@@ -138,6 +139,8 @@ func (a *arrivals) wait(ctx context.Context, done func() bool) error {
 		}
 		select {
 		case <-changed:
+		case <-time.After(patience):
+			return fmt.Errorf("nothing has arrived for %v", patience)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -5,13 +5,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
 // A consumer of several queues remembers of each message which queue it came from; the order is that of each queue alone,
 // marks are about the usual one, and draining drains all.
 func TestConsumerOfSeveralQueues(t *testing.T) {
-	ctx := testContext(t)
+	ctx := await.Context(t)
 	vhost := SharedRabbitMQ(t).VHost(t)
 	c, err := StartConsumer(ctx, ConsumerOptions{URL: vhost})
 	must(t, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
@@ -23,7 +24,7 @@ func queryInto(ctx context.Context, to any, sql string) func(*pgx.Conn) error {
 // publish sends rows in the order given, as the relay would, and waits for the confirms.
 func publish(t *testing.T, url string, commit func(Row) pglogrepl.LSN, rows ...Row) {
 	t.Helper()
-	ctx := testContext(t)
+	ctx := await.Context(t)
 	onChannel(t, url, func(ch *amqp.Channel) {
 		must(t, ch.Confirm(false))
 		var confirms []*amqp.DeferredConfirmation
@@ -56,7 +57,7 @@ func inOrder(r Row) pglogrepl.LSN { return pglogrepl.LSN(1000 * r.Seq) }
 func TestDrainWaitsForAllThatIsInTheQueue(t *testing.T) {
 	for name, quorum := range map[string]bool{"classic": false, "quorum": true} {
 		t.Run(name, func(t *testing.T) {
-			ctx := testContext(t)
+			ctx := await.Context(t)
 			url := SharedRabbitMQ(t).VHost(t)
 			c, err := StartConsumer(ctx, ConsumerOptions{URL: url, Quorum: quorum})
 			must(t, err)
@@ -83,7 +84,7 @@ func TestDrainWaitsForAllThatIsInTheQueue(t *testing.T) {
 
 // TestFlushWatchSeesAnEarlyReport moves a real slot past a transaction before and after its event is in the queue.
 func TestFlushWatchSeesAnEarlyReport(t *testing.T) {
-	ctx := testContext(t)
+	ctx := await.Context(t)
 	dbURL := SharedPostgres(t).Database(t)
 	url := SharedRabbitMQ(t).VHost(t)
 	c, err := StartConsumer(ctx, ConsumerOptions{URL: url})
@@ -147,7 +148,7 @@ func TestFlushWatchSeesAnEarlyReport(t *testing.T) {
 
 // TestReportWatchSeesEveryReport: of a real replication connection through the proxy, one by one, the early one too.
 func TestReportWatchSeesEveryReport(t *testing.T) {
-	ctx := testContext(t)
+	ctx := await.Context(t)
 	server := SharedPostgres(t)
 	db, err := url.Parse(server.Database(t))
 	must(t, err)

@@ -49,8 +49,7 @@ func (d *debeziumRun) endWith(t testing.TB) {
 			t.Logf("log of Debezium %d:\n%s", d.Pid(), tail(d.Log()))
 		}
 	})
-	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
-	defer cancel()
+	ctx := context.Background()
 	if err := d.WaitStreaming(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -67,8 +67,6 @@ func (d *debeziumRun) Stop(ctx context.Context) error {
 	if err := d.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
-	defer cancel()
 	return d.proc.wait(ctx)
 }
 

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // KafkaOptions says how to start a cluster.
@@ -38,6 +37,7 @@ type Kafka struct {
 	install   kafkaInstall
 	clusterID string
 	nodes     []*kafkaNode // in the order of their ids, from 1; none: the cluster is not ours
+	ways      []string     // of the shared cluster, lent to tests; none otherwise
 }
 
 // StartKafka starts a cluster with fresh data on free ports of 127.0.0.1, and returns when all of its brokers take
@@ -168,7 +168,7 @@ func (k *Kafka) node(id int) (*kafkaNode, error) {
 	return k.nodes[id-1], nil
 }
 
-// StopNode shuts a node down in order, with its leaders handed over, and waits until it has ended, at most a minute.
+// StopNode shuts a node down in order, with its leaders handed over, and waits until it has ended.
 func (k *Kafka) StopNode(ctx context.Context, id int) error {
 	n, err := k.node(id)
 	if err == nil {
@@ -250,8 +250,7 @@ func (k *Kafka) Log(id int) string {
 // Topic makes a topic for one test, with one replica, and returns its name; it is deleted when the test ends.
 func (k *Kafka) Topic(t testing.TB, partitions int) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
+	ctx := context.Background()
 	name := "t" + strings.ToLower(rand.Text()[:12])
 	if err := k.CreateTopic(ctx, name, partitions, 1, nil); err != nil {
 		t.Fatal(err)
@@ -260,8 +259,7 @@ func (k *Kafka) Topic(t testing.TB, partitions int) string {
 		if len(k.nodes) > 0 && len(k.running()) == 0 {
 			return // it goes with the cluster's directories
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-		defer cancel()
+		ctx := context.Background()
 		if err := k.DeleteTopic(ctx, name); err != nil {
 			t.Error(err)
 		}

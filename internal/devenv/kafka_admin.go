@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
@@ -172,8 +171,6 @@ func topicMetadata(ctx context.Context, addr, topic string) (metadata.ResponseTo
 
 // everywhere returns when known says true for each broker: those that run, and of a cluster that is not ours those given.
 func (k *Kafka) everywhere(ctx context.Context, known func(addr string) (bool, error)) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("not all brokers know it after two minutes"))
-	defer cancel()
 	for _, addr := range k.Brokers() {
 		var last error
 		err := poll(ctx, 5*time.Millisecond, func() (ok bool, _ error) {
@@ -203,21 +200,8 @@ func (k *Kafka) running() []string {
 
 // answers returns when a node takes requests and knows of as many brokers as run.
 func (k *Kafka) answers(ctx context.Context, n *kafkaNode) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 3*time.Minute, errors.New("no answer after three minutes"))
-	defer cancel()
-	var last error
-	err := poll(ctx, 20*time.Millisecond, func() (bool, error) {
-		if !n.server.running() {
-			return false, errors.New("broker ended")
-		}
+	return n.server.ready(ctx, func() bool {
 		res, err := clusterMetadata(ctx, []string{n.advertised("PLAINTEXT")}, []string{})
-		if last = err; err != nil {
-			return false, nil
-		}
-		return len(res.Brokers) >= len(k.running()), nil
+		return err == nil && len(res.Brokers) >= len(k.running())
 	})
-	if err != nil {
-		return fmt.Errorf("start Kafka: %w: %s", errors.Join(err, last), strings.TrimSpace(tail(n.log())))
-	}
-	return nil
 }

@@ -5,11 +5,13 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 // TestKafkaConsumerFollowsTopics reads a topic that comes later, gets more partitions, and is made anew.
 func TestKafkaConsumerFollowsTopics(t *testing.T) {
-	ctx := testContext(t)
+	ctx := await.Context(t)
 	k := SharedKafka(t)
 	late := "late-" + newUUID()
 	topic := k.Topic(t, 1)
@@ -64,7 +66,7 @@ func TestKafkaConsumerFollowsTopics(t *testing.T) {
 
 // TestKafkaMarksSeeAnEarlyReport puts an event below and above the ends of a mark.
 func TestKafkaMarksSeeAnEarlyReport(t *testing.T) {
-	ctx := testContext(t)
+	ctx := await.Context(t)
 	k := SharedKafka(t)
 	topic := k.Topic(t, 2)
 	c, err := StartKafkaConsumer(ctx, KafkaConsumerOptions{Brokers: k.Brokers(), Topics: []string{topic}})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol/alterpartitionreassignments"
@@ -155,8 +154,6 @@ func (k *Kafka) electPreferred(ctx context.Context, topic string, partition int)
 
 // WaitInSync returns when every replica of a topic is in sync, as each running broker knows it.
 func (k *Kafka) WaitInSync(ctx context.Context, topic string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 3*time.Minute, errors.New("not in sync after three minutes"))
-	defer cancel()
 	err := k.everywhere(ctx, func(addr string) (bool, error) {
 		t, err := topicMetadata(ctx, addr, topic)
 		behind := func(p metadata.ResponsePartition) bool {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"syscall"
-	"time"
 )
 
 // kafkaNode is one broker and controller.
@@ -104,8 +103,6 @@ func (n *kafkaNode) stop(ctx context.Context) error {
 	if err := n.server.signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
 	return n.server.wait(ctx)
 }
 

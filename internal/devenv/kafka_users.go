@@ -101,8 +101,6 @@ func (k *Kafka) awaitLogin(ctx context.Context, name, password string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("not known everywhere after two minutes"))
-	defer cancel()
 	for _, n := range k.nodes {
 		if !n.server.running() {
 			continue

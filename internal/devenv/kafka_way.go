@@ -2,9 +2,15 @@ package devenv
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // KafkaWay is a way to a cluster through proxies of its own: a listener of each node that is advertised at a Proxy. A
@@ -32,60 +38,65 @@ func (w *KafkaWay) Brokers() []string {
 // Proxy is the one in front of a node, 1 being the first.
 func (w *KafkaWay) Proxy(node int) *Proxy { return w.proxies[node-1] }
 
-// mend takes back all that was done to the way, and ends its connections.
-func (w *KafkaWay) mend() error {
-	for _, p := range w.proxies {
-		p.Cut()
-		p.Spoil(nil)
-		for _, d := range []Direction{Up, Down} {
-			p.Release(d)
-		}
-		p.Delay(0)
-		p.Trickle(0)
-		if err := p.Mend(); err != nil {
-			return err
+// The shared cluster's ways are lent to tests of all processes. A way is a file and two addresses: where its listener is
+// advertised, and where it is. Who holds the file's lock has the way, also while its proxy is cut and the port is free; the
+// kernel takes it back from a process that dies. The ports are reserved by the process that started the cluster.
+const (
+	sharedWays   = 8
+	waysVariable = "CDC_RELAY_TEST_KAFKA_WAYS" // file=advertised=listener,file=advertised=listener
+)
+
+// lendWays closes the cluster's own proxies: whoever takes a way starts one at the same address.
+func (k *Kafka) lendWays() {
+	for _, n := range k.nodes {
+		for i, p := range n.proxies {
+			p.Close()
+			file := filepath.Join(n.dir, fmt.Sprintf("way%d", i))
+			k.ways = append(k.ways, strings.Join([]string{file, p.Addr(), n.addr(proxiedListener(i))}, "="))
 		}
 	}
-	return nil
 }
 
-// sharedWays is how many tests may have a way to the shared cluster at a time.
-const sharedWays = 4
-
-// wayed is a cluster and those of its ways that nobody has.
-type wayed struct {
-	kafka *Kafka
-	free  chan *KafkaWay
-}
-
-var sharedWayedKafka = sync.OnceValues(func() (w wayed, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	if w.kafka, err = StartKafka(ctx, KafkaOptions{Proxied: sharedWays}); err != nil {
-		return w, err
+// sharedWayed is the cluster whose ways are lent, with them: the shared one, or one of this process when an address was given
+// without ways, because that advertises its own addresses.
+var sharedWayed = sync.OnceValues(func() (*Kafka, error) {
+	if given := os.Getenv(waysVariable); given != "" {
+		return &Kafka{bootstrap: strings.Split(os.Getenv("CDC_RELAY_TEST_KAFKA"), ","), ways: strings.Split(given, ",")}, nil
 	}
-	shared.add(w.kafka.Close)
-	w.free = make(chan *KafkaWay, sharedWays)
-	for i := range sharedWays {
-		w.free <- w.kafka.Way(i)
+	if k, err := sharedKafka(); err != nil || len(k.ways) > 0 {
+		return k, err
 	}
-	return w, nil
+	return closedInTheEnd(startSharedKafka(context.Background()))
 })
 
-// SharedKafkaWay is the cluster of one broker that all tests of the process use that break the way to it, and a way that
-// is this test's alone until it ends. The cluster is never a given one: that would advertise its own addresses.
+// SharedKafkaWay is the shared cluster for tests that break the way to it, and a way that is this test's alone until it ends.
 func SharedKafkaWay(t testing.TB) (*Kafka, *KafkaWay) {
 	t.Helper()
-	w, err := sharedWayedKafka()
+	k := server(t, sharedWayed)
+	var way string
+	err := poll(t.Context(), 20*time.Millisecond, func() (bool, error) {
+		for _, way = range k.ways {
+			file, _, _ := strings.Cut(way, "=")
+			lock, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
+			if err != nil {
+				return false, err
+			}
+			if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+				t.Cleanup(func() { lock.Close() })
+				return true, nil
+			}
+			lock.Close()
+		}
+		return false, nil // those who have one end
+	})
+	if err != nil {
+		t.Fatalf("take a way to Kafka: %v", err)
+	}
+	parts := strings.Split(way, "=")
+	p, err := startProxyAt(parts[1], parts[2])
 	if err != nil {
 		t.Fatal(err)
 	}
-	way := <-w.free // those who have one end
-	t.Cleanup(func() {
-		if err := way.mend(); err != nil {
-			t.Error(err)
-		}
-		w.free <- way
-	})
-	return w.kafka, way
+	t.Cleanup(p.Close)
+	return k, &KafkaWay{proxies: []*Proxy{p}}
 }

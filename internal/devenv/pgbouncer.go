@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 )
 
 // PgBouncer is a real connection pooler in front of a server.
@@ -67,20 +66,16 @@ func StartPgBouncer(ctx context.Context, p *Postgres, settings ...string) (*PgBo
 	if b.server, err = startProcess("PgBouncer", cmd, filepath.Join(dir, "log")); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
-	defer cancel()
-	err = poll(ctx, 20*time.Millisecond, func() (bool, error) {
-		if !b.server.running() {
-			return false, errors.New("it has ended")
-		}
+	err = b.server.ready(ctx, func() bool {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", b.url.Host)
 		if err != nil {
-			return false, nil
+			return false
 		}
-		return true, conn.Close()
+		conn.Close()
+		return true
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start PgBouncer: %w: %s", err, tail(readLog(filepath.Join(dir, "log")))), b.Close())
+		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil
 }

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 const portsOf = 400
@@ -33,7 +35,7 @@ func TestPortsAreGivenAwayOnce(t *testing.T) {
 		must(t, err)
 		give(port)
 	}
-	another := exec.CommandContext(testContext(t), os.Args[0], "-test.v", "-test.run", "^"+t.Name()+"$")
+	another := exec.CommandContext(await.Context(t), os.Args[0], "-test.v", "-test.run", "^"+t.Name()+"$")
 	another.Env = append(os.Environ(), "CDC_RELAY_TEST_PORTS=1")
 	out, err := another.CombinedOutput()
 	must(t, err)

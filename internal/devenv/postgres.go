@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -214,22 +213,14 @@ func (p *Postgres) Start(ctx context.Context) error {
 	if p.server, err = startProcess("PostgreSQL", cmd, p.logPath()); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
-	defer cancel()
-	err = poll(ctx, 20*time.Millisecond, func() (bool, error) {
-		if !p.server.running() {
-			return false, fmt.Errorf("server ended")
-		}
+	return p.server.ready(ctx, func() bool {
 		conn, err := pgx.Connect(ctx, p.URL("postgres"))
 		if err != nil {
-			return false, nil
+			return false
 		}
-		return true, conn.Close(ctx)
+		conn.Close(ctx)
+		return true
 	})
-	if err != nil {
-		return fmt.Errorf("start PostgreSQL: %w: %s", err, tail(p.Log()))
-	}
-	return nil
 }
 
 // URL is the address of a database for pgx and for source.url.

@@ -17,7 +17,7 @@ import (
 var errNotOurs = errors.New("the server was not started by this process")
 
 // Stop shuts the server down by the signal that pg_ctl sends for the mode (smart, fast or immediate) and waits until it
-// has ended, as pg_ctl -w does, at most a minute. It returns how long that took.
+// has ended, as pg_ctl -w does. It returns how long that took.
 func (p *Postgres) Stop(mode string) (time.Duration, error) {
 	if p.server == nil {
 		return 0, fmt.Errorf("stop PostgreSQL: %w", errNotOurs)
@@ -30,9 +30,7 @@ func (p *Postgres) Stop(mode string) (time.Duration, error) {
 	if err := p.server.signal(signal); err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	err := p.server.wait(ctx)
+	err := p.server.wait(context.Background())
 	return time.Since(start), err
 }
 
@@ -58,9 +56,7 @@ func (p *Postgres) Kill() error {
 		return err
 	}
 	// A child that lives keeps the shared memory, and the next start refuses.
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	return poll(ctx, 5*time.Millisecond, func() (bool, error) {
+	return poll(context.Background(), 5*time.Millisecond, func() (bool, error) {
 		for _, pid := range children {
 			if alive(pid) {
 				return false, nil

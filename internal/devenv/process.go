@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 // process is a child that ends with this process at the latest (watcher.go). Its output goes to a file, because a pipe
@@ -77,14 +80,13 @@ func (p *process) signal(sig os.Signal) error {
 	return nil
 }
 
-// wait returns when the process has ended, or with an error when ctx ends first.
+// wait returns when the process has ended, or with an error when ctx ends first or patience does.
 func (p *process) wait(ctx context.Context) error {
-	select {
-	case <-p.done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("wait for end of %s: %w", p.name, context.Cause(ctx))
+	err := poll(ctx, await.Every, func() (bool, error) { return !p.running(), nil })
+	if err != nil {
+		return fmt.Errorf("wait for end of %s: %w", p.name, err)
 	}
+	return nil
 }
 
 // kill ends the process with SIGKILL and waits until it is reaped.
@@ -92,16 +94,55 @@ func (p *process) kill() error {
 	if err := p.signal(syscall.SIGKILL); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	return p.wait(ctx)
+	return p.wait(context.Background())
 }
 
-// poll calls done until it says true, returns an error, or ctx ends.
+// errPatience ends a poll whose answer stays the same.
+var errPatience = fmt.Errorf("the answer stays the same for %v and longer", patience)
+
+const patience = await.Polls * await.Every
+
+// ready waits until a server that was just started answers. One that has ended has failed, and so has one that does not answer
+// and has written nothing for a minute: a slow machine's server goes on writing.
+func (p *process) ready(ctx context.Context, answers func() bool) error {
+	var size int64
+	silent := 0
+	for !answers() {
+		switch info, err := os.Stat(p.logPath); {
+		case !p.running():
+			return &StartError{p.name, "it has ended", readLog(p.logPath)}
+		case err == nil && info.Size() > size:
+			size, silent = info.Size(), 0
+		case silent > int(time.Minute/await.Every):
+			return &StartError{p.name, "it does not answer and has written nothing for a minute", readLog(p.logPath)}
+		}
+		silent++
+		select {
+		case <-time.After(await.Every):
+		case <-ctx.Done():
+			return fmt.Errorf("start %s: %w", p.name, context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+// StartError is a server that did not start.
+type StartError struct {
+	Server string // "RabbitMQ"
+	Why    string
+	Log    string // all that it has written
+}
+
+func (e *StartError) Error() string {
+	return fmt.Sprintf("start %s: %s: %s", e.Server, e.Why, tail(strings.TrimSpace(e.Log)))
+}
+
+// poll calls done until it says true, returns an error, or ctx ends. It gives up after a number of answers, not of seconds: where
+// answers take long it waits longer.
 func poll(ctx context.Context, every time.Duration, done func() (bool, error)) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for {
+	for range patience / every {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -113,6 +154,7 @@ func poll(ctx context.Context, every time.Duration, done func() (bool, error)) e
 		}
 		timer.Reset(every)
 	}
+	return errPatience
 }
 
 // readLog is the whole log of a process, tail its last lines for an error message.

@@ -18,10 +18,8 @@ func (p *process) freeze() error {
 	if err := p.signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
 	tasks := filepath.Join("/proc", strconv.Itoa(p.pid()), "task")
-	err := poll(ctx, time.Millisecond, func() (bool, error) {
+	err := poll(context.Background(), time.Millisecond, func() (bool, error) {
 		threads, err := os.ReadDir(tasks)
 		if err != nil {
 			return true, nil // it has ended

@@ -90,19 +90,10 @@ func launchPrometheus(ctx context.Context, bin string, opt PrometheusOptions) (*
 	if p.server, err = startProcess("Prometheus", cmd, p.logPath()); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
-	defer cancel()
-	err = poll(ctx, 50*time.Millisecond, func() (bool, error) {
-		if !p.server.running() {
-			return false, errors.New("it ended")
-		}
+	return p, p.server.ready(ctx, func() bool {
 		_, err := p.api.Buildinfo(ctx)
-		return err == nil, nil
+		return err == nil
 	})
-	if err != nil {
-		return p, fmt.Errorf("start Prometheus: %w: %s", err, tail(p.Log()))
-	}
-	return p, nil
 }
 
 // Scrape scrapes these jobs from now on instead of those before. What it knows of the others it keeps.
@@ -111,8 +102,6 @@ func (p *Prometheus) Scrape(ctx context.Context, jobs map[string][]string) error
 	if err := p.configure(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.URL()+"/-/reload", nil)
 	if err != nil {
 		return fmt.Errorf("reload Prometheus: %w", err)

@@ -15,16 +15,12 @@ import (
 
 // Query is what an expression is at a time; a warning is an error.
 func (p *Prometheus) Query(ctx context.Context, promql string, at time.Time) (model.Value, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
 	value, warnings, _, err := p.api.Query(ctx, promql, at)
 	return answer(promql, value, warnings, err)
 }
 
 // QueryRange is what an expression was over a time; a warning is an error.
 func (p *Prometheus) QueryRange(ctx context.Context, promql string, over v1.Range) (model.Value, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
 	value, warnings, _, err := p.api.QueryRange(ctx, promql, over)
 	return answer(promql, value, warnings, err)
 }
@@ -41,8 +37,6 @@ func answer(promql string, value model.Value, warnings v1.Warnings, err error) (
 
 // Alerts are those that are pending or firing now.
 func (p *Prometheus) Alerts(ctx context.Context) ([]v1.Alert, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
 	result, err := p.api.Alerts(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("ask Prometheus for alerts: %w", err)

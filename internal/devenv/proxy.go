@@ -60,13 +60,26 @@ func StartProxy(target string) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
+	return newProxy(listener, target), nil
+}
+
+// startProxyAt is StartProxy at a given address.
+func startProxyAt(addr, target string) (*Proxy, error) {
+	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp4", addr)
+	if err != nil {
+		return nil, fmt.Errorf("start proxy: %w", err)
+	}
+	return newProxy(listener.(*net.TCPListener), target), nil
+}
+
+func newProxy(listener *net.TCPListener, target string) *Proxy {
 	p := &Proxy{addr: listener.Addr().String(), target: target, conns: map[*proxyConn]struct{}{}, stalled: make(chan struct{})}
 	close(p.stalled)
 	for i := range p.ways {
 		p.ways[i] = &way{changed: make(chan struct{})}
 	}
 	p.serve(listener)
-	return p, nil
+	return p
 }
 
 // Addr is where clients connect, host:port. It stays the same through Cut and Mend.

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 // echo is a server that sends back what it gets.
@@ -83,7 +85,7 @@ func isTimeout(err error) bool {
 func TestHoldKeepsBytesBackInOrder(t *testing.T) {
 	for name, d := range map[string]Direction{"up": Up, "down": Down} {
 		t.Run(name, func(t *testing.T) {
-			ctx := testContext(t)
+			ctx := await.Context(t)
 			p := proxied(t)
 			conn := dial(t, p)
 			say(t, conn, "before")
@@ -124,7 +126,7 @@ func TestHeldBytesOfAClosedClientArriveAfterRelease(t *testing.T) {
 	must(t, err)
 	defer server.Close()
 	say(t, client, "last words")
-	must(t, p.WaitHeld(testContext(t), Up, 10))
+	must(t, p.WaitHeld(await.Context(t), Up, 10))
 	must(t, client.SetLinger(0)) // as a killed process with unread bytes
 	client.Close()
 	say(t, server, "to a dead client")
@@ -172,7 +174,7 @@ func TestResetIsAReset(t *testing.T) {
 	p.Hold(Up)
 	conn := dial(t, p)
 	say(t, conn, "thrown away")
-	must(t, p.WaitHeld(testContext(t), Up, 11))
+	must(t, p.WaitHeld(await.Context(t), Up, 11))
 	p.Reset()
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Fatalf("read says %v, want reset", err)
@@ -181,7 +183,7 @@ func TestResetIsAReset(t *testing.T) {
 	conn = dial(t, p)
 	say(t, conn, "y")
 	hear(t, conn, "y")
-	must(t, poll(testContext(t), time.Millisecond, func() (bool, error) { return p.Connections() == 1, nil })) // the old one is forgotten
+	must(t, poll(await.Context(t), time.Millisecond, func() (bool, error) { return p.Connections() == 1, nil })) // the old one is forgotten
 }
 
 func TestStallAcceptsAndForwardsNothing(t *testing.T) {

@@ -24,8 +24,6 @@ func (r *Rabbit) Ctl(ctx context.Context, args ...string) (string, error) {
 // ctl is Ctl also for what disturbs nobody. The cookie is an argument because Debian's rabbitmqctl sets a HOME of its own,
 // where the private broker's cookie is not.
 func (r *Rabbit) ctl(ctx context.Context, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
-	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(r.bin, "rabbitmqctl"), append([]string{"-q", "-n", r.node, "--erlang-cookie", r.cookie}, args...)...)
 	cmd.Env = r.env()
 	out, err := cmd.CombinedOutput()
@@ -51,8 +49,6 @@ func (r *Rabbit) Alarm(ctx context.Context, on bool) error {
 	if _, err := r.Ctl(ctx, "set_vm_memory_high_watermark", watermark); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
-	defer cancel()
 	return poll(ctx, 50*time.Millisecond, func() (bool, error) {
 		out, err := r.Ctl(ctx, "eval", "rabbit_alarm:get_alarms().")
 		return strings.Contains(out, "memory") == on, err
@@ -63,8 +59,7 @@ func (r *Rabbit) Alarm(ctx context.Context, on bool) error {
 // that of the address given in the environment, has every right in it.
 func (r *Rabbit) VHost(t testing.TB) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
+	ctx := context.Background()
 	name := "t" + strings.ToLower(rand.Text()[:12])
 	if err := r.addVHost(ctx, name); err != nil {
 		t.Fatalf("make virtual host: %v", err)
@@ -73,8 +68,7 @@ func (r *Rabbit) VHost(t testing.TB) string {
 		if r.server != nil && !r.server.running() {
 			return // it goes with the broker's directory
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-		defer cancel()
+		ctx := context.Background()
 		if err := r.deleteVHost(ctx, name); err != nil {
 			t.Errorf("delete virtual host: %v", err)
 		}
@@ -85,7 +79,7 @@ func (r *Rabbit) VHost(t testing.TB) string {
 }
 
 func (r *Rabbit) addVHost(ctx context.Context, name string) error {
-	if r.server == nil {
+	if r.api != "" {
 		return r.manageVHost(ctx, "PUT", name)
 	}
 	out, err := r.ctl(ctx, "eval", fmt.Sprintf(`{rabbit_vhost:add(<<"%[1]s">>, <<"test">>),
@@ -97,7 +91,7 @@ func (r *Rabbit) addVHost(ctx context.Context, name string) error {
 }
 
 func (r *Rabbit) deleteVHost(ctx context.Context, name string) error {
-	if r.server == nil {
+	if r.api != "" {
 		return r.manageVHost(ctx, "DELETE", name)
 	}
 	_, err := r.ctl(ctx, "delete_vhost", name)
@@ -113,7 +107,7 @@ func (r *Rabbit) AllowWrite(ctx context.Context, vhost, exchanges string) error 
 		return fmt.Errorf("read address of virtual host: %w", err)
 	}
 	name := strings.TrimPrefix(u.Path, "/")
-	if r.server == nil {
+	if r.api != "" {
 		body, err := json.Marshal(map[string]string{"configure": ".*", "write": exchanges, "read": ".*"})
 		if err != nil {
 			return err

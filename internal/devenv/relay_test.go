@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 // stand is a shell script in the relay's place.
@@ -17,7 +19,7 @@ func stand(t *testing.T, script string) string {
 }
 
 func TestRelayIsStoppedAndItsWordsAreKept(t *testing.T) {
-	ctx := testContext(t)
+	ctx := await.Context(t)
 	r := StartRelay(t, stand(t, `trap 'echo bye >&2; exit 5' TERM
 echo "$@" >&2; cat "$3" >&2; echo "admin $CDC_RELAY_ADMIN__LISTEN" >&2; echo event
 while :; do sleep 0.01; done`), "sink: {}\n", "--flag")
@@ -43,7 +45,7 @@ while :; do sleep 0.01; done`), "sink: {}\n", "--flag")
 }
 
 func TestWaitsEndWhenTheRelayEnds(t *testing.T) {
-	ctx := testContext(t)
+	ctx := await.Context(t)
 	r := StartRelay(t, stand(t, "echo last words >&2; exit 3"), "")
 	if err := r.WaitReady(ctx); err == nil || !strings.Contains(err.Error(), "last words") {
 		t.Fatalf("error is %v", err)
@@ -62,7 +64,7 @@ func TestWaitsEndWhenTheRelayEnds(t *testing.T) {
 }
 
 func TestRunCommand(t *testing.T) {
-	res, err := RunCommand(testContext(t), stand(t, `echo "$1"; cat "$3" >&2; exit 2`), "config\n", "check")
+	res, err := RunCommand(await.Context(t), stand(t, `echo "$1"; cat "$3" >&2; exit 2`), "config\n", "check")
 	must(t, err)
 	if res != (Result{2, "check\n", "config\n"}) {
 		t.Fatalf("result is %+v", res)

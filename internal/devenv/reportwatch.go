@@ -2,6 +2,7 @@ package devenv
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -69,6 +70,9 @@ func (w *ReportWatch) Run(ctx context.Context) error {
 func (w *ReportWatch) send(ctx context.Context, conn *pgx.Conn) error {
 	for ctx.Err() == nil {
 		err := poll(ctx, 50*time.Millisecond, func() (bool, error) { return w.sendOne(ctx, conn) })
+		if errors.Is(err, errPatience) {
+			continue
+		}
 		if err != nil && ctx.Err() == nil {
 			return err
 		}

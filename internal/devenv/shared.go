@@ -9,31 +9,26 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 )
 
-// This file keeps one server of each kind per test process. Addresses given in CDC_RELAY_TEST_POSTGRES
-// (postgres://user@host:port/), CDC_RELAY_TEST_RABBITMQ (amqp://user:password@host:port/) and CDC_RELAY_TEST_KAFKA
-// (host:port,host:port) are used instead.
+// This file gives tests one server of each kind. Those that `serve` has started for the whole run are used, or whose addresses
+// somebody gave: CDC_RELAY_TEST_POSTGRES (postgres://user@host:port/), CDC_RELAY_TEST_RABBITMQ (amqp://user:password@host:port/)
+// and CDC_RELAY_TEST_KAFKA (host:port,host:port). Without them the process starts its own at first use.
 
 var (
 	sharedPostgres = sync.OnceValues(func() (*Postgres, error) {
 		if u, err := givenURL("CDC_RELAY_TEST_POSTGRES"); u != nil || err != nil {
 			return &Postgres{url: u}, err
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-		defer cancel()
-		p, err := StartPostgres(ctx, PostgresOptions{})
-		if err == nil {
-			shared.add(p.Close)
-		}
-		return p, err
+		return closedInTheEnd(startSharedPostgres(context.Background()))
 	})
 	sharedRabbitMQ = sync.OnceValues(func() (*Rabbit, error) {
-		if u, err := givenURL("CDC_RELAY_TEST_RABBITMQ"); u != nil || err != nil {
-			return &Rabbit{url: u}, err
+		if u, err := givenURL("CDC_RELAY_TEST_RABBITMQ"); u != nil {
+			return &Rabbit{url: u, api: givenAPI(u)}, err
+		} else if err != nil {
+			return nil, err
 		}
 		own, err := ownRabbitMQ()
 		if err != nil {
@@ -44,45 +39,57 @@ var (
 		return &lent, nil
 	})
 	ownRabbitMQ = sync.OnceValues(func() (*Rabbit, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-		defer cancel()
-		r, err := StartRabbitMQ(ctx, RabbitOptions{})
-		if err == nil {
-			shared.add(r.Close)
-		}
-		return r, err
+		return closedInTheEnd(startSharedRabbitMQ(context.Background()))
 	})
 	sharedKafka = sync.OnceValues(func() (*Kafka, error) {
 		if given := os.Getenv("CDC_RELAY_TEST_KAFKA"); given != "" {
 			return &Kafka{bootstrap: strings.Split(given, ",")}, nil
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-		defer cancel()
-		k, err := StartKafka(ctx, KafkaOptions{})
-		if err == nil {
-			shared.add(k.Close)
-		}
-		return k, err
+		return closedInTheEnd(startSharedKafka(context.Background()))
 	})
 	shared closers
 )
 
-// SharedPostgres is the server that all tests of the process use that neither stop nor reconfigure it. It is started at
-// first use and ended by Main.
-func SharedPostgres(t testing.TB) *Postgres {
-	t.Helper()
-	p, err := sharedPostgres()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+// startSharedPostgres starts a server for many tests at a time. A crash of the machine is no subject of theirs.
+func startSharedPostgres(ctx context.Context) (*Postgres, error) {
+	return StartPostgres(ctx, PostgresOptions{NoFsync: true, Settings: map[string]string{
+		"max_connections": "1000", "max_replication_slots": "200", "max_wal_senders": "200",
+	}})
 }
 
-// SharedRabbitMQ is the broker that all tests of the process use that neither stop nor reconfigure it: Stop, Kill and Ctl
-// refuse, whether it was started here or its address was given. It is started at first use and ended by Main.
+func startSharedRabbitMQ(ctx context.Context) (*Rabbit, error) {
+	return StartRabbitMQ(ctx, RabbitOptions{Management: true})
+}
+
+func startSharedKafka(ctx context.Context) (*Kafka, error) {
+	// Nobody takes its place: however long it stands still on a busy machine, it stays the leader.
+	k, err := StartKafka(ctx, KafkaOptions{Proxied: sharedWays, Settings: map[string]string{"broker.session.timeout.ms": "600000"}})
+	if err == nil {
+		k.lendWays()
+	}
+	return k, err
+}
+
+// closedInTheEnd has Main close a server.
+func closedInTheEnd[S interface{ Close() error }](server S, err error) (S, error) {
+	if err == nil {
+		shared.add(server.Close)
+	}
+	return server, err
+}
+
+// SharedPostgres is the server that all tests use that neither stop nor reconfigure it, hold transactions open for long, write
+// much WAL or look at what belongs to the whole server: a new slot waits for all transactions of its server.
+func SharedPostgres(t testing.TB) *Postgres {
+	t.Helper()
+	return server(t, sharedPostgres)
+}
+
+// SharedRabbitMQ is the broker that all tests use that neither stop nor reconfigure it: Stop, Kill and Ctl refuse, whether it
+// was started here or its address was given.
 func SharedRabbitMQ(t testing.TB) *Rabbit {
 	t.Helper()
-	return broker(t, sharedRabbitMQ)
+	return server(t, sharedRabbitMQ)
 }
 
 // OwnRabbitMQ is a broker of this process, also when an address is given: for tests that reconfigure it. They put back
@@ -90,30 +97,25 @@ func SharedRabbitMQ(t testing.TB) *Rabbit {
 // at first use and ended by Main. A test that stops its broker starts one by StartRabbitMQ.
 func OwnRabbitMQ(t testing.TB) *Rabbit {
 	t.Helper()
-	return broker(t, ownRabbitMQ)
+	return server(t, ownRabbitMQ)
 }
 
-func broker(t testing.TB, start func() (*Rabbit, error)) *Rabbit {
-	t.Helper()
-	r, err := start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
-// SharedKafka is the cluster of one broker that all tests of the process use that neither stop nor reconfigure it. It is
-// started at first use and ended by Main.
+// SharedKafka is the cluster of one broker that all tests use that neither stop nor reconfigure it.
 func SharedKafka(t testing.TB) *Kafka {
 	t.Helper()
-	k, err := sharedKafka()
+	return server(t, sharedKafka)
+}
+
+func server[S any](t testing.TB, start func() (S, error)) S {
+	t.Helper()
+	s, err := start()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return k
+	return s
 }
 
-// Main is for TestMain: it runs the tests, ends the shared servers, checks that no goroutine is left, and exits.
+// Main is for TestMain: it runs the tests, ends the servers of this process, checks that no goroutine is left, and exits.
 func Main(m *testing.M) { goleak.VerifyTestMain(closing{m}) }
 
 type closing struct{ m *testing.M }

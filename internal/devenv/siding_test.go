@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
@@ -19,7 +20,7 @@ const sidingTables = `CREATE SCHEMA IF NOT EXISTS cdc_relay;
 // The log begins with the tables, tells of each row from when to when it was committed, and needs no right of the role that
 // writes; the tables tell what is left.
 func TestSidingIsLogged(t *testing.T) {
-	ctx := testContext(t)
+	ctx := await.Context(t)
 	db := SharedPostgres(t).Database(t)
 	conn, err := pgx.Connect(ctx, db)
 	must(t, err)

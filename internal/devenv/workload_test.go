@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 // numbered fails unless the numbers of each key are 1, 2, 3, … without a gap.
@@ -25,7 +27,7 @@ func numbered(t *testing.T, rows []Row) {
 }
 
 func TestWorkloadNumbersCommittedRowsWithoutGaps(t *testing.T) {
-	ctx := testContext(t)
+	ctx := await.Context(t)
 	dbURL := SharedPostgres(t).Database(t)
 	must(t, CreateOutbox(ctx, dbURL))
 	var mu sync.Mutex
@@ -68,7 +70,7 @@ func TestWorkloadNumbersCommittedRowsWithoutGaps(t *testing.T) {
 }
 
 func TestWorkloadGoesOnAfterARestartOfPostgres(t *testing.T) {
-	ctx := testContext(t)
+	ctx := await.Context(t)
 	p, err := StartPostgres(ctx, PostgresOptions{NoFsync: true})
 	must(t, err)
 	defer func() { must(t, p.Close()) }()
@@ -97,7 +99,7 @@ func TestWorkloadGoesOnAfterARestartOfPostgres(t *testing.T) {
 }
 
 func TestWorkloadReturnsAnErrorOfItsOwn(t *testing.T) {
-	ctx := testContext(t)
+	ctx := await.Context(t)
 	w := &Workload{URL: SharedPostgres(t).Database(t)} // without an outbox table
 	if err := w.Run(ctx); err == nil || ctx.Err() != nil {
 		t.Fatalf("error is %v", err)
@@ -107,7 +109,7 @@ func TestWorkloadReturnsAnErrorOfItsOwn(t *testing.T) {
 // Rows of other kinds are mixed among the usual ones as often as is asked for, of the keys that are asked for, and are
 // numbered among them.
 func TestWorkloadMixesKinds(t *testing.T) {
-	ctx := testContext(t)
+	ctx := await.Context(t)
 	dbURL := SharedPostgres(t).Database(t)
 	must(t, CreateOutbox(ctx, dbURL))
 	must(t, RouteOutbox(ctx, dbURL, "usual"))

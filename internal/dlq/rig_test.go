@@ -13,16 +13,14 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
 )
 
 func TestMain(m *testing.M) { devenv.Main(m) }
 
-// bound is how long anything may take that takes milliseconds on an idle machine.
-const bound = 2 * time.Minute
-
-// rig is a database with the relay's schema and slot, and a desk; no relay runs.
+// rig is a database with the relay's schema and what it remembers of its slot, and a desk; no relay runs.
 type rig struct {
 	t    *testing.T
 	ctx  context.Context
@@ -38,8 +36,7 @@ var by = By{Who: "ann", Why: "a test"}
 func setup(t *testing.T) *rig {
 	t.Helper()
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(context.Background(), 4*bound)
-	t.Cleanup(cancel)
+	ctx := await.Context(t)
 	url := devenv.SharedPostgres(t).Database(t)
 	r := &rig{t: t, ctx: ctx, slot: fmt.Sprintf("dlq_%d", time.Now().UnixNano()), at: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), next: 1}
 	names := func(n string) decode.Names { return decode.Names{Any: []string{n}} }
@@ -49,11 +46,20 @@ func setup(t *testing.T) *rig {
 			ID: names("id"), Aggregate: names("aggregatetype"), Key: names("aggregateid"), Type: names("type"), Payload: names("payload"),
 		}}},
 	}
-	r.must(replication.Init(ctx, cfg, replication.InitOptions{OutboxTable: true}))
+	r.must(replication.Init(ctx, cfg, replication.InitOptions{OutboxTable: true, NoSlot: true}))
 	pool, err := replication.Connect(ctx, cfg)
 	r.must(err)
 	t.Cleanup(pool.Close)
 	r.pool, r.desk = pool, New(pool, r.slot)
+	r.exec(`INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation, epoch)
+		SELECT $1, system_identifier, 1, $1, 'ready', 1, 1 FROM pg_control_system()`, r.slot)
+	return r
+}
+
+// withSlot makes the slot itself, which waits for the transactions of all tests.
+func (r *rig) withSlot() *rig {
+	r.t.Helper()
+	r.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, r.slot)
 	return r
 }
 

@@ -2,7 +2,6 @@ package ops
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,31 +12,25 @@ import (
 	"strings"
 	"testing"
 	"time"
-)
 
-// patience bounds what takes milliseconds on an idle machine.
-const patience = time.Minute
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+)
 
 // dial opens a connection that lives until the test ends.
 func dial(t *testing.T, base string) net.Conn {
 	t.Helper()
-	conn, err := net.DialTimeout("tcp", strings.TrimPrefix(base, "http://"), patience)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(2 * patience)); err != nil {
-		t.Fatal(err)
-	}
 	return conn
 }
 
 // fetch asks on a connection of its own, as a probe does.
 func fetch(t *testing.T, url string) (body string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,12 +85,10 @@ func TestIdleConnectionsAndSlowClients(t *testing.T) {
 	}
 	// Those that were closed are told from the others by their end, once it has come.
 	left := slices.Concat(all, slow)
-	for within := time.Now().Add(patience); len(left) > maxConns; {
+	await.Until(t, fmt.Sprintf("at most %d open connections", maxConns), func() bool {
 		left = slices.DeleteFunc(left, func(conn net.Conn) bool { return ended(t, conn) })
-		if time.Now().After(within) {
-			t.Fatalf("%d connections are open, want %d at the most", len(left), maxConns)
-		}
-	}
+		return len(left) <= maxConns
+	}, func() any { return len(left) })
 }
 
 // ended reports whether the end of a connection has come.
@@ -124,12 +115,10 @@ func TestSlowHeaderIsCut(t *testing.T) {
 	}()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for within := time.After(patience); ; {
+	for {
 		select {
 		case <-cut:
 			return
-		case <-within:
-			t.Fatal("it goes on for ever")
 		case <-tick.C:
 			_, _ = conn.Write([]byte("x")) // the answer is read above
 		}

@@ -1,20 +1,19 @@
 package replication
 
 import (
-	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // openInsert inserts a row and leaves its transaction open.
 func (b *bench) openInsert(id string) (pgx.Tx, *pgx.Conn) {
 	b.t.Helper()
-	ctx := bounded(b.t, time.Minute)
+	ctx := await.Context(b.t)
 	other := b.connect()
 	tx, err := other.Begin(ctx)
 	if err != nil {
@@ -29,9 +28,9 @@ func (b *bench) openInsert(id string) (pgx.Tx, *pgx.Conn) {
 // waitCreating returns once the creation of the slot has begun, which then waits for the open transaction.
 func (b *bench) waitCreating() {
 	b.t.Helper()
-	until(b.t, "CREATE_REPLICATION_SLOT to wait for the open transaction", func() bool {
+	await.Until(b.t, "CREATE_REPLICATION_SLOT to wait for the open transaction", func() bool {
 		var n int
-		if err := b.conn.QueryRow(bounded(b.t, time.Minute), `SELECT count(*) FROM pg_stat_activity
+		if err := b.conn.QueryRow(await.Context(b.t), `SELECT count(*) FROM pg_stat_activity
 			WHERE backend_type = 'walsender' AND datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n); err != nil {
 			b.t.Fatal(err)
 		}
@@ -44,14 +43,14 @@ func TestFirstStartRefusesARowWhoseTransactionWasOpen(t *testing.T) {
 	tx, _ := b.openInsert("open")
 	r := b.run()
 	b.waitCreating()
-	if err := tx.Commit(bounded(t, time.Minute)); err != nil {
+	if err := tx.Commit(await.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	stop := wantStop(t, r.wait(), outbox.ExitUsage, "backfill")
 	if !strings.Contains(stop.What, "1 rows, newest open") {
 		t.Errorf("the row is not named: %s", stop.What)
 	}
-	if v, err := readSlot(bounded(t, time.Minute), b.conn, b.cfg.Slot); err != nil || v != nil {
+	if v, err := readSlot(await.Context(t), b.conn, b.cfg.Slot); err != nil || v != nil {
 		t.Errorf("the slot was left behind: %v %v", v, err)
 	}
 }
@@ -63,7 +62,7 @@ func TestFirstStartCountsARowWhoseTransactionWasOpen(t *testing.T) {
 	tx, _ := b.openInsert("open")
 	r := b.run()
 	b.waitCreating()
-	if err := tx.Commit(bounded(t, time.Minute)); err != nil {
+	if err := tx.Commit(await.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	r.waitPhase(Streaming)
@@ -85,7 +84,7 @@ func TestFirstStartDeliversWhatCommitsAfterTheSlot(t *testing.T) {
 	tx, _ := b.openInsert("slow") // open while the relay runs, committed later
 	b.insert("fast")
 	r.waitSeen("fast")
-	if err := tx.Commit(bounded(t, time.Minute)); err != nil {
+	if err := tx.Commit(await.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	r.waitSeen("slow")
@@ -94,31 +93,10 @@ func TestFirstStartDeliversWhatCommitsAfterTheSlot(t *testing.T) {
 	}
 }
 
-// The id has another of its names here, and the newest row has none: the question is asked all the same.
-func TestFirstStartNamesTheNewestRow(t *testing.T) {
-	t.Parallel()
-	for newest, sql := range map[string]string{
-		"the last": `INSERT INTO outbox VALUES ('first', '{}'), ('the last', '{}')`,
-		"NULL":     `INSERT INTO outbox VALUES ('first', '{}'), (NULL, '{}')`,
-	} {
-		t.Run(newest, func(t *testing.T) {
-			b := shared(t)
-			b.exec(`DROP TABLE outbox`)
-			b.exec(`CREATE TABLE outbox (event_id text, payload jsonb)`)
-			b.exec(sql)
-			b.cfg.Tables[0].Mapping.ID.Any = []string{"id", "event_id", "payload"}
-			stop := wantStop(t, b.run().wait(), outbox.ExitUsage, "backfill")
-			if !strings.Contains(stop.What, "2 rows, newest "+newest+":") {
-				t.Errorf("the row is not named: %s", stop.What)
-			}
-		})
-	}
-}
-
 // unfinished is what a crash leaves behind in our tables before, or just after, the slot is created.
 func (b *bench) unfinished() {
 	b.t.Helper()
-	ctx := bounded(b.t, time.Minute)
+	ctx := await.Context(b.t)
 	pool, err := connectPool(&b.cfg)
 	if err != nil {
 		b.t.Fatal(err)
@@ -141,27 +119,11 @@ func TestUnfinishedCreationIsMadeAnew(t *testing.T) {
 	wantStop(t, r.wait(), outbox.ExitUsage, "backfill")
 }
 
-// An unfinished creation of ours is no right to a slot of that name in another database of the cluster.
-func TestUnfinishedCreationLeavesTheSlotOfAnotherDatabase(t *testing.T) {
-	b := shared(t)
-	b.unfinished()
-	other := b.createSlotElsewhere()
-	for range 2 {
-		stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_foreign")
-		if name := other.text(`SELECT current_database()`); !strings.Contains(stop.What, name) {
-			t.Errorf("%s is not named: %s", name, stop.What)
-		}
-	}
-	if got := b.count(); got != "1 slots, 0 publications, 1 schemas" {
-		t.Error(got)
-	}
-}
-
 // Somebody else takes the name between our look and CREATE_REPLICATION_SLOT.
 func TestNameTakenBeforeTheCreation(t *testing.T) {
 	t.Parallel()
 	create := func(b *bench) (*record, error) {
-		ctx := bounded(b.t, time.Minute)
+		ctx := await.Context(b.t)
 		pool, err := connectPool(&b.cfg)
 		if err != nil {
 			b.t.Fatal(err)
@@ -211,22 +173,6 @@ func TestNameTakenBeforeTheCreation(t *testing.T) {
 	})
 }
 
-// A line says why it takes long to count the rows of a large table, here over a slow line.
-func TestLongCountIsNamed(t *testing.T) {
-	b := shared(t)
-	p := b.through()
-	tx, _ := b.openInsert("open")
-	r := b.run()
-	b.waitCreating()
-	p.Delay(300 * time.Millisecond)
-	if err := tx.Commit(bounded(t, time.Minute)); err != nil {
-		t.Fatal(err)
-	}
-	until(t, "the line", func() bool { return b.logs.FilterMessageSnippet("counting the rows").Len() == 1 })
-	p.Delay(0)
-	wantStop(t, r.wait(), outbox.ExitUsage, "backfill")
-}
-
 // The connection on which the slot is being made is lost, and the server goes on making it. What it made then must not be
 // taken for a slot that somebody made by hand: nobody has asked about the rows before it.
 func TestFirstStartLosesItsConnection(t *testing.T) {
@@ -236,46 +182,11 @@ func TestFirstStartLosesItsConnection(t *testing.T) {
 	r := b.run()
 	b.waitCreating()
 	p.Reset()
-	until(t, "the relay to have noticed", func() bool { return r.s.Snapshot().Phase == Waiting })
-	if err := tx.Commit(bounded(t, time.Minute)); err != nil {
+	await.Until(t, "the relay to have noticed", func() bool { return r.s.Snapshot().Phase == Waiting })
+	if err := tx.Commit(await.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	wantStop(t, r.wait(), outbox.ExitUsage, "backfill")
-}
-
-// Only the connection on which the slot is made is lost: the row that says creating stays, because the slot may come to be.
-func TestCreationWithoutAnAnswerStaysUnfinished(t *testing.T) {
-	b := shared(t)
-	tx, _ := b.openInsert("open")
-	defer tx.Rollback(context.Background())
-	direct := b.cfg
-	p := b.through()
-	ctx := bounded(t, time.Minute)
-	pool, err := connectPool(&direct)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
-	if err := ensureSchema(ctx, pool, &direct); err != nil {
-		t.Fatal(err)
-	}
-	if direct.Tables, err = findTables(ctx, pool, &direct, true); err != nil {
-		t.Fatal(err)
-	}
-	stream, err := connectStream(ctx, &b.cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	created := make(chan error, 1)
-	go func() { created <- createSlot(ctx, pool, stream, &direct, identity{"1", 1, "x"}, true) }()
-	b.waitCreating()
-	p.Reset()
-	if err := <-created; err == nil {
-		t.Error("created")
-	}
-	if rec, err := readRecord(ctx, pool, b.cfg.Slot); err != nil || rec == nil || rec.State != stateCreating {
-		t.Errorf("record: %+v, %v", rec, err)
-	}
 }
 
 // The same, when it was the relay that died, and another one is started while the server is still at it.
@@ -290,8 +201,8 @@ func TestFirstStartAfterACrashInTheFirstStart(t *testing.T) {
 	before := creating()
 	next := b.run()
 	// For the server to be done with it; or, when the client's request to cancel it still came through, for its own creation.
-	until(t, "the relay to wait", func() bool { return next.s.Snapshot().Phase == Waiting || creating() > before })
-	if err := tx.Commit(bounded(t, time.Minute)); err != nil {
+	await.Until(t, "the relay to wait", func() bool { return next.s.Snapshot().Phase == Waiting || creating() > before })
+	if err := tx.Commit(await.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	wantStop(t, next.wait(), outbox.ExitUsage, "backfill")
@@ -300,7 +211,7 @@ func TestFirstStartAfterACrashInTheFirstStart(t *testing.T) {
 func TestTwoFirstStartsMakeOneSlot(t *testing.T) {
 	b := shared(t)
 	one, two := b.run(), b.run()
-	until(t, "one leads, one stands by", func() bool {
+	await.Until(t, "one leads, one stands by", func() bool {
 		p, q := one.s.Snapshot().Phase, two.s.Snapshot().Phase
 		return p == Streaming && q == Standby || p == Standby && q == Streaming
 	})

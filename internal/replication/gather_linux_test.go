@@ -48,7 +48,7 @@ func send(t *testing.T, conn net.Conn, n int) {
 // mustRead reads n bytes, by Go's poller: with a low-water mark left behind it would wait for ever.
 func mustRead(t *testing.T, conn net.Conn, n int) {
 	t.Helper()
-	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadFull(conn, make([]byte, n)); err != nil {

@@ -6,12 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
@@ -22,7 +22,7 @@ func (b *bench) settledRun(id string) *running {
 	r.waitPhase(Streaming)
 	b.insert(id)
 	r.waitSeen(id)
-	until(b.t, "event "+id+" to be reported", func() bool { return b.confirmedFlush() >= b.current().ownWatermark() })
+	await.Until(b.t, "event "+id+" to be reported", func() bool { return b.confirmedFlush() >= b.current().ownWatermark() })
 	return r
 }
 
@@ -47,7 +47,7 @@ func (b *bench) createSlot(plugin string) {
 // createSlotElsewhere makes a slot of our name in another database of the cluster, and returns that database.
 func (b *bench) createSlotElsewhere() *bench {
 	b.t.Helper()
-	other := setup(b.t, devenv.SharedPostgres(b.t).Database(b.t))
+	other := setup(b.t, devenv.OwnPostgres(b.t).Database(b.t))
 	other.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, b.cfg.Slot)
 	return other
 }
@@ -72,53 +72,36 @@ func TestSlotDroppedWhileDown(t *testing.T) {
 	}
 }
 
-// Where the relay makes no slot, the mends say how to.
-func TestSlotDroppedThatIsNotMadeAnew(t *testing.T) {
-	b := shared(t)
-	b.settledRun("a").endClean()
-	b.cfg.Create = false
-	b.dropSlot()
-	stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_lost")
-	adopt, makeSlot, found := strings.Cut(stop.Mend, "source.create is false: ")
-	if !found {
-		t.Fatal(stop.Mend)
-	}
-	b.runMend(&outbox.Stop{Mend: adopt})
-	if stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_missing"); stop.Mend != makeSlot {
-		t.Errorf("the loss is accepted, and the mend is %q, not %q", stop.Mend, makeSlot)
-	}
-	b.exec(makeSlot)
-	b.goesOn("b")
-}
-
 // A slot that was dropped and created anew looks as before. What was committed in between is not in it.
 func TestSlotRecreated(t *testing.T) {
-	t.Parallel()
-	recreate := func(b *bench) {
-		b.dropSlot()
-		b.insert("lost")
-		b.createSlot("pgoutput")
-	}
-	for name, happen := range map[string]func(b *bench, r *running, p *devenv.Proxy) error{
-		"after a clean stop": func(b *bench, r *running, _ *devenv.Proxy) error {
-			r.endClean()
-			recreate(b)
-			return b.run().wait()
-		},
+	slotRecreated(t, map[string]func(b *bench, r *running, p *devenv.Proxy) error{
 		"after a kill": func(b *bench, r *running, p *devenv.Proxy) error {
 			r.crash(p)
-			recreate(b)
+			b.recreate()
 			return b.run().wait()
 		},
 		"while its stream is cut": func(b *bench, r *running, p *devenv.Proxy) error {
 			p.Cut()
-			recreate(b)
+			b.recreate()
 			if err := p.Mend(); err != nil {
 				b.t.Fatal(err)
 			}
 			return r.wait()
 		},
-	} {
+	})
+}
+
+// recreate has the slot without a row that was committed meanwhile.
+func (b *bench) recreate() {
+	b.t.Helper()
+	b.dropSlot()
+	b.insert("lost")
+	b.createSlot("pgoutput")
+}
+
+func slotRecreated(t *testing.T, cases map[string]func(b *bench, r *running, p *devenv.Proxy) error) {
+	t.Parallel()
+	for name, happen := range cases {
 		t.Run(name, func(t *testing.T) {
 			b := shared(t)
 			p := b.through()
@@ -130,7 +113,7 @@ func TestSlotRecreated(t *testing.T) {
 				t.Errorf("the range (%s to %s) is not named: %s", before, after, stop.What)
 			}
 			wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_moved")
-			wantStop(t, Init(bounded(t, time.Minute), b.cfg, InitOptions{}), outbox.ExitOperator, "slot_moved")
+			wantStop(t, Init(await.Context(t), b.cfg, InitOptions{}), outbox.ExitOperator, "slot_moved")
 			b.runMend(stop)
 			b.goesOn("b")
 			if slices.Contains(b.current().seen(), "lost") {
@@ -172,37 +155,10 @@ func TestSlotMovedByHandWhileTheStreamIsCut(t *testing.T) {
 	wantStop(t, r.wait(), outbox.ExitOperator, "slot_moved")
 }
 
-func TestSlotOfAnotherKind(t *testing.T) {
-	t.Parallel()
-	for name, make := range map[string]func(b *bench){
-		"test_decoding": func(b *bench) { b.createSlot("test_decoding") },
-		"physical":      func(b *bench) { b.exec(`SELECT pg_create_physical_replication_slot($1)`, b.cfg.Slot) },
-		"database":      func(b *bench) { b.createSlotElsewhere() },
-	} {
-		t.Run(name+" before the first start", func(t *testing.T) {
-			b := shared(t)
-			make(b)
-			stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_foreign")
-			if !strings.Contains(stop.What, name) {
-				t.Errorf("%s is not named: %s", name, stop.What)
-			}
-			b.exec(`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1 AND slot_type = 'physical'`, b.cfg.Slot)
-		})
-		t.Run(name+" in the place of ours", func(t *testing.T) {
-			b := shared(t)
-			b.settledRun("a").endClean()
-			b.dropSlot()
-			make(b)
-			wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_foreign")
-			b.exec(`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1 AND slot_type = 'physical'`, b.cfg.Slot)
-		})
-	}
-}
-
 // hold reads the slot as a program of that name does.
 func (b *bench) hold(application string) *pgconn.PgConn {
 	b.t.Helper()
-	ctx := bounded(b.t, time.Minute)
+	ctx := await.Context(b.t)
 	cfg, err := pgconn.ParseConfig(b.url)
 	if err != nil {
 		b.t.Fatal(err)
@@ -240,18 +196,19 @@ func (b *bench) invalidate() {
 	b.exec(`SELECT pg_logical_emit_message(false, 'fill', repeat('x', 1000000)) FROM generate_series(1, 40)`)
 	b.exec(`SELECT pg_switch_wal()`)
 	b.exec(`CHECKPOINT`)
-	until(b.t, "the slot to be lost", func() bool {
+	await.Until(b.t, "the slot to be lost", func() bool {
 		return b.text(`SELECT wal_status FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot) == "lost"
 	})
 }
 
 func TestSlotInvalidatedByTheServer(t *testing.T) {
 	t.Parallel()
+	p := devenv.QuietPostgres(t)
 	for name, stopFirst := range map[string]bool{"while down": true, "while running": false} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := ownServer(t, map[string]string{"max_slot_wal_keep_size": "1MB"})
-			b := setup(t, p.URL("shop"))
+			b := setup(t, p.Database(t))
+			b.exec(`ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'`)
+			b.exec(`SELECT pg_reload_conf()`)
 			r := b.settledRun("a")
 			if stopFirst {
 				r.endClean()

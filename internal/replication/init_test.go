@@ -1,14 +1,13 @@
 package replication
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
@@ -17,14 +16,14 @@ func asRole(t *testing.T, attributes string) (b *bench, role, owner string) {
 	t.Helper()
 	t.Parallel()
 	role, as := newRole(t, attributes)
-	b = setup(t, devenv.SharedPostgres(t).Database(t))
+	b = setup(t, devenv.OwnPostgres(t).Database(t))
 	b.cfg.URL = as(b.url)
 	return b, role, b.url
 }
 
 func (b *bench) init(opt InitOptions) {
 	b.t.Helper()
-	if err := Init(bounded(b.t, 2*time.Minute), b.cfg, opt); err != nil { // as long as a slot takes that waits for other tests
+	if err := Init(await.Context(b.t), b.cfg, opt); err != nil { // as long as a slot takes that waits for other tests
 		b.t.Fatal(err)
 	}
 }
@@ -61,19 +60,6 @@ func TestSmallestRole(t *testing.T) {
 	second.endClean()
 }
 
-// Each right that a statement of the siding needs is asked for at the start: without it the first refused event would find
-// that it can not be parked.
-func TestRoleThatMayNotPark(t *testing.T) {
-	b, role, owner := asRole(t, "REPLICATION")
-	b.init(InitOptions{URL: owner, Role: role})
-	for _, on := range []string{"DELETE ON cdc_relay.retry", "INSERT ON cdc_relay.dead_letter", "INSERT ON cdc_relay.audit", "USAGE ON SEQUENCE cdc_relay.row_number"} {
-		b.exec(`REVOKE ` + on + ` FROM ` + role)
-		wantStop(t, b.run().wait(), outbox.ExitFailure, "schema")
-		b.exec(`GRANT ` + on + ` TO ` + role)
-	}
-	b.goesOn("a")
-}
-
 // A database of the version before: a role that may not change the schema names init, which brings it up to this version with
 // the rights on what is new.
 func TestUpgrade(t *testing.T) {
@@ -83,30 +69,6 @@ func TestUpgrade(t *testing.T) {
 	wantStop(t, b.run().wait(), outbox.ExitFailure, "schema")
 	b.init(InitOptions{URL: owner, Role: role})
 	b.goesOn("a")
-}
-
-// A role that may change the schema brings it up itself, as a standby too: before it leads, so that the leader of the version
-// before goes on beside it.
-func TestStandbyUpgrades(t *testing.T) {
-	b := shared(t)
-	leader := b.settledRun("a")
-	b.downgrade()
-	epoch := b.text(`SELECT epoch::text FROM cdc_relay.slots`)
-	standby := b.another().run()
-	standby.waitPhase(Standby)
-	if got := b.text(`SELECT max(version)::text || ' ' || (to_regclass('cdc_relay.retry') IS NOT NULL) FROM cdc_relay.migration`); got != "3 true" {
-		t.Errorf("version and table are %s, want 3 true", got)
-	}
-	if got := b.text(`SELECT epoch::text FROM cdc_relay.slots`); got != epoch {
-		t.Errorf("the epoch is %s, want %s", got, epoch)
-	}
-	b.insert("b")
-	leader.waitSeen("b")
-	leader.endClean()
-	standby.waitPhase(Streaming)
-	b.insert("c")
-	standby.waitSeen("c")
-	standby.endClean()
 }
 
 // downgrade makes the schema that of the first version.
@@ -122,75 +84,10 @@ func (b *bench) downgrade() {
 	b.exec(`DELETE FROM cdc_relay.migration WHERE version > 1`)
 }
 
-func TestRoleThatMayNotReplicate(t *testing.T) {
-	b, role, owner := asRole(t, "")
-	b.exec(`ALTER ROLE ` + role + ` REPLICATION`)
-	b.init(InitOptions{URL: owner, Role: role})
-	b.exec(`ALTER ROLE ` + role + ` NOREPLICATION`)
-	stop := wantStop(t, b.run().wait(), outbox.ExitFailure, "rights")
-	if !strings.Contains(stop.Mend, "REPLICATION") {
-		t.Errorf("the mend is not named: %s", stop.Mend)
-	}
-}
-
-// A right on the outbox is missing at the first start: that is said, and nothing is left half made that a next start
-// would take for a slot made by hand.
-func TestRoleThatMayNotReadTheOutbox(t *testing.T) {
-	b, role, owner := asRole(t, "REPLICATION")
-	b.exec(createPublicationSQL(&b.cfg))
-	ddl := b.cfg
-	ddl.URL = owner
-	pool, err := connectPool(&ddl)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
-	if err := createObjects(bounded(t, time.Minute), pool, &ddl, InitOptions{Role: role}); err != nil {
-		t.Fatal(err)
-	}
-	b.exec(`REVOKE SELECT ON outbox FROM ` + role)
-	b.insert("before")
-	nothingLeft := func() {
-		t.Helper()
-		b.waitNoWalsender()
-		if got, rows := b.count(), b.text(`SELECT count(*)::text FROM cdc_relay.slots`); got != "0 slots, 1 publications, 1 schemas" || rows != "0" {
-			t.Errorf("%s, %s rows about slots", got, rows)
-		}
-	}
-	for range 2 {
-		stop := wantStop(t, b.run().wait(), outbox.ExitFailure, "rights")
-		if !strings.Contains(stop.What, "public.outbox") || !strings.Contains(stop.Mend, `GRANT SELECT ON "public"."outbox" TO "`+role+`"`) {
-			t.Errorf("table and mend are not named: %s; %s", stop.What, stop.Mend)
-		}
-		nothingLeft()
-	}
-	b.wantFinding("rights", "may not read table public.outbox", "GRANT SELECT")
-	b.exec(`GRANT SELECT ON outbox TO ` + role)
-	b.exec(`ALTER TABLE outbox ENABLE ROW LEVEL SECURITY`)
-	b.exec(`CREATE POLICY everything ON outbox USING (true)`)
-	wantStop(t, b.run().wait(), outbox.ExitFailure, "rights")
-	nothingLeft()
-	b.wantFinding("rights", "row level security", "BYPASSRLS")
-	b.exec(`ALTER ROLE ` + role + ` BYPASSRLS`)
-	wantStop(t, b.run().wait(), outbox.ExitUsage, "backfill")
-	nothingLeft()
-
-	// The right is taken away between the question and the count: the slot that was made by then does not stay.
-	tx, _ := b.openInsert("open")
-	r := b.run()
-	b.waitCreating()
-	b.exec(`REVOKE SELECT ON outbox FROM ` + role)
-	if err := tx.Commit(bounded(t, time.Minute)); err != nil {
-		t.Fatal(err)
-	}
-	wantStop(t, r.wait(), outbox.ExitFailure, "rights")
-	nothingLeft()
-}
-
 // wantFinding wants check to fail one line by that name, with the words in it and the mend beside it.
 func (b *bench) wantFinding(name, words, mend string) {
 	b.t.Helper()
-	list, err := Check(bounded(b.t, time.Minute), b.cfg)
+	list, err := Check(await.Context(b.t), b.cfg)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -204,7 +101,7 @@ func (b *bench) wantFinding(name, words, mend string) {
 // waitNoWalsender returns when the walsenders of this database have ended.
 func (b *bench) waitNoWalsender() {
 	b.t.Helper()
-	until(b.t, "walsenders to end", func() bool {
+	await.Until(b.t, "walsenders to end", func() bool {
 		return b.text(`SELECT count(*)::text FROM pg_stat_activity WHERE backend_type = 'walsender' AND datname = current_database()`) == "0"
 	})
 }
@@ -230,7 +127,7 @@ func TestInitMakesTheOutboxTable(t *testing.T) {
 func TestInitRefusesRowsThatNobodyAskedAbout(t *testing.T) {
 	b := shared(t)
 	b.insert("before")
-	err := Init(bounded(t, time.Minute), b.cfg, InitOptions{})
+	err := Init(await.Context(t), b.cfg, InitOptions{})
 	wantStop(t, err, outbox.ExitUsage, "backfill")
 	if got := b.count(); got != "0 slots, 1 publications, 1 schemas" {
 		t.Error(got)
@@ -259,7 +156,7 @@ func TestPrintedInitIsEnough(t *testing.T) {
 func TestTeardown(t *testing.T) {
 	b := shared(t)
 	r := b.settledRun("a")
-	teardown := func() error { return Teardown(bounded(t, time.Minute), b.cfg, false) }
+	teardown := func() error { return Teardown(await.Context(t), b.cfg, false) }
 	wantStop(t, teardown(), outbox.ExitFailure, "slot_held")
 	r.endClean()
 	b.waitFree()
@@ -273,96 +170,6 @@ func TestTeardown(t *testing.T) {
 	}
 	b.exec(`TRUNCATE outbox`)
 	b.goesOn("b")
-}
-
-// A standby is not the one to make anew what was torn down.
-func TestTeardownUnderAStandby(t *testing.T) {
-	b := shared(t)
-	first := b.settledRun("a")
-	second := b.another().run()
-	second.waitPhase(Standby)
-	b.exec(`TRUNCATE outbox`)
-	b.exec(`DELETE FROM cdc_relay.slots`)
-	b.exec(`DELETE FROM cdc_relay.progress`)
-	var stop *outbox.Stop
-	if err := first.end(); err != nil && !(errors.As(err, &stop) && stop.Reason == "fenced") { // it may have noticed
-		t.Fatal(err)
-	}
-	wantStop(t, second.wait(), outbox.ExitOperator, "slot_lost")
-}
-
-// A publication that somebody else made may have other readers.
-func TestTeardownKeepsAPublicationThatNoRelayMade(t *testing.T) {
-	b := shared(t)
-	b.exec(createPublicationSQL(&b.cfg))
-	b.goesOn("a")
-	b.waitNoWalsender()
-	if err := Teardown(bounded(t, time.Minute), b.cfg, false); err != nil {
-		t.Fatal(err)
-	}
-	if got := b.count(); got != "0 slots, 1 publications, 0 schemas" {
-		t.Error(got)
-	}
-	if b.logs.FilterMessageSnippet("publication kept: no relay made it").Len() != 1 {
-		t.Error("it is not said that the publication was kept")
-	}
-}
-
-func TestTeardownKeepsWhatOthersNeed(t *testing.T) {
-	b := shared(t)
-	b.settledRun("a").endClean()
-	other := b.another()
-	other.cfg.Slot += "_other"
-	no := false
-	other.cfg.Backfill = &no
-	other.settledRun("b").endClean()
-	b.waitNoWalsender()
-	if err := Teardown(bounded(t, time.Minute), b.cfg, false); err != nil {
-		t.Fatal(err)
-	}
-	other.goesOn("c")
-	other.waitNoWalsender()
-	if err := Teardown(bounded(t, time.Minute), other.cfg, false); err != nil {
-		t.Fatal(err)
-	}
-	if got := b.count(); got != "0 slots, 0 publications, 0 schemas" {
-		t.Error(got)
-	}
-}
-
-// Names of slots are the whole cluster's, and one that no relay has used is somebody else's.
-func TestTeardownLeavesForeignSlots(t *testing.T) {
-	t.Parallel()
-	teardown := func(b *bench) error { return Teardown(bounded(b.t, time.Minute), b.cfg, false) }
-	for name, make := range map[string]func(b *bench){
-		"another plugin":    func(b *bench) { b.createSlot("test_decoding") },
-		"no record of ours": func(b *bench) { b.createSlot("pgoutput") },
-		"another database":  func(b *bench) { b.createSlotElsewhere() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := shared(t)
-			make(b)
-			wantStop(t, teardown(b), outbox.ExitOperator, "slot_foreign")
-			if got := b.count(); got != "1 slots, 0 publications, 0 schemas" {
-				t.Error(got)
-			}
-		})
-	}
-	t.Run("another database, in the place of ours", func(t *testing.T) {
-		b := shared(t)
-		b.settledRun("a").endClean()
-		b.dropSlot()
-		b.createSlotElsewhere()
-		if err := teardown(b); err != nil {
-			t.Fatal(err)
-		}
-		if got := b.count(); got != "1 slots, 0 publications, 0 schemas" {
-			t.Error(got)
-		}
-		if b.logs.FilterMessageSnippet("slot kept").Len() != 1 {
-			t.Error("it is not said that the slot was kept")
-		}
-	})
 }
 
 // Rows of the siding are the only copy of their events when the outbox was emptied: teardown asks for --force before it drops
@@ -381,19 +188,19 @@ func TestTeardownKeepsUndeliveredEvents(t *testing.T) {
 			attempts, bytes, class, reason, destination, commit_time, event_time, payload_kind)
 			VALUES ($1, '4711', 1, '0/1', 0, $2, 1, 1, 1, 1, true, true, 0, 0, '', '', '', now(), now(), 0)`, slot, i)
 	}
-	found, err := Check(bounded(t, time.Minute), b.cfg)
+	found, err := Check(await.Context(t), b.cfg)
 	if err != nil || !slices.ContainsFunc(found, func(f Finding) bool {
 		return f.Name == "parked events" && f.Level == LevelWarn && strings.Contains(f.Detail, "system 4711 (1 parked, 0 dead letters)")
 	}) {
 		t.Errorf("check does not name the rows of another system: %+v, %v", found, err)
 	}
-	teardown := func(force bool) error { return Teardown(bounded(t, time.Minute), b.cfg, force) }
+	teardown := func(force bool) error { return Teardown(await.Context(t), b.cfg, force) }
 	wantStop(t, teardown(false), outbox.ExitFailure, "undelivered")
 	if err := teardown(true); err != nil {
 		t.Fatal(err)
 	}
 	var left string
-	if err := b.conn.QueryRow(bounded(t, time.Minute), `SELECT string_agg(slot, ' ') FROM cdc_relay.retry`).Scan(&left); err != nil || left != other.cfg.Slot {
+	if err := b.conn.QueryRow(await.Context(t), `SELECT string_agg(slot, ' ') FROM cdc_relay.retry`).Scan(&left); err != nil || left != other.cfg.Slot {
 		t.Errorf("rows of %q are left, %v", left, err)
 	}
 }

@@ -3,6 +3,7 @@ package replication
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 const (
@@ -58,33 +61,26 @@ func readLulled(g *gulp, at func(*gulp), brought chan<- int, ended chan<- error)
 func waitAsleep(t *testing.T) {
 	t.Helper()
 	stacks := make([]byte, 1<<20)
-	for limit := time.Now().Add(10 * time.Second); ; {
+	await.Until(t, "the reader to sleep", func() bool {
 		for stack := range bytes.SplitSeq(stacks[:runtime.Stack(stacks, true)], []byte("\n\n")) {
 			if bytes.Contains(stack, []byte(".readLulled(")) && bytes.Contains(stack, []byte("[IO wait")) {
-				return
+				return true
 			}
 		}
-		if time.Now().After(limit) {
-			t.Fatal("the reader does not wait")
-		}
-	}
+		return false
+	})
 }
 
 // waitQueued waits until so many bytes lie at the socket, unread.
 func waitQueued(t *testing.T, sock syscall.RawConn, want int) {
 	t.Helper()
-	for limit := time.Now().Add(10 * time.Second); ; {
-		var there int
+	there := 0
+	await.Until(t, fmt.Sprintf("%d bytes to lie at the socket", want), func() bool {
 		if err := sock.Control(func(fd uintptr) { there, _ = unix.IoctlGetInt(int(fd), unix.SIOCINQ) }); err != nil {
 			t.Fatal(err)
 		}
-		if there == want {
-			return
-		}
-		if time.Now().After(limit) {
-			t.Fatalf("%d bytes wait at the socket, want %d", there, want)
-		}
-	}
+		return there == want
+	}, func() any { return there })
 }
 
 func mustBring(t *testing.T, reads <-chan int, want int) {
@@ -94,7 +90,7 @@ func mustBring(t *testing.T, reads <-chan int, want int) {
 		if n != want {
 			t.Fatalf("a read has brought %d bytes, want %d", n, want)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("no read has brought %d bytes", want)
 	}
 }
@@ -187,7 +183,7 @@ func TestLullEndsWithTheStream(t *testing.T) {
 				if !errors.Is(err, c.want) {
 					t.Errorf("%v, want %v", err, c.want)
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(time.Minute):
 				t.Error("the reader sleeps on")
 			}
 		})

@@ -8,12 +8,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
@@ -83,7 +80,7 @@ func TestMessages(t *testing.T) {
 	b.exec(message("f", "1"))
 	r.waitSeen("f")
 	b.exec(`SELECT pg_logical_emit_message(false, 'orders', '{}')`)
-	until(t, "it to be counted", func() bool { return skipped(decode.NonTransactional) == 3 })
+	await.Until(t, "it to be counted", func() bool { return skipped(decode.NonTransactional) == 3 })
 	r.endClean()
 	if got := strings.Join(b.current().seen(), " "); got != "f" {
 		t.Errorf("after a restart: events %s, want f alone", got)
@@ -124,11 +121,11 @@ func TestMessagesAlone(t *testing.T) {
 	b.cfg.Tables = nil
 	b.exec(`INSERT INTO outbox VALUES ('before', '{}')`) // nobody asks about it
 	b.exec(message("before", "1"))
-	list, err := Check(bounded(t, time.Minute), b.cfg)
+	list, err := Check(await.Context(t), b.cfg)
 	if err != nil || slices.ContainsFunc(list, func(f Finding) bool { return f.Level == LevelFail || f.Name == "tables" }) {
 		t.Errorf("check before the first start: %+v, %v", list, err)
 	}
-	wantStop(t, Init(bounded(t, time.Minute), b.cfg, InitOptions{OutboxTable: true}), outbox.ExitUsage, "config")
+	wantStop(t, Init(await.Context(t), b.cfg, InitOptions{OutboxTable: true}), outbox.ExitUsage, "config")
 	for range 2 {
 		b.init(InitOptions{})
 	}
@@ -144,12 +141,12 @@ func TestMessagesAlone(t *testing.T) {
 	r.waitChecked()
 	b.exec(message("b", "1"))
 	r.waitSeen("b")
-	until(t, "all to be reported", func() bool { return b.confirmedFlush() >= b.current().ownWatermark() })
+	await.Until(t, "all to be reported", func() bool { return b.confirmedFlush() >= b.current().ownWatermark() })
 	r.endClean()
 	if got := strings.Join(b.current().seen(), " "); got != "a b" {
 		t.Errorf("events %s, want a b", got)
 	}
-	list, err = Check(bounded(t, time.Minute), b.cfg)
+	list, err = Check(await.Context(t), b.cfg)
 	if err != nil || slices.ContainsFunc(list, func(f Finding) bool { return f.Level != LevelOK && f.Name != "wal senders" }) ||
 		!slices.ContainsFunc(list, func(f Finding) bool { return f.Name == "messages" && strings.Contains(f.Detail, `"orders"`) }) {
 		t.Errorf("check beside the slot: %+v, %v", list, err)
@@ -165,33 +162,12 @@ func TestMessagesAlone(t *testing.T) {
 	b.exec(`DROP PUBLICATION p`) // before PostgreSQL 18 the next row of any table would end the slot
 	wantStop(t, r.wait(), outbox.ExitOperator, "publication")
 	b.waitNoWalsender()
-	if err := Teardown(bounded(t, time.Minute), b.cfg, false); err != nil {
+	if err := Teardown(await.Context(t), b.cfg, false); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.count(); got != "0 slots, 0 publications, 0 schemas" {
 		t.Error(got)
 	}
-}
-
-// Tables, or the prefix, may be configured later: what is remembered of the one does not stand in the way of the other.
-func TestMessagesThenATable(t *testing.T) {
-	b := shared(t)
-	b.relayMessages()
-	tables := b.cfg.Tables
-	b.cfg.Tables = nil
-	r := b.run()
-	r.waitPhase(Streaming)
-	b.exec(message("a", "1"))
-	r.waitSeen("a")
-	r.endClean()
-	b.exec(`ALTER PUBLICATION p ADD TABLE outbox`)
-	b.cfg.Tables = tables
-	b.goesOn("b")
-	b.cfg.Tables = nil
-	b.exec(message("c", "1"))
-	r = b.run()
-	r.waitSeen("c")
-	r.endClean()
 }
 
 // What a relay reads again after a crash has the positions that it had, also when the prefix was configured in between: the
@@ -217,47 +193,5 @@ func TestPrefixConfiguredLater(t *testing.T) {
 	if len(both) != 4 || both[1].position != rows[0].position || both[3].position != rows[1].position ||
 		both[0].position.Index != 0 || both[2].position.Index != 2 {
 		t.Errorf("the rows were at %v and %v, then: %+v", rows[0].position, rows[1].position, both)
-	}
-}
-
-// The server converts rows to UTF-8, and does not convert messages: check says so, and what is not UTF-8 is a fault, not
-// another text.
-func TestMessagesOfAnotherEncoding(t *testing.T) {
-	t.Parallel()
-	server := devenv.SharedPostgres(t)
-	ctx := bounded(t, time.Minute)
-	name := fmt.Sprintf("latin%d", time.Now().UnixNano())
-	admin, err := pgx.Connect(ctx, server.URL("postgres"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer admin.Close(ctx)
-	if _, err := admin.Exec(ctx, `CREATE DATABASE `+name+` TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'`); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.DropDatabase(bounded(t, time.Minute), name); err != nil {
-			t.Error(err)
-		}
-	})
-	b := setup(t, server.URL(name))
-	b.relayMessages()
-	list, err := Check(ctx, b.cfg)
-	if err != nil || !slices.ContainsFunc(list, func(f Finding) bool {
-		return f.Name == "messages" && f.Level == LevelWarn && strings.Contains(f.Detail, "LATIN1") && strings.Contains(f.Mend, "convert_to")
-	}) {
-		t.Errorf("check does not warn: %+v, %v", list, err)
-	}
-	r := b.run()
-	r.waitPhase(Streaming)
-	b.exec(`SET client_encoding = 'UTF8'`) // this connection's, whose text the server converts to the database's
-	const text = `{"id": "café", "key": "1", "payload": {}}`
-	b.exec(`SELECT pg_logical_emit_message(true, 'orders', '` + text + `')`)
-	b.exec(`SELECT pg_logical_emit_message(true, 'orders', convert_to('` + text + `', 'UTF8'))`)
-	r.waitSeen("café")
-	r.endClean()
-	first := b.current().all()[0]
-	if want := fmt.Sprintf(`{"message:hex":"%x"}`, strings.ReplaceAll(text, "é", "\xe9")); first.raw != want || !strings.Contains(first.fault, "convert_to") {
-		t.Errorf("got %+v, want raw %s", first, want)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 // otherTool is a program that reads a slot of test_decoding, "publishes" what it reads, and confirms it only now and then, as
@@ -59,11 +61,11 @@ func (o *otherTool) start() {
 	cfg.RuntimeParams["replication"] = "database"
 	cfg.RuntimeParams["application_name"] = toolName
 	o.confirmed = o.at()
-	until(t, "the slot of the other program to be free", func() bool {
-		if o.conn, err = pgconn.ConnectConfig(bounded(t, time.Minute), cfg); err != nil {
+	await.Until(t, "the slot of the other program to be free", func() bool {
+		if o.conn, err = pgconn.ConnectConfig(await.Context(t), cfg); err != nil {
 			t.Fatal(err)
 		}
-		err = pglogrepl.StartReplication(bounded(t, time.Minute), o.conn, o.slot, 0, pglogrepl.StartReplicationOptions{})
+		err = pglogrepl.StartReplication(await.Context(t), o.conn, o.slot, 0, pglogrepl.StartReplicationOptions{})
 		if err != nil {
 			closeStream(o.conn)
 		}
@@ -155,7 +157,7 @@ func (o *otherTool) confirmTo(lsn pglogrepl.LSN) {
 	case <-o.done:
 		t.Fatal("the other program has ended")
 	}
-	until(t, "the other program's confirmation", func() bool { return o.at() >= o.confirmed })
+	await.Until(t, "the other program's confirmation", func() bool { return o.at() >= o.confirmed })
 }
 
 // at is its slot's confirmed_flush_lsn.
@@ -173,7 +175,7 @@ func (o *otherTool) seen() (all, unconfirmed []string) { return o.published, o.p
 
 func (o *otherTool) waitSeen(id string) {
 	o.b.t.Helper()
-	until(o.b.t, "the other program to publish "+id, func() bool {
+	await.Until(o.b.t, "the other program to publish "+id, func() bool {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		return slices.Contains(o.published, id)

@@ -3,18 +3,17 @@ package replication
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
@@ -45,21 +44,21 @@ func (b *bench) wantGap(stop *outbox.Stop, before, after string) {
 
 // What happens to publication and tables while the relay runs ends it, and names from where rows may be missing.
 func TestChangesThatHideRows(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct{ change, reason, mend string }{
-		"publication dropped, no row since":    {`DROP PUBLICATION p`, "publication", ""},
-		"publication dropped":                  {`DROP PUBLICATION p; INSERT INTO outbox VALUES ('lost', '{}')`, "publication", ""},
-		"publication re-created":               {`DROP PUBLICATION p; INSERT INTO outbox VALUES ('lost', '{}'); CREATE PUBLICATION p FOR TABLE outbox`, "publication", "DROP PUBLICATION IF EXISTS p"},
-		"publication re-created, no row since": {`DROP PUBLICATION p; SELECT pg_logical_emit_message(false, '', ''); CREATE PUBLICATION p FOR TABLE outbox`, "publication", "DROP PUBLICATION IF EXISTS p"},
+	changesThatHideRows(t, map[string]hidingChange{
+		"publication dropped":    {`DROP PUBLICATION p; INSERT INTO outbox VALUES ('lost', '{}')`, "publication", ""},
+		"publication re-created": {`DROP PUBLICATION p; INSERT INTO outbox VALUES ('lost', '{}'); CREATE PUBLICATION p FOR TABLE outbox`, "publication", "DROP PUBLICATION IF EXISTS p"},
 		"table taken out and put back": {`ALTER PUBLICATION p DROP TABLE outbox; INSERT INTO outbox VALUES ('lost', '{}');
 			ALTER PUBLICATION p ADD TABLE outbox`, "publication", ""},
 		"another table took the name": {`ALTER TABLE outbox RENAME TO old; CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb); INSERT INTO outbox VALUES ('lost', '{}')`, "table", ""},
-		"table taken out":             {`ALTER PUBLICATION p DROP TABLE outbox; INSERT INTO outbox VALUES ('lost', '{}')`, "publication", ""},
 		"inserts taken out":           {`ALTER PUBLICATION p SET (publish = 'delete'); INSERT INTO outbox VALUES ('lost', '{}')`, "publication", ""},
-		"table re-created":            {`DROP TABLE outbox; CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb); INSERT INTO outbox VALUES ('lost', '{}')`, "table", ""},
-		"table re-created and added": {`DROP TABLE outbox; CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb); INSERT INTO outbox VALUES ('lost', '{}');
-			ALTER PUBLICATION p ADD TABLE outbox`, "table", ""},
-	} {
+	})
+}
+
+type hidingChange struct{ change, reason, mend string }
+
+func changesThatHideRows(t *testing.T, changes map[string]hidingChange) {
+	t.Parallel()
+	for name, c := range changes {
 		t.Run(name, func(t *testing.T) {
 			b := shared(t)
 			r := b.settledRun("a")
@@ -96,14 +95,18 @@ func TestChangesThatHideRowsWhileDown(t *testing.T) {
 
 // The same changes while no relay runs: what is found at the next start looks as before by its name.
 func TestWhatWasMadeAnewWhileDown(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct{ change, reason, says string }{
-		"publication":  {`DROP PUBLICATION p; SELECT pg_current_wal_lsn(); CREATE PUBLICATION p FOR TABLE outbox`, "publication", "created anew"},
-		"membership":   {`ALTER PUBLICATION p DROP TABLE outbox; INSERT INTO outbox VALUES ('lost', '{}'); ALTER PUBLICATION p ADD TABLE outbox`, "publication", "put back"},
-		"table, added": {`DROP TABLE outbox; CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb); INSERT INTO outbox VALUES ('lost', '{}'); ALTER PUBLICATION p ADD TABLE outbox`, "table", "created anew"},
+	madeAnewWhileDown(t, map[string]unseenChange{
+		"membership": {`ALTER PUBLICATION p DROP TABLE outbox; INSERT INTO outbox VALUES ('lost', '{}'); ALTER PUBLICATION p ADD TABLE outbox`, "publication", "put back"},
 		"name": {`ALTER TABLE outbox RENAME TO old; CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb); INSERT INTO outbox VALUES ('lost', '{}');
 			ALTER PUBLICATION p ADD TABLE outbox`, "table", "took its name"},
-	} {
+	})
+}
+
+type unseenChange struct{ change, reason, says string }
+
+func madeAnewWhileDown(t *testing.T, changes map[string]unseenChange) {
+	t.Parallel()
+	for name, c := range changes {
 		t.Run(name, func(t *testing.T) {
 			b := shared(t)
 			b.settledRun("a").endClean()
@@ -119,7 +122,7 @@ func TestWhatWasMadeAnewWhileDown(t *testing.T) {
 				}
 				b.wantGap(stop, changed, changed)
 			}
-			wantStop(t, Init(bounded(t, time.Minute), b.cfg, InitOptions{}), outbox.ExitOperator, c.reason)
+			wantStop(t, Init(await.Context(t), b.cfg, InitOptions{}), outbox.ExitOperator, c.reason)
 			b.runMend(stop)
 			b.goesOn("b")
 		})
@@ -140,30 +143,10 @@ func (b *bench) since15(sql string) bool {
 		b.exec(sql)
 		return true
 	}
-	if _, err := b.conn.Exec(bounded(b.t, time.Minute), sql); pgCode(err) != "42601" {
+	if _, err := b.conn.Exec(await.Context(b.t), sql); pgCode(err) != "42601" {
 		b.t.Errorf("%s: %v, want a syntax error", sql, err)
 	}
 	return false
-}
-
-// The schema's membership is one that can be interrupted too.
-func TestSchemaTakenOutAndPutBack(t *testing.T) {
-	b := shared(t)
-	if !b.since15(`CREATE PUBLICATION p FOR TABLES IN SCHEMA public`) {
-		return
-	}
-	r := b.settledRun("a")
-	b.exec(`DROP TABLE outbox`)
-	b.exec(`CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb)`)
-	b.insert("b")
-	r.waitSeen("b")
-	r.waitChecked()
-	r.endClean()
-	b.exec(`ALTER PUBLICATION p DROP TABLES IN SCHEMA public`)
-	b.insert("lost")
-	b.exec(`ALTER PUBLICATION p ADD TABLES IN SCHEMA public`)
-	b.runMend(wantStop(t, b.run().wait(), outbox.ExitOperator, "publication"))
-	b.goesOn("c")
 }
 
 // A row filter hides rows, so it is refused: at the first start, while running, and when it came while no relay ran.
@@ -255,7 +238,7 @@ func TestGeneratedColumn(t *testing.T) {
 					t.Errorf("the column is not named: %s", stop.What)
 				}
 			}
-			wantStop(t, Init(bounded(t, time.Minute), b.cfg, InitOptions{}), outbox.ExitMapping, "mapping")
+			wantStop(t, Init(await.Context(t), b.cfg, InitOptions{}), outbox.ExitMapping, "mapping")
 			if b.version() >= "180000" {
 				b.exec(`ALTER PUBLICATION p SET (publish_generated_columns = stored)`)
 				b.exec(`UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = $1`, b.cfg.Slot) // as the mend says
@@ -300,7 +283,7 @@ func TestServerTellsThatThePublicationIsMissing(t *testing.T) {
 	b := shared(t)
 	r := b.settledRun("a")
 	started := r.s.good()
-	until(t, "a check, after which the next one is some seconds away", func() bool { return r.s.good() > started })
+	await.Until(t, "a check, after which the next one is some seconds away", func() bool { return r.s.good() > started })
 	b.exec(`DROP PUBLICATION p`)
 	b.insert("lost")
 	stop := wantStop(t, r.wait(), outbox.ExitOperator, "publication")
@@ -313,47 +296,6 @@ func TestServerTellsThatThePublicationIsMissing(t *testing.T) {
 	}
 }
 
-// A check that can not be made is named, once.
-func TestCheckThatCanNotBeMade(t *testing.T) {
-	b, role, owner := asRole(t, "REPLICATION")
-	b.init(InitOptions{URL: owner, Role: role})
-	r := b.settledRun("a")
-	b.exec(`REVOKE SELECT ON cdc_relay.slots FROM ` + role)
-	r.waitChecked() // the slot's part of it
-	until(t, "a line", func() bool { return b.logs.FilterMessageSnippet("can not be checked").Len() > 0 })
-	r.waitChecked()
-	if lines := b.logs.FilterMessageSnippet("can not be checked").All(); len(lines) != 1 || !strings.Contains(fmt.Sprint(lines[0].ContextMap()["why"]), "slots") {
-		t.Errorf("lines: %v", lines)
-	}
-	b.exec(`GRANT SELECT ON cdc_relay.slots TO ` + role)
-	r.endClean()
-}
-
-// A table configured later is remembered from then on, with one line, and one that is not configured any more is not asked
-// about.
-func TestTableConfiguredLater(t *testing.T) {
-	b := shared(t)
-	b.exec(`CREATE TABLE second (id text PRIMARY KEY, payload jsonb)`)
-	b.exec(`CREATE PUBLICATION p FOR TABLE outbox, second`)
-	b.goesOn("a")
-	both, first := b.cfg, b.cfg.Tables
-	second := first[0]
-	second.Name, second.OID = "second", 0
-	both.Tables = []decode.Table{first[0], second}
-	b.cfg.Tables = both.Tables
-	b.goesOn("b")
-	b.goesOn("c")
-	if n := b.logs.FilterMessageSnippet("table added").Len(); n != 1 {
-		t.Errorf("added %d times", n)
-	}
-	b.exec(`ALTER PUBLICATION p DROP TABLE second`)
-	b.cfg.Tables = first
-	b.goesOn("d")
-	b.exec(`ALTER PUBLICATION p ADD TABLE second`)
-	b.cfg.Tables = both.Tables
-	wantStop(t, b.run().wait(), outbox.ExitOperator, "publication")
-}
-
 // The relay was killed between the loss and its next check: the gap begins at the last good check, not at the slot's
 // position, which went on without the rows.
 func TestGapAcrossARestart(t *testing.T) {
@@ -361,7 +303,7 @@ func TestGapAcrossARestart(t *testing.T) {
 	p := b.through()
 	r := b.settledRun("a")
 	started := r.s.good()
-	until(t, "a check, after which the next one is some seconds away", func() bool { return r.s.good() > started })
+	await.Until(t, "a check, after which the next one is some seconds away", func() bool { return r.s.good() > started })
 	checked := r.s.good()
 	b.exec(`ALTER PUBLICATION p DROP TABLE outbox`)
 	changed := b.text(`SELECT pg_current_wal_insert_lsn()::text`)
@@ -369,7 +311,7 @@ func TestGapAcrossARestart(t *testing.T) {
 	b.exec(`ALTER PUBLICATION p ADD TABLE outbox`)
 	b.insert("b") // comes with the slot's position behind the lost one
 	r.waitSeen("b")
-	until(t, "event b to be reported", func() bool { return b.confirmedFlush() >= b.current().ownWatermark() })
+	await.Until(t, "event b to be reported", func() bool { return b.confirmedFlush() >= b.current().ownWatermark() })
 	r.crash(p)
 	b.waitFree()
 	if b.text(`SELECT ($1::pg_lsn < $2::pg_lsn)::text`, changed, b.confirmedFlush().String()) != "true" {
@@ -386,65 +328,11 @@ func (r *running) waitChecked() {
 	r.b.t.Helper()
 	for range 2 { // the first one may have been under way
 		last := r.s.Snapshot().Slot.Checked
-		until(r.b.t, "a check", func() bool { return r.s.Snapshot().Slot.Checked.After(last) })
+		await.Until(r.b.t, "a check", func() bool { return r.s.Snapshot().Slot.Checked.After(last) })
 	}
 	if p := r.s.Snapshot().Phase; p != Streaming {
 		r.b.t.Fatalf("phase %s after the check: %v", p, r.s.Snapshot().Why)
 	}
-}
-
-func TestChangesThatHideNothing(t *testing.T) {
-	t.Parallel()
-	t.Run("renamed", func(t *testing.T) {
-		b := shared(t)
-		r := b.settledRun("a")
-		b.exec(`ALTER TABLE outbox RENAME TO outgoing`)
-		b.exec(`INSERT INTO outgoing VALUES ('b', '{}')`)
-		r.waitSeen("b")
-		r.waitChecked()
-		r.endClean()
-	})
-	t.Run("renamed, a view in its place", func(t *testing.T) {
-		b := shared(t)
-		r := b.settledRun("a")
-		b.exec(`ALTER TABLE outbox RENAME TO outgoing`)
-		b.exec(`CREATE VIEW outbox AS SELECT * FROM outgoing`)
-		b.insert("b")
-		r.waitSeen("b")
-		r.waitChecked()
-		r.endClean()
-	})
-	t.Run("another table under the name, FOR ALL TABLES", func(t *testing.T) {
-		b := shared(t)
-		b.exec(`CREATE PUBLICATION p FOR ALL TABLES`)
-		r := b.settledRun("a")
-		b.exec(`ALTER TABLE outbox RENAME TO old`)
-		b.exec(`CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb)`)
-		b.insert("b")
-		r.waitSeen("b")
-		r.waitChecked()
-		r.endClean()
-		b.goesOn("c")
-	})
-	t.Run("the same tables set again", func(t *testing.T) {
-		b := shared(t)
-		r := b.settledRun("a")
-		b.exec(`ALTER PUBLICATION p SET TABLE outbox`)
-		r.waitChecked()
-		r.endClean()
-		b.goesOn("b")
-	})
-	t.Run("re-created under FOR ALL TABLES", func(t *testing.T) {
-		b := shared(t)
-		b.exec(`CREATE PUBLICATION p FOR ALL TABLES`)
-		r := b.settledRun("a")
-		b.exec(`DROP TABLE outbox`)
-		b.exec(`CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb)`)
-		b.insert("b")
-		r.waitSeen("b")
-		r.waitChecked()
-		r.endClean()
-	})
 }
 
 func TestPartitionedTable(t *testing.T) {
@@ -463,21 +351,6 @@ func TestPartitionedTable(t *testing.T) {
 	r.waitSeen("a", "b", "c", "d", "e")
 	b.exec(`ALTER PUBLICATION p SET (publish_via_partition_root = false)`)
 	wantStop(t, r.wait(), outbox.ExitOperator, "publication")
-}
-
-func TestPublicationThatDoesNotFitAtTheFirstStart(t *testing.T) {
-	t.Parallel()
-	for name, sql := range map[string]string{
-		"without inserts":   `CREATE PUBLICATION p FOR TABLE outbox WITH (publish = 'update')`,
-		"without the table": `CREATE PUBLICATION p`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := shared(t)
-			b.exec(sql)
-			b.runMend(wantStop(t, b.run().wait(), outbox.ExitOperator, "publication"))
-			b.goesOn("a")
-		})
-	}
 }
 
 // The mapping no longer fits: no row of the new shape passes, neither now nor at the next start, and what came before is
@@ -508,72 +381,12 @@ func TestColumnDroppedWhileRunning(t *testing.T) {
 	b.goesOn("c")
 }
 
-// What helps when a column was renamed under the relay: both names, since the rows in the WAL have the new one for ever.
-func TestColumnRenamedWhileRunning(t *testing.T) {
-	b := shared(t)
-	r := b.settledRun("a")
-	b.exec(`ALTER TABLE outbox RENAME payload TO body`)
-	b.insert("b")
-	stop := wantStop(t, r.wait(), outbox.ExitMapping, "mapping")
-	if !strings.Contains(stop.Mend, "`payload: [payload, body]`") {
-		t.Errorf("the mend is another: %s", stop.Mend)
-	}
-	b.exec(`ALTER TABLE outbox RENAME body TO payload`)
-	b.insert("c")
-	wantStop(t, b.run().wait(), outbox.ExitMapping, "mapping")
-	b.cfg.Tables[0].Mapping.Payload.Any = []string{"payload", "body"}
-	r = b.run()
-	r.waitSeen("b", "c")
-	r.endClean()
-}
-
-// Under a profile a column has one name. What the mend says, and docs/operations.md: the rows of before go with the old name while the
-// table has it, the ones behind them with the new one, and none is passed over.
-func TestColumnRenamedUnderAProfile(t *testing.T) {
-	b := shared(t)
-	mapping := &b.cfg.Tables[0].Mapping
-	mapping.Compat = true
-	b.settledRun("a").endClean()
-	b.insert("b")
-	b.exec(`ALTER TABLE outbox RENAME payload TO body`)
-	b.insert("c")
-	wantStop(t, b.run().wait(), outbox.ExitMapping, "mapping") // the table does not have the old name
-	mapping.Payload.Any = []string{"body"}
-	stop := wantStop(t, b.run().wait(), outbox.ExitMapping, "mapping") // the first row does not have the new one
-	if !strings.Contains(stop.Mend, "sink.compat.options") || strings.Contains(stop.Mend, "outbox:") || !strings.Contains(stop.What, "columns there: id, payload") {
-		t.Errorf("%s; the mend: %s", stop.What, stop.Mend)
-	}
-	b.exec(`ALTER TABLE outbox RENAME body TO payload`)
-	mapping.Payload.Any = []string{"payload"}
-	r := b.run()
-	wantStop(t, r.wait(), outbox.ExitMapping, "mapping") // at the first row with the new name
-	if seen := b.current().seen(); !slices.Equal(seen, []string{"b"}) {
-		t.Errorf("passed: %v", seen)
-	}
-	b.exec(`ALTER TABLE outbox RENAME payload TO body`)
-	mapping.Payload.Any = []string{"body"}
-	r = b.run()
-	r.waitSeen("c")
-	r.endClean()
-}
-
-func TestTableMissing(t *testing.T) {
-	b := shared(t)
-	b.exec(`DROP TABLE outbox`)
-	wantStop(t, b.run().wait(), outbox.ExitMapping, "table")
-	b.exec(`CREATE TABLE outbox (id text PRIMARY KEY)`)
-	wantStop(t, b.run().wait(), outbox.ExitMapping, "mapping")
-	b.exec(`ALTER TABLE outbox ADD COLUMN payload jsonb`)
-	b.goesOn("a")
-}
-
 // newRole makes a role that may log in, with a name of its own, and returns the address of a database for it.
 func newRole(t *testing.T, attributes string) (role string, as func(url string) string) {
 	t.Helper()
 	exec := func(sql string) {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		conn, err := pgx.Connect(ctx, devenv.SharedPostgres(t).URL("postgres"))
+		ctx := context.Background()
+		conn, err := pgx.Connect(ctx, devenv.OwnPostgres(t).URL("postgres"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -599,7 +412,7 @@ func newRole(t *testing.T, attributes string) (role string, as func(url string) 
 func TestSettingsOfTheRoleHaveNoEffect(t *testing.T) {
 	t.Parallel()
 	role, as := newRole(t, "SUPERUSER")
-	b := setup(t, devenv.SharedPostgres(t).Database(t))
+	b := setup(t, devenv.OwnPostgres(t).Database(t))
 	database := b.text(`SELECT current_database()`)
 	for _, setting := range []string{
 		"bytea_output = escape", "datestyle = 'German'", "timezone = 'Asia/Tokyo'", "intervalstyle = iso_8601", "extra_float_digits = -15",
@@ -615,16 +428,16 @@ func TestSettingsOfTheRoleHaveNoEffect(t *testing.T) {
 	b.cfg.Tables[0].Mapping.Payload = decode.Names{Any: []string{"payload"}}
 	b.cfg.Columns = []string{"at", "for_how_long", "ratio"}
 	b.cfg.Publication = `back\slash "and" 'quotes'`
-	tx, err := b.connect().Begin(bounded(t, time.Minute))
+	tx, err := b.connect().Begin(await.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(bounded(t, time.Minute), `SELECT txid_current()`); err != nil {
+	if _, err := tx.Exec(await.Context(t), `SELECT txid_current()`); err != nil {
 		t.Fatal(err)
 	}
 	r := b.run()
 	b.waitCreating() // which takes longer than any of those time-outs
-	if err := tx.Commit(bounded(t, time.Minute)); err != nil {
+	if err := tx.Commit(await.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	r.waitPhase(Streaming)
@@ -651,7 +464,7 @@ func TestSettingsOfTheRoleHaveNoEffect(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got string
-		if err := pool.QueryRow(bounded(t, time.Minute), `SELECT current_setting($1)`, name).Scan(&got); err != nil || got != want {
+		if err := pool.QueryRow(await.Context(t), `SELECT current_setting($1)`, name).Scan(&got); err != nil || got != want {
 			t.Errorf("%s is %s in the pool (%v)", name, got, err)
 		}
 		pool.Close()

@@ -1,46 +1,46 @@
 package replication
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 // The server asks for a report when half of wal_sender_timeout is over without one, and gives up after the other half.
 func TestIdleRelayAnswersTheServer(t *testing.T) {
 	b := shared(t)
-	b.cfg.WALSenderTimeout = 900 * time.Millisecond // less than the reporter's own interval
+	b.cfg.WALSenderTimeout = 2 * time.Second
 	r := b.settledRun("a")
 	b.insert("b")
 	r.waitSeen("b")
 	// A machine that stands still for so long may end a session as well. Where questions are not answered, none lives long enough.
 	sessions, since := 0, time.Now()
-	until(t, "a session whose questions are answered", func() bool {
+	await.Until(t, "a session whose questions are answered", func() bool {
 		if n := r.sessions(); n != sessions || r.s.Snapshot().Phase != Streaming {
 			sessions, since = n, time.Now()
 		}
-		if sessions > 20 {
+		if sessions > 10 {
 			t.Fatal("no session lives: questions are not answered")
 		}
-		return time.Since(since) > 5*b.cfg.WALSenderTimeout
+		return time.Since(since) > 3*b.cfg.WALSenderTimeout
 	}, func() any { return r.sessions() })
 	r.endClean()
 }
 
-// The window is full for three times wal_sender_timeout: the reader stands still, the session lives.
+// The window is full for twice wal_sender_timeout: the reader stands still, the session lives.
 func TestSessionSurvivesBackPressure(t *testing.T) {
 	b := shared(t)
-	b.cfg.WALSenderTimeout = 4 * time.Second // a busy machine may stand still for half of that
+	b.cfg.WALSenderTimeout = 5 * time.Second // a busy machine may stand still for half of that
 	r := b.settledRun("a")
 	release := b.current().block()
 	defer release()
 	b.exec(`INSERT INTO outbox SELECT 'n' || n, to_jsonb(repeat('x', 1000)) FROM generate_series(1, 20000) n`) // more than any socket holds
 	r.waitSeen("n1")
-	blocked := time.NewTimer(3 * b.cfg.WALSenderTimeout) // the time itself is what is tested
+	blocked := time.NewTimer(2 * b.cfg.WALSenderTimeout) // the time itself is what is tested
 	<-blocked.C
 	release()
 	r.waitSeen("n20000")
@@ -56,7 +56,7 @@ func TestSessionSurvivesBackPressure(t *testing.T) {
 // The server goes silent without closing anything.
 func TestSilentServerIsLeft(t *testing.T) {
 	b := shared(t)
-	b.cfg.WALSenderTimeout = 2 * time.Second
+	b.cfg.WALSenderTimeout = 4 * time.Second
 	p := b.through()
 	r := b.settledRun("a")
 	p.Hold(devenv.Up)
@@ -73,22 +73,6 @@ func TestSilentServerIsLeft(t *testing.T) {
 	}
 }
 
-// A row that takes longer than wal_sender_timeout to arrive is no silence: taken for one, it would be begun anew for ever.
-func TestHugeRowOverASlowLine(t *testing.T) {
-	b := shared(t)
-	b.cfg.WALSenderTimeout = 4 * time.Second
-	p := b.through()
-	r := b.settledRun("a")
-	p.Trickle(75 << 10)
-	b.exec(`INSERT INTO outbox SELECT 'huge', to_jsonb(string_agg(md5(g::text), '')) FROM generate_series(1, 24000) g`) // 750 KiB
-	r.waitSeen("huge")
-	if sessions := r.sessions(); sessions != 1 {
-		t.Errorf("%d sessions: the line was taken for dead", sessions)
-	}
-	p.Trickle(0)
-	r.endClean()
-}
-
 // A new session repeats what the server was not told about; this process does not.
 func TestWalsenderTerminated(t *testing.T) {
 	b := shared(t)
@@ -98,10 +82,10 @@ func TestWalsenderTerminated(t *testing.T) {
 	for i := range 3 {
 		b.insert(fmt.Sprint("held ", i))
 		r.waitSeen(fmt.Sprint("held ", i))
-		until(t, "a walsender to end", func() bool {
+		await.Until(t, "a walsender to end", func() bool {
 			return b.text(`SELECT count(pg_terminate_backend(active_pid))::text FROM pg_replication_slots WHERE slot_name = $1 AND active`, b.cfg.Slot) == "1"
 		})
-		until(t, "a new session", func() bool { return r.sessions() == i+2 })
+		await.Until(t, "a new session", func() bool { return r.sessions() == i+2 })
 	}
 	b.insert("b")
 	r.waitSeen("b")
@@ -113,23 +97,5 @@ func TestWalsenderTerminated(t *testing.T) {
 	b.goesOn("c")
 	if seen := b.current().seen(); !slices.Equal(seen, []string{"c"}) {
 		t.Errorf("after the clean stop: %v", seen)
-	}
-}
-
-// A line that counts a million parked chains takes longer to make than wal_sender_timeout: the session lives on meanwhile.
-func TestLineThatTakesItsTime(t *testing.T) {
-	b := shared(t)
-	b.cfg.WALSenderTimeout = 3 * time.Second
-	quick, made := b.cfg.NewLine, 0
-	b.cfg.NewLine = func(ctx context.Context, at Term) (Line, error) {
-		made++
-		if !slept(ctx, 3*b.cfg.WALSenderTimeout) { // the time itself is what is tested
-			return nil, ctx.Err()
-		}
-		return quick(ctx, at)
-	}
-	b.settledRun("a").endClean()
-	if made != 1 {
-		t.Errorf("%d lines were made, want 1", made)
 	}
 }

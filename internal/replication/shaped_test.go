@@ -3,10 +3,10 @@ package replication
 import (
 	"reflect"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
@@ -28,12 +28,12 @@ func TestShapeOfRowsBeforeAnAlteration(t *testing.T) {
 			b.exec(`ALTER TABLE outbox ADD mood moods, ADD price prices, ADD size varchar(7) NOT NULL DEFAULT 'xs'`)
 			shape := &outbox.Shape{Schema: "public", Table: "outbox"}
 			var oid uint32
-			if err := b.conn.QueryRow(bounded(t, time.Minute), `SELECT 'outbox'::regclass::oid`).Scan(&oid); err != nil {
+			if err := b.conn.QueryRow(await.Context(t), `SELECT 'outbox'::regclass::oid`).Scan(&oid); err != nil {
 				t.Fatal(err)
 			}
 			for _, column := range []string{"mood", "price", "size"} {
 				c := outbox.ColumnShape{Name: column}
-				err := b.conn.QueryRow(bounded(t, time.Minute), `SELECT atttypid, atttypmod FROM pg_attribute WHERE attrelid = $1 AND attname = $2`, oid, column).
+				err := b.conn.QueryRow(await.Context(t), `SELECT atttypid, atttypmod FROM pg_attribute WHERE attrelid = $1 AND attname = $2`, oid, column).
 					Scan(&c.TypeOID, &c.Typmod)
 				if err != nil {
 					t.Fatal(err)
@@ -41,10 +41,10 @@ func TestShapeOfRowsBeforeAnAlteration(t *testing.T) {
 				shape.Columns = append(shape.Columns, c)
 			}
 			moods := shape.Columns[0].TypeOID
-			if _, err := b.conn.Exec(bounded(t, time.Minute), alter); err != nil {
+			if _, err := b.conn.Exec(await.Context(t), alter); err != nil {
 				t.Fatal(err)
 			}
-			if err := completeShape(bounded(t, time.Minute), b.conn, shape, oid); err != nil {
+			if err := completeShape(await.Context(t), b.conn, shape, oid); err != nil {
 				t.Fatal(err)
 			}
 			size := outbox.ColumnShape{Name: "size", TypeOID: pgtype.VarcharOID, Typmod: 7 + 4}

@@ -3,14 +3,13 @@ package replication
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
@@ -24,7 +23,7 @@ func TestServerThatRefusesConnections(t *testing.T) {
 	b.cfg.Password = func() (string, error) { asked.Add(1); return "", nil }
 	p.Cut()
 	r := b.run()
-	until(t, "some attempts", func() bool { return asked.Load() > 5 })
+	await.Until(t, "some attempts", func() bool { return asked.Load() > 5 })
 	if p := r.s.Snapshot().Phase; p != Waiting {
 		t.Errorf("phase %s", p)
 	}
@@ -38,68 +37,12 @@ func TestServerThatRefusesConnections(t *testing.T) {
 	r.endClean()
 }
 
-func TestServerThatNeverAnswers(t *testing.T) {
-	b := shared(t)
-	p := b.through()
-	p.Stall()
-	r := b.run()
-	r.waitPhase(Waiting)
-	if why := r.s.Snapshot().Why; strings.Contains(why, "->") {
-		t.Errorf("a reason that is another one each time: %s", why)
-	}
-	if err := p.Mend(); err != nil {
-		t.Fatal(err)
-	}
-	r.waitPhase(Streaming)
-	r.endClean()
-	if n := b.waits(); n != 1 {
-		t.Errorf("%d lines for one reason", n)
-	}
-}
-
 // A relay that waits can be stopped, and that is a clean stop: it has read nothing.
 func TestStopWhileWaiting(t *testing.T) {
 	b := shared(t)
 	b.through().Cut()
 	r := b.run()
 	r.waitPhase(Waiting)
-	r.endClean()
-}
-
-// The server goes silent in the middle of the first start's questions, here while another relay creates the slot.
-func TestServerThatGoesSilentWhilePreparing(t *testing.T) {
-	b := shared(t)
-	p := b.through()
-	b.exec(`SELECT pg_advisory_lock($1, hashtext($2))`, creationLock, b.cfg.Slot)
-	r := b.run()
-	until(t, "the relay to wait for the lock", func() bool { return b.logs.FilterMessageSnippet("another relay that prepares").Len() == 1 })
-	p.Stall()
-	r.waitPhase(Waiting)
-	p.Reset()
-	if err := p.Mend(); err != nil {
-		t.Fatal(err)
-	}
-	b.exec(`SELECT pg_advisory_unlock($1, hashtext($2))`, creationLock, b.cfg.Slot)
-	r.waitPhase(Streaming)
-	r.endClean()
-}
-
-// The server went silent while the relay was about to take the slot, and comes back.
-func TestServerThatGoesSilentWhileStandingBy(t *testing.T) {
-	b := shared(t)
-	first := b.settledRun("a")
-	second := b.another()
-	p := second.through()
-	r := second.run()
-	r.waitPhase(Standby)
-	p.Stall()
-	first.endClean()
-	p.Reset()
-	if err := p.Mend(); err != nil {
-		t.Fatal(err)
-	}
-	b.insert("b")
-	r.waitSeen("b")
 	r.endClean()
 }
 
@@ -135,74 +78,5 @@ func TestWhatIsFatalWhenConnecting(t *testing.T) {
 		if stop := wantStop(t, err, outbox.ExitFailure, c.reason); stop.Mend == "" {
 			t.Errorf("%s: no mend", c.what)
 		}
-	}
-}
-
-// What a server must have is said in one line, with the mend.
-func TestServerThatIsNotPrepared(t *testing.T) {
-	t.Parallel()
-	p := ownServer(t, map[string]string{"wal_level": "replica", "max_replication_slots": "1", "max_wal_senders": "1"})
-	b := setup(t, p.URL("shop"))
-	want := func(reason, mend string) {
-		t.Helper()
-		stop := wantStop(t, b.run().wait(), outbox.ExitFailure, reason)
-		if !strings.Contains(stop.Mend, mend) {
-			t.Errorf("the mend does not say %s: %s", mend, stop.Mend)
-		}
-	}
-	want("wal_level", "ALTER SYSTEM SET wal_level = logical")
-	b.exec(`ALTER SYSTEM SET wal_level = logical`)
-	if _, err := p.Stop("fast"); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Start(bounded(t, time.Minute)); err != nil {
-		t.Fatal(err)
-	}
-	b.reconnect()
-	b.exec(`SELECT pg_create_physical_replication_slot('standby')`)
-	want("no_slot", "max_replication_slots")
-	b.exec(`SELECT pg_drop_replication_slot('standby')`)
-	b.waitNoWalsender() // of the relay before
-	conn, err := connectStream(bounded(t, time.Minute), &b.cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want("no_sender", "max_wal_senders")
-	closeStream(conn)
-	until(t, "the walsender to be free", func() bool { return b.text(`SELECT count(*)::text FROM pg_stat_replication`) == "0" })
-	b.goesOn("a")
-}
-
-func TestDatabaseThatDoesNotExist(t *testing.T) {
-	t.Parallel()
-	b := setup(t, devenv.SharedPostgres(t).Database(t))
-	b.cfg.URL = devenv.SharedPostgres(t).URL("nowhere")
-	wantStop(t, b.run().wait(), outbox.ExitFailure, "database")
-}
-
-// A leader that was cut off without a sign is given up by source.wal_sender_timeout, which its session asks for, though the
-// server's own says never, or in an hour: nobody else can end its hold on the slot.
-func TestSilentLeaderWhateverTheServersTimeout(t *testing.T) {
-	t.Parallel()
-	p := ownServer(t, map[string]string{"wal_sender_timeout": "0"})
-	for _, own := range []string{"0", "1h"} {
-		t.Run(own, func(t *testing.T) {
-			b := setup(t, p.Database(t))
-			b.exec(fmt.Sprintf(`ALTER SYSTEM SET wal_sender_timeout = '%s'`, own))
-			b.exec(`SELECT pg_reload_conf()`)
-			until(t, "the server's own wal_sender_timeout to be "+own, func() bool { return b.text(`SHOW wal_sender_timeout`) == own })
-			b.cfg.WALSenderTimeout = 4 * time.Second
-			standby := b.another()
-			silent := b.through()
-			b.settledRun("a")
-			second := standby.run()
-			second.waitPhase(Standby)
-			silent.Hold(devenv.Up) // and with the bytes the end of the connection, when the leader has given it up
-			silent.Hold(devenv.Down)
-			second.waitPhase(Streaming)
-			b.insert("b")
-			second.waitSeen("b")
-			second.endClean()
-		})
 	}
 }

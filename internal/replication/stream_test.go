@@ -19,12 +19,13 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 func TestMain(m *testing.M) {
 	// These tests wait for servers far more than they compute.
-	if err := flag.Set("test.parallel", "8"); err != nil {
+	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
 	}
 	devenv.Main(m)
@@ -43,11 +44,19 @@ type bench struct {
 	stays bool      // a stream that has stopped stays up until it is told to stop
 }
 
-// shared is a bench in a database of its own on the server that all tests use, beside which others run.
+// shared is a bench in a database of its own, beside which other tests run. The server is this package's: almost every test makes
+// slots, which wait for all transactions of a server, and many hold transactions open.
 func shared(t *testing.T) *bench {
 	t.Helper()
 	t.Parallel()
-	return setup(t, devenv.SharedPostgres(t).Database(t))
+	return setup(t, devenv.OwnPostgres(t).Database(t))
+}
+
+// alone is a bench on a server that no other test uses meanwhile.
+func alone(t *testing.T) *bench {
+	t.Helper()
+	t.Parallel()
+	return setup(t, devenv.QuietPostgres(t).Database(t))
 }
 
 func setup(t *testing.T, url string) *bench {
@@ -77,7 +86,7 @@ func setup(t *testing.T, url string) *bench {
 // connect is one more connection past any proxy.
 func (b *bench) connect() *pgx.Conn {
 	b.t.Helper()
-	conn, err := pgx.Connect(bounded(b.t, time.Minute), b.url)
+	conn, err := pgx.Connect(await.Context(b.t), b.url)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -85,16 +94,9 @@ func (b *bench) connect() *pgx.Conn {
 	return conn
 }
 
-func bounded(t *testing.T, d time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 func (b *bench) exec(sql string, args ...any) {
 	b.t.Helper()
-	// What makes a slot waits for the transactions of all databases, of all tests.
-	if _, err := b.conn.Exec(bounded(b.t, 2*time.Minute), sql, args...); err != nil {
+	if _, err := b.conn.Exec(await.Context(b.t), sql, args...); err != nil {
 		b.t.Fatalf("%s: %v", sql, err)
 	}
 }
@@ -122,7 +124,7 @@ func (b *bench) through() *devenv.Proxy {
 func (b *bench) text(sql string, args ...any) string {
 	b.t.Helper()
 	var s string
-	if err := b.conn.QueryRow(bounded(b.t, time.Minute), sql, args...).Scan(&s); err != nil {
+	if err := b.conn.QueryRow(await.Context(b.t), sql, args...).Scan(&s); err != nil {
 		b.t.Fatalf("%s: %v", sql, err)
 	}
 	return s
@@ -137,7 +139,7 @@ func (b *bench) remembered() string {
 // waitFree returns once nobody holds the slot.
 func (b *bench) waitFree() {
 	b.t.Helper()
-	until(b.t, "the slot to be free", func() bool {
+	await.Until(b.t, "the slot to be free", func() bool {
 		return b.text(`SELECT coalesce(active_pid, 0)::text FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot) == "0"
 	})
 }
@@ -251,37 +253,13 @@ func (r *running) crash(p *devenv.Proxy) {
 
 func (r *running) wait() error {
 	r.b.t.Helper()
-	select {
-	case <-r.done:
-		return r.err
-	case <-time.After(2 * time.Minute):
-		r.b.t.Fatalf("the stream does not end: %+v", r.s.Snapshot())
-		return nil
-	}
-}
-
-// until polls a condition with a bound; a failure shows what state says then.
-func until(t *testing.T, what string, ok func() bool, state ...func() any) {
-	t.Helper()
-	deadline := time.NewTimer(2 * time.Minute) // a slot's creation waits for the transactions of all databases, of all tests
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-deadline.C:
-			for _, show := range state {
-				t.Logf("%+v", show())
-			}
-			t.Fatalf("not within the bound: %s", what)
-		case <-tick.C:
-		}
-	}
+	<-r.done
+	return r.err
 }
 
 func (r *running) waitPhase(p Phase) {
 	r.b.t.Helper()
-	until(r.b.t, "phase "+string(p), func() bool {
+	await.Until(r.b.t, "phase "+string(p), func() bool {
 		select {
 		case <-r.done:
 			r.b.t.Fatalf("ended, before phase %s: %v", p, r.err)
@@ -293,7 +271,7 @@ func (r *running) waitPhase(p Phase) {
 
 func (r *running) waitSeen(ids ...string) {
 	r.b.t.Helper()
-	until(r.b.t, fmt.Sprintf("events %v", ids), func() bool {
+	await.Until(r.b.t, fmt.Sprintf("events %v", ids), func() bool {
 		line := r.b.current()
 		if line == nil {
 			return false
@@ -314,7 +292,7 @@ func wantStop(t *testing.T, err error, code int, reason string) *outbox.Stop {
 
 func (b *bench) confirmedFlush() pglogrepl.LSN {
 	b.t.Helper()
-	v, err := readSlot(bounded(b.t, time.Minute), b.conn, b.cfg.Slot)
+	v, err := readSlot(await.Context(b.t), b.conn, b.cfg.Slot)
 	if err != nil || v == nil {
 		b.t.Fatalf("slot: %v %v", v, err)
 	}

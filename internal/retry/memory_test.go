@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -57,11 +58,11 @@ func TestMemoryInABubble(t *testing.T) {
 		row := b.row("k", 1, 1)
 		row.NextAttempt = time.Now().Add(time.Hour)
 		b.park(row)
-		_, next, err := b.Due(ctx(t), 1)
+		_, next, err := b.Due(await.Context(t), 1)
 		b.must(err)
 		equal(t, "next", next, time.Hour)
 		time.Sleep(next) //nolint:forbidigo // the bubble's time
-		chains, _, err := b.Due(ctx(t), 1)
+		chains, _, err := b.Due(await.Context(t), 1)
 		b.must(err)
 		equal(t, "due", chains, []uint64{row.Chain})
 		equal(t, "age", time.Since(b.runs(all, row.Chain)[0].Rows[0].ParkedAt), time.Hour)
@@ -74,7 +75,7 @@ func TestMemoryInABubble(t *testing.T) {
 			want string
 		}{{letter.Event.Position, "purged"}, {outbox.Position{Commit: letter.Event.Position.Commit + 1}, ""}} {
 			w.db.Save(b.c.Slot, saved.at.Commit)
-			_, err := b.Expire(ctx(t), 0, 10)
+			_, err := b.Expire(await.Context(t), 0, 10)
 			b.must(err)
 			b.wantWhere(saved.want, letter)
 		}

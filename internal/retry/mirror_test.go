@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -12,7 +13,7 @@ import (
 // unmirrored reads the numbers of the next letters of a mirror.
 func (b *bench) unmirrored(limit int, size int64, except ...int64) (ns []int64) {
 	b.Helper()
-	letters, err := b.mirror(b.c).Unmirrored(ctx(b.T), 0, append([]int64{}, except...), limit, size)
+	letters, err := b.mirror(b.c).Unmirrored(await.Context(b.T), 0, append([]int64{}, except...), limit, size)
 	b.must(err)
 	for i := range letters {
 		ns = append(ns, letters[i].N)
@@ -33,7 +34,7 @@ func testMirror(b *bench) {
 	raw.Dead, raw.Class, raw.Reason, raw.Event.Raw = true, sink.Permanent, sink.Undecodable, []byte(`{"id":null}`)
 	b.park(raw)
 	// A row that becomes a letter has its old number, which is before those of letters that were there.
-	b.must(b.Apply(ctx(b.T), []Result{{Row: died, Kind: Dead, Class: sink.Transient, Reason: sink.BrokerException, Words: "541 of 7", Attempts: 3}}))
+	b.must(b.Apply(await.Context(b.T), []Result{{Row: died, Kind: Dead, Class: sink.Transient, Reason: sink.BrokerException, Words: "541 of 7", Attempts: 3}}))
 	b.answer(b.ask(b.c, Purge, rows[0].N, outbox.Route{}), true, sink.Outcome{})
 	b.answer(b.ask(b.c, Redact, rows[1].N, outbox.Route{}), true, sink.Outcome{})
 	b.answer(b.ask(b.c, Discard, rows[2].N, outbox.Route{}), true, sink.Outcome{}) // closed, and a copy of it is wanted all the same
@@ -46,25 +47,25 @@ func testMirror(b *bench) {
 	equal(b, "bytes of one", b.unmirrored(10, size), want[:1])
 	equal(b, "bytes of one, and one", b.unmirrored(10, size+1), want[:2])
 
-	letters, err := b.mirror(b.c).Unmirrored(ctx(b.T), want[2], []int64{}, 10, all)
+	letters, err := b.mirror(b.c).Unmirrored(await.Context(b.T), want[2], []int64{}, 10, all)
 	b.must(err)
 	if len(letters) != 2 || letters[0].N != want[3] || letters[1].N != want[4] {
 		b.Errorf("above %d: %+v", want[2], letters)
 	}
-	letters, err = b.mirror(b.c).Unmirrored(ctx(b.T), 0, []int64{}, 10, all)
+	letters, err = b.mirror(b.c).Unmirrored(await.Context(b.T), 0, []int64{}, 10, all)
 	b.must(err)
 	testMirrorLetters(b, letters, died, rows[2], raw)
 
 	store := b.mirror(b.c)
 	for range 2 { // what was lost is said once more
-		b.must(store.NoteMirrored(ctx(b.T), []int64{rows[3].N, died.N, parked.N, 99}))
+		b.must(store.NoteMirrored(await.Context(b.T), []int64{rows[3].N, died.N, parked.N, 99}))
 	}
 	equal(b, "the rest", b.unmirrored(10, all), []int64{rows[2].N, rows[4].N, raw.N})
-	b.must(b.Apply(ctx(b.T), []Result{{Row: parked, Kind: Dead}}))
+	b.must(b.Apply(await.Context(b.T), []Result{{Row: parked, Kind: Dead}}))
 	equal(b, "with one that was no letter yet when it was noted", b.unmirrored(10, all), []int64{parked.N, rows[2].N, rows[4].N, raw.N})
 	other := b.with(func(c *StoreConfig) { c.SystemID = "7000000000000000009" })
 	equal(b, "of another system", other.unmirrored(10, all), nil)
-	b.must(other.mirror(other.c).NoteMirrored(ctx(b.T), []int64{raw.N}))
+	b.must(other.mirror(other.c).NoteMirrored(await.Context(b.T), []int64{raw.N}))
 	equal(b, "what another system has noted", len(b.unmirrored(10, all)), 4)
 }
 
@@ -95,10 +96,10 @@ func testMirrorFence(b *bench) {
 	former := b.mirror(b.c)
 	b = b.with(func(c *StoreConfig) { c.Epoch = b.raise(b.c.Slot) })
 	var stop *outbox.Stop
-	if err := former.NoteMirrored(ctx(b.T), []int64{letter.N}); !errors.As(err, &stop) || stop.Reason != "fenced" {
+	if err := former.NoteMirrored(await.Context(b.T), []int64{letter.N}); !errors.As(err, &stop) || stop.Reason != "fenced" {
 		b.Errorf("got %v, want that it is fenced", err)
 	}
-	if letters, err := former.Unmirrored(ctx(b.T), 0, []int64{}, 10, all); !errors.As(err, &stop) || len(letters) > 0 {
+	if letters, err := former.Unmirrored(await.Context(b.T), 0, []int64{}, 10, all); !errors.As(err, &stop) || len(letters) > 0 {
 		b.Errorf("got %d letters, %v, want that it is fenced", len(letters), err)
 	}
 	equal(b, "not noted", b.unmirrored(10, all), []int64{letter.N})

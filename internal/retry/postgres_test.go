@@ -20,6 +20,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
@@ -51,7 +52,7 @@ func newDatabase(t *testing.T, server *devenv.Postgres, url string) *database {
 	w.exec(`ALTER ROLE ` + role + ` SET default_transaction_isolation = serializable`)
 	w.url = as(t, url, role)
 	c := w.config(w.url)
-	if err := replication.Init(ctx(t), c, replication.InitOptions{OutboxTable: true, URL: url, Role: role}); err != nil {
+	if err := replication.Init(await.Context(t), c, replication.InitOptions{OutboxTable: true, URL: url, Role: role, NoSlot: true}); err != nil {
 		t.Fatal(err)
 	}
 	w.pool = w.newPool(w.url)
@@ -69,7 +70,7 @@ func as(t *testing.T, text, role string) string {
 
 func connect(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(ctx(t), url)
+	conn, err := pgx.Connect(await.Context(t), url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +78,7 @@ func connect(t *testing.T, url string) *pgx.Conn {
 	return conn
 }
 
-// relaySlot is one that init made; the tests have rows of slots that were never created.
+// relaySlot is no slot on the server, nor are those of whose rows the tests are: a new one waits for the transactions of all tests.
 const relaySlot = "relay"
 
 func (w *database) config(url string) replication.Config {
@@ -93,7 +94,7 @@ func (w *database) config(url string) replication.Config {
 
 func (w *database) newPool(url string) *pgxpool.Pool {
 	w.t.Helper()
-	pool, err := replication.Connect(ctx(w.t), w.config(url))
+	pool, err := replication.Connect(await.Context(w.t), w.config(url))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -103,14 +104,14 @@ func (w *database) newPool(url string) *pgxpool.Pool {
 
 func (w *database) exec(sql string, args ...any) {
 	w.t.Helper()
-	if _, err := w.conn.Exec(ctx(w.t), sql, args...); err != nil {
+	if _, err := w.conn.Exec(await.Context(w.t), sql, args...); err != nil {
 		w.t.Fatalf("%s: %v", sql, err)
 	}
 }
 
 func (w *database) scan(sql string, args []any, to ...any) bool {
 	w.t.Helper()
-	err := w.conn.QueryRow(ctx(w.t), sql, args...).Scan(to...)
+	err := w.conn.QueryRow(await.Context(w.t), sql, args...).Scan(to...)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		w.t.Fatalf("%s: %v", sql, err)
 	}
@@ -150,7 +151,7 @@ func (w *database) asked(id int64) (state, result string) {
 
 func (w *database) audit(n int64) (list []string) {
 	w.t.Helper()
-	rows, err := w.conn.Query(ctx(w.t), `SELECT who || ', ' || action, coalesce(commit_lsn, '0/0')::text, coalesce(idx, 0), why || ', ' || result
+	rows, err := w.conn.Query(await.Context(w.t), `SELECT who || ', ' || action, coalesce(commit_lsn, '0/0')::text, coalesce(idx, 0), why || ', ' || result
 		FROM cdc_relay.audit WHERE n = $1 ORDER BY seq`, n)
 	if err != nil {
 		w.t.Fatal(err)
@@ -202,17 +203,17 @@ func testDamaged(b *bench, w *database) {
 	b.ask(b.c, Replay, letter.N, outbox.Route{})
 	w.exec(`UPDATE cdc_relay.retry SET columns = '\xff' WHERE n = ` + fmt.Sprint(row.N))
 	w.exec(`UPDATE cdc_relay.dead_letter SET columns = '\xff' WHERE n = ` + fmt.Sprint(letter.N))
-	if _, err := b.Runs(ctx(b.T), []uint64{row.Chain}, 1, all, all); !isUnreadable(err) || !errors.Is(err, errColumns) {
+	if _, err := b.Runs(await.Context(b.T), []uint64{row.Chain}, 1, all, all); !isUnreadable(err) || !errors.Is(err, errColumns) {
 		b.Errorf("runs: %v", err)
 	}
-	if _, err := b.Requests(ctx(b.T), 1, all); !isUnreadable(err) || !errors.Is(err, errColumns) {
+	if _, err := b.Requests(await.Context(b.T), 1, all); !isUnreadable(err) || !errors.Is(err, errColumns) {
 		b.Errorf("requests: %v", err)
 	}
-	list, err := b.Requests(ctx(b.T), 1, 0)
+	list, err := b.Requests(await.Context(b.T), 1, 0)
 	if b.must(err); len(list) != 1 || list[0].Row == nil || list[0].Row.N != letter.N {
 		b.Errorf("without what is sent: %+v", list)
 	}
-	ended, end := context.WithCancel(ctx(b.T))
+	ended, end := context.WithCancel(await.Context(b.T))
 	end()
 	if _, err := b.Runs(ended, []uint64{row.Chain}, 1, all, all); err == nil || isUnreadable(err) {
 		b.Errorf("no answer: %v", err)
@@ -229,24 +230,32 @@ func testFenceWhileRaised(b *bench, w *database) {
 	epoch := b.c.Epoch
 	for _, name := range names {
 		former := b.with(func(c *StoreConfig) { c.Epoch = epoch })
-		tx, err := w.conn.Begin(ctx(b.T))
+		tx, err := w.conn.Begin(await.Context(b.T))
 		b.must(err)
-		_, err = tx.Exec(ctx(b.T), `UPDATE cdc_relay.slots SET epoch = epoch + 1 WHERE slot = $1`, b.c.Slot)
+		_, err = tx.Exec(await.Context(b.T), `UPDATE cdc_relay.slots SET epoch = epoch + 1 WHERE slot = $1`, b.c.Slot)
 		b.must(err)
 		epoch++
 		done := make(chan error, 1)
 		go func() { done <- methods(former, parked, letter, fresh, request)[name]() }()
-		select {
-		case err := <-done:
-			b.Fatalf("%s did not wait: %v", name, err)
-		case <-time.After(50 * time.Millisecond):
+		w.untilLocked(b, name, func() bool { return len(done) > 0 })
+		if len(done) > 0 {
+			b.Fatalf("%s did not wait: %v", name, <-done)
 		}
-		b.must(tx.Commit(ctx(b.T)))
+		b.must(tx.Commit(await.Context(b.T)))
 		if err := <-done; !errors.Is(err, ErrFenced) {
 			b.Errorf("%s: got %v", name, err)
 		}
 	}
 	b.with(func(c *StoreConfig) { c.Epoch = epoch }).unchanged(parked, letter, fresh, request)
+}
+
+// untilLocked returns once a session of the relay waits for a lock, or, if that is not nil, over.
+func (w *database) untilLocked(b *bench, what string, over func() bool) {
+	b.Helper()
+	await.Until(b.T, what+" to wait for a lock", func() (waits bool) {
+		b.must(w.pool.QueryRow(await.Context(b.T), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE usename = current_user AND wait_event_type = 'Lock')`).Scan(&waits))
+		return waits || over != nil && over()
+	})
 }
 
 // The statement of a former leader is held up before it has begun, and the next one raises the epoch: it changes nothing.
@@ -257,17 +266,15 @@ func testFenceHeldUp(b *bench, w *database) {
 	epoch := b.c.Epoch
 	for name := range calls {
 		former := b.with(func(c *StoreConfig) { c.Epoch = epoch })
-		tx, err := w.conn.Begin(ctx(b.T))
+		tx, err := w.conn.Begin(await.Context(b.T))
 		b.must(err)
-		_, err = tx.Exec(ctx(b.T), `LOCK TABLE cdc_relay.retry, cdc_relay.dead_letter, cdc_relay.request`)
+		_, err = tx.Exec(await.Context(b.T), `LOCK TABLE cdc_relay.retry, cdc_relay.dead_letter, cdc_relay.request`)
 		b.must(err)
 		done := make(chan error, 1)
 		go func() { done <- methods(former, parked, letter, fresh, request)[name]() }()
-		for waits, c := false, ctx(b.T); !waits; {
-			b.must(w.pool.QueryRow(c, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE usename = current_user AND wait_event_type = 'Lock')`).Scan(&waits))
-		}
-		b.must(w.pool.QueryRow(ctx(b.T), `UPDATE cdc_relay.slots SET epoch = epoch + 1 WHERE slot = $1 RETURNING epoch`, b.c.Slot).Scan(&epoch))
-		b.must(tx.Commit(ctx(b.T)))
+		w.untilLocked(b, name, nil)
+		b.must(w.pool.QueryRow(await.Context(b.T), `UPDATE cdc_relay.slots SET epoch = epoch + 1 WHERE slot = $1 RETURNING epoch`, b.c.Slot).Scan(&epoch))
+		b.must(tx.Commit(await.Context(b.T)))
 		if err := <-done; !errors.Is(err, ErrFenced) {
 			b.Errorf("%s: got %v", name, err)
 		}
@@ -283,14 +290,14 @@ func testRefused(b *bench, w *database) {
 		b.Cleanup(func() { w.exec(`ALTER TABLE cdc_relay.` + table + ` DROP CONSTRAINT refuses`) })
 	}
 	var refused *Refused
-	err := b.Park(ctx(b.T), rows)
+	err := b.Park(await.Context(b.T), rows)
 	if !errors.As(err, &refused) || refused.Row != nil || !strings.Contains(refused.Error(), "refuses") {
 		b.Fatalf("got %v", err)
 	}
 	b.wantWhere("", rows...)
 	for i, row := range rows {
 		row.Dead = i == 2
-		err := b.Park(ctx(b.T), []*Row{row})
+		err := b.Park(await.Context(b.T), []*Row{row})
 		if i != 1 && err != nil || i == 1 && (!errors.As(err, &refused) || refused.Row != row) {
 			b.Fatalf("row %d: got %v", i, err)
 		}
@@ -299,7 +306,7 @@ func testRefused(b *bench, w *database) {
 	b.wantWhere("open", rows[2])
 	w.exec(`ALTER TABLE cdc_relay.dead_letter DROP CONSTRAINT refuses`)
 	w.exec(fmt.Sprintf(`ALTER TABLE cdc_relay.dead_letter ADD CONSTRAINT refuses CHECK (n <> %d)`, rows[0].N))
-	err = b.Apply(ctx(b.T), []Result{{Row: rows[0], Kind: Dead}})
+	err = b.Apply(await.Context(b.T), []Result{{Row: rows[0], Kind: Dead}})
 	if !errors.As(err, &refused) || refused.Row != rows[0] {
 		b.Fatalf("got %v", err)
 	}
@@ -318,19 +325,19 @@ func testNotRefused(b *bench, w *database) {
 	}
 	role := w.pool.Config().ConnConfig.User
 	w.exec(`REVOKE INSERT ON cdc_relay.retry FROM ` + role)
-	fails("no right", ctx(b.T))
+	fails("no right", await.Context(b.T))
 	w.exec(`GRANT INSERT ON cdc_relay.retry TO ` + role)
-	c, cancel := context.WithCancel(ctx(b.T))
+	c, cancel := context.WithCancel(await.Context(b.T))
 	cancel()
 	fails("cancelled", c)
-	tx, err := w.conn.Begin(ctx(b.T))
+	tx, err := w.conn.Begin(await.Context(b.T))
 	b.must(err)
-	_, err = tx.Exec(ctx(b.T), `LOCK cdc_relay.retry`)
+	_, err = tx.Exec(await.Context(b.T), `LOCK cdc_relay.retry`)
 	b.must(err)
-	c, cancel = context.WithTimeout(ctx(b.T), 100*time.Millisecond)
+	c, cancel = context.WithTimeout(await.Context(b.T), 100*time.Millisecond)
 	defer cancel()
 	fails("no answer", c)
-	b.must(tx.Rollback(ctx(b.T)))
+	b.must(tx.Rollback(await.Context(b.T)))
 	b.park(row)
 	b.wantRows(row.Chain, row)
 }
@@ -342,7 +349,7 @@ func testNoLetterTwice(b *bench, w *database) {
 	w.exec(`INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, parked_at) SELECT slot, system_id, ` +
 		strings.Replace(fieldNames(), " n,", " n + 1000000000000,", 1) + `, parked_at FROM cdc_relay.retry WHERE n = ` + fmt.Sprint(row.N))
 	var refused *Refused
-	if err := b.Apply(ctx(b.T), []Result{{Row: row, Kind: Dead}}); !errors.As(err, &refused) {
+	if err := b.Apply(await.Context(b.T), []Result{{Row: row, Kind: Dead}}); !errors.As(err, &refused) {
 		b.Fatalf("got %v", err)
 	}
 	b.wantWhere("parked", row)
@@ -353,22 +360,20 @@ func testCancelledMeanwhile(b *bench, w *database) {
 	letter := b.letter("k")
 	id := b.ask(b.c, Discard, letter.N, outbox.Route{})
 	answers := []Answer{{Request: b.request(id)}}
-	tx, err := w.conn.Begin(ctx(b.T))
+	tx, err := w.conn.Begin(await.Context(b.T))
 	b.must(err)
-	_, err = tx.Exec(ctx(b.T), `UPDATE cdc_relay.request SET state = 'cancelled', done_at = now() WHERE id = $1 AND state = 'waiting'`, id)
+	_, err = tx.Exec(await.Context(b.T), `UPDATE cdc_relay.request SET state = 'cancelled', done_at = now() WHERE id = $1 AND state = 'waiting'`, id)
 	b.must(err)
 	done := make(chan []bool, 1)
 	go func() {
-		took, err := b.Answer(ctx(b.T), answers)
+		took, err := b.Answer(await.Context(b.T), answers)
 		if err != nil {
 			b.Error(err)
 		}
 		done <- took
 	}()
-	for waits, c := false, ctx(b.T); !waits && len(done) == 0; {
-		b.must(w.pool.QueryRow(c, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE usename = current_user AND wait_event_type = 'Lock')`).Scan(&waits))
-	}
-	b.must(tx.Commit(ctx(b.T)))
+	w.untilLocked(b, "the answer", func() bool { return len(done) > 0 })
+	b.must(tx.Commit(await.Context(b.T)))
 	equal(b, "done", <-done, []bool{false})
 	b.wantAsked(id, "cancelled", "")
 	b.wantWhere("open", letter)
@@ -385,7 +390,7 @@ func testLookForRequests(b *bench, w *database) {
 	}
 	look := func(want int) {
 		b.Helper()
-		list, err := b.Requests(ctx(b.T), 10, all)
+		list, err := b.Requests(await.Context(b.T), 10, all)
 		b.must(err)
 		equal(b, "requests", len(list), want)
 	}
@@ -405,7 +410,7 @@ func testDigests(b *bench, w *database) {
 	direct.Dead = true
 	moved.Event.Route.RoutingKey = nil
 	b.park(direct, moved, asked)
-	b.must(b.Apply(ctx(b.T), []Result{{Row: moved, Kind: Dead}}))
+	b.must(b.Apply(await.Context(b.T), []Result{{Row: moved, Kind: Dead}}))
 	b.answer(b.ask(b.c, DeadLetter, asked.N, outbox.Route{}), true, sink.Outcome{})
 	read := func(n int64) (got [6]*int64) {
 		b.Helper()
@@ -443,7 +448,7 @@ func testDigests(b *bench, w *database) {
 func testDurable(b *bench, w *database) {
 	for name, want := range map[string]string{"synchronous_commit": "on", "transaction_read_only": "off", "transaction_isolation": "read committed"} {
 		var got string
-		b.must(w.pool.QueryRow(ctx(b.T), `SELECT current_setting($1)`, name).Scan(&got))
+		b.must(w.pool.QueryRow(await.Context(b.T), `SELECT current_setting($1)`, name).Scan(&got))
 		equal(b, name, got, want)
 	}
 }
@@ -463,7 +468,7 @@ func (w *database) through() (*pgxpool.Pool, *devenv.Proxy) {
 	u.Host = p.Addr()
 	c := w.config(u.String())
 	c.Slot = "doubtful" // the pools of one relay have one name
-	pool, err := replication.Connect(ctx(w.t), c)
+	pool, err := replication.Connect(await.Context(w.t), c)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -482,7 +487,7 @@ func TestAnswerLost(t *testing.T) {
 			store := NewPostgres(pool, b.c)
 			do, check := call(b)
 			proxy.Hold(devenv.Down)
-			c, cancel := context.WithTimeout(ctx(t), 500*time.Millisecond)
+			c, cancel := context.WithTimeout(await.Context(t), 500*time.Millisecond)
 			defer cancel()
 			var refused *Refused
 			if err := do(c, store); err == nil || errors.As(err, &refused) || errors.Is(err, ErrFenced) {
@@ -490,7 +495,7 @@ func TestAnswerLost(t *testing.T) {
 			}
 			proxy.Release(devenv.Down)
 			for range 2 {
-				b.must(do(ctx(t), store))
+				b.must(do(await.Context(t), store))
 			}
 			check()
 			equal(t, "doubts left", len(store.doubt), 0)
@@ -512,13 +517,13 @@ func TestStatementLate(t *testing.T) {
 			do, check := call(b)
 			// Once before, so that the session knows the statement and all of it goes in one piece.
 			other, _ := call(b)
-			b.must(other(ctx(t), store))
+			b.must(other(await.Context(t), store))
 			var pid int
-			b.must(pool.QueryRow(ctx(t), `SELECT pg_backend_pid()`).Scan(&pid))
+			b.must(pool.QueryRow(await.Context(t), `SELECT pg_backend_pid()`).Scan(&pid))
 			equal(t, "connections", pool.Stat().TotalConns(), 1)
 			proxy.Hold(devenv.Up)
 			proxy.SetTarget("127.0.0.1:1") // the driver asks the server to cancel it: that does not arrive
-			held := ctx(t)
+			held := await.Context(t)
 			c, cancel := context.WithCancel(held)
 			go func() {
 				defer cancel() // once it is on its way
@@ -531,22 +536,19 @@ func TestStatementLate(t *testing.T) {
 			}
 			equal(t, "doubts", len(store.doubt), 1)
 			store.pool = second
-			b.must(do(ctx(t), store))
+			b.must(do(await.Context(t), store))
 			check()
 			if name == "park" {
 				for _, row := range b.runs(all, b.fedChain())[0].Rows {
-					b.must(store.Apply(ctx(t), []Result{{Row: row, Kind: Delivered}}))
+					b.must(store.Apply(await.Context(t), []Result{{Row: row, Kind: Delivered}}))
 				}
 			}
 			proxy.Release(devenv.Up)
 			// The session ends when it has done what came late.
-			late := true
-			for deadline := time.Now().Add(time.Minute); late; {
-				b.must(second.QueryRow(ctx(t), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)`, pid).Scan(&late))
-				if time.Now().After(deadline) {
-					t.Fatal("the session of the lost statement does not end")
-				}
-			}
+			await.Until(t, "the session of the lost statement to end", func() (ended bool) {
+				b.must(second.QueryRow(await.Context(t), `SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)`, pid).Scan(&ended))
+				return ended
+			})
 			if name == "park" {
 				if runs := b.runs(all, b.fedChain()); len(runs) > 0 {
 					t.Fatalf("it is there again: %+v", runs)
@@ -559,12 +561,13 @@ func TestStatementLate(t *testing.T) {
 }
 
 // The session of a statement without an answer does not end when it is told to. Nothing is written until it has.
+// On a server of this package: one session that is stopped has all wait that drop a database.
 func TestSessionThatDoesNotEnd(t *testing.T) {
-	w := newDatabase(t, devenv.SharedPostgres(t), "")
+	w := newDatabase(t, devenv.OwnPostgres(t), "")
 	b := newBench(t, w)
 	store := NewPostgres(w.pool, b.c)
 	row := b.row("k", 1, 1)
-	conn, err := w.pool.Acquire(ctx(t))
+	conn, err := w.pool.Acquire(await.Context(t))
 	b.must(err)
 	session := conn.Hijack()
 	t.Cleanup(func() { session.Close(context.Background()) })
@@ -574,12 +577,12 @@ func TestSessionThatDoesNotEnd(t *testing.T) {
 	thaw := sync.OnceFunc(func() { send(syscall.SIGCONT) })
 	t.Cleanup(thaw)
 	store.doubt[pid] = true
-	if err := store.Park(ctx(t), []*Row{row}); err == nil || !strings.Contains(err.Error(), "do not end") {
+	if err := store.Park(await.Context(t), []*Row{row}); err == nil || !strings.Contains(err.Error(), "do not end") {
 		t.Errorf("beside a session that lives: %v", err)
 	}
 	b.wantWhere("", row)
 	thaw()
-	b.must(store.Park(ctx(t), []*Row{row}))
+	b.must(store.Park(await.Context(t), []*Row{row}))
 	b.wantWhere("parked", row)
 	equal(t, "doubts left", len(store.doubt), 0)
 }
@@ -630,33 +633,4 @@ var unknown = map[string]func(b *bench) (do func(context.Context, Store) error, 
 		return func(c context.Context, s Store) error { _, err := s.Expire(c, time.Nanosecond, 10); return err },
 			func() { b.wantWhere("purged", letter) }
 	},
-}
-
-// In a database of another encoding every row can be written, and most words be read.
-func TestAnotherEncoding(t *testing.T) {
-	server := devenv.SharedPostgres(t)
-	name := "t" + strings.ToLower(rand.Text()[:12])
-	admin := connect(t, server.URL("postgres"))
-	if _, err := admin.Exec(ctx(t), `CREATE DATABASE `+name+` ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'`); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.DropDatabase(context.Background(), name); err != nil {
-			t.Error(err)
-		}
-	})
-	w := newDatabase(t, server, server.URL(name))
-	b := newBench(t, w)
-	row := b.row("ключ", 1, 1)
-	row.Reason, row.Words, row.Destination = "invalid", `no „ключ\"`, `exchange "ключ", "ü"`
-	row.Event.Route.Name = []byte("ключ")
-	b.park(row)
-	for range 2 { // what was read may be written again
-		got := b.runs(all, row.Chain)[0].Rows[0]
-		equal(t, "key", string(got.Event.Key), "ключ")
-		equal(t, "name", string(got.Event.Route.Name), "ключ")
-		equal(t, "destination", got.Destination, `exchange "\u043a\u043b\u044e\u0447", "\u00fc"`)
-		equal(t, "words", got.Words, `no \u201e\u043a\u043b\u044e\u0447\"`)
-		b.must(b.Apply(ctx(t), []Result{{Row: got, Kind: Backoff, Reason: got.Reason, Words: row.Words, Destination: got.Destination}}))
-	}
 }

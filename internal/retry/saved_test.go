@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -29,10 +30,10 @@ func (s *walsender) start() {
 		s.t.Fatal(err)
 	}
 	cfg.RuntimeParams["replication"] = "database"
-	if s.conn, err = pgconn.ConnectConfig(ctx(s.t), cfg); err != nil {
+	if s.conn, err = pgconn.ConnectConfig(await.Context(s.t), cfg); err != nil {
 		s.t.Fatal(err)
 	}
-	err = pglogrepl.StartReplication(ctx(s.t), s.conn, s.slot, 0, pglogrepl.StartReplicationOptions{PluginArgs: []string{"proto_version '1'", "publication_names 'p'"}})
+	err = pglogrepl.StartReplication(await.Context(s.t), s.conn, s.slot, 0, pglogrepl.StartReplicationOptions{PluginArgs: []string{"proto_version '1'", "publication_names 'p'"}})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -55,10 +56,12 @@ func (s *walsender) look() (v slotSeen) {
 	return v
 }
 
+const insertEvent = `INSERT INTO outbox (id, aggregatetype, aggregateid, type) VALUES (gen_random_uuid(), 'a', 'k', 't')`
+
 // report says that all up to the end of the WAL is flushed, and returns when the slot shows it.
 func (s *walsender) report() {
 	s.t.Helper()
-	s.w.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type) VALUES (gen_random_uuid(), 'a', 'k', 't')`)
+	s.w.exec(insertEvent)
 	var text string
 	s.w.scan(`SELECT pg_current_wal_lsn()::text`, nil, &text)
 	at, err := pglogrepl.ParseLSN(text)
@@ -66,7 +69,7 @@ func (s *walsender) report() {
 		s.t.Fatal(err)
 	}
 	for s.look().flush < at {
-		c, cancel := context.WithTimeout(ctx(s.t), 5*time.Millisecond)
+		c, cancel := context.WithTimeout(await.Context(s.t), 5*time.Millisecond)
 		for err = nil; err == nil; {
 			_, err = s.conn.ReceiveMessage(c) // what was sent is read, or the walsender would wait
 		}
@@ -74,7 +77,7 @@ func (s *walsender) report() {
 		if !pgconn.Timeout(err) {
 			s.t.Fatal(err)
 		}
-		err := pglogrepl.SendStandbyStatusUpdate(ctx(s.t), s.conn, pglogrepl.StandbyStatusUpdate{WALWritePosition: at})
+		err := pglogrepl.SendStandbyStatusUpdate(await.Context(s.t), s.conn, pglogrepl.StandbyStatusUpdate{WALWritePosition: at})
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -83,16 +86,17 @@ func (s *walsender) report() {
 
 // A bare position stays until the slot, as the server saved it, is past it: also after a crash of the server.
 func TestBarePositionStaysUntilTheSlotIsSaved(t *testing.T) {
-	server, err := devenv.StartPostgres(ctx(t), devenv.PostgresOptions{NoFsync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Close() })
+	server := devenv.OwnPostgres(t)
 	w := newDatabase(t, server, "")
 	b := newBench(t, w)
 	s := &walsender{t: t, w: w, slot: b.c.Slot}
 	w.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, s.slot)
 	s.start()
+	open, err := connect(t, w.conn.Config().ConnString()).Begin(await.Context(t)) // keeps restart_lsn where it is
+	b.must(err)
+	_, err = open.Exec(await.Context(t), insertEvent)
+	b.must(err)
+	s.report()
 
 	letter := b.row("k", 1, 1)
 	letter.Dead = true
@@ -101,7 +105,7 @@ func TestBarePositionStaysUntilTheSlotIsSaved(t *testing.T) {
 	b.answer(b.ask(b.c, Purge, letter.N, outbox.Route{}), true, sink.Outcome{})
 	expire := func(want string) {
 		t.Helper()
-		if _, err := b.Expire(ctx(t), 0, 10); err != nil {
+		if _, err := b.Expire(await.Context(t), 0, 10); err != nil {
 			t.Fatal(err)
 		}
 		b.wantWhere(want, letter)
@@ -113,23 +117,20 @@ func TestBarePositionStaysUntilTheSlotIsSaved(t *testing.T) {
 	if v := s.look(); v.restart > letter.Event.Position.Commit || v.flush <= letter.Event.Position.Commit {
 		t.Fatalf("the slot is not where this test needs it: %+v, letter at %s", v, letter.Event.Position)
 	}
+	b.must(open.Commit(await.Context(t)))
 	pass := func() {
 		t.Helper()
-		for deadline := time.Now().Add(time.Minute); s.look().restart <= letter.Event.Position.Commit; {
+		await.Until(t, "restart_lsn to move", func() bool {
 			w.exec(`CHECKPOINT`) // writes which transactions run
 			s.report()
-			if time.Now().After(deadline) {
-				t.Fatalf("restart_lsn does not move: %+v", s.look())
-			}
-		}
+			return s.look().restart > letter.Event.Position.Commit
+		}, func() any { return s.look() })
 	}
 	pass()
 	expire("purged") // the first look at it: it may be on its way to the disk
 	expire("purged")
 	s.stop()
-	for s.look().pid != 0 {
-		w.exec(`SELECT pg_sleep(0.01)`)
-	}
+	await.Until(t, "the walsender to end", func() bool { return s.look().pid == 0 })
 	expire("purged")
 	s.start()
 	s.report()
@@ -141,14 +142,14 @@ func TestBarePositionStaysUntilTheSlotIsSaved(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.stop()
-	if err := server.Start(ctx(t)); err != nil {
+	if err := server.Start(await.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	w.conn = connect(t, w.url)
 	if v := s.look(); v.flush <= letter.Event.Position.Commit {
 		t.Errorf("after the crash the slot sends from %s on: the letter at %s again", v.flush, letter.Event.Position)
 	}
-	if _, err := b.Expire(ctx(t), 0, 10); err != nil && errors.Is(err, ErrFenced) {
+	if _, err := b.Expire(await.Context(t), 0, 10); err != nil && errors.Is(err, ErrFenced) {
 		t.Error(err)
 	}
 }

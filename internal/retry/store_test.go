@@ -2,7 +2,6 @@ package retry
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -14,6 +13,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -61,12 +61,6 @@ func (b *bench) with(change func(*StoreConfig)) *bench {
 	return &o
 }
 
-func ctx(t *testing.T) context.Context {
-	c, cancel := context.WithTimeout(context.Background(), time.Minute)
-	t.Cleanup(cancel)
-	return c
-}
-
 func (b *bench) must(err error) {
 	b.Helper()
 	if err != nil {
@@ -78,7 +72,7 @@ func (b *bench) must(err error) {
 func (b *bench) row(key string, unit, dest uint64) *Row {
 	b.Helper()
 	if b.lease%LeaseSize == 0 {
-		first, err := b.Lease(ctx(b.T))
+		first, err := b.Lease(await.Context(b.T))
 		b.must(err)
 		b.lease = first - 1
 	}
@@ -104,7 +98,7 @@ func (b *bench) rows(n int, key string, unit, dest uint64) []*Row {
 	return list
 }
 
-func (b *bench) park(rows ...*Row) { b.Helper(); b.must(b.Park(ctx(b.T), rows)) }
+func (b *bench) park(rows ...*Row) { b.Helper(); b.must(b.Park(await.Context(b.T), rows)) }
 
 // letter parks a dead letter.
 func (b *bench) letter(key string) *Row {
@@ -119,7 +113,7 @@ const all = 1 << 40
 
 func (b *bench) runs(acked int64, chains ...uint64) []Run {
 	b.Helper()
-	runs, err := b.Runs(ctx(b.T), chains, 1000, all, acked)
+	runs, err := b.Runs(await.Context(b.T), chains, 1000, all, acked)
 	b.must(err)
 	return runs
 }
@@ -156,7 +150,7 @@ func (b *bench) wantWhere(want string, rows ...*Row) {
 func (b *bench) counts() map[uint64]int {
 	b.Helper()
 	counts := map[uint64]int{}
-	_, err := b.Load(ctx(b.T), func(c Count) error { counts[c.Chain] += c.Rows; return nil })
+	_, err := b.Load(await.Context(b.T), func(c Count) error { counts[c.Chain] += c.Rows; return nil })
 	b.must(err)
 	return counts
 }
@@ -305,7 +299,7 @@ func testAnotherEvent(b *bench) {
 			rows := b.rows(3, "k", 1, 1)
 			rows[1].Event.Position, rows[1].Dead, rows[2].Dead = there.Event.Position, toDead, true
 			var refused *Refused
-			err := b.Park(ctx(b.T), rows)
+			err := b.Park(await.Context(b.T), rows)
 			if !errors.As(err, &refused) || refused.Row != rows[1] {
 				b.Fatalf("got %v", err)
 			}
@@ -323,7 +317,7 @@ func testAnotherEvent(b *bench) {
 			row.Event.ID = nil
 		}
 		var refused *Refused
-		if err := b.Park(ctx(b.T), []*Row{row}); !errors.As(err, &refused) || refused.Row != row {
+		if err := b.Park(await.Context(b.T), []*Row{row}); !errors.As(err, &refused) || refused.Row != row {
 			b.Errorf("id %q at the position of %q: got %v", row.Event.ID, there.Event.ID, err)
 		}
 	}
@@ -331,16 +325,16 @@ func testAnotherEvent(b *bench) {
 	// Twice in one call.
 	rows := b.rows(2, "t", 1, 1)
 	rows[1].Event.Position = rows[0].Event.Position
-	if err := b.Park(ctx(b.T), rows); err == nil {
+	if err := b.Park(await.Context(b.T), rows); err == nil {
 		b.Error("two events at one position: no error")
 	}
-	if err := b.Park(ctx(b.T), rows); err == nil {
+	if err := b.Park(await.Context(b.T), rows); err == nil {
 		b.Error("two events at one position, again: no error")
 	}
 }
 
 func testLoad(b *bench) {
-	highest, err := b.Load(ctx(b.T), func(Count) error { return errors.New("nothing is there") })
+	highest, err := b.Load(await.Context(b.T), func(Count) error { return errors.New("nothing is there") })
 	b.must(err)
 	equal(b, "highest", highest, outbox.Position{})
 	k, l, u := b.rows(3, "k", 1, 1), b.rows(2, "k", 2, 1), b.row("", 1, 1)
@@ -359,7 +353,7 @@ func testLoad(b *bench) {
 	}
 	load := func(b *bench) map[uint64]is {
 		got := map[uint64]is{}
-		highest, err := b.Load(ctx(b.T), func(c Count) error {
+		highest, err := b.Load(await.Context(b.T), func(c Count) error {
 			got[c.Chain] = is{got[c.Chain].rows + c.Rows, c.Unit, string(c.Event.Route.Name)}
 			if string(c.Event.Aggregate) != "order" || c.Event.Hash != k[0].Event.Hash || !c.Event.Ordered || string(c.Event.Key) != "k" && string(c.Event.Key) != big {
 				b.Errorf("event %+v", c.Event)
@@ -375,7 +369,7 @@ func testLoad(b *bench) {
 	want[k[0].Chain] = is{4, 1, "unit1"}
 	equal(b, "counts under hold", load(b.with(func(c *StoreConfig) { c.Hold = true })), want)
 	stop := errors.New("stop")
-	if _, err := b.Load(ctx(b.T), func(Count) error { return stop }); !errors.Is(err, stop) {
+	if _, err := b.Load(await.Context(b.T), func(Count) error { return stop }); !errors.Is(err, stop) {
 		b.Errorf("got %v", err)
 	}
 }
@@ -440,7 +434,7 @@ func testPositions(b *bench) {
 	b.park(rows...)
 	var got []outbox.Position
 	for from := (outbox.Position{}); ; {
-		page, err := b.Positions(ctx(b.T), from, 10)
+		page, err := b.Positions(await.Context(b.T), from, 10)
 		b.must(err)
 		got = append(got, page...)
 		if len(page) < 10 {
@@ -450,7 +444,7 @@ func testPositions(b *bench) {
 		from.Index++
 	}
 	equal(b, "positions", got, want)
-	page, err := b.Positions(ctx(b.T), want[3], 2)
+	page, err := b.Positions(await.Context(b.T), want[3], 2)
 	b.must(err)
 	equal(b, "from one that is there", page, want[3:5])
 }
@@ -479,18 +473,18 @@ func testRuns(b *bench) {
 		}
 		equal(b, what, got, numbered)
 	}
-	runs, err := b.Runs(ctx(b.T), chains, 3, all, early[1].N)
+	runs, err := b.Runs(await.Context(b.T), chains, 3, all, early[1].N)
 	b.must(err)
 	check("run of 3, acked", runs, l, k[:3], nil, nil)
 	equal(b, "chain", runs[0].Chain, l[0].Chain)
 	size := int64(k[0].Event.Size())
-	runs, err = b.Runs(ctx(b.T), chains, 100, 4*size, all)
+	runs, err = b.Runs(await.Context(b.T), chains, 100, 4*size, all)
 	b.must(err)
 	check("size", runs, l[:1], k[:1], early[:1], []*Row{late})
-	runs, err = b.Runs(ctx(b.T), chains, 100, 0, all)
+	runs, err = b.Runs(await.Context(b.T), chains, 100, 0, all)
 	b.must(err)
 	check("no size", runs, l[:1], nil, nil, nil)
-	runs, err = b.Runs(ctx(b.T), chains, 100, 6*size, all)
+	runs, err = b.Runs(await.Context(b.T), chains, 100, 6*size, all)
 	b.must(err)
 	check("size for more", runs, l, k[:2], early[:1], []*Row{late})
 	if runs := b.runs(all, 99); len(runs) != 0 {
@@ -519,12 +513,12 @@ func testHold(b *bench) {
 		of   *bench
 		want []uint64
 	}{{b, []uint64{due.Chain}}, {hold, []uint64{free.Chain}}} {
-		chains, _, err := c.of.Due(ctx(b.T), 1)
+		chains, _, err := c.of.Due(await.Context(b.T), 1)
 		b.must(err)
 		equal(b, "due", chains, c.want)
 	}
 	b.answer(b.ask(b.c, Discard, dead.N, outbox.Route{}), true, sink.Outcome{})
-	chains, _, err := hold.Due(ctx(b.T), 1)
+	chains, _, err := hold.Due(await.Context(b.T), 1)
 	b.must(err)
 	equal(b, "due after the letter was closed", chains, []uint64{due.Chain})
 	// What is not counted holds nothing: a row that could not be decoded, although all events of its unit are one chain.
@@ -539,9 +533,9 @@ func testHold(b *bench) {
 }
 
 func testSweep(b *bench) {
-	_, ok, err := b.Skip(ctx(b.T), Cursor{})
+	_, ok, err := b.Skip(await.Context(b.T), Cursor{})
 	b.must(err)
-	chains, next, err := b.Sweep(ctx(b.T), Cursor{}, 10)
+	chains, next, err := b.Sweep(await.Context(b.T), Cursor{}, 10)
 	b.must(err)
 	if ok || len(chains) > 0 || next != (Cursor{}) {
 		b.Fatalf("of an empty table: %v %v %v", ok, chains, next)
@@ -561,14 +555,14 @@ func testSweep(b *bench) {
 	b.park(mixed...)
 	sweep := func(at Cursor, limit int, want ...uint64) Cursor {
 		b.Helper()
-		chains, next, err := b.Sweep(ctx(b.T), at, limit)
+		chains, next, err := b.Sweep(await.Context(b.T), at, limit)
 		b.must(err)
 		equal(b, "chains", chains, want)
 		return next
 	}
 	skip := func(at Cursor, unit, dest uint64) Cursor {
 		b.Helper()
-		next, ok, err := b.Skip(ctx(b.T), at)
+		next, ok, err := b.Skip(await.Context(b.T), at)
 		b.must(err)
 		equal(b, "skip", next, Cursor{Unit: unit, Dest: dest})
 		equal(b, "more", ok, true)
@@ -589,13 +583,13 @@ func testSweep(b *bench) {
 	sweep(at, 10, last.Chain)
 	at = skip(at, 7, 2)
 	sweep(at, 10, end.Chain)
-	if _, ok, err := b.Skip(ctx(b.T), at); ok || err != nil {
+	if _, ok, err := b.Skip(await.Context(b.T), at); ok || err != nil {
 		b.Errorf("after the last: %v %v", ok, err)
 	}
 }
 
 func testDue(b *bench) {
-	chains, next, err := b.Due(ctx(b.T), 10)
+	chains, next, err := b.Due(await.Context(b.T), 10)
 	b.must(err)
 	if len(chains) > 0 || next != 0 {
 		b.Fatalf("of an empty table: %v %v", chains, next)
@@ -605,7 +599,7 @@ func testDue(b *bench) {
 	rows[3].NextAttempt, rows[4].NextAttempt = time.Now().Add(-time.Second), time.Now().Add(-time.Second)
 	b.park(rows[2])
 	b.park(rows...)
-	chains, next, err = b.Due(ctx(b.T), 10)
+	chains, next, err = b.Due(await.Context(b.T), 10)
 	b.must(err)
 	slices.Sort(chains)
 	want := []uint64{rows[2].Chain, rows[3].Chain}
@@ -614,17 +608,17 @@ func testDue(b *bench) {
 	if d := (next - time.Hour).Abs(); d > time.Minute {
 		b.Errorf("next in %v", next)
 	}
-	if chains, next, err = b.Due(ctx(b.T), 1); err != nil || len(chains) != 1 || next <= 0 || next > time.Second {
+	if chains, next, err = b.Due(await.Context(b.T), 1); err != nil || len(chains) != 1 || next <= 0 || next > time.Second {
 		b.Errorf("one of two: %v %v %v", chains, next, err)
 	}
-	b.must(b.Apply(ctx(b.T), []Result{
+	b.must(b.Apply(await.Context(b.T), []Result{
 		{Row: rows[2], Kind: Delivered},
 		{Row: rows[3], Kind: Backoff},
 		{Row: rows[4], Kind: Backoff},
 		{Row: rows[1], Kind: Backoff, After: time.Minute},
 		{Row: rows[0], Kind: Backoff, After: 2 * time.Minute},
 	}))
-	chains, next, err = b.Due(ctx(b.T), 1)
+	chains, next, err = b.Due(await.Context(b.T), 1)
 	b.must(err)
 	if len(chains) > 0 || (next-time.Minute).Abs() > 50*time.Second {
 		b.Errorf("got %v %v", chains, next)
@@ -643,14 +637,14 @@ func testApply(b *bench) {
 	kept.Row, kept.Kind, kept.After = k[1], Backoff, time.Hour
 	results := []Result{{Row: k[0], Kind: Delivered}, kept, dead, {Row: &stale, Kind: Delivered}, {Row: &stale, Kind: Dead}}
 	for range 2 {
-		b.must(b.Apply(ctx(b.T), results))
+		b.must(b.Apply(await.Context(b.T), results))
 		b.wantWhere("", k[0])
 		b.wantWhere("parked", k[1], k[2], k[4])
 		b.wantWhere("open", k[3])
 		b.wantRows(k[1].Chain, k[1], k[2], k[4])
 	}
-	b.must(b.Apply(ctx(b.T), nil))
-	if page, err := b.Positions(ctx(b.T), outbox.Position{}, 100); err != nil || len(page) != 4 {
+	b.must(b.Apply(await.Context(b.T), nil))
+	if page, err := b.Positions(await.Context(b.T), outbox.Position{}, 100); err != nil || len(page) != 4 {
 		b.Errorf("positions %v, %v", page, err)
 	}
 	// The letter is whole.
@@ -672,7 +666,7 @@ func testRefusals(b *bench) {
 	equal(b, "words", one.Words, "at # of #, #??")
 	equal(b, "destination", one.Destination, strings.Repeat("d", ErrorSize))
 	equal(b, "never refused", [2]string{two.Class.String(), string(two.Reason)}, [2]string{"destination", ""})
-	b.must(b.Apply(ctx(b.T), []Result{
+	b.must(b.Apply(await.Context(b.T), []Result{
 		{Row: one, Kind: Backoff, After: time.Second},
 		{Row: two, Kind: Backoff, Class: sink.Destination, Reason: sink.Nacked, Words: "full", Destination: "q", Attempts: 1},
 	}))
@@ -693,7 +687,7 @@ func testRefusals(b *bench) {
 	first := waits.First
 	for attempts, class := range []sink.Class{sink.Destination, sink.Transient, sink.Transient} {
 		row := b.runs(all, waits.Chain)[0].Rows[0]
-		b.must(b.Apply(ctx(b.T), []Result{{Row: row, Kind: Backoff, Class: class, Reason: sink.Nacked, Attempts: attempts}}))
+		b.must(b.Apply(await.Context(b.T), []Result{{Row: row, Kind: Backoff, Class: class, Reason: sink.Nacked, Attempts: attempts}}))
 		row = b.runs(all, waits.Chain)[0].Rows[0]
 		if attempts == 1 {
 			first = row.Last
@@ -706,7 +700,7 @@ func testRefusals(b *bench) {
 // request is the one of that number.
 func (b *bench) request(id int64) Request {
 	b.Helper()
-	list, err := b.Requests(ctx(b.T), 100, all)
+	list, err := b.Requests(await.Context(b.T), 100, all)
 	b.must(err)
 	for _, q := range list {
 		if q.ID == id {
@@ -722,7 +716,7 @@ func (b *bench) answer(id int64, want bool, outcome sink.Outcome) {
 	b.Helper()
 	a := []Answer{{Request: b.request(id), Outcome: outcome}}
 	for range 2 {
-		done, err := b.Answer(ctx(b.T), a)
+		done, err := b.Answer(await.Context(b.T), a)
 		b.must(err)
 		equal(b, "done", done, []bool{want})
 	}
@@ -744,7 +738,7 @@ func testRequests(b *bench) {
 	}
 	discard, second := b.ask(b.c, Discard, letters[1].N, outbox.Route{}), b.ask(b.c, Replay, letters[2].N, outbox.Route{})
 	ids := []int64{discard, b.ask(b.c, Retry, parked.N, outbox.Route{}), first, second, b.ask(b.c, Replay, 1<<50, outbox.Route{})}
-	list, err := b.Requests(ctx(b.T), 100, all)
+	list, err := b.Requests(await.Context(b.T), 100, all)
 	b.must(err)
 	var got []int64
 	for _, q := range list {
@@ -766,11 +760,11 @@ func testRequests(b *bench) {
 		b.Errorf("of nothing: %+v", list[4])
 	}
 	for limit, n := range map[[2]int64]int{{2, all}: 2, {100, 1}: 3, {100, int64(letters[0].Event.Size() + 1)}: 4} {
-		if list, err := b.Requests(ctx(b.T), int(limit[0]), limit[1]); err != nil || len(list) != n {
+		if list, err := b.Requests(await.Context(b.T), int(limit[0]), limit[1]); err != nil || len(list) != n {
 			b.Errorf("%v: %d requests, %v", limit, len(list), err)
 		}
 	}
-	light, err := b.Requests(ctx(b.T), 100, 0)
+	light, err := b.Requests(await.Context(b.T), 100, 0)
 	if err != nil || len(light) != len(ids) || light[2].Row.N != letters[0].N || light[2].Row.Event.Payload != nil {
 		b.Errorf("without what is sent: %+v, %v", light, err)
 	}
@@ -805,7 +799,7 @@ func testAnswers(b *bench) {
 
 	retry := b.ask(b.c, Retry, k[1].N, none) // its head is tried
 	b.answer(retry, true, sink.Outcome{})
-	chains, _, err := b.Due(ctx(b.T), 10)
+	chains, _, err := b.Due(await.Context(b.T), 10)
 	b.must(err)
 	equal(b, "due", chains, []uint64{k[0].Chain})
 	if rows := b.runs(all, k[0].Chain)[0].Rows; rows[0].NextAttempt.IsZero() || !rows[1].NextAttempt.IsZero() {
@@ -825,7 +819,7 @@ func testAnswers(b *bench) {
 	for _, id := range ids {
 		list = append(list, Answer{Request: b.request(id), Outcome: sink.Outcome{State: sink.Confirmed}})
 	}
-	done, err := b.Answer(ctx(b.T), list)
+	done, err := b.Answer(await.Context(b.T), list)
 	b.must(err)
 	equal(b, "done", done, []bool{true, true, true, true})
 	b.wantWhere("discarded", k[1])
@@ -838,7 +832,7 @@ func testAnswers(b *bench) {
 		"ann, discard, " + letter.Event.Position.String() + ", why, discarded", "ann, discard, " + outbox.Position{}.String() + ", why, " + notAllowed,
 	})
 	equal(b, "audit", len(b.audit(k[1].N)), 3)
-	if done, err := b.Answer(ctx(b.T), nil); err != nil || len(done) > 0 {
+	if done, err := b.Answer(await.Context(b.T), nil); err != nil || len(done) > 0 {
 		b.Errorf("no answers: %v %v", done, err)
 	}
 }
@@ -868,7 +862,7 @@ func testCancel(b *bench) {
 	b.cancel(discard)
 	b.cancel(replay)
 	for range 2 {
-		done, err := b.Answer(ctx(b.T), answers)
+		done, err := b.Answer(await.Context(b.T), answers)
 		b.must(err)
 		equal(b, "done", done, []bool{false, true})
 	}
@@ -900,7 +894,7 @@ func testPurge(b *bench) {
 	}
 	equal(b, "counts", hold.counts(), map[uint64]int{})
 	// The positions are still known, and the events are not parked again.
-	page, err := b.Positions(ctx(b.T), outbox.Position{}, 10)
+	page, err := b.Positions(await.Context(b.T), outbox.Position{}, 10)
 	b.must(err)
 	equal(b, "positions", len(page), 2)
 	b.park(parked, letter)
@@ -910,7 +904,7 @@ func testPurge(b *bench) {
 // methods are all of the Store, each on rows that are there.
 func methods(b *bench, parked, letter, fresh *Row, request Request) map[string]func() error {
 	at := Cursor{}
-	c := ctx(b.T)
+	c := await.Context(b.T)
 	return map[string]func() error{
 		"Lease":     func() error { _, err := b.Lease(c); return err },
 		"Load":      func() error { _, err := b.Load(c, func(Count) error { return errors.New("read") }); return err },
@@ -980,29 +974,29 @@ func testAnotherSystem(b *bench) {
 	id := b.ask(b.c, Replay, letter.N, outbox.Route{})
 	q := b.request(id)
 	equal(b, "counts", here.counts(), map[uint64]int{})
-	if page, err := here.Positions(ctx(b.T), outbox.Position{}, 10); err != nil || len(page) > 0 {
+	if page, err := here.Positions(await.Context(b.T), outbox.Position{}, 10); err != nil || len(page) > 0 {
 		b.Errorf("positions %v, %v", page, err)
 	}
 	if runs := here.runs(all, row.Chain); len(runs) > 0 {
 		b.Errorf("runs %+v", runs)
 	}
-	if chains, _, err := here.Sweep(ctx(b.T), Cursor{}, 10); err != nil || len(chains) > 0 {
+	if chains, _, err := here.Sweep(await.Context(b.T), Cursor{}, 10); err != nil || len(chains) > 0 {
 		b.Errorf("sweep %v, %v", chains, err)
 	}
-	if _, ok, err := here.Skip(ctx(b.T), Cursor{}); err != nil || ok {
+	if _, ok, err := here.Skip(await.Context(b.T), Cursor{}); err != nil || ok {
 		b.Errorf("skip %v, %v", ok, err)
 	}
-	if chains, next, err := here.Due(ctx(b.T), 10); err != nil || len(chains) > 0 || next != 0 {
+	if chains, next, err := here.Due(await.Context(b.T), 10); err != nil || len(chains) > 0 || next != 0 {
 		b.Errorf("due %v %v, %v", chains, next, err)
 	}
-	if list, err := here.Requests(ctx(b.T), 10, all); err != nil || len(list) > 0 {
+	if list, err := here.Requests(await.Context(b.T), 10, all); err != nil || len(list) > 0 {
 		b.Errorf("requests %v, %v", list, err)
 	}
-	b.must(here.Apply(ctx(b.T), []Result{{Row: row, Kind: Delivered}, {Row: row, Kind: Dead}}))
-	if done, err := here.Answer(ctx(b.T), []Answer{{Request: q, Outcome: sink.Outcome{State: sink.Confirmed}}}); err != nil || done[0] {
+	b.must(here.Apply(await.Context(b.T), []Result{{Row: row, Kind: Delivered}, {Row: row, Kind: Dead}}))
+	if done, err := here.Answer(await.Context(b.T), []Answer{{Request: q, Outcome: sink.Outcome{State: sink.Confirmed}}}); err != nil || done[0] {
 		b.Errorf("answer %v, %v", done, err)
 	}
-	if _, err := here.Expire(ctx(b.T), time.Nanosecond, 10); err != nil {
+	if _, err := here.Expire(await.Context(b.T), time.Nanosecond, 10); err != nil {
 		b.Error(err)
 	}
 	b.wantWhere("parked", row)
@@ -1025,19 +1019,19 @@ func testFormerIncarnation(b *bench) {
 	letter.Incarnation, letter.Dead = 1, true
 	b.park(newer, older, letter)
 	b.wantRows(newer.Chain, older, newer)
-	page, err := b.Positions(ctx(b.T), outbox.Position{}, 10)
+	page, err := b.Positions(await.Context(b.T), outbox.Position{}, 10)
 	b.must(err)
 	equal(b, "positions", page, []outbox.Position{newer.Event.Position})
-	highest, err := b.Load(ctx(b.T), func(Count) error { return nil })
+	highest, err := b.Load(await.Context(b.T), func(Count) error { return nil })
 	b.must(err)
 	equal(b, "highest", highest, newer.Event.Position)
 	equal(b, "counts", b.counts(), map[uint64]int{newer.Chain: 2})
-	b.must(b.Apply(ctx(b.T), []Result{{Row: older, Kind: Delivered}}))
+	b.must(b.Apply(await.Context(b.T), []Result{{Row: older, Kind: Delivered}}))
 	b.wantRows(newer.Chain, newer)
 	// What is purged of a former incarnation need not be remembered.
 	b.answer(b.ask(b.c, Purge, letter.N, outbox.Route{}), true, sink.Outcome{})
 	for _, want := range []int{1, 0} {
-		changed, err := b.Expire(ctx(b.T), 0, 10)
+		changed, err := b.Expire(await.Context(b.T), 0, 10)
 		b.must(err)
 		equal(b, "changed", changed, want)
 	}
@@ -1050,7 +1044,7 @@ func testExpire(b *bench) {
 	b.answer(id, true, sink.Outcome{})
 	expire := func(keep time.Duration, want int) {
 		b.Helper()
-		changed, err := b.Expire(ctx(b.T), keep, 10)
+		changed, err := b.Expire(await.Context(b.T), keep, 10)
 		b.must(err)
 		equal(b, "changed", changed, want)
 	}
@@ -1070,10 +1064,10 @@ func testExpire(b *bench) {
 }
 
 func testLease(b *bench) {
-	was, err := b.Lease(ctx(b.T))
+	was, err := b.Lease(await.Context(b.T))
 	b.must(err)
 	for range 3 {
-		first, err := b.Lease(ctx(b.T))
+		first, err := b.Lease(await.Context(b.T))
 		b.must(err)
 		if first < was+LeaseSize {
 			b.Fatalf("block %d after %d", first, was)

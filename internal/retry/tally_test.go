@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -24,7 +25,7 @@ func TestReadTally(t *testing.T) {
 	b := newBench(t, w)
 	wants := func(c StoreConfig, parked, dead int) (found Tally) {
 		t.Helper()
-		found, err := ReadTally(ctx(t), w.pool, c.Slot, c.SystemID, 10)
+		found, err := ReadTally(await.Context(t), w.pool, c.Slot, c.SystemID, 10)
 		b.must(err)
 		if found.Parked != parked || found.Dead != dead || time.Since(found.At) > time.Minute {
 			t.Errorf("the tables hold %+v, want %d rows and %d letters", found, parked, dead)
@@ -55,7 +56,7 @@ func TestReadTally(t *testing.T) {
 	wants(copied.c, 1, 0)
 	wants(newBench(t, w).c, 0, 0)
 
-	if found, err := ReadTally(ctx(t), w.pool, b.c.Slot, b.c.SystemID, 2); err != nil || found.Parked != 2 || found.Dead != 2 {
+	if found, err := ReadTally(await.Context(t), w.pool, b.c.Slot, b.c.SystemID, 2); err != nil || found.Parked != 2 || found.Dead != 2 {
 		t.Errorf("with a limit of 2 it is %+v, %v", found, err)
 	}
 

@@ -3,6 +3,7 @@ package retry
 import (
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -35,14 +36,14 @@ func testTextsExpire(b *bench, w *database) {
 				b.Fatal("it has never done")
 			}
 			var err error
-			changed, err = b.Expire(ctx(b.T), time.Nanosecond, 1)
+			changed, err = b.Expire(await.Context(b.T), time.Nanosecond, 1)
 			b.must(err)
 		}
 		equal(b, "texts", w.texts(b), want)
 		equal(b, "of the other slot", w.texts(other), []string{"no a"})
 	}
 	expire("no a", "no b", "no c", "no d", "too large")
-	b.must(b.Apply(ctx(b.T), []Result{
+	b.must(b.Apply(await.Context(b.T), []Result{
 		{Row: fed, Kind: Delivered},
 		{Row: buried, Kind: Dead},
 		{Row: same, Kind: Delivered},
@@ -55,10 +56,10 @@ func testTextsExpire(b *bench, w *database) {
 	for i := range 35 {
 		row := says(b.row("k", 1, 1), "no "+string(rune('A'+i)))
 		b.park(row)
-		b.must(b.Apply(ctx(b.T), []Result{{Row: row, Kind: Delivered}}))
+		b.must(b.Apply(await.Context(b.T), []Result{{Row: row, Kind: Delivered}}))
 	}
 	for range 15 {
-		_, err := b.Expire(ctx(b.T), time.Nanosecond, 1)
+		_, err := b.Expire(await.Context(b.T), time.Nanosecond, 1)
 		b.must(err)
 	}
 	equal(b, "texts", w.texts(b), []string{"no c", "no d", "still no b"})
@@ -81,11 +82,11 @@ func testTextsPurged(b *bench, w *database) {
 	for _, r := range []*Row{row, letter, shared} {
 		answers = append(answers, Answer{Request: b.request(b.ask(b.c, Purge, r.N, outbox.Route{}))})
 	}
-	_, err := b.Answer(ctx(b.T), answers)
+	_, err := b.Answer(await.Context(b.T), answers)
 	b.must(err)
 	b.wantWhere("purged", row, letter, shared)
 	equal(b, "texts", w.texts(b), []string{"no e", "no exchange 'anna'", "not anna's"})
-	_, err = b.Expire(ctx(b.T), 0, 10) // what a row had said before goes a little later
+	_, err = b.Expire(await.Context(b.T), 0, 10) // what a row had said before goes a little later
 	b.must(err)
 	equal(b, "texts", w.texts(b), []string{"no exchange 'anna'"})
 	b.wantAsked(failed, "failed", wordsPurged)
@@ -103,8 +104,8 @@ func testTextInUse(b *bench, w *database) {
 	w.exec(`CREATE FUNCTION waits() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END'`)
 	b.Cleanup(func() { w.exec(`DROP FUNCTION waits() CASCADE`) })
 	for name, remove := range map[string]func(purge Answer) error{
-		"expire": func(Answer) error { _, err := b.Expire(ctx(b.T), 0, 10); return err },
-		"purge":  func(purge Answer) error { _, err := b.Answer(ctx(b.T), []Answer{purge}); return err },
+		"expire": func(Answer) error { _, err := b.Expire(await.Context(b.T), 0, 10); return err },
+		"purge":  func(purge Answer) error { _, err := b.Answer(await.Context(b.T), []Answer{purge}); return err },
 	} {
 		used, letter := says(b.row(name, 1, 1), "no "+name), says(b.row(name, 1, 1), "no "+name)
 		letter.Dead = true
@@ -114,15 +115,16 @@ func testTextInUse(b *bench, w *database) {
 			w.exec(`UPDATE cdc_relay.dead_letter SET error_id = NULL WHERE n = $1`, letter.N)
 		}
 		w.exec(`CREATE CONSTRAINT TRIGGER waits AFTER INSERT ON cdc_relay.retry DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION waits()`)
-		tx, err := w.conn.Begin(ctx(b.T))
+		tx, err := w.conn.Begin(await.Context(b.T))
 		b.must(err)
-		_, err = tx.Exec(ctx(b.T), `SELECT pg_advisory_xact_lock(1)`)
+		_, err = tx.Exec(await.Context(b.T), `SELECT pg_advisory_xact_lock(1)`)
 		b.must(err)
 		parked, removed := make(chan error, 1), make(chan error, 1)
-		go func() { parked <- b.Park(ctx(b.T), []*Row{used}) }()
-		for waiting := false; !waiting; { // bounded by the context
-			b.must(tx.QueryRow(ctx(b.T), `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`).Scan(&waiting))
-		}
+		go func() { parked <- b.Park(await.Context(b.T), []*Row{used}) }()
+		await.Until(b.T, "the park to wait", func() (waits bool) {
+			b.must(tx.QueryRow(await.Context(b.T), `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`).Scan(&waits))
+			return waits
+		})
 		go func() { removed <- remove(purge) }()
 		select {
 		case err := <-removed:
@@ -130,11 +132,11 @@ func testTextInUse(b *bench, w *database) {
 			removed <- nil
 		case <-time.After(50 * time.Millisecond):
 		}
-		b.must(tx.Commit(ctx(b.T)))
+		b.must(tx.Commit(await.Context(b.T)))
 		b.must(<-parked)
 		b.must(<-removed)
 		w.exec(`DROP TRIGGER waits ON cdc_relay.retry`)
 		equal(b, "words", b.runs(all, used.Chain)[0].Rows[0].Words, "no "+name)
-		b.must(b.Apply(ctx(b.T), []Result{{Row: used, Kind: Delivered}}))
+		b.must(b.Apply(await.Context(b.T), []Result{{Row: used, Kind: Delivered}}))
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 func BenchmarkUnsampled(b *testing.B) {
@@ -48,7 +50,7 @@ func BenchmarkSampled(b *testing.B) {
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan error, 1)
 	go func() { done <- tr.Run(ctx) }()
-	until(b, "the tracer to run", tr.queue.isOpen)
+	await.Until(b, "the tracer to run", tr.queue.isOpen)
 	ev, now := event(1, recorded), time.Now()
 	b.ReportAllocs()
 	made := 0

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
@@ -62,7 +63,7 @@ func TestSilentCollector(t *testing.T) {
 	if got := tr.Stats(); got.Exported != 0 || got.Dropped != 9*few {
 		t.Errorf("stats %+v, want %d dropped", got, 9*few)
 	}
-	until(t, "the collector to be asked", func() bool { return c.Calls() > 0 })
+	await.Until(t, "the collector to be asked", func() bool { return c.Calls() > 0 })
 	stop() // returns: flushTime, and the request is broken off
 	if !strings.Contains(said(), "the last spans are not exported") {
 		t.Errorf("log:\n%s", said())
@@ -81,17 +82,17 @@ func TestRefusingCollector(t *testing.T) {
 	for range 3 {
 		before := tr.Stats().Failed
 		flood(tr)
-		until(t, "spans to be refused", func() bool { return tr.Stats().Failed >= before+few })
+		await.Until(t, "spans to be refused", func() bool { return tr.Stats().Failed >= before+few })
 	}
 	if n := strings.Count(said(), "spans are not exported"); n != 1 || c.Calls() < 3 {
 		t.Errorf("%d lines for %d refusals:\n%s", n, c.Calls(), said())
 	}
 	c.Refuse(http.StatusOK)
-	until(t, "the queue to be empty", func() bool { return tr.queue.isEmpty() })
+	await.Until(t, "the queue to be empty", func() bool { return tr.queue.isEmpty() })
 	ev := event(1000, recorded)
 	tr.Published(ev, 0, time.Now())
 	own := parsed(t, string(tr.Traceparent(ev, nil)))
-	if _, err := c.WaitSpan(within(t), func(s devenv.Span) bool { return s.ID == own.SpanID() }); err != nil {
+	if _, err := c.WaitSpan(await.Context(t), func(s devenv.Span) bool { return s.ID == own.SpanID() }); err != nil {
 		t.Error(err)
 	}
 }
@@ -101,7 +102,7 @@ func TestCollectorAway(t *testing.T) {
 	c := devenv.StartCollector(t)
 	tr, _, _ := bounded(t, c.URL())
 	tr.Published(event(1, recorded), 0, time.Now())
-	if _, err := c.WaitSpan(within(t), func(devenv.Span) bool { return true }); err != nil {
+	if _, err := c.WaitSpan(await.Context(t), func(devenv.Span) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
 	c.Stop()
@@ -110,7 +111,7 @@ func TestCollectorAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	var next outbox.Position
-	until(t, "a span to be exported again", func() bool {
+	await.Until(t, "a span to be exported again", func() bool {
 		next.Index++
 		tr.Published(event(2000+next.Index, recorded), 0, time.Now())
 		return tr.Stats().Exported > 1

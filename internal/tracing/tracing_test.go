@@ -12,6 +12,7 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
@@ -54,28 +55,8 @@ func started(t *testing.T, cfg Config) (*Tracer, func()) {
 		}
 	}
 	t.Cleanup(stop)
-	until(t, "the tracer to run", func() bool { return tr.queue.isOpen() })
+	await.Until(t, "the tracer to run", func() bool { return tr.queue.isOpen() })
 	return tr, stop
-}
-
-func until(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	ctx, tick := within(t), time.NewTicker(5*time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("waited a minute for %s", what)
-		}
-	}
-}
-
-func within(t testing.TB) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	t.Cleanup(cancel)
-	return ctx
 }
 
 func event(n uint32, traceparent string) *outbox.Event {
@@ -117,7 +98,7 @@ func TestChain(t *testing.T) {
 			stop() // flushes
 
 			own := parsed(t, sent)
-			s, err := c.WaitSpan(within(t), func(s devenv.Span) bool { return s.ID == own.SpanID() })
+			s, err := c.WaitSpan(await.Context(t), func(s devenv.Span) bool { return s.ID == own.SpanID() })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -139,7 +120,7 @@ func TestChain(t *testing.T) {
 			if s.Resource["service.name"] != "cdc-relay" || s.Resource["service.version"] != "1.2.3" || s.Resource["outbox.slot"] != "orders" {
 				t.Errorf("resource %v", s.Resource)
 			}
-			d, err := c.WaitSpan(within(t), func(s devenv.Span) bool { return s.Attributes["messaging.message.id"] == "id-2" })
+			d, err := c.WaitSpan(await.Context(t), func(s devenv.Span) bool { return s.Attributes["messaging.message.id"] == "id-2" })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -306,7 +287,7 @@ func TestEnvironmentNames(t *testing.T) {
 	ev.ID = []byte("not \xff UTF-8") // would cost the whole batch
 	tr.Published(ev, 0, time.Now())
 	stop()
-	s, err := c.WaitSpan(within(t), func(devenv.Span) bool { return true })
+	s, err := c.WaitSpan(await.Context(t), func(devenv.Span) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 // TestSizesWithoutSense: what cannot be a size or a time is told and left out, and spans are exported.
@@ -59,8 +60,8 @@ func TestNoExporter(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- tr.Run(ctx) }()
-	until(t, "it to be told", func() bool { return strings.Contains(said(), "open exporter") })
-	until(t, "the row's to be taken", func() bool { return string(tr.Traceparent(event(1, recorded), nil)) == recorded })
+	await.Until(t, "it to be told", func() bool { return strings.Contains(said(), "open exporter") })
+	await.Until(t, "the row's to be taken", func() bool { return string(tr.Traceparent(event(1, recorded), nil)) == recorded })
 	tr.Published(event(1, recorded), 0, time.Now())
 	cancel()
 	if err := <-done; err != nil || tr.Stats() != (Stats{}) {

@@ -4,14 +4,12 @@
 package alerts
 
 import (
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/goccy/go-yaml"
 
@@ -82,9 +80,7 @@ func must(t *testing.T, err error) {
 // promtool fails the test with what promtool says when that is not content.
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	if out, err := exec.CommandContext(ctx, "promtool", args...).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "promtool", args...).CombinedOutput(); err != nil {
 		t.Errorf("promtool %s (make deps installs it): %v\n%s", strings.Join(args, " "), err, out)
 	}
 }

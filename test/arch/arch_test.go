@@ -65,7 +65,7 @@ func TestArrows(t *testing.T) {
 // list asks go list for all packages of the module; -e, so that an import cycle is named by its offending import too.
 func list(t *testing.T) []pkg {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Name,Imports,TestImports,XTestImports,Deps", "./...")
+	cmd := exec.Command("go", "list", "-e", "-tags", strings.Join(tiers, ","), "-json=ImportPath,Name,Imports,TestImports,XTestImports,Deps", "./...")
 	cmd.Dir, cmd.Stderr = "../..", os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 // brokered is a rig whose events go to a virtual host of the shared broker, where a consumer takes them.
@@ -20,7 +21,7 @@ func withBroker(t *testing.T) *brokered {
 	b := &brokered{rig: newRig(t), broker: devenv.SharedRabbitMQ(t)}
 	b.vhost = b.broker.VHost(t)
 	var err error
-	b.consumer, err = devenv.StartConsumer(within(t, bound), devenv.ConsumerOptions{URL: b.vhost})
+	b.consumer, err = devenv.StartConsumer(await.Context(t), devenv.ConsumerOptions{URL: b.vhost})
 	must(t, err)
 	t.Cleanup(b.consumer.Close)
 	b.sink = "  rabbitmq: {url: '" + b.vhost + "'}"
@@ -40,7 +41,7 @@ func TestWaitsForPostgreSQL(t *testing.T) {
 	eventually(t, func() string { return answers(t, relay, "/healthz", 200) })
 	eventually(t, func() string { return answers(t, relay, "/readyz", 503, "waiting for postgres", "connection refused") })
 	must(t, p.Mend())
-	must(t, relay.WaitReady(within(t, bound)))
+	must(t, relay.WaitReady(await.Context(t)))
 	state(t, relay, "idle")
 	if n := strings.Count(relay.Log(), "waiting for PostgreSQL"); n != 1 {
 		t.Errorf("%d lines about the server, want 1: %s", n, relay.Log())
@@ -68,8 +69,8 @@ func TestWaitsForTheBroker(t *testing.T) {
 		return answers(t, relay, "/metrics", 200, "\noutbox_sink_up 0\n", "\noutbox_backlog 2\n")
 	})
 	must(t, p.Mend())
-	must(t, b.consumer.WaitCount(within(t, bound), 2))
-	must(t, relay.WaitReady(within(t, bound)))
+	must(t, b.consumer.WaitCount(await.Context(t), 2))
+	must(t, relay.WaitReady(await.Context(t)))
 	if n := strings.Count(relay.Log(), "broker unavailable"); n != 1 {
 		t.Errorf("%d lines about the broker, want 1: %s", n, relay.Log())
 	}
@@ -116,10 +117,10 @@ func TestUnknownExchange(t *testing.T) {
 	if out := b.ok("status", "--admin", "127.0.0.1:1"); !strings.Contains(out, "\n  1 event parked, oldest from ") {
 		t.Errorf("without the relay, status says %s", out)
 	}
-	second, err := devenv.StartConsumer(within(t, bound), devenv.ConsumerOptions{URL: b.vhost, Exchange: "later", Queue: "later"})
+	second, err := devenv.StartConsumer(await.Context(t), devenv.ConsumerOptions{URL: b.vhost, Exchange: "later", Queue: "later"})
 	must(t, err)
 	t.Cleanup(second.Close)
-	must(t, second.WaitCount(within(t, bound), 1))
+	must(t, second.WaitCount(await.Context(t), 1))
 	eventually(t, func() string { return drained(t, relay) })
 	state(t, relay, "idle")
 	if n := scrape(t, relay).values["outbox_retries_total"]; n < 1 {
@@ -131,24 +132,6 @@ func TestUnknownExchange(t *testing.T) {
 	if code := relay.Stop(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}
-}
-
-// declare: true makes the exchange; what no queue takes is still parked, and the routing key named.
-func TestDeclaredExchange(t *testing.T) {
-	t.Parallel()
-	b := withBroker(t)
-	b.sink = "  rabbitmq: {url: '" + b.vhost + "', exchange: made, declare: true}"
-	relay := b.start()
-	b.insert(1)
-	s := parked(t, relay, 1)
-	if p := s.Broker.Paused[0]; p.Reason != "unroutable" || p.Destination != `exchange "made", routing key "order.created"` {
-		t.Errorf("paused is %+v", p)
-	}
-	consumer, err := devenv.StartConsumer(within(t, bound), devenv.ConsumerOptions{URL: b.vhost, Exchange: "made", Queue: "made"})
-	must(t, err)
-	t.Cleanup(consumer.Close)
-	must(t, consumer.WaitCount(within(t, bound), 1))
-	relay.Stop(t)
 }
 
 // Two relays of one slot: one leads, the other stands by, ready to; it takes over when the leader is killed.
@@ -178,11 +161,11 @@ func TestStandby(t *testing.T) {
 		t.Errorf("status says %s", out)
 	}
 	b.insert(1)
-	must(t, b.consumer.WaitCount(within(t, bound), 1))
+	must(t, b.consumer.WaitCount(await.Context(t), 1))
 	must(t, leader.Kill())
 	eventually(t, func() string { return answers(t, standby, "/readyz?role=leader", 200) })
 	b.insert(1)
-	must(t, b.consumer.WaitCount(within(t, bound), 2))
+	must(t, b.consumer.WaitCount(await.Context(t), 2))
 	if code := standby.Stop(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}

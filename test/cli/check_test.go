@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 // line is the one line of that name that check prints as JSON.
@@ -72,38 +73,14 @@ func TestCheckPublishes(t *testing.T) {
 	b.refused(2, "check --publish", "sink.stdout")
 }
 
-func TestCheckPublishesToKafka(t *testing.T) {
-	t.Parallel()
-	k := withKafka(t, 3)
-	k.ok("init")
-	res := k.command("check", "--publish", "--key", "7", "--json")
-	if f := line(t, res, "test message"); res.Code != 0 || f.Level != "ok" || !strings.Contains(f.Detail, k.topic) {
-		t.Errorf("exit %d: %+v", res.Code, f)
-	}
-	r := k.records(k.topic, 1)[0]
-	if !strings.HasPrefix(r.Header("id"), "cdc-relay-check-") || r.Header("cdc_check") != "true" || string(r.Key) != "7" || string(r.Value) != `{"cdc_check": true}` {
-		t.Errorf("what came is %+v", r)
-	}
-	k.publishTo(k.kafka.Brokers(), k.topic+"{aggregate}")
-	k.refused(2, "check --publish", "--aggregate VALUE")
-	res = k.command("check", "--publish", "--aggregate", "x", "--json")
-	if f := line(t, res, "test message"); res.Code != 1 || f.Level != "fail" || !strings.Contains(f.Detail, "no_topic") || !strings.Contains(f.Mend, "--create --topic "+k.topic+"x") {
-		t.Errorf("without a topic: exit %d: %+v", res.Code, f)
-	}
-	k.publishTo(k.kafka.Brokers(), k.topic+"{type}")
-	if f := line(t, k.command("check", "--json"), "ordering"); f.Level != "warn" || !strings.Contains(f.Mend, k.topic+`"`) {
-		t.Errorf("a topic of each type: %+v", f)
-	}
-}
-
-// The running relay finds the same, and it changes nothing for it: a leader has its slot and goes on.
-func TestCheckOverHTTP(t *testing.T) {
-	t.Parallel()
-	b := withBroker(t)
+// overHTTP has the running relay find the same, and it changes nothing for it: a leader has its slot and goes on.
+func (b *brokered) overHTTP() {
+	t := b.t
+	t.Helper()
 	relay := b.start()
 	b.insert(1)
-	must(t, b.consumer.WaitCount(within(t, bound), 1))
-	code, body, err := relay.Get(within(t, bound), "/api/v1/check")
+	must(t, b.consumer.WaitCount(await.Context(t), 1))
+	code, body, err := relay.Get(await.Context(t), "/api/v1/check")
 	must(t, err)
 	var got struct {
 		CheckedAt string `json:"checked_at"`
@@ -133,43 +110,20 @@ func TestCheckOverHTTP(t *testing.T) {
 	relay.Stop(t)
 }
 
-// Every line has its row in the documentation.
-func TestCheckIsDocumented(t *testing.T) {
-	t.Parallel()
+// documented fails for a line of check that has no row in the documentation.
+func documented(t *testing.T, names ...string) {
+	t.Helper()
 	text := document(t, "docs/operations.md")
-	names := map[string]bool{}
-	b := withBroker(t)
-	k := withKafka(t, 3)
-	for _, r := range []*rig{b.rig, k.rig} {
-		r.ok("init")
-		for _, f := range checked(t, r.ok("check", "--json")) {
-			name, _, _ := strings.Cut(f.Name, ` "`) // of one exchange or topic
-			names[name] = true
-		}
-	}
-	for _, name := range []string{"rows", "messages", "test message", "login", "broker configuration", "idle_replication_slot_timeout"} { // of some setups only
-		names[name] = true
-	}
-	for name := range names {
+	for _, name := range names {
+		name, _, _ = strings.Cut(name, ` "`) // of one exchange or topic
 		if !strings.Contains(text, "| `"+name+"` |") {
 			t.Errorf("docs/operations.md has no row for the line %q of check", name)
 		}
 	}
 }
 
-// A PostgreSQL that takes connections and says nothing takes its own time, not the broker's.
-func TestCheckOfASilentPostgreSQL(t *testing.T) {
+// Those of some setups only have their row, too. TestCheckOfAGoodSetup and TestKafkaFromInitToStop have the others.
+func TestCheckIsDocumented(t *testing.T) {
 	t.Parallel()
-	b := withBroker(t)
-	p := proxy(t, devenv.SharedPostgres(t).Addr())
-	p.Stall()
-	b.db = through(b.db, p.Addr())
-	res, err := devenv.RunCommand(within(t, 4*bound), b.binary, b.yaml(), "check", "--json")
-	must(t, err)
-	if f := line(t, res, "postgres"); res.Code != 1 || f.Level != "fail" {
-		t.Errorf("exit %d: %+v", res.Code, f)
-	}
-	if f := line(t, res, `exchange "outbox.events"`); f.Level != "ok" {
-		t.Errorf("%+v", f)
-	}
+	documented(t, "rows", "messages", "test message", "login", "broker configuration", "idle_replication_slot_timeout")
 }

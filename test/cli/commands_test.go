@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 // From an empty database to a row that arrives, and back to a database in which nothing of the relay is left.
@@ -86,7 +87,7 @@ func TestInitPrint(t *testing.T) {
 	role := newRole(t, "LOGIN")
 	r := bare(t)
 	sql := r.ok("init", "--print", "--outbox-table", "--role", role)
-	cmd := exec.CommandContext(within(t, bound), "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", r.db)
+	cmd := exec.CommandContext(await.Context(t), "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", r.db)
 	cmd.Stdin = strings.NewReader(sql)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("psql: %v: %s\n%s", err, out, sql)
@@ -112,7 +113,7 @@ func TestMinimalRole(t *testing.T) {
 	r.ok("init", "--outbox-table", "--url", owner, "--role", role)
 	r.ok("init", "--url", owner, "--role", role)
 	relay := r.start()
-	if err := execOn(within(t, bound), r.db, `INSERT INTO outbox VALUES (gen_random_uuid(), 'a', 'k', 't')`); err == nil || !strings.Contains(err.Error(), "42501") {
+	if err := execOn(await.Context(t), r.db, `INSERT INTO outbox VALUES (gen_random_uuid(), 'a', 'k', 't')`); err == nil || !strings.Contains(err.Error(), "42501") {
 		t.Errorf("the relay's role may write to the outbox: %v", err)
 	}
 	r.db = owner
@@ -165,6 +166,7 @@ func TestCheckOfAGoodSetup(t *testing.T) {
 		if f.Level != "ok" || f.Detail == "" || f.Mend != "" {
 			t.Errorf("after init: %+v", f)
 		}
+		documented(t, f.Name)
 	}
 	for _, name := range []string{
 		"postgres", "wal_level", "replication connection", "replication slots", "synchronous standby", "schema", "tables", "publication", "slot",
@@ -179,32 +181,45 @@ func TestCheckOfAGoodSetup(t *testing.T) {
 			t.Errorf("the line for people is %q", line)
 		}
 	}
+	b.overHTTP()
 }
 
 // Each thing that is wrong is one failed line with its mend, and exit 1; what is right beside it is still told.
 func TestCheckFinds(t *testing.T) {
 	t.Parallel()
 	vhost := devenv.SharedRabbitMQ(t).VHost(t)
+	whole := newRig(t)
+	whole.ok("init")
 	for _, c := range []struct {
 		name        string
-		spoil       func(r *rig)
+		spoil, mend func(r *rig) // mend: what the next ones need again
 		line        string
-		words, mend []string
+		words, says []string
 	}{
-		{"table", func(r *rig) { r.exec(`DROP TABLE outbox`) }, "tables", []string{"public.outbox does not exist"}, []string{"source.tables"}},
-		{"column", func(r *rig) { r.exec(`ALTER TABLE outbox DROP COLUMN payload`) }, "tables", []string{`no column "payload"`}, []string{"outbox:"}},
-		{"publication", func(r *rig) { r.exec(`ALTER PUBLICATION ` + r.slot + ` DROP TABLE outbox`) }, "publication", []string{"does not contain table"}, []string{"ADD TABLE"}},
-		{"slot", func(r *rig) { r.exec(`SELECT pg_drop_replication_slot($1)`, r.slot) }, "slot", []string{"does not exist any more"}, []string{"state = 'adopt'"}},
-		{"PostgreSQL", func(r *rig) { r.db = through(r.db, "127.0.0.1:1") }, "postgres", []string{"connection refused"}, nil},
-		{"broker", func(r *rig) { r.sink = "  rabbitmq: {url: 'amqp://127.0.0.1:1/'}" }, "broker", []string{"connection refused"}, []string{"sink.rabbitmq.url"}},
-		{"login", func(r *rig) { r.sink = "  rabbitmq: {url: '" + as(vhost, "guest", "mqsecret") + "'}" }, "broker", []string{"403"}, []string{"password"}},
-		{"virtual host", func(r *rig) { r.sink = "  rabbitmq: {url: '" + vhost + "x'}" }, "broker", nil, []string{"virtual host"}},
-		{"exchange", func(r *rig) { r.sink = "  rabbitmq: {url: '" + vhost + "', exchange: nowhere}" }, `exchange "nowhere"`, []string{"404"}, []string{"declare: true"}},
+		{"PostgreSQL", func(r *rig) { r.db = through(r.db, "127.0.0.1:1") }, nil, "postgres", []string{"connection refused"}, nil},
+		{"broker", func(r *rig) { r.sink = "  rabbitmq: {url: 'amqp://127.0.0.1:1/'}" }, nil, "broker", []string{"connection refused"}, []string{"sink.rabbitmq.url"}},
+		{"login", func(r *rig) { r.sink = "  rabbitmq: {url: '" + as(vhost, "guest", "mqsecret") + "'}" }, nil, "broker", []string{"403"}, []string{"password"}},
+		{"virtual host", func(r *rig) { r.sink = "  rabbitmq: {url: '" + vhost + "x'}" }, nil, "broker", nil, []string{"virtual host"}},
+		{"exchange", func(r *rig) { r.sink = "  rabbitmq: {url: '" + vhost + "', exchange: nowhere}" }, nil, `exchange "nowhere"`, []string{"404"}, []string{"declare: true"}},
+		{
+			"column", func(r *rig) { r.exec(`ALTER TABLE outbox DROP COLUMN payload`) }, func(r *rig) { r.exec(`ALTER TABLE outbox ADD COLUMN payload jsonb`) },
+			"tables", []string{`no column "payload"`}, []string{"outbox:"},
+		},
+		{
+			"table", func(r *rig) { r.exec(`ALTER TABLE outbox RENAME TO elsewhere`) }, func(r *rig) { r.exec(`ALTER TABLE elsewhere RENAME TO outbox`) },
+			"tables", []string{"public.outbox does not exist"}, []string{"source.tables"},
+		},
+		{
+			"publication", func(r *rig) { r.exec(`ALTER PUBLICATION ` + r.slot + ` DROP TABLE outbox`) },
+			func(r *rig) { r.ok("teardown", "--yes"); r.ok("init") }, // the relay has seen that it was without
+			"publication", []string{"does not contain table"}, []string{"ADD TABLE"},
+		},
+		{"slot", func(r *rig) { r.exec(`SELECT pg_drop_replication_slot($1)`, r.slot) }, nil, "slot", []string{"does not exist any more"}, []string{"state = 'adopt'"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t)
-			r.ok("init")
-			c.spoil(r)
+			r := *whole
+			r.t = t
+			c.spoil(&r)
 			res := r.command("check", "--json")
 			hidden(t, res.Stdout+res.Stderr)
 			refusal(t, res, 1, "1 of ", "checks failed")
@@ -214,12 +229,17 @@ func TestCheckFinds(t *testing.T) {
 					if f.Level == "fail" {
 						t.Errorf("also failed: %+v", f)
 					}
-				case f.Level != "fail" || !hasAll(f.Detail, c.words) || !hasAll(f.Mend, c.mend):
+				case f.Level != "fail" || !hasAll(f.Detail, c.words) || !hasAll(f.Mend, c.says):
 					t.Errorf("the line is %+v", f)
 				}
 			}
-			if res := r.command("check"); res.Code != 1 || !strings.Contains(res.Stdout, "fail  "+c.line) || len(c.mend) > 0 && !strings.Contains(res.Stdout, "mend: ") {
-				t.Errorf("exit %d, %s", res.Code, res.Stdout)
+			if c.line == "slot" { // the same for people
+				if res := r.command("check"); res.Code != 1 || !strings.Contains(res.Stdout, "fail  "+c.line) || !strings.Contains(res.Stdout, "mend: ") {
+					t.Errorf("exit %d, %s", res.Code, res.Stdout)
+				}
+			}
+			if c.mend != nil {
+				c.mend(&r)
 			}
 		})
 	}
@@ -236,11 +256,11 @@ func hasAll(text string, words []string) bool {
 
 // health is for the health check of an image: it asks the relay alone.
 func TestHealth(t *testing.T) {
+	look := aRelay.take(t)
 	t.Parallel()
-	r := newRig(t)
+	r := look()
 	r.refused(1, "health --admin 127.0.0.1:1", "no relay answers", "connection refused")
-	relay := r.start()
-	for _, admin := range []string{relay.Admin(), strings.TrimPrefix(relay.Admin(), "http://")} {
+	for _, admin := range []string{r.relay.Admin(), strings.TrimPrefix(r.relay.Admin(), "http://")} {
 		if out := r.ok("health", "--admin", admin); out != "healthy\n" {
 			t.Errorf("it says %q", out)
 		}
@@ -301,14 +321,10 @@ func TestStatus(t *testing.T) {
 
 // With tokens the status is for those who have one; what answers without being a relay is not taken for one.
 func TestStatusWithTokens(t *testing.T) {
+	look := aRelay.take(t)
 	t.Parallel()
-	r := newRig(t)
-	r.more = "  token: toksecret-operate\n  read_token: toksecret-read\n"
-	config := func(tokens string) string {
-		return strings.Replace(r.yaml(), "admin: {listen: 127.0.0.1:0}\n"+r.more, "admin:\n  listen: 127.0.0.1:0\n"+tokens, 1)
-	}
-	relay := devenv.StartRelay(t, r.binary, config(r.more))
-	must(t, relay.WaitReady(within(t, bound)))
+	r := look()
+	relay, both := r.relay, r.admin
 	if why := answers(t, relay, "/api/v1/status", 401, "Authorization: Bearer"); why != "" {
 		t.Error(why)
 	}
@@ -318,14 +334,14 @@ func TestStatusWithTokens(t *testing.T) {
 		}
 	}
 	for tokens, code := range map[string]int{
-		r.more:                            0,
-		"  token: toksecret-operate\n":    0,
-		"  read_token: toksecret-read\n":  0,
-		"  read_token: toksecret-wrong\n": 1,
-		"":                                1,
+		both:                            0,
+		", token: toksecret-operate":    0,
+		", read_token: toksecret-read":  0,
+		", read_token: toksecret-wrong": 1,
+		"":                              1,
 	} {
-		res, err := devenv.RunCommand(within(t, bound), r.binary, config(tokens), "status", "--admin", relay.Admin())
-		must(t, err)
+		r.admin = tokens
+		res := r.command("status", "--admin", relay.Admin())
 		if res.Code != code {
 			t.Errorf("with %q: exit %d, want %d: %s%s", tokens, res.Code, code, res.Stdout, res.Stderr)
 		}
@@ -334,12 +350,10 @@ func TestStatusWithTokens(t *testing.T) {
 		}
 		hidden(t, res.Stdout+res.Stderr)
 	}
-	relay.Stop(t)
 	hidden(t, relay.Log())
 
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }))
 	t.Cleanup(other.Close)
-	r.more = ""
 	r.refused(1, "status --admin "+other.URL, "is not a cdc-relay")
 	r.refused(1, "status --watch --admin "+other.URL, "is not a cdc-relay")
 }

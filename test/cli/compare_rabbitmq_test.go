@@ -14,6 +14,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 // comparing is a compare debezium under way between two exchanges.
@@ -48,7 +49,7 @@ func startComparing(t *testing.T, args ...string) *comparing {
 	stderr, err := os.Create(c.errs)
 	must(t, err)
 	defer stderr.Close()
-	c.cmd = exec.CommandContext(within(t, bound), devenv.BuildRelay(t), append([]string{
+	c.cmd = exec.CommandContext(await.Context(t), devenv.BuildRelay(t), append([]string{
 		"compare", "debezium", "--rabbitmq", r.URL(), "--theirs", c.theirs, "--ours", c.ours, "--limit", "100",
 	}, args...)...)
 	c.cmd.Dir, c.cmd.Stdout, c.cmd.Stderr = dir, stdout, stderr
@@ -78,7 +79,7 @@ func message(id, value string, headers ...string) amqp.Publishing {
 func (c *comparing) send(exchange, key string, messages ...amqp.Publishing) {
 	c.t.Helper()
 	for _, m := range messages {
-		ctx := within(c.t, bound)
+		ctx := await.Context(c.t)
 		confirm, err := c.channel.PublishWithDeferredConfirmWithContext(ctx, exchange, key, false, false, m)
 		must(c.t, err)
 		if ok, err := confirm.WaitContext(ctx); err != nil || !ok {
@@ -96,29 +97,6 @@ func (c *comparing) result(code int) (out compareResult) {
 		c.t.Fatalf("exit %d, want %d: %s%s", c.cmd.ProcessState.ExitCode(), code, text, c.text(c.errs))
 	}
 	return out
-}
-
-// Two exchanges to which the same is sent are the same, whatever the order of headers, and in whatever order other routing keys come.
-func TestCompareEqualExchanges(t *testing.T) {
-	t.Parallel()
-	c := startComparing(t, "--json", "--lag", "2s", "--count", "303")
-	for i := range 300 {
-		both := message(fmt.Sprint("e", i), fmt.Sprint(i), "eventType", `"created"`)
-		c.send(c.theirs, "order", both)
-		c.send(c.ours, "order", both)
-	}
-	c.send(c.theirs, "order", message("e0", "0", "eventType", `"created"`)) // once more
-	large := message("large", strings.Repeat("x", 3<<20))
-	typed := message("typed", "null")
-	typed.Headers["number"], typed.Headers["bytes"], typed.Headers["null"] = int64(4), []byte("b"), nil
-	c.send(c.theirs, "a", large, message("b", ""))
-	c.send(c.theirs, "b", typed)
-	c.send(c.ours, "b", typed)
-	c.send(c.ours, "a", large, message("b", ""))
-	got := c.result(0)
-	if got.Compared != 303 || got.Equal != 303 || got.Theirs.Duplicates != 1 || got.Ours.Messages != 303 {
-		t.Errorf("%+v", got)
-	}
 }
 
 // Each kind of difference between two exchanges is found.
@@ -153,30 +131,6 @@ func TestCompareExchanges(t *testing.T) {
 	}
 }
 
-// By a header with the key, the order of each key is compared and not that of the routing key. Stopped by a signal it tells what was
-// found, and nothing of what was on its way.
-func TestCompareByKeyUntilInterrupted(t *testing.T) {
-	t.Parallel()
-	c := startComparing(t, "--lag", "2s", "--for", "10m", "--key-header", "key")
-	c.send(c.theirs, "k", message("a1", "v", "key", "a"), message("b1", "v", "key", "b"), message("alone", "v", "key", "c"))
-	c.send(c.ours, "k", message("b1", "v", "key", "b"), message("a1", "v", "key", "a"))
-	// A third pair shows that the first two were taken.
-	c.send(c.theirs, "k", message("x", "v", "key", "d"))
-	c.send(c.ours, "k", message("x", "other", "key", "d"))
-	eventually(t, func() string { return lacks(c.text(c.out), "x value: differs") })
-	must(t, c.cmd.Process.Signal(os.Interrupt))
-	<-c.done
-	out := c.text(c.out)
-	for _, want := range []string{"compared     3 events, then interrupted: 2 equal, 1 not\n", "not counted  1 event of theirs", "differences  value: 1\n"} {
-		if why := lacks(out, want); why != "" {
-			t.Error(why)
-		}
-	}
-	if strings.Contains(out, "order") || c.cmd.ProcessState.ExitCode() != 1 {
-		t.Errorf("exit %d: %s", c.cmd.ProcessState.ExitCode(), out)
-	}
-}
-
 // lacks says that a text does not have a part of it, "" when it does.
 func lacks(text, part string) string {
 	if strings.Contains(text, part) {
@@ -189,7 +143,7 @@ func lacks(text, part string) string {
 func TestCompareWithoutExchange(t *testing.T) {
 	t.Parallel()
 	r := devenv.SharedRabbitMQ(t)
-	res, err := devenv.RunCommand(within(t, bound), devenv.BuildRelay(t), "", "compare", "debezium", "--rabbitmq", r.URL(), "--theirs", "no-such-exchange", "--ours", "none")
+	res, err := devenv.RunCommand(await.Context(t), devenv.BuildRelay(t), "", "compare", "debezium", "--rabbitmq", r.URL(), "--theirs", "no-such-exchange", "--ours", "none")
 	must(t, err)
 	refusal(t, res, 1, "open theirs", `bind to exchange "no-such-exchange"`, "NOT_FOUND")
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 const (
@@ -21,7 +22,7 @@ const (
 func TestConfigurationThatIsRefused(t *testing.T) {
 	t.Parallel()
 	binary := devenv.BuildRelay(t)
-	for _, c := range []struct {
+	for i, c := range []struct {
 		name, config string
 		words        []string
 	}{
@@ -58,9 +59,13 @@ func TestConfigurationThatIsRefused(t *testing.T) {
 		{"parameter of the broker's URL", goodSource + "sink: {rabbitmq: {url: 'amqp://u:mqsecret@h/?heartbeat=soon'}}\n", []string{"sink.rabbitmq.url", "parameter"}},
 		{"secret that is not there", "source: {url: postgres://h/d, password: '${file:/nonexistent/pw}'}\n" + goodSink, []string{"source.password", "/nonexistent/pw"}},
 	} {
-		for _, command := range []string{"run", "config validate"} {
+		commands := []string{"config validate"}
+		if i < 3 { // all commands read it in the same way
+			commands = append(commands, "run")
+		}
+		for _, command := range commands {
 			t.Run(c.name+"/"+command, func(t *testing.T) {
-				res, err := devenv.RunCommand(within(t, bound), binary, c.config, strings.Fields(command)...)
+				res, err := devenv.RunCommand(await.Context(t), binary, c.config, strings.Fields(command)...)
 				must(t, err)
 				line := refusal(t, res, 2, c.words...)
 				if res.Stdout != "" || !strings.HasPrefix(line, "cdc-relay: the configuration cannot be used: ") {
@@ -106,7 +111,7 @@ func TestEveryFaultAtOnce(t *testing.T) {
 		},
 	} {
 		for _, command := range []string{"run", "config validate"} {
-			res, err := devenv.RunCommand(within(t, bound), devenv.BuildRelay(t), config, strings.Fields(command)...)
+			res, err := devenv.RunCommand(await.Context(t), devenv.BuildRelay(t), config, strings.Fields(command)...)
 			must(t, err)
 			for _, word := range words {
 				if res.Code != 2 || !strings.Contains(res.Stderr, word) {
@@ -125,13 +130,13 @@ func TestConfigPrint(t *testing.T) {
 	must(t, os.WriteFile(secret, []byte("toksecret\n"), 0o600))
 	config := goodSource + "sink: {rabbitmq: {url: amqp://127.0.0.1:1/, username: nobody, password: mqsecret}}\n" +
 		fmt.Sprintf("admin: {token: '${file:%s}'}\ndelivery: {window: 77}\n", secret)
-	res, err := devenv.RunCommand(within(t, bound), binary, config, "config", "print")
+	res, err := devenv.RunCommand(await.Context(t), binary, config, "config", "print")
 	must(t, err)
 	if res.Code != 0 || !strings.Contains(res.Stdout, "window: 77 ") || !strings.Contains(res.Stdout, "ordering: key  # default") || !strings.Contains(res.Stdout, secret) {
 		t.Errorf("exit %d: %s%s", res.Code, res.Stdout, res.Stderr)
 	}
 	hidden(t, res.Stdout+res.Stderr)
-	again, err := devenv.RunCommand(within(t, bound), binary, strings.ReplaceAll(res.Stdout, ":xxxxx@", ":other@"), "config", "validate")
+	again, err := devenv.RunCommand(await.Context(t), binary, strings.ReplaceAll(res.Stdout, ":xxxxx@", ":other@"), "config", "validate")
 	must(t, err)
 	if again.Code != 0 || again.Stdout != "the configuration is valid\n" {
 		t.Errorf("what it printed is not valid: %s", again.Stderr)
@@ -141,7 +146,7 @@ func TestConfigPrint(t *testing.T) {
 // config schema needs no configuration, and says of itself which draft it is.
 func TestConfigSchema(t *testing.T) {
 	t.Parallel()
-	res, err := devenv.RunCommand(within(t, bound), devenv.BuildRelay(t), "not: [a, configuration", "config", "schema")
+	res, err := devenv.RunCommand(await.Context(t), devenv.BuildRelay(t), "not: [a, configuration", "config", "schema")
 	must(t, err)
 	var schema struct {
 		Draft      string `json:"$schema"`
@@ -158,7 +163,7 @@ func TestUsage(t *testing.T) {
 	t.Parallel()
 	binary := devenv.BuildRelay(t)
 	run := func(line string) devenv.Result {
-		res, err := devenv.RunCommand(within(t, bound), binary, "", strings.Fields(line)...)
+		res, err := devenv.RunCommand(await.Context(t), binary, "", strings.Fields(line)...)
 		must(t, err)
 		return res
 	}

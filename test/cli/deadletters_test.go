@@ -9,14 +9,21 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // sided is a rig whose database has dead letters 1 to n and parked rows after them, one of each key "k0" to "k4" in turn. No
-// relay has run: the rows are made here, as the tables describe them.
+// relay has run: the rows are made here, as the tables describe them. Tests that change nothing share aSiding.
 func sided(t *testing.T, letters, parked int) *rig {
 	t.Helper()
 	r := newRig(t)
+	r.side(letters, parked)
+	return r
+}
+
+func (r *rig) side(letters, parked int) {
+	r.t.Helper()
 	r.ok("init")
 	digest := func(s string) int64 { return *outbox.Digest([]byte(s)) }
 	r.exec(`INSERT INTO cdc_relay.error_text (slot, id, text) SELECT s.slot, t.* FROM cdc_relay.slots s, (VALUES (1, 'body of # bytes'), (2, 'NO_ROUTE')) t`)
@@ -28,11 +35,12 @@ func sided(t *testing.T, letters, parked int) *rig {
 	const from = ` FROM cdc_relay.slots s, generate_series($1::int, $2::int) i, LATERAL (SELECT '2026-11-20 12:00:00Z'::timestamptz + i * interval '1 s' AS at) a`
 	r.exec(`INSERT INTO cdc_relay.dead_letter (`+columns+`, died_at, aggregate_digest, type_digest, name_digest, destination_digest)
 		`+values+`, at, $3, $4, $5, $6`+from, 1, letters, digest("order"), digest("created"), digest("orders"), digest("orders/eu.created"))
+	var ids, keys []int64
 	for i := 1; i <= letters; i++ {
-		r.exec(`UPDATE cdc_relay.dead_letter SET id_digest = $2, key_digest = $3 WHERE n = $1`, i, digest(fmt.Sprint("e-", i)), digest(fmt.Sprint("k", i%5)))
+		ids, keys = append(ids, digest(fmt.Sprint("e-", i))), append(keys, digest(fmt.Sprint("k", i%5)))
 	}
+	r.exec(`UPDATE cdc_relay.dead_letter SET id_digest = ($1::bigint[])[n], key_digest = ($2::bigint[])[n]`, ids, keys)
 	r.exec(`INSERT INTO cdc_relay.retry (`+columns+`, next_attempt) `+values+`, now() + interval '1 hour'`+from, letters+1, letters+parked)
-	return r
 }
 
 // contents is a fingerprint of all that these commands can change.
@@ -61,8 +69,9 @@ type rowsPage struct {
 }
 
 func TestDeadLettersList(t *testing.T) {
+	look := aSiding.take(t)
 	t.Parallel()
-	r := sided(t, 7, 2)
+	r := look()
 	want := `NUMBER  DIED (UTC)           STATE  ID   AGGREGATE  KEY  TYPE     DESTINATION        REASON      ATTEMPTS  ERROR
 7       2026-11-20 12:00:07  open   e-7  order      k2   created  orders/eu.created  unroutable  1         NO_ROUTE
 6       2026-11-20 12:00:06  open   e-6  order      k1   created  orders/eu.created  too_large   1         body of # bytes
@@ -110,8 +119,9 @@ more: --cursor 1795176006000000-6
 }
 
 func TestDeadLettersShow(t *testing.T) {
+	look := aSiding.take(t)
 	t.Parallel()
-	r := sided(t, 2, 1)
+	r := look()
 	out := r.ok("deadletters", "show", "2")
 	for _, want := range []string{"dead letter 2, open\n", "event       e-2, type created\n", "key         k2 of order\n", "refused     too_large (permanent): body of # bytes\n", "payload     application/json, 12 B: {\"secret\":2}\n"} {
 		if !strings.Contains(out, want) {
@@ -125,25 +135,24 @@ func TestDeadLettersShow(t *testing.T) {
 			Hidden bool
 		}
 	}
-	if got := r.ok("parked", "show", "3"); !strings.HasPrefix(got, "parked row 3\nevent       e-3, ") {
+	if got := r.ok("parked", "show", "8"); !strings.HasPrefix(got, "parked row 8\nevent       e-8, ") {
 		t.Errorf("the parked row is shown as\n%s", got)
 	}
-	r.exec(`UPDATE cdc_relay.dead_letter SET payload = convert_to(repeat('x', 5000), 'UTF8') WHERE n = 1`)
-	if got := r.ok("deadletters", "show", "1"); !strings.Contains(got, "x… (--json has all of it)\n") || strings.Count(got, "x") > 4200 {
+	if got := r.ok("deadletters", "show", "7"); !strings.Contains(got, "x… (--json has all of it)\n") || strings.Count(got, "x") > 4200 {
 		t.Errorf("a long payload is shown as\n%s", got)
 	}
-	if got := decoded[shown](t, r.ok("deadletters", "show", "1", "--json")); len(got.Payload.Text) != 5000 {
+	if got := decoded[shown](t, r.ok("deadletters", "show", "7", "--json")); len(got.Payload.Text) != 5000 {
 		t.Errorf("as JSON it has %d bytes of payload", len(got.Payload.Text))
 	}
-	if got := decoded[shown](t, r.ok("parked", "show", "3", "--json")); got.N != 3 || got.Payload.Text != `{"secret":3}` {
+	if got := decoded[shown](t, r.ok("parked", "show", "8", "--json")); got.N != 8 || got.Payload.Text != `{"secret":8}` {
 		t.Errorf("the parked row is %+v", got)
 	}
-	r.refused(1, "deadletters show 3", "there is no dead letter 3 of slot", "it is parked: cdc-relay parked show 3")
+	r.refused(1, "deadletters show 8", "there is no dead letter 8 of slot", "it is parked: cdc-relay parked show 8")
 	r.refused(1, "parked show 17", "there is no parked row 17")
 	r.more = "admin: {show_payloads: false, listen: 127.0.0.1:0}"
 	hiding := strings.Replace(r.yaml(), "admin: {listen: 127.0.0.1:0}\n", "", 1)
-	for _, args := range [][]string{{"deadletters", "show", "2"}, {"deadletters", "show", "2", "--json"}, {"parked", "show", "3"}} {
-		res, err := devenv.RunCommand(within(t, bound), r.binary, hiding, args...)
+	for _, args := range [][]string{{"deadletters", "show", "2"}, {"deadletters", "show", "2", "--json"}, {"parked", "show", "8"}} {
+		res, err := devenv.RunCommand(await.Context(t), r.binary, hiding, args...)
 		must(t, err)
 		if res.Code != 0 || strings.Contains(res.Stdout, "secret") || !strings.Contains(res.Stdout, "e-") {
 			t.Errorf("%v with show_payloads: false: exit %d, %s%s", args, res.Code, res.Stdout, res.Stderr)
@@ -153,8 +162,9 @@ func TestDeadLettersShow(t *testing.T) {
 
 // Everything that is wrong with a line is exit 2, one line, and nothing is done.
 func TestDeadLettersUsage(t *testing.T) {
+	look := aSiding.take(t)
 	t.Parallel()
-	r := sided(t, 2, 1)
+	r := look()
 	before := r.contents()
 	for line, words := range map[string][]string{
 		"deadletters":                                {"wants one of", "replay"},
@@ -212,6 +222,7 @@ func TestDeadLettersUsage(t *testing.T) {
 func TestAskedForWhileNoRelayRuns(t *testing.T) {
 	t.Parallel()
 	r := sided(t, 6, 3)
+	r.dryRuns()
 	for _, c := range []struct{ line, want string }{
 		{"deadletters replay 1 --reason mended", "replay of dead letter 1: request 1\nqueued, no relay running: it is carried out when one starts\n"},
 		{"deadletters replay 1", "replay of dead letter 1, which WHO has asked for already: request 1\nqueued, no relay running: it is carried out when one starts\n"},
@@ -263,9 +274,10 @@ func TestAskedForWhileNoRelayRuns(t *testing.T) {
 	}
 }
 
-func TestDryRun(t *testing.T) {
-	t.Parallel()
-	r := sided(t, 6, 3)
+// dryRuns asks for what would be done: nothing is.
+func (r *rig) dryRuns() {
+	t := r.t
+	t.Helper()
 	r.exec(`UPDATE cdc_relay.dead_letter SET state = 'discarded', closed_at = '2026-11-21' WHERE n = 6`)
 	before := r.contents()
 	for _, c := range []struct {
@@ -289,17 +301,18 @@ func TestDryRun(t *testing.T) {
 	if r.contents() != before {
 		t.Error("a dry run has changed something")
 	}
+	r.exec(`UPDATE cdc_relay.dead_letter SET state = 'open', closed_at = NULL WHERE n = 6`)
 }
 
 func TestEventsShow(t *testing.T) {
+	look := aSiding.take(t)
 	t.Parallel()
-	r := sided(t, 2, 1)
-	id := ask[string](r, `INSERT INTO outbox (id, aggregatetype, aggregateid, type) VALUES (gen_random_uuid(), 'a', 'k', 't') RETURNING id::text`)
+	r := look()
 	for wanted, words := range map[string][]string{
-		"e-2":  {"state       dead: dead letter 2: open\n", "see         cdc-relay deadletters show 2 (open since 2026-11-20T12:00:02Z)\n"},
-		"e-3":  {"state       parked: parked row 3: refused, unroutable\n", "cdc-relay parked show 3"},
-		id:     {"state       in flight: ", "row         in public.outbox\n"},
-		"none": {"state       not held by the relay: "},
+		"e-2":    {"state       dead: dead letter 2: open\n", "see         cdc-relay deadletters show 2 (open since 2026-11-20T12:00:02Z)\n"},
+		"e-9":    {"state       parked: parked row 9: refused, unroutable\n", "cdc-relay parked show 9"},
+		ofOutbox: {"state       in flight: ", "row         in public.outbox\n"},
+		"none":   {"state       not held by the relay: "},
 	} {
 		got := r.ok("events", "show", wanted)
 		for _, w := range words {
@@ -381,13 +394,13 @@ func TestCompletion(t *testing.T) {
 		"status ":                     "",
 	} {
 		args := append([]string{"__complete"}, strings.Split(line, " ")...)
-		res, err := devenv.RunCommand(within(t, bound), binary, "", args...)
+		res, err := devenv.RunCommand(await.Context(t), binary, "", args...)
 		must(t, err)
 		if values, _, _ := strings.Cut(res.Stdout, ":4"); res.Code != 0 || values != want {
 			t.Errorf("%s is completed with %q, want %q", line, res.Stdout, want)
 		}
 	}
-	res, err := devenv.RunCommand(within(t, bound), binary, "", "__complete", "status", "-c", "")
+	res, err := devenv.RunCommand(await.Context(t), binary, "", "__complete", "status", "-c", "")
 	must(t, err)
 	if !strings.HasPrefix(res.Stdout, "yaml\nyml\n:8\n") { // files with these endings
 		t.Errorf("-c is completed with %q", res.Stdout)
@@ -406,7 +419,7 @@ func TestCommandsOfDeadLetters(t *testing.T) {
 				continue
 			}
 			lines++
-			out, err := exec.CommandContext(within(t, bound), "sh", "-c", binary+" "+rest+" --help").CombinedOutput()
+			out, err := exec.CommandContext(await.Context(t), "sh", "-c", binary+" "+rest+" --help").CombinedOutput()
 			if err != nil || !strings.Contains(string(out), "Usage:") {
 				t.Errorf("%s: %v: %s", line, err, out)
 			}

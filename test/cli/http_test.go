@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 type paused struct{ Destination, Reason, Words string }
@@ -47,7 +48,7 @@ func state(t *testing.T, relay *devenv.Relay, want string, words ...string) stat
 	t.Helper()
 	var s status
 	eventually(t, func() string {
-		code, body, err := relay.Get(within(t, bound), "/api/v1/status")
+		code, body, err := relay.Get(await.Context(t), "/api/v1/status")
 		if err != nil || code != 200 {
 			if !relay.Running() {
 				t.Fatalf("the relay has ended: %s", relay.Log())
@@ -92,7 +93,7 @@ func drained(t *testing.T, relay *devenv.Relay) string {
 // answers says "" when the admin port answers with the code and a body that has the words.
 func answers(t *testing.T, relay *devenv.Relay, path string, code int, words ...string) string {
 	t.Helper()
-	got, body, err := relay.Get(within(t, bound), path)
+	got, body, err := relay.Get(await.Context(t), path)
 	if err != nil || got != code {
 		return fmt.Sprintf("%s answers %d, want %d: %s (%v)", path, got, code, body, err)
 	}

@@ -13,9 +13,8 @@ import (
 	"testing"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
-
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 // debeziumRig is a database as Debezium leaves it: its table, its publication of all tables and its slot.
@@ -54,7 +53,7 @@ func (r *rig) fillIn(name, text string, also ...string) string {
 func (r *rig) importTo(args ...string) string {
 	r.t.Helper()
 	out := filepath.Join(r.t.TempDir(), "cdc-relay.yaml")
-	res, err := devenv.RunCommand(within(r.t, bound), r.binary, "", append([]string{"import", "debezium", "-o", out}, args...)...)
+	res, err := devenv.RunCommand(await.Context(r.t), r.binary, "", append([]string{"import", "debezium", "-o", out}, args...)...)
 	must(r.t, err)
 	if res.Code != 0 || !strings.Contains(res.Stdout, "honoured (") {
 		r.t.Fatalf("import exits %d: %s%s", res.Code, res.Stdout, res.Stderr)
@@ -67,28 +66,28 @@ func (r *rig) importTo(args ...string) string {
 // goOn is what comes after the import: init, after which check finds nothing wrong, and run.
 func (r *rig) goOn(config string) *devenv.Relay {
 	r.t.Helper()
-	res, err := devenv.RunCommand(within(r.t, bound), r.binary, config, "init")
+	res, err := devenv.RunCommand(await.Context(r.t), r.binary, config, "init")
 	must(r.t, err)
 	if res.Code != 0 {
 		r.t.Fatalf("init exits %d: %s%s", res.Code, res.Stdout, res.Stderr)
 	}
 	r.accept(config)
 	for _, command := range []string{"init", "check"} {
-		res, err := devenv.RunCommand(within(r.t, bound), r.binary, config, command)
+		res, err := devenv.RunCommand(await.Context(r.t), r.binary, config, command)
 		must(r.t, err)
 		if res.Code != 0 {
 			r.t.Fatalf("%s exits %d: %s%s", command, res.Code, res.Stdout, res.Stderr)
 		}
 	}
 	relay := devenv.StartRelay(r.t, r.binary, config)
-	must(r.t, relay.WaitReady(within(r.t, bound)))
+	must(r.t, relay.WaitReady(await.Context(r.t)))
 	return relay
 }
 
 // accept has an operator accept the slot where the server does not tell that its publication is older: other tests' slots hide it.
 func (r *rig) accept(config string) {
 	r.t.Helper()
-	res, err := devenv.RunCommand(within(r.t, bound), r.binary, config, "check")
+	res, err := devenv.RunCommand(await.Context(r.t), r.binary, config, "check")
 	must(r.t, err)
 	if res.Code == 0 {
 		return
@@ -120,8 +119,8 @@ func TestImportedConnector(t *testing.T) {
 	kafka := devenv.SharedKafka(t)
 	aggregate := "a" + strings.TrimPrefix(r.slot, "cli_")
 	topic := aggregate + ".events"
-	must(t, kafka.CreateTopic(within(t, bound), topic, 12, 1, nil))
-	t.Cleanup(func() { must(t, kafka.DeleteTopic(within(t, bound), topic)) })
+	must(t, kafka.CreateTopic(await.Context(t), topic, 12, 1, nil))
+	t.Cleanup(func() { must(t, kafka.DeleteTopic(await.Context(t), topic)) })
 	worker := r.fillIn("worker.properties", "bootstrap.servers=@BROKERS@\ngroup.id=connect\n", "BROKERS", strings.Join(kafka.Brokers(), ","))
 	config := r.importTo(r.fillIn("connector.json", importedConnector), "--worker-config", worker)
 
@@ -138,71 +137,6 @@ func TestImportedConnector(t *testing.T) {
 	if got.Partition != 11 || orNull(got.Key) != "10711fa5" || orNull(got.Value) != `{"total": 12.50}` ||
 		!got.Time.Equal(time.UnixMilli(1767323045678)) || strings.Join(headers, " ") != "id="+id+" eventType=created tenant=eu" {
 		t.Errorf("the record is %+v with headers %q", got, headers)
-	}
-	if code := relay.Stop(t); code != 0 {
-		t.Errorf("exit %d", code)
-	}
-}
-
-const importedServer = `debezium.source.connector.class=io.debezium.connector.postgresql.PostgresConnector
-debezium.source.plugin.name=pgoutput
-debezium.source.database.hostname=@HOST@
-debezium.source.database.port=@PORT@
-debezium.source.database.user=@USER@
-debezium.source.database.dbname=@DATABASE@
-debezium.source.topic.prefix=orders
-debezium.source.slot.name=@SLOT@
-debezium.source.publication.name=@SLOT@
-debezium.source.table.include.list=public.outbox
-debezium.source.offset.storage.file.filename=data/offsets.dat
-debezium.source.offset.flush.interval.ms=0
-debezium.format.key=simplestring
-debezium.format.value=simplestring
-debezium.format.header.schemas.enable=false
-debezium.transforms=outbox
-debezium.transforms.outbox.type=io.debezium.transforms.outbox.EventRouter
-debezium.transforms.outbox.table.field.event.key=aggregate_id
-debezium.transforms.outbox.route.by.field=aggregate_type
-debezium.transforms.outbox.route.topic.replacement=$${routedByValue}.events
-debezium.sink.type=rabbitmq
-debezium.sink.rabbitmq.connection.host=nowhere.invalid
-debezium.sink.rabbitmq.exchange=outbox.events
-debezium.sink.rabbitmq.ackTimeout=10000
-`
-
-// A Debezium Server, imported from its properties and the environment over them.
-func TestImportedServer(t *testing.T) {
-	t.Parallel()
-	r := debeziumRig(t)
-	b := &brokered{rig: r, broker: devenv.SharedRabbitMQ(t)}
-	b.vhost = b.broker.VHost(t)
-	var err error
-	b.consumer, err = devenv.StartConsumer(within(t, bound), devenv.ConsumerOptions{URL: b.vhost})
-	must(t, err)
-	take := b.queue(t)
-	broker, err := url.Parse(b.vhost)
-	must(t, err)
-	password, _ := broker.User.Password()
-	env := r.fillIn("server.env", `DEBEZIUM_SINK_RABBITMQ_CONNECTION_HOST=@MQ@
-DEBEZIUM_SINK_RABBITMQ_CONNECTION_PORT=@MQPORT@
-DEBEZIUM_SINK_RABBITMQ_CONNECTION_USERNAME=@MQUSER@
-DEBEZIUM_SINK_RABBITMQ_CONNECTION_PASSWORD=@MQPASSWORD@
-DEBEZIUM_SINK_RABBITMQ_CONNECTION_VIRTUAL_HOST=@VHOST@
-DEBEZIUM_SINK_RABBITMQ_ROUTINGKEY_SOURCE=topic
-`, "MQ", broker.Hostname(), "MQPORT", broker.Port(), "MQUSER", broker.User.Username(), "MQPASSWORD", password, "VHOST", strings.TrimPrefix(broker.Path, "/"))
-	relay := r.goOn(r.importTo(env, r.fillIn("application.properties", importedServer)))
-
-	r.exec(`INSERT INTO outbox VALUES ('11111111-1111-1111-1111-111111111111', 'order', '7', 'created', 'eu', '{"total": 12.50}', now())`)
-	var d *amqp.Delivery
-	eventually(t, func() string {
-		if d = take(); d == nil {
-			return "no message"
-		}
-		return ""
-	})
-	if d.Exchange != "outbox.events" || d.RoutingKey != "order.events" || string(d.Body) != `{"total": 12.50}` || d.DeliveryMode != amqp.Persistent ||
-		len(d.Headers) != 1 || d.Headers["id"] != `"11111111-1111-1111-1111-111111111111"` {
-		t.Errorf("the message is %+v", d)
 	}
 	if code := relay.Stop(t); code != 0 {
 		t.Errorf("exit %d", code)
@@ -227,7 +161,7 @@ func TestImport(t *testing.T) {
 	}
 	run := func(stdin string, args ...string) devenv.Result {
 		var out, errOut bytes.Buffer
-		cmd := exec.CommandContext(within(t, bound), binary, append([]string{"import", "debezium"}, args...)...)
+		cmd := exec.CommandContext(await.Context(t), binary, append([]string{"import", "debezium"}, args...)...)
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errOut
 		if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
 			t.Fatal(err)
@@ -281,7 +215,7 @@ func TestImport(t *testing.T) {
 	if info.Mode().Perm() != 0o600 || !strings.Contains(string(text), "password: pgsecret") || !strings.Contains(string(text), "# CANNOT: converters (") {
 		t.Errorf("%v: %s", info.Mode(), text)
 	}
-	check, err := devenv.RunCommand(within(t, bound), binary, "", "config", "validate", "-c", out)
+	check, err := devenv.RunCommand(await.Context(t), binary, "", "config", "validate", "-c", out)
 	must(t, err)
 	if check.Code != 0 {
 		t.Error(check.Stderr)

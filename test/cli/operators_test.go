@@ -12,6 +12,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 // These tests have a relay at work, which carries out what operators ask for. An event without a type has no routing key: it
@@ -47,7 +48,7 @@ func (o *operated) bad(key string, n int) (letters []int64) {
 // send is a request of the admin API.
 func (o *operated) send(method, path, body string) (code int, answer string) {
 	o.t.Helper()
-	req, err := http.NewRequestWithContext(within(o.t, bound), method, o.relay.Admin()+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(await.Context(o.t), method, o.relay.Admin()+path, strings.NewReader(body))
 	must(o.t, err)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(req)
@@ -63,7 +64,7 @@ func TestReplay(t *testing.T) {
 	o := withLetters(t, "")
 	n := o.bad("7", 1)[0]
 	o.insert(1) // another key goes on
-	must(t, o.consumer.WaitCount(within(t, bound), 1))
+	must(t, o.consumer.WaitCount(await.Context(t), 1))
 	id := ask[string](o.rig, `SELECT convert_from(id, 'UTF8') FROM cdc_relay.dead_letter`)
 
 	line := o.refused(1, fmt.Sprint("deadletters replay ", n), fmt.Sprintf("replay of dead letter %d failed: null_in_template: ", n))
@@ -76,7 +77,7 @@ func TestReplay(t *testing.T) {
 	if got := o.ok("deadletters", "replay", fmt.Sprint(n), "--routing-key", "order.mended", "--reason", "type added"); got != fmt.Sprintf("dead letter %d is replayed\n", n) {
 		t.Errorf("a replay says %q", got)
 	}
-	must(t, o.consumer.WaitIDs(within(t, bound), []string{id}))
+	must(t, o.consumer.WaitIDs(await.Context(t), []string{id}))
 	last := o.consumer.Deliveries()[1]
 	if !last.Replay || last.Key != "7" {
 		t.Errorf("the message is %+v", last)
@@ -97,41 +98,6 @@ func TestReplay(t *testing.T) {
 	}
 	if code := o.relay.Stop(t); code != 0 {
 		t.Errorf("exit %d", code)
-	}
-}
-
-func TestBulkRequests(t *testing.T) {
-	t.Parallel()
-	o := withLetters(t, "")
-	o.bad("7", 12)
-	if got := o.ok("deadletters", "replay", "--all", "--routing-key", "order.mended", "--error", "null_in_template", "--rate", "100/s"); got != "job 1: 12 of 12 done\n" {
-		t.Errorf("a bulk replay says %q", got)
-	}
-	must(t, o.consumer.WaitCount(within(t, bound), 12))
-	if got := o.ok("deadletters", "replay", "--all"); got != "nothing to replay: the filter chooses no row that allows it\n" {
-		t.Errorf("again it says %q", got)
-	}
-	o.bad("8", 3)
-	res := o.command("deadletters", "replay", "--all", "--wait", "90s")
-	if refusal(t, res, 1, "job 2: replay failed for 3 dead letters"); !strings.HasPrefix(res.Stdout, "job 2: 0 of 3 done, 3 failed\nsuch as dead letter ") || !strings.HasSuffix(res.Stdout, ": null_in_template: routing key has a NULL in its template\n") || strings.Count(res.Stdout, "\n") != 2 {
-		t.Errorf("a bulk replay that fails says %q", res.Stdout)
-	}
-	// One that would take minutes is cancelled: what was done is done, the rest stays open.
-	o.bad("9", 200)
-	said := o.ok("deadletters", "discard", "--all", "--rate", "1/s", "--wait", "0")
-	if !strings.HasPrefix(said, "job 3: ") {
-		t.Errorf("it says %q", said)
-	}
-	if got := o.ok("deadletters", "job", "3", "--cancel", "--reason", "too slow"); !strings.HasPrefix(got, "job 3 was cancelled: ") || !strings.Contains(o.ok("deadletters", "job"), "cancelled") {
-		t.Errorf("cancelling says %q", got)
-	}
-	if got := o.ok("deadletters", "job", "1", "--cancel"); got != "nothing to cancel: it has ended\njob 1: 12 of 12 done\n" {
-		t.Errorf("cancelling what has ended says %q", got)
-	}
-	// In one statement: a request that was being carried out may end between two.
-	counts := ask[[]int64](o.rig, `SELECT ARRAY[(SELECT count(*) FROM cdc_relay.dead_letter WHERE state = 'open'), (SELECT count(*) FROM cdc_relay.request WHERE job = 3 AND state = 'done')]`)
-	if open, done := counts[0], counts[1]; open != 203-done || open == 0 {
-		t.Errorf("%d are open, %d requests are done", open, done)
 	}
 }
 
@@ -167,95 +133,11 @@ func TestPurgeOfAKey(t *testing.T) {
 	}
 	// Its key is free again.
 	o.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type) VALUES ('11111111-1111-1111-1111-111111111111', 'order', 'customer-17', 'created')`)
-	must(t, o.consumer.WaitIDs(within(t, bound), []string{"11111111-1111-1111-1111-111111111111"}))
+	must(t, o.consumer.WaitIDs(await.Context(t), []string{"11111111-1111-1111-1111-111111111111"}))
 }
 
 // encoded is base64 of a text, as a filter is stored.
 func encoded(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
-
-// The mirror: a queue of one's own, bound as in the documents, gets a copy of each dead letter.
-func TestMirror(t *testing.T) {
-	t.Parallel()
-	b := withBroker(t)
-	conn, err := amqp.Dial(b.vhost)
-	must(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	ch, err := conn.Channel()
-	must(t, err)
-	must(t, ch.ExchangeDeclare("outbox.dlx", "direct", true, false, false, false, nil))
-	_, err = ch.QueueDeclare("outbox.dlq", true, false, false, false, nil)
-	must(t, err)
-	must(t, ch.QueueBind("outbox.dlq", "outbox.dlq", "outbox.dlx", false, nil))
-	b.exec(`ALTER TABLE outbox ALTER type DROP NOT NULL, ADD COLUMN region text`)
-	b.more = "dead_letters: {mirror: {exchange: outbox.dlx, routing_key: outbox.dlq}}\noutbox: {headers: {region: region}}\n"
-	o := &operated{b, b.start()}
-	o.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, payload) VALUES ('11111111-1111-1111-1111-111111111111', 'order', '7', '{"n": 1}')`)
-	var d amqp.Delivery
-	eventually(t, func() string {
-		var ok bool
-		d, ok, err = ch.Get("outbox.dlq", true)
-		must(t, err)
-		if !ok {
-			return "the queue is empty"
-		}
-		return ""
-	})
-	position := ask[string](o.rig, `SELECT lpad(to_hex((commit_lsn - '0/0'::pg_lsn)::bigint), 16, '0') || '-' || lpad(idx::text, 8, '0') FROM cdc_relay.dead_letter`)
-	if string(d.Body) != `{"n": 1}` || d.ContentType != "application/json" || d.MessageId != "11111111-1111-1111-1111-111111111111" || d.Headers["cdc_replay"] != nil {
-		t.Errorf("the copy is %+v", d)
-	}
-	for name, want := range map[string]any{
-		"event_id": "11111111-1111-1111-1111-111111111111", "event_key": "7", "failure_class": "permanent", "attempts": int64(1), "cdc_position": position,
-		"original_destination": "outbox.events", "aggregate_id": "7",
-	} {
-		if got := d.Headers[name]; fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("header %s is %v, want %v", name, got, want)
-		}
-	}
-	if reason, _ := d.Headers["failure_reason"].(string); !strings.HasPrefix(reason, "null_in_template: ") {
-		t.Errorf("failure_reason is %q", reason)
-	}
-	for _, name := range []string{"failed_at", "first_failed_at"} {
-		if _, err := time.Parse(time.RFC3339Nano, fmt.Sprint(d.Headers[name])); err != nil {
-			t.Errorf("header %s: %v", name, err)
-		}
-	}
-	eventually(t, func() string {
-		if ask[bool](o.rig, `SELECT mirrored_at IS NULL FROM cdc_relay.dead_letter`) {
-			return "it is not noted as mirrored"
-		}
-		return mirrored(t, o.relay, 1, 0)
-	})
-	// While the mirror's exchange is away the relay goes on, and mirrors what it could not when it is back.
-	must(t, ch.ExchangeDelete("outbox.dlx", false, false))
-	o.bad("8", 2)
-	o.insert(1)
-	must(t, o.consumer.WaitCount(within(t, bound), 1))
-	eventually(t, func() string { return mirrored(t, o.relay, 1, 1) })
-	must(t, ch.ExchangeDeclare("outbox.dlx", "direct", true, false, false, false, nil))
-	must(t, ch.QueueBind("outbox.dlq", "outbox.dlq", "outbox.dlx", false, nil))
-	eventually(t, func() string {
-		if n := ask[int](o.rig, `SELECT count(*) FROM cdc_relay.dead_letter WHERE mirrored_at IS NULL`); n > 0 {
-			return fmt.Sprintf("%d are not mirrored", n)
-		}
-		return mirrored(t, o.relay, 3, 1)
-	})
-	if code := o.relay.Stop(t); code != 0 {
-		t.Errorf("exit %d", code)
-	}
-}
-
-// mirrored says "" when the metrics tell of so many copies that were confirmed, and of so many, or more, that were refused: none is
-// none.
-func mirrored(t *testing.T, relay *devenv.Relay, copies, refused float64) string {
-	t.Helper()
-	m := scrape(t, relay)
-	done, failed := m.values["outbox_dlq_mirrored_total"], m.values["outbox_dlq_publish_failed_total"]
-	if done != copies || failed < refused || refused == 0 && failed > 0 {
-		return fmt.Sprintf("%g copies are confirmed and %g refused by the metrics, want %g and %g", done, failed, copies, refused)
-	}
-	return ""
-}
 
 func TestParkedCommands(t *testing.T) {
 	t.Parallel()
@@ -331,7 +213,7 @@ func TestAPIOfTheSiding(t *testing.T) {
 		return answer
 	}
 	send("POST", "/api/v1/dead-letters/"+first+"/replay", `{"routing_key": "order.mended", "reason": "by hand"}`, 202, `"state":"waiting"`, `"who":"API without token from 127.0.0.1"`, `"why":"by hand"`)
-	must(t, o.consumer.WaitCount(within(t, bound), 1))
+	must(t, o.consumer.WaitCount(await.Context(t), 1))
 	eventually(t, func() string { return answers(t, o.relay, "/api/v1/dead-letters/"+first, 200, `"state":"replayed"`) })
 	get("/api/v1/requests/1", 200, `"id":1`, `"state":"done"`)
 	get("/api/v1/requests/99", 404, "there is no request 99")
@@ -358,44 +240,4 @@ func TestAPIOfTheSiding(t *testing.T) {
 	}
 	send("POST", "/api/v1/dead-letters/purge", `{"all": true}`, 202, `"matched":4`)
 	eventually(t, func() string { return answers(t, o.relay, "/api/v1/dead-letters", 200, `{"items":[],"next":""}`) })
-}
-
-// On Kafka the mirror is a topic, and of a row that cannot be read it has the whole row. Such a letter cannot be replayed; one
-// that was too large for its topic goes to another.
-func TestMirrorOnKafka(t *testing.T) {
-	t.Parallel()
-	k := withKafka(t, 2)
-	mirror, wide := k.kafka.Topic(t, 1), k.kafka.Topic(t, 1)
-	k.exec(`ALTER TABLE outbox DROP CONSTRAINT outbox_pkey, ALTER id DROP NOT NULL`)
-	k.more = "dead_letters: {mirror: {topic: " + mirror + "}}\n"
-	must(t, k.kafka.SetTopicConfig(within(t, bound), k.topic, "max.message.bytes", "2000"))
-	relay := k.start()
-	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (NULL, 'order', '7', 'created', '{"n": 1}')`)
-	r := k.records(mirror, 1)[0]
-	if r.Header("id") != r.Header("cdc_position") || r.Header("failure_class") != "permanent" || !strings.HasPrefix(r.Header("failure_reason"), "undecodable: ") ||
-		!strings.Contains(string(r.Value), `"aggregateid":"7"`) {
-		t.Errorf("the copy is %+v: %s", r, r.Value)
-	}
-	for _, name := range []string{"failed_at", "first_failed_at"} {
-		if at, err := time.Parse(time.RFC3339Nano, r.Header(name)); err != nil || time.Since(at).Abs() > time.Hour {
-			t.Errorf("header %s is %q: %v", name, r.Header(name), err)
-		}
-	}
-	if r.Header("attempts") != "1" {
-		t.Errorf("header attempts is %q", r.Header("attempts"))
-	}
-	k.refused(1, "deadletters replay 1", "undecodable", "it stays open")
-	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ('11111111-1111-1111-1111-111111111111', 'order', '8', 'created', jsonb_build_object('fill', repeat('x', 5000)))`)
-	copies := k.records(mirror, 2)
-	eventually(t, func() string { return mirrored(t, relay, 2, 0) })
-	if got := copies[1]; got.Header("event_id") != "11111111-1111-1111-1111-111111111111" || got.Header("event_key") != "8" || got.Header("original_destination") != k.topic || len(got.Value) < 5000 {
-		t.Errorf("the copy is %+v", got)
-	}
-	k.ok("deadletters", "replay", "--id", "11111111-1111-1111-1111-111111111111", "--topic", wide)
-	if got := k.records(wide, 1)[0]; got.Header("cdc_replay") != "true" || got.Header("failure_reason") != "" {
-		t.Errorf("the replay is %+v", got)
-	}
-	if code := relay.Stop(t); code != 0 {
-		t.Errorf("exit %d", code)
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,24 +16,23 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 func TestMain(m *testing.M) { devenv.Main(m) }
-
-// bound is how long anything may take that takes milliseconds on an idle machine.
-const bound = 2 * time.Minute
 
 // rig is one database with an outbox table, and the configuration of a relay that reads it. The sink is stdout unless a
 // test says otherwise: most of what is refused is refused before a broker is asked.
 type rig struct {
 	t      *testing.T
 	binary string
-	db     string // URL of the database
-	slot   string // and publication
-	source string // more lines of the section source, indented by two
-	sink   string // what stands under sink, indented by two
-	admin  string // more keys of the section admin, each after a comma
-	more   string // more sections
+	db     string        // URL of the database
+	slot   string        // and publication
+	source string        // more lines of the section source, indented by two
+	sink   string        // what stands under sink, indented by two
+	admin  string        // more keys of the section admin, each after a comma
+	more   string        // more sections
+	relay  *devenv.Relay // of a shared rig that has one
 }
 
 var slots atomic.Int64
@@ -46,7 +46,7 @@ func bare(t *testing.T) *rig {
 func on(t *testing.T, db string) *rig {
 	t.Helper()
 	return &rig{
-		t: t, binary: devenv.BuildRelay(t), db: db, slot: fmt.Sprintf("cli_%d_%d", time.Now().Unix(), slots.Add(1)),
+		t: t, binary: devenv.BuildRelay(t), db: db, slot: fmt.Sprintf("cli_%d_%d_%d", time.Now().Unix(), os.Getpid(), slots.Add(1)),
 		sink: "  stdout: {}",
 	}
 }
@@ -65,13 +65,6 @@ func (r *rig) yaml() string {
 		r.db, r.slot, r.slot, r.source, r.sink, r.admin, r.more)
 }
 
-func within(t *testing.T, d time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -82,7 +75,7 @@ func must(t *testing.T, err error) {
 // command runs one command to its end.
 func (r *rig) command(args ...string) devenv.Result {
 	r.t.Helper()
-	res, err := devenv.RunCommand(within(r.t, bound), r.binary, r.yaml(), args...)
+	res, err := devenv.RunCommand(await.Context(r.t), r.binary, r.yaml(), args...)
 	must(r.t, err)
 	return res
 }
@@ -141,14 +134,14 @@ func lastWords(t *testing.T, stderr string) string {
 func (r *rig) start() *devenv.Relay {
 	r.t.Helper()
 	relay := devenv.StartRelay(r.t, r.binary, r.yaml())
-	must(r.t, relay.WaitReady(within(r.t, bound)))
+	must(r.t, relay.WaitReady(await.Context(r.t)))
 	return relay
 }
 
 // ends waits for a relay's end by itself, and checks its last line.
 func (r *rig) ends(relay *devenv.Relay, code int, words ...string) string {
 	r.t.Helper()
-	got, err := relay.Exit(within(r.t, bound))
+	got, err := relay.Exit(await.Context(r.t))
 	must(r.t, err)
 	return refusal(r.t, devenv.Result{Code: got, Stderr: relay.Log()}, code, words...)
 }
@@ -167,7 +160,7 @@ func (r *rig) released() {
 // exec runs SQL as the owner of the database.
 func (r *rig) exec(sql string, args ...any) {
 	r.t.Helper()
-	must(r.t, execOn(within(r.t, bound), r.db, sql, args...))
+	must(r.t, execOn(await.Context(r.t), r.db, sql, args...))
 }
 
 func execOn(ctx context.Context, db, sql string, args ...any) error {
@@ -185,7 +178,7 @@ func execOn(ctx context.Context, db, sql string, args ...any) error {
 // ask is the one value that a query gives.
 func ask[T any](r *rig, sql string, args ...any) T {
 	r.t.Helper()
-	ctx := within(r.t, bound)
+	ctx := await.Context(r.t)
 	conn, err := pgx.Connect(ctx, r.db)
 	must(r.t, err)
 	defer conn.Close(context.WithoutCancel(ctx))
@@ -203,23 +196,19 @@ func (r *rig) insert(n int) {
 		SELECT gen_random_uuid(), 'order', i::text, 'created', jsonb_build_object('n', i) FROM generate_series(1, $1) i`, n)
 }
 
-// eventually waits until done says "", and else fails with what it says.
+// eventually waits until done says "", and else fails with what it says. What takes longer is asked about less often: a look at the
+// metrics, or a connection to PostgreSQL, takes some milliseconds of a processor.
 func eventually(t *testing.T, done func() string) {
 	t.Helper()
-	ctx := within(t, bound)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		why := done()
-		if why == "" {
-			return
+	var why string
+	polls := 0
+	await.Until(t, "the test to go on", func() bool {
+		if polls++; polls > 50 && polls%10 > 0 {
+			return false
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("after %s: %s", bound, why)
-		}
-	}
+		why = done()
+		return why == ""
+	}, func() any { return why })
 }
 
 // as is the address of a database with another user.

@@ -13,22 +13,28 @@ import (
 )
 
 // subtestsIn are the names of the tests in some packages, and TestName/part for each part that is run by a name that stands there: in the call
-// of Run itself, or in the literal that a loop around it goes through, as the key or as the field name.
+// of Run itself, or in the literal that a loop around it goes through, as the key or as the field name. The literal may be that of a
+// variable of the package, to which files of other tiers append.
 func subtestsIn(t *testing.T, dirs ...string) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}
 	for _, dir := range dirs {
+		var parsed []*ast.File
 		files, err := filepath.Glob(filepath.Join("../..", dir, "*_test.go"))
 		must(t, err)
 		for _, file := range files {
 			text, err := os.ReadFile(file)
 			must(t, err)
-			parsed, err := parser.ParseFile(token.NewFileSet(), file, text, parser.SkipObjectResolution)
+			one, err := parser.ParseFile(token.NewFileSet(), file, text, parser.SkipObjectResolution)
 			must(t, err)
-			for _, decl := range parsed.Decls {
+			parsed = append(parsed, one)
+		}
+		variables := literals(parsed)
+		for _, file := range parsed {
+			for _, decl := range file.Decls {
 				if test, ok := decl.(*ast.FuncDecl); ok && test.Recv == nil && strings.HasPrefix(test.Name.Name, "Test") {
 					names[test.Name.Name] = true
-					for _, part := range partsOf(test.Body) {
+					for _, part := range partsOf(test.Body, variables) {
 						names[test.Name.Name+"/"+part] = true
 					}
 				}
@@ -38,7 +44,32 @@ func subtestsIn(t *testing.T, dirs ...string) map[string]bool {
 	return names
 }
 
-func partsOf(body ast.Node) (parts []string) {
+// literals are those of the variables of some files, by name: what they are set to, and what is appended to them.
+func literals(files []*ast.File) map[string][]*ast.CompositeLit {
+	found := map[string][]*ast.CompositeLit{}
+	for _, file := range files {
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.ValueSpec:
+				if len(n.Names) == 1 && len(n.Values) == 1 {
+					if list, ok := n.Values[0].(*ast.CompositeLit); ok {
+						found[n.Names[0].Name] = append(found[n.Names[0].Name], list)
+					}
+				}
+			case *ast.CallExpr:
+				if isIdent(n.Fun, "append") && len(n.Args) > 1 {
+					if to, ok := n.Args[0].(*ast.Ident); ok {
+						found[to.Name] = append(found[to.Name], &ast.CompositeLit{Elts: n.Args[1:]})
+					}
+				}
+			}
+			return true
+		})
+	}
+	return found
+}
+
+func partsOf(body ast.Node, variables map[string][]*ast.CompositeLit) (parts []string) {
 	ast.Inspect(body, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
@@ -46,8 +77,13 @@ func partsOf(body ast.Node) (parts []string) {
 				parts = append(parts, texts(name)...)
 			}
 		case *ast.RangeStmt:
-			if list, ok := n.X.(*ast.CompositeLit); ok {
+			switch list := n.X.(type) {
+			case *ast.CompositeLit:
 				parts = append(parts, partsOfLoop(n, list)...)
+			case *ast.Ident:
+				for _, list := range variables[list.Name] {
+					parts = append(parts, partsOfLoop(n, list)...)
+				}
 			}
 		}
 		return true

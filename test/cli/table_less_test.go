@@ -10,6 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 // withMessages is a rig that relays the messages of a prefix, and takes what arrives one by one. tables: as in the configuration.
@@ -93,39 +94,6 @@ func TestLogicalMessage(t *testing.T) {
 	}
 }
 
-// Messages and rows of one key arrive in the order in which their transaction wrote them.
-func TestLogicalMessagesAmongRows(t *testing.T) {
-	t.Parallel()
-	b, take := withMessages(t, "[outbox]")
-	relay := b.start()
-	const transactions, pairs = 5, 20
-	for i := range transactions {
-		var sql strings.Builder
-		sql.WriteString("BEGIN;")
-		for j := range pairs {
-			fmt.Fprintf(&sql, `SELECT pg_logical_emit_message(true, 'outbox', '{"id": "m", "aggregatetype": "order", "aggregateid": "1", "type": "t", "payload": %d}');
-				INSERT INTO outbox VALUES (gen_random_uuid(), 'order', '1', 't', '%d');`, i*1000+2*j, i*1000+2*j+1)
-		}
-		sql.WriteString("COMMIT")
-		b.exec(sql.String())
-	}
-	last := ""
-	for i := range transactions {
-		for j := range 2 * pairs {
-			d := next(t, take)
-			if want := fmt.Sprint(i*1000 + j); string(d.Body) != want {
-				t.Fatalf("got %s, want %s", d.Body, want)
-			}
-			if position := header(d, "cdc_position"); position <= last {
-				t.Fatalf("position %s comes after %s", position, last)
-			} else {
-				last = position
-			}
-		}
-	}
-	relay.Stop(t)
-}
-
 // The SQL of docs/postgresql.md, with the configuration that stands above it: all of it arrives.
 func TestDocumentedMessages(t *testing.T) {
 	t.Parallel()
@@ -138,7 +106,7 @@ func TestDocumentedMessages(t *testing.T) {
 	relay := devenv.StartRelay(t, b.binary, "admin: {listen: 127.0.0.1:0}\n"+strings.NewReplacer(
 		"postgres://relay@localhost:5432/shop", b.db, "amqp://localhost:5672/", b.vhost,
 		"source: {", "source: {slot: "+b.slot+", publication: "+b.slot+", ").Replace(config[2]))
-	must(t, relay.WaitReady(within(t, bound)))
+	must(t, relay.WaitReady(await.Context(t)))
 	for _, sql := range regexp.MustCompile("(?ms)^```sql\n(.*?)^```$").FindAllStringSubmatch(section, -1) {
 		b.exec(sql[1])
 	}

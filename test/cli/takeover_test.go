@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 // otherSlot is a slot of another plugin, and what its program does when it runs: it takes everything, and confirms it.
@@ -35,7 +37,7 @@ func TestTakeover(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cdc-relay.yaml")
 	must(t, os.WriteFile(path, []byte(r.yaml()), 0o600))
 	eventually(t, func() string { // it offers nothing when the database does not answer at once
-		res, err := devenv.RunCommand(within(t, bound), r.binary, "", "__complete", "takeover", "-c", path, "--from-slot", "")
+		res, err := devenv.RunCommand(await.Context(t), r.binary, "", "__complete", "takeover", "-c", path, "--from-slot", "")
 		if must(t, err); !strings.HasPrefix(res.Stdout, other+"\n") {
 			return fmt.Sprintf("a shell is offered %q", res.Stdout)
 		}
@@ -43,7 +45,9 @@ func TestTakeover(t *testing.T) {
 	})
 
 	// Killed: with SIGKILL, wherever it is by then.
-	if res, err := devenv.RunCommand(within(t, 2*time.Second), r.binary, r.yaml(), "takeover", "--from-slot", other); err == nil && res.Code == 0 {
+	soon, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if res, err := devenv.RunCommand(soon, r.binary, r.yaml(), "takeover", "--from-slot", other); err == nil && res.Code == 0 {
 		t.Errorf("it has not waited: %+v", res)
 	}
 	r.insert(1) // after the start of our slot, if that is there already

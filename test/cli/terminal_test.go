@@ -98,11 +98,7 @@ func (term *terminal) shows(begin string) (line string) {
 // exit waits for the program's end and gives its code.
 func (term *terminal) exit() int {
 	term.t.Helper()
-	select {
-	case <-term.read:
-	case <-within(term.t, bound).Done():
-		term.t.Fatal("it does not end")
-	}
+	<-term.read
 	_ = term.cmd.Wait()
 	if status, ok := term.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return -int(status.Signal())

@@ -2,17 +2,12 @@ package dashboards
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
-	"slices"
-	"strings"
 	"testing"
-	"time"
 )
 
-// This file reads the dashboards, and puts values for Grafana's variables.
+// This file reads the dashboards.
 
 // board is of a dashboard what a query needs, and what a reader sees.
 type board struct {
@@ -62,52 +57,6 @@ func boards(t *testing.T) (all []*board) {
 		t.Fatalf("found %d dashboards, want two", len(all))
 	}
 	return all
-}
-
-// values are what Grafana would put for variables, for the time range from start to end.
-type values struct {
-	chosen     map[string]string
-	start, end time.Time
-}
-
-const (
-	interval = time.Second // between scrapes
-	step     = time.Second // of a query over a time
-)
-
-var used = regexp.MustCompile(`\$\{?(\w+)\}?`)
-
-// expand is an expression as Grafana sends it.
-func (v values) expand(expr string) (string, error) {
-	var unknown []string
-	expr = used.ReplaceAllStringFunc(expr, func(use string) string {
-		name := used.FindStringSubmatch(use)[1]
-		switch value, known := v.chosen[name]; {
-		case known:
-			return value
-		case name == "__range":
-			return fmt.Sprintf("%dms", v.end.Sub(v.start).Milliseconds())
-		case name == "__rate_interval":
-			return max(step+interval, 4*interval).String()
-		default:
-			unknown = append(unknown, name)
-			return use
-		}
-	})
-	if len(unknown) > 0 {
-		return "", fmt.Errorf("there is no variable %s", strings.Join(unknown, ", "))
-	}
-	return expr, nil
-}
-
-// alternatives is how Grafana writes several values of a variable in a regular expression.
-func alternatives(chosen []string) string {
-	slices.Sort(chosen)
-	quoted := make([]string, len(chosen))
-	for i, value := range chosen {
-		quoted[i] = strings.ReplaceAll(regexp.QuoteMeta(value), `\`, `\\`) // once more, for the string of PromQL
-	}
-	return "(" + strings.Join(quoted, "|") + ")"
 }
 
 func must(t *testing.T, err error) {

@@ -3,23 +3,9 @@
 package dashboards
 
 import (
-	"flag"
 	"testing"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 )
-
-var (
-	record = flag.String("record", "", "file that gets the answers of all queries, for tools/dashboards to draw them")
-	pace   = flag.Duration("pace", 0, "how much longer each part of the play lasts, so that there is something to see")
-)
-
-// linger is for the eye alone.
-func linger() {
-	if *pace > 0 {
-		<-time.After(*pace)
-	}
-}
 
 func TestMain(m *testing.M) { devenv.Main(m) }

@@ -2,7 +2,6 @@ package fault
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,60 +12,6 @@ import (
 )
 
 // What only Kafka does, on a broker that the tests share. While the relay lives and the topic is kept nothing arrives twice.
-
-// The broker appends, and its answer comes after the relay has given the request up. The same bytes go again, and the broker
-// knows them.
-func TestKafkaAnswersAfterTheTimeout(t *testing.T) {
-	stand.Parallel(t)
-	s := stand.New(t, stand.SharedKafka(t))
-	s.Delivery = "confirm_timeout: 1s"
-	s.WatchFlush()
-	r := s.Start()
-	stop := s.Load(300)
-	pending := func() int { return status(s, r).Broker.PendingConfirms }
-	for range 2 {
-		s.More(100)
-		s.Broker.Hold(devenv.Down)
-		s.Until(30*time.Second, "a request without an answer", func() bool { return pending() > 0 })
-		s.Until(time.Minute, "it to be given up", func() bool { return pending() == 0 })
-		s.Broker.Release(devenv.Down)
-	}
-	s.More(100)
-	stop()
-	s.Check(0)
-}
-
-// What is nearest to RabbitMQ's memory alarm: the relay is over its quota, and the broker does not read from it for longer than
-// confirm_timeout, again and again. It waits: ready, late, and with nothing parked or given up.
-func TestKafkaQuota(t *testing.T) {
-	stand.Parallel(t)
-	s := stand.New(t, stand.SharedKafka(t))
-	s.Delivery = "confirm_timeout: 1s, window: 10" // events: some 4 kB, which cost a pause of some 2 s
-	quota := func(bytesPerSecond float64) {
-		s.Must(s.Kafka.Cluster.SetProducerQuota(s.Within(time.Minute), "cdc-relay/"+s.Slot, bytesPerSecond))
-	}
-	quota(2000)
-	s.WatchFlush()
-	r := s.Start()
-	stop := s.Load(100)
-	late := func() bool {
-		code, body, err := r.Get(s.Within(time.Minute), "/readyz")
-		s.Must(err)
-		st := status(s, r)
-		if code != 200 || st.Parked.Events > 0 || !slices.Contains([]string{"idle", "streaming", "catching up"}, st.State) {
-			t.Fatalf("the relay is %s with %d parked, /readyz is %d: %s", st.State, st.Parked.Events, code, body)
-		}
-		return st.State == "catching up"
-	}
-	s.Until(time.Minute, "the relay to be late", late)
-	quota(0)
-	s.Until(time.Minute, "the relay to have caught up", func() bool { return !late() })
-	stop()
-	s.Check(0)
-	if n := metric(s, r, "outbox_sink_reconnects_total"); n != 0 {
-		t.Errorf("%v connections were given up", n)
-	}
-}
 
 // A request carries batches of many partitions, and one of them is refused: that one is, and no other. Its answer is taken
 // for no other's.
@@ -93,7 +38,7 @@ func TestKafkaOnePartitionOfARequestRefuses(t *testing.T) {
 	s.Broker.Delay(20 * time.Millisecond)
 	s.Write(300)
 	s.Broker.Delay(0)
-	s.Must(s.Consumer.WaitCount(s.Within(30*time.Second), s.Committed()+partitions))
+	s.Must(s.Consumer.WaitCount(s.Context(), s.Committed()+partitions))
 	if n := status(s, r).Broker.Connections; n != 3 { // one for metadata, and two for requests
 		t.Fatalf("%d connections, want 3", n)
 	}
@@ -101,7 +46,7 @@ func TestKafkaOnePartitionOfARequestRefuses(t *testing.T) {
 	s.Broker.Hold(devenv.Up)
 	for partition := range 2 { // each in a request of its own; what comes while both are under way goes together
 		s.SQL(row(partition, 2, 0))
-		s.Until(30*time.Second, "a request under way", func() bool { return status(s, r).Broker.PendingConfirms == partition+1 })
+		s.Until("a request under way", func() bool { return status(s, r).Broker.PendingConfirms == partition+1 })
 	}
 	rest := ""
 	for partition := 2; partition < partitions; partition++ {
@@ -111,48 +56,14 @@ func TestKafkaOnePartitionOfARequestRefuses(t *testing.T) {
 	inFlight(s, r, partitions)
 	s.Broker.Release(devenv.Up)
 
-	s.Must(s.Consumer.WaitCount(s.Within(30*time.Second), s.Committed()+2*partitions-1))
+	s.Must(s.Consumer.WaitCount(s.Context(), s.Committed()+2*partitions-1))
 	s.AwaitSided(devenv.Open, 1)
 	var id string
 	s.Query([]any{&id}, `SELECT id::text FROM outbox WHERE aggregateid = $1 AND (payload->>'seq')::int = 2`, keys[refused])
 	deadOf(s, r, "too_large", id)
-	s.Must(s.Kafka.Cluster.SetTopicConfig(s.Within(time.Minute), s.Kafka.Topic("order"), "max.message.bytes", fmt.Sprint(4<<20)))
+	s.Must(s.Kafka.Cluster.SetTopicConfig(s.Context(), s.Kafka.Topic("order"), "max.message.bytes", fmt.Sprint(4<<20)))
 	operated(s, "deadletters", "replay", number(s, id), "--wait", "30s")
 	s.Check(0)
-}
-
-// A topic is deleted and made anew while events are on their way to it. What had arrived was read before; the rest goes to
-// the new one, each key in order, whatever number of partitions that has.
-func TestKafkaTopicMadeAnew(t *testing.T) {
-	t.Parallel()
-	for name, partitions := range map[string]int{"WithAsManyPartitions": 3, "WithFewer": 1, "WithMore": 7} {
-		t.Run(name, func(t *testing.T) {
-			stand.Parallel(t)
-			s := stand.New(t, stand.SharedKafka(t))
-			topic, cluster := s.Kafka.Topic("order"), s.Kafka.Cluster
-			s.WatchFlush()
-			r := s.Start()
-			s.Write(100)
-			s.Arrived()
-			s.Must(s.Consumer.Drain(s.Within(time.Minute)))
-			s.Broker.Hold(devenv.Up) // nothing more gets there unread
-			stop := s.Load(300)
-			s.Must(s.Broker.WaitHeld(s.Within(30*time.Second), devenv.Up, 200))
-			s.Must(cluster.DeleteTopic(s.Within(time.Minute), topic))
-			s.Broker.Release(devenv.Up)
-			paused := pausedFor(s, r, "no_topic")
-			if !strings.Contains(paused.Destination, topic) {
-				t.Errorf("paused is %+v, want topic %s", paused, topic)
-			}
-			s.AwaitSided(devenv.Parked, 100)
-			s.Must(cluster.CreateTopic(s.Within(time.Minute), topic, partitions, 1, nil))
-			s.More(300)
-			stop()
-			s.Check(0)
-			mended(s, r)
-			s.Ready(r)
-		})
-	}
 }
 
 // Partitions are added while events flow: a key goes to the partition that Java's producer would choose, by a count that only
@@ -168,10 +79,10 @@ func TestKafkaPartitionsAdded(t *testing.T) {
 	stop := s.Load(400)
 	s.More(100)
 	for _, count := range counts[1:] {
-		s.Must(cluster.AddPartitions(s.Within(time.Minute), topic, count))
+		s.Must(cluster.AddPartitions(s.Context(), topic, count))
 		s.More(30)
 		lose(s, s.Broker, devenv.Down, 1, s.Broker.Reset) // whoever loses a connection asks for the partitions
-		s.Until(time.Minute, "the new partitions to be used", func() bool {
+		s.Until("the new partitions to be used", func() bool {
 			ends := s.Kafka.Ends("order")
 			return ends[count-1] > 0 || ends[count-2] > 0
 		})
@@ -189,7 +100,7 @@ func TestKafkaTopicUnknownThenCreated(t *testing.T) {
 	stand.Parallel(t)
 	s := stand.New(t, stand.SharedKafkaWith(t, stand.Topics{None: true, More: []string{"ledger"}}))
 	topic := s.Kafka.Topic("order")
-	s.Must(s.Kafka.Cluster.CreateTopic(s.Within(time.Minute), s.Kafka.Topic("ledger"), 3, 1, nil))
+	s.Must(s.Kafka.Cluster.CreateTopic(s.Context(), s.Kafka.Topic("ledger"), 3, 1, nil))
 	s.WatchFlush()
 	r := s.Start()
 	stop := s.Load(200)
@@ -199,15 +110,15 @@ func TestKafkaTopicUnknownThenCreated(t *testing.T) {
 	}
 	s.AwaitSided(devenv.Parked, 50)
 	ledgerFlows(s)
-	code, body, err := r.Get(s.Within(time.Minute), "/readyz")
+	code, body, err := r.Get(s.Context(), "/readyz")
 	s.Must(err)
 	if code != 200 || !strings.Contains(body, topic) {
 		t.Errorf("/readyz is %d: %s", code, body)
 	}
-	s.Until(30*time.Second, "a second attempt, and the topic as the one paused destination", func() bool {
+	s.Until("a second attempt, and the topic as the one paused destination", func() bool {
 		return metric(s, r, `outbox_rejections_total{class="destination",reason="no_topic"}`) >= 2 && metric(s, r, "outbox_destinations_paused") == 1
 	})
-	s.Must(s.Kafka.Cluster.CreateTopic(s.Within(time.Minute), topic, 5, 1, nil))
+	s.Must(s.Kafka.Cluster.CreateTopic(s.Context(), topic, 5, 1, nil))
 	s.More(100)
 	stop()
 	s.Check(0)
@@ -222,5 +133,5 @@ func ledgerFlows(s *stand.Stand) {
 	}
 	var ids []string
 	s.Query([]any{&ids}, `SELECT array_agg(id::text) FROM outbox WHERE aggregatetype = 'ledger'`)
-	s.Must(s.Consumer.WaitIDs(s.Within(30*time.Second), ids))
+	s.Must(s.Consumer.WaitIDs(s.Context(), ids))
 }

@@ -2,7 +2,6 @@ package fault
 
 import (
 	"testing"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
@@ -10,70 +9,76 @@ import (
 
 // SIGKILL in each of the three states that a proxy can hold. Twenty seeds of it under running load are in test/long.
 
-func TestKilledBeforeTheEventIsSent(t *testing.T) {
-	stand.OnEach(t, func(s *stand.Stand) {
-		if s.RabbitMQ != nil {
-			s.Delivery = "lanes: 1" // its channel is open before the hold: a lane that waits for one could not go wrong
-		}
-		s.WatchFlush()
-		r := s.Start()
-		s.Write(30)
-		s.Arrived()
-		s.KillUnsent(r, func() { s.Write(30) })
-		bound := s.Unreported()
-		s.Start()
-		s.Check(bound)
-	})
+func TestKilledBeforeTheEventIsSent(t *testing.T) { stand.KindRabbitMQ.On(t, killedUnsent) }
+
+func killedUnsent(s *stand.Stand) {
+	s.T.Helper()
+	if s.RabbitMQ != nil {
+		s.Delivery = "lanes: 1" // its channel is open before the hold: a lane that waits for one could not go wrong
+	}
+	s.WatchFlush()
+	r := s.Start()
+	s.Write(30)
+	s.Arrived()
+	s.KillUnsent(r, func() { s.Write(30) })
+	bound := s.Unreported()
+	s.Start()
+	s.Check(bound)
 }
 
-func TestKilledBeforeTheConfirmArrives(t *testing.T) {
-	stand.OnEach(t, func(s *stand.Stand) {
-		s.WatchFlush()
-		r := s.Start()
-		s.Write(30)
-		s.Arrived()
-		s.KillUnconfirmed(r, func() { s.Write(30) })
-		bound := s.Unreported()
-		s.Start()
-		if v := s.Check(bound); v.Duplicates == 0 {
-			s.T.Error("nothing was sent twice: the state was not the one that is tested")
-		}
-	})
+func TestKilledBeforeTheConfirmArrives(t *testing.T) { stand.KindKafka.On(t, killedUnconfirmed) }
+
+func killedUnconfirmed(s *stand.Stand) {
+	s.T.Helper()
+	s.WatchFlush()
+	r := s.Start()
+	s.Write(30)
+	s.Arrived()
+	s.KillUnconfirmed(r, func() { s.Write(30) })
+	bound := s.Unreported()
+	s.Start()
+	if v := s.Check(bound); v.Duplicates == 0 {
+		s.T.Error("nothing was sent twice: the state was not the one that is tested")
+	}
 }
 
-func TestKilledBeforeTheReportIsSent(t *testing.T) {
-	stand.OnEach(t, func(s *stand.Stand) {
-		s.Timeout = "60s" // the server is not to end the session while its reports are held: nothing more would be read
-		s.WatchFlush()
-		r := s.Start()
-		s.Write(30)
-		s.Arrived()
-		s.KillUnreported(r, func() { s.Write(30) })
-		bound := s.Unreported()
-		s.Start()
-		if v := s.Check(bound); v.Duplicates == 0 {
-			s.T.Error("nothing was sent twice: the state was not the one that is tested")
-		}
-	})
+func TestKilledBeforeTheReportIsSent(t *testing.T) { stand.KindRabbitMQ.On(t, killedUnreported) }
+
+func killedUnreported(s *stand.Stand) {
+	s.T.Helper()
+	s.Timeout = "60s" // the server is not to end the session while its reports are held: nothing more would be read
+	s.WatchFlush()
+	r := s.Start()
+	s.Write(30)
+	s.Arrived()
+	s.KillUnreported(r, func() { s.Write(30) })
+	bound := s.Unreported()
+	s.Start()
+	if v := s.Check(bound); v.Duplicates == 0 {
+		s.T.Error("nothing was sent twice: the state was not the one that is tested")
+	}
 }
 
 // A report that was written before its sender's death may arrive after it: the slot moves while nobody is there.
 func TestKilledWhileTheReportIsUnderWay(t *testing.T) {
-	stand.OnEach(t, func(s *stand.Stand) {
-		s.Timeout = "60s" // the server is not to end the session while its reports are held: nothing more would be read
-		s.WatchFlush()
-		r := s.Start()
-		s.Write(30)
-		s.Arrived()
-		s.Postgres.Hold(devenv.Up)
-		s.Write(30)
-		s.Arrived()
-		s.Must(s.Postgres.WaitHeld(s.Within(30*time.Second), devenv.Up, 39))
-		s.Must(r.Kill())
-		s.Postgres.Release(devenv.Up)
-		bound := s.Unreported()
-		s.Start()
-		s.Write(30)
-		s.Check(bound)
-	})
+	stand.KindKafka.On(t, killedWhileTheReportIsUnderWay)
+}
+
+func killedWhileTheReportIsUnderWay(s *stand.Stand) {
+	s.T.Helper()
+	s.Timeout = "60s" // the server is not to end the session while its reports are held: nothing more would be read
+	s.WatchFlush()
+	r := s.Start()
+	s.Write(30)
+	s.Arrived()
+	s.Postgres.Hold(devenv.Up)
+	s.Write(30)
+	s.Arrived()
+	s.Must(s.Postgres.WaitHeld(s.Context(), devenv.Up, 39))
+	s.Must(r.Kill())
+	s.Postgres.Release(devenv.Up)
+	bound := s.Unreported()
+	s.Start()
+	s.Write(30)
+	s.Check(bound)
 }

@@ -3,51 +3,31 @@ package fault
 import (
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// A process that is stopped for so long that the server gives up its session goes on where it was: it remembers.
-func TestFrozenWithoutAStandby(t *testing.T) {
-	stand.OnEach(t, func(s *stand.Stand) {
-		s.Timeout = "2s"
-		s.WatchFlush()
-		r := s.Start()
-		stop := s.Load(200)
-		s.More(100)
-		s.Must(r.Freeze())
-		s.Free()
-		s.Must(r.Thaw())
-		s.More(100)
-		s.Leads(r)
-		stop()
-		s.Check(s.Repeats(s.Keys)) // what was on the wire when it was stopped: its answers may have been missed
-	})
-}
-
 // The same with a standby that takes over: the former leader reports nothing and leads no more. Until it learns that, it
 // sends what had been on its way to it, in order: of what came since the last report each event may arrive twice.
 func TestFrozenWithAStandby(t *testing.T) {
-	stand.OnEach(t, func(s *stand.Stand) {
-		s.Timeout = "2s"
+	stand.KindKafka.On(t, func(s *stand.Stand) {
 		s.WatchFlush()
 		old := s.Start()
 		s.Leads(old)
 		standby := s.Start()
 		stop := s.Load(200)
-		s.More(100)
+		s.More(50)
 		flush := s.Flush()
 		s.Must(old.Freeze())
 		s.Leads(standby)
-		s.More(100)
+		s.More(50)
 		s.Must(old.Thaw())
-		s.More(100)
+		s.More(50)
 		s.Deposed(old)
 		bound := s.Since(flush)
 		s.Leads(standby)
-		s.More(100)
+		s.More(50)
 		stop()
 		s.Check(bound)
 	})
@@ -55,16 +35,16 @@ func TestFrozenWithAStandby(t *testing.T) {
 
 // Two relays that both find no slot: one makes it and leads, the other stands by.
 func TestTwoRelaysStartWithoutASlot(t *testing.T) {
-	stand.OnEach(t, func(s *stand.Stand) {
+	stand.KindRabbitMQ.On(t, func(s *stand.Stand) {
 		s.WatchFlush()
 		a, b := s.Launch(), s.Launch()
 		s.Ready(a)
 		s.Ready(b)
 		leaders := 0
-		s.Until(time.Minute, "one to lead", func() bool { // both may stand by while the one that holds the slot is about to lead
+		s.Until("one to lead", func() bool { // both may stand by while the one that holds the slot is about to lead
 			leaders = 0
 			for _, r := range []*devenv.Relay{a, b} {
-				code, _, err := r.Get(s.Within(time.Minute), "/readyz?role=leader")
+				code, _, err := r.Get(s.Context(), "/readyz?role=leader")
 				s.Must(err)
 				if code == 200 {
 					leaders++
@@ -84,7 +64,7 @@ func TestTwoRelaysStartWithoutASlot(t *testing.T) {
 // and its way to the server is mended while it does: it must not take the ceiling back below what the new one has
 // reported, or the slot looks moved to whoever comes next.
 func TestLeaderCutOffSilentlyThenStopped(t *testing.T) {
-	stand.OnEach(t, func(s *stand.Stand) {
+	stand.KindKafka.On(t, func(s *stand.Stand) {
 		s.Timeout, s.Delivery = "60s", "shutdown_grace: 10s"
 		s.WatchFlush()
 		way := s.Proxy(s.PostgresAddr)
@@ -92,19 +72,19 @@ func TestLeaderCutOffSilentlyThenStopped(t *testing.T) {
 		s.Leads(old)
 		standby := s.Start()
 		stop := s.Load(200)
-		s.More(100)
+		s.More(50)
 		flush := s.Flush()
 		way.Stall()
 		s.SQL(`SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, s.Slot)
 		s.Leads(standby)
-		s.More(100)
+		s.More(50)
 		stop()
 		s.Arrived()
 		s.Reported()
 		s.Must(old.Signal(syscall.SIGTERM))
-		s.Must(old.WaitLog(s.Within(time.Minute), `"signal"`))
+		s.Must(old.WaitLog(s.Context(), `"signal"`))
 		s.Must(way.Mend())
-		code, err := old.Exit(s.Within(time.Minute))
+		code, err := old.Exit(s.Context())
 		s.Must(err)
 		s.T.Logf("the old leader ended with %d", code)
 		bound := s.Since(flush) // each by either of them

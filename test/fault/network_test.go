@@ -2,7 +2,6 @@ package fault
 
 import (
 	"testing"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
@@ -14,19 +13,26 @@ type fault struct {
 	begin func(*stand.Stand, *devenv.Proxy)
 	met   func(*stand.Stand, *devenv.Relay, string)
 	ends  bool // the connection
+
+	delivery string // section delivery
 }
 
-var faults = []fault{
-	{"Cut", func(s *stand.Stand, p *devenv.Proxy) { lose(s, p, devenv.Up, 200, p.Cut) }, (*stand.Stand).Unready, true},
-	{"Reset", func(s *stand.Stand, p *devenv.Proxy) { lose(s, p, devenv.Down, 1, p.Reset) }, comesBack, true},
-	{"Stalled", func(_ *stand.Stand, p *devenv.Proxy) { p.Stall() }, (*stand.Stand).Unready, true},
-	{"Trickling", func(_ *stand.Stand, p *devenv.Proxy) { p.Trickle(20_000) }, goesOn, false},
+var (
+	cut   = fault{"Cut", func(s *stand.Stand, p *devenv.Proxy) { lose(s, p, devenv.Up, 200, p.Cut) }, (*stand.Stand).Unready, true, ""}
+	reset = fault{"Reset", func(s *stand.Stand, p *devenv.Proxy) { lose(s, p, devenv.Down, 1, p.Reset) }, comesBack, true, ""}
+)
+
+// faultOn is a fault, and the kind of broker that the relay then has.
+type faultOn struct {
+	fault
+	kind stand.Kind
 }
 
-func goesOn(s *stand.Stand, _ *devenv.Relay, _ string) {
-	s.T.Helper()
-	s.More(50)
-}
+// More of them are in network_all_test.go.
+var (
+	toTheBroker = []faultOn{{cut, stand.KindKafka}, {reset, stand.KindRabbitMQ}}
+	toPostgres  = []faultOn{{cut, stand.KindRabbitMQ}}
+)
 
 func comesBack(s *stand.Stand, _ *devenv.Relay, _ string) {
 	s.T.Helper()
@@ -38,7 +44,7 @@ func comesBack(s *stand.Stand, _ *devenv.Relay, _ string) {
 func lose(s *stand.Stand, p *devenv.Proxy, d devenv.Direction, n int64, end func()) {
 	s.T.Helper()
 	p.Hold(d)
-	s.Must(p.WaitHeld(s.Within(30*time.Second), d, n))
+	s.Must(p.WaitHeld(s.Context(), d, n))
 	end()
 	p.Release(d)
 }
@@ -46,10 +52,10 @@ func lose(s *stand.Stand, p *devenv.Proxy, d devenv.Direction, n int64, end func
 // What arrives twice was on the wire when the connection went: at most one event of each key.
 func TestWayToTheBroker(t *testing.T) {
 	t.Parallel()
-	for _, f := range faults {
+	for _, f := range toTheBroker {
 		t.Run(f.name, func(t *testing.T) {
-			stand.OnEach(t, func(s *stand.Stand) {
-				s.Delivery = "confirm_timeout: 2s"
+			f.kind.On(t, func(s *stand.Stand) {
+				s.Delivery = f.delivery
 				r := f.meet(s, s.Broker, "broker down")
 				s.Check(s.Repeats(s.Keys))
 				if f.ends && metric(s, r, "outbox_sink_reconnects_total") == 0 {
@@ -63,9 +69,9 @@ func TestWayToTheBroker(t *testing.T) {
 // The process remembers what was confirmed, so nothing is sent twice.
 func TestWayToPostgres(t *testing.T) {
 	t.Parallel()
-	for _, f := range faults {
+	for _, f := range toPostgres {
 		t.Run(f.name, func(t *testing.T) {
-			stand.OnEach(t, func(s *stand.Stand) {
+			f.kind.On(t, func(s *stand.Stand) {
 				f.meet(s, s.Postgres, "waiting for postgres")
 				s.Check(0)
 			})
@@ -79,24 +85,27 @@ func (f fault) meet(s *stand.Stand, way *devenv.Proxy, why string) *devenv.Relay
 	s.WatchFlush()
 	r := s.Start()
 	stop := s.Load(200)
-	s.More(100)
+	s.More(50)
 	f.begin(s, way)
 	f.met(s, r, why)
 	s.Must(way.Mend())
 	way.Trickle(0)
 	s.Leads(s.Ready(r))
-	s.More(100)
+	s.More(50)
 	stop()
 	return r
 }
+
+// lostOver are those of TestOrderOverLostConnections, by the kind of broker. More are in network_all_test.go.
+var lostOver = map[string]stand.Kind{"key": stand.KindRabbitMQ}
 
 // Few keys, many events of each, and connections that are lost with events or confirms under way, again and again: every
 // ordering keeps its promise. What arrives twice was in the window when a connection went.
 func TestOrderOverLostConnections(t *testing.T) {
 	t.Parallel()
-	for _, ordering := range []string{"key", "pipelined", "commit", "none"} {
+	for ordering, kind := range lostOver {
 		t.Run(ordering, func(t *testing.T) {
-			stand.OnEach(t, func(s *stand.Stand) {
+			kind.On(t, func(s *stand.Stand) {
 				s.Ordering, s.Delivery, s.Keys = ordering, "window: 100", 3
 				s.WatchFlush()
 				r := s.Start()

@@ -38,9 +38,9 @@ func TestUnroutableEventIsParked(t *testing.T) {
 	}
 	before := s.Flush()
 	s.Write(300)
-	s.Must(s.Consumer.WaitCount(s.Within(30*time.Second), s.Committed()))
-	s.Until(30*time.Second, "the slot to go on", func() bool { return s.Flush() > before })
-	code, body, err := r.Get(s.Within(time.Minute), "/readyz")
+	s.Must(s.Consumer.WaitCount(s.Context(), s.Committed()))
+	s.Until("the slot to go on", func() bool { return s.Flush() > before })
+	code, body, err := r.Get(s.Context(), "/readyz")
 	s.Must(err)
 	if code != 200 || !strings.Contains(body, "orphan.placed") || !strings.Contains(body, "NO_ROUTE") {
 		t.Errorf("/readyz is %d: %s", code, body)
@@ -53,66 +53,27 @@ func TestUnroutableEventIsParked(t *testing.T) {
 	mended(s, r)
 }
 
-// An exchange that does not exist yet is paused, by name, and everything that goes there is parked; creating it is all the
-// mending.
-func TestMissingExchangeIsPaused(t *testing.T) {
-	stand.Parallel(t)
-	s := stand.New(t, stand.SharedRabbitMQ(t))
-	s.WatchFlush()
-	s.Sink = "exchange: later.events"
-	r := s.Start()
-	s.Write(100)
-	paused := pausedFor(s, r, "no_exchange")
-	if !strings.Contains(paused.Destination, "later.events") || !strings.Contains(paused.Words, "NOT_FOUND") {
-		t.Errorf("paused is %+v, want the exchange and the broker's words", paused)
-	}
-	s.AwaitSided(devenv.Parked, s.Committed())
-	if n, _ := s.Consumer.Count(); n != 0 {
-		t.Errorf("%d events have arrived without an exchange", n)
-	}
-	named(s, r, "later.events")
-	s.MakeExchange("later.events")
-	s.Check(0)
-	mended(s, r)
-}
-
 // What is parked survives the relay: a stop is a clean one, and the next start has it again and delivers it when its
 // destination is there.
 func TestParkedEventSurvivesAStop(t *testing.T) {
-	t.Parallel()
-	t.Run("RabbitMQ", func(t *testing.T) {
-		stand.Parallel(t)
-		s := stand.New(t, stand.SharedRabbitMQ(t))
-		s.Unbind("outbox.events", "#")
-		parkedSurvivesAStop(s, "unroutable", func() { s.Bind("outbox.events", "#") })
-	})
-	t.Run("Kafka", func(t *testing.T) {
-		stand.Parallel(t)
-		s := stand.New(t, stand.SharedKafkaWith(t, stand.Topics{None: true}))
-		parkedSurvivesAStop(s, "no_topic", func() {
-			s.Must(s.Kafka.Cluster.CreateTopic(s.Within(time.Minute), s.Kafka.Topic("order"), 3, 1, nil))
-		})
-	})
-}
-
-func parkedSurvivesAStop(s *stand.Stand, reason string, mend func()) {
-	s.T.Helper()
+	stand.Parallel(t)
+	s := stand.New(t, stand.SharedKafkaWith(t, stand.Topics{None: true}))
 	s.WatchFlush()
 	r := s.Start()
 	s.Write(30)
-	parkedFor(s, reason)
+	parkedFor(s, "no_topic")
 	s.AwaitSided(devenv.Parked, s.Committed())
 	stopped(s, r, 0)
 	if again := s.Unreported(); again > 0 {
-		s.T.Errorf("%d events are sent again after a clean stop", again)
+		t.Errorf("%d events are sent again after a clean stop", again)
 	}
 	s.SQL(`UPDATE cdc_relay.retry SET commit_time = now() - interval '1 hour'`)
 	r = s.Start()
-	pausedFor(s, r, reason)
+	pausedFor(s, r, "no_topic")
 	aged(s, r, "outbox_parked_oldest_age_seconds", time.Hour)
 	s.Write(30)
 	s.AwaitSided(devenv.Parked, s.Committed())
-	mend()
+	s.Must(s.Kafka.Cluster.CreateTopic(s.Context(), s.Kafka.Topic("order"), 3, 1, nil))
 	s.Check(0)
 	mended(s, r)
 }
@@ -120,7 +81,7 @@ func parkedSurvivesAStop(s *stand.Stand, reason string, mend func()) {
 // aged waits until the metrics tell of an age, and at most an hour more.
 func aged(s *stand.Stand, r *devenv.Relay, name string, d time.Duration) {
 	s.T.Helper()
-	s.Until(counts, fmt.Sprintf("%s to be %s", name, d), func() bool {
+	s.Until(fmt.Sprintf("%s to be %s", name, d), func() bool {
 		value := metric(s, r, name)
 		return value >= d.Seconds() && value < (d+time.Hour).Seconds()
 	})
@@ -132,7 +93,7 @@ type parkedRow struct{ ID, Destination, Reason, Words string }
 // parkedFor waits until an event is parked that was refused for a reason, and returns the first one.
 func parkedFor(s *stand.Stand, reason string) (found parkedRow) {
 	s.T.Helper()
-	s.Until(time.Minute, "an event to be parked: "+reason, func() bool {
+	s.Until("an event to be parked: "+reason, func() bool {
 		s.Query([]any{&found.ID, &found.Destination, &found.Reason, &found.Words}, `SELECT coalesce(min(first.id), ''), coalesce(min(destination), ''), coalesce(min(reason), ''), coalesce(min(text), '')
 			FROM (SELECT convert_from(r.id, 'UTF8') AS id, destination, reason, text FROM cdc_relay.retry r LEFT JOIN cdc_relay.error_text e ON e.id = r.error_id
 				WHERE r.slot = $1 AND reason = $2 ORDER BY commit_lsn, idx LIMIT 1) first`, s.Slot, reason)
@@ -144,7 +105,7 @@ func parkedFor(s *stand.Stand, reason string) (found parkedRow) {
 // pausedFor waits until a destination is paused for a reason, and returns it.
 func pausedFor(s *stand.Stand, r *devenv.Relay, reason string) (found pausedDestination) {
 	s.T.Helper()
-	s.Until(time.Minute, "a destination to be paused: "+reason, func() bool {
+	s.Until("a destination to be paused: "+reason, func() bool {
 		for _, paused := range status(s, r).Broker.Paused {
 			if paused.Reason == reason {
 				found = paused
@@ -159,14 +120,14 @@ func pausedFor(s *stand.Stand, r *devenv.Relay, reason string) (found pausedDest
 // mended waits until the relay says that nothing is paused, held or parked any more.
 func mended(s *stand.Stand, r *devenv.Relay) {
 	s.T.Helper()
-	s.Until(counts, "nothing to be paused, held or parked", func() bool {
+	s.Until("nothing to be paused, held or parked", func() bool {
 		st := status(s, r)
 		return st.Parked.Events == 0 && st.Parked.HeldKeys == 0 && len(st.Broker.Paused) == 0 && metric(s, r, "outbox_destinations_paused") == 0 &&
 			metric(s, r, "outbox_parked_events") == 0 && metric(s, r, "outbox_parked_oldest_age_seconds") == 0
 	})
 }
 
-// named checks that the log names a destination, and does so a few times at most.
+// named checks that the log names a destination, and does so a few times, not for each event.
 func named(s *stand.Stand, r *devenv.Relay, destination string) {
 	s.T.Helper()
 	lines := 0
@@ -175,7 +136,7 @@ func named(s *stand.Stand, r *devenv.Relay, destination string) {
 			lines++
 		}
 	}
-	if lines == 0 || lines > 5 {
-		s.T.Errorf("%d lines of the log name %s, want one or a few", lines, destination)
+	if lines == 0 || lines > 20 {
+		s.T.Errorf("%d lines of the log name %s, want a few", lines, destination)
 	}
 }

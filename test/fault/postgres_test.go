@@ -1,41 +1,30 @@
 package fault
 
 import (
-	"context"
+	"fmt"
 	"regexp"
 	"testing"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// The server ends the stream, again and again: the process remembers what was confirmed, so nothing is sent twice.
-func TestWalsenderTerminatedUnderLoad(t *testing.T) {
-	stand.OnEach(t, func(s *stand.Stand) {
-		s.WatchFlush()
-		r := s.Start()
-		stop := s.Load(300)
-		for range 5 {
-			s.More(50)
-			s.SQL(`SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1 AND active`, s.Slot)
-			s.More(50)
-			s.Leads(r)
-		}
-		stop()
-		s.Check(0)
-	})
+// ofOnePostgres are the tests that stop a server. More are in postgres_all_test.go.
+var ofOnePostgres = []ofOne[*devenv.Postgres]{
+	{"RoleThatIsReadOnlyAndDoesNotWaitForItsCommits", roleThatIsReadOnlyAndDoesNotWaitForItsCommits},
+	{"StopsFast", func(t *testing.T, pg *devenv.Postgres) {
+		postgresStops{mode: "fast", says: `"unsettled":0[,}]`}.meet(stand.On(t, pg, stand.SharedRabbitMQ(t)), pg)
+	}},
+	{"StopsImmediatelyWithTheBrokerAway", func(t *testing.T, pg *devenv.Postgres) {
+		postgresStops{mode: "immediate", brokerAway: true}.meet(stand.On(t, pg, stand.SharedKafka(t)), pg)
+	}},
 }
 
-// The server stops, in the way named, with a healthy relay or while the broker is away and events wait in the relay. The
-// relay and the writers wait for both; the process remembers, so what arrives twice was on the wire when the broker went:
-// at most one event of each key. A server that is stopped fast waits for its walsenders for as long as they last, so that it
-// stops at all is the relay's doing: it lets go when all is confirmed, or soon without that.
-func TestPostgresStops(t *testing.T) {
+// They run one after the other, on a server of their own.
+func TestPostgres(t *testing.T) {
 	stand.Parallel(t)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	pg, err := devenv.StartPostgres(ctx, devenv.PostgresOptions{})
+	pg, err := devenv.StartPostgres(await.Context(t), devenv.PostgresOptions{NoFsync: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,47 +33,84 @@ func TestPostgresStops(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for _, c := range []struct {
-		name, mode string
-		brokerAway bool
-		says       string // of what the relay lets go; "": it does not come to that
-	}{
-		{"fast, with a healthy relay", "fast", false, `"unsettled":0[,}]`},
-		{"fast, with the broker away", "fast", true, `"unsettled":[1-9]`},
-		{"immediate, with the broker away", "immediate", true, ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			stand.Each(t, func(t *testing.T, place stand.Place) {
-				s := stand.On(t, pg, place)
-				s.WatchFlush()
-				r := s.Start()
-				stop := s.Load(200)
-				s.More(100)
-				duplicates := 0
-				if c.brokerAway {
-					duplicates = s.Keys
-					s.Broker.Cut()
-					s.Unready(r, "broker down")
-					s.Write(50)
-				}
-				took, err := pg.Stop(c.mode)
-				s.Must(err)
-				t.Logf("PostgreSQL stopped in %s", took)
-				if c.says != "" {
-					s.Until(time.Minute, "the relay to say that it let go", func() bool {
-						return regexp.MustCompile(`let go of the slot.*` + c.says).MatchString(r.Log())
-					})
-				}
-				s.Unready(r, "waiting for postgres")
-				s.Must(pg.Start(s.Within(time.Minute)))
-				if c.brokerAway {
-					s.Must(s.Broker.Mend())
-				}
-				s.Leads(s.Ready(r))
-				s.More(100)
-				stop()
-				s.Check(s.Repeats(duplicates))
-			})
+	for _, c := range ofOnePostgres {
+		t.Run(c.name, func(t *testing.T) { c.test(t, pg) })
+	}
+}
+
+// postgresStops is a stop of the server.
+type postgresStops struct {
+	mode       string
+	brokerAway bool
+	says       string // of what the relay lets go; "": it does not come to that
+}
+
+// The server stops, in the way named, with a healthy relay or while the broker is away and events wait in the relay. The
+// relay and the writers wait for both; the process remembers, so what arrives twice was on the wire when the broker went:
+// at most one event of each key. A server that is stopped fast waits for its walsenders for as long as they last, so that it
+// stops at all is the relay's doing: it lets go when all is confirmed, or soon without that.
+func (c postgresStops) meet(s *stand.Stand, pg *devenv.Postgres) {
+	s.T.Helper()
+	s.WatchFlush()
+	r := s.Start()
+	stop := s.Load(100)
+	s.More(50)
+	duplicates := 0
+	if c.brokerAway {
+		duplicates = s.Keys
+		s.Broker.Cut()
+		s.Unready(r, "broker down")
+		s.Write(50)
+	}
+	took, err := pg.Stop(c.mode)
+	s.Must(err)
+	s.T.Logf("PostgreSQL stopped in %s", took)
+	if c.says != "" {
+		s.Until("the relay to say that it let go", func() bool {
+			return regexp.MustCompile(`let go of the slot.*` + c.says).MatchString(r.Log())
 		})
 	}
+	s.Unready(r, "waiting for postgres")
+	s.Must(pg.Start(s.Context()))
+	if c.brokerAway {
+		s.Must(s.Broker.Mend())
+	}
+	s.Leads(s.Ready(r))
+	s.More(50)
+	stop()
+	s.Check(s.Repeats(duplicates))
+}
+
+// A role whose sessions do not wait for their commits and read only: the relay's do and write. A row that others see is
+// durable.
+func roleThatIsReadOnlyAndDoesNotWaitForItsCommits(t *testing.T, pg *devenv.Postgres) {
+	s := stand.On(t, pg, stand.SharedRabbitMQ(t))
+	s.Route()
+	s.WatchFlush()
+	s.User = "careless"
+	s.SQL(`CREATE ROLE careless SUPERUSER REPLICATION LOGIN; ALTER ROLE careless SET synchronous_commit = off;
+		ALTER ROLE careless SET default_transaction_read_only = on; ALTER ROLE careless SET statement_timeout = '1ms';
+		ALTER ROLE careless SET lock_timeout = '1ms'; ALTER ROLE careless SET search_path = 'nowhere'`)
+	r := s.Start()
+	s.SQL(`ALTER SYSTEM SET wal_writer_delay = '10s'`) // not before: the slot's creation waits for the writer
+	s.SQL(`SELECT pg_reload_conf()`)
+	t.Cleanup(func() {
+		stand.SQLOn(t, pg.URL("postgres"), `ALTER SYSTEM RESET ALL`)
+		stand.SQLOn(t, pg.URL("postgres"), `SELECT pg_reload_conf()`)
+	})
+	for i := range 5 {
+		event(s, fmt.Sprint("k", i), 1, s.ToLater(1, 0))
+		s.Until("the row", func() bool {
+			var rows int
+			var durable bool
+			s.Query([]any{&rows, &durable}, `SELECT count(*), coalesce(max(lsn) < pg_current_wal_flush_lsn(), true) FROM devenv.siding_log WHERE NOT gone`)
+			if rows > i && !durable {
+				t.Errorf("row %d is seen before it is durable", i)
+			}
+			return rows > i
+		})
+	}
+	s.MakeLater()
+	s.Check(0)
+	stopped(s, r, 0)
 }

@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"testing"
-	"time"
-
-	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
@@ -38,97 +35,24 @@ const (
 
 func onShared(t *testing.T) stand.Place { return stand.SharedRabbitMQ(t) }
 
-var brokenOnRabbitMQ = []broken{
-	{
-		name: "exchange deleted", place: onShared, reason: "no_exchange",
-		breaks: func(s *stand.Stand) { s.DeleteExchange(orders) },
-		mend:   func(s *stand.Stand) { s.MakeExchange(orders) },
-	},
-	{
-		// More keys than are held one by one: the exchange is held as a whole, lane by lane.
-		name: "exchange deleted, many keys", place: onShared, reason: "no_exchange", held: 3,
-		breaks: func(s *stand.Stand) { s.DeleteExchange(orders) },
-		mend:   func(s *stand.Stand) { s.MakeExchange(orders) },
-	},
-	{
-		name: "binding removed, ordering commit", place: onShared, reason: "unroutable", ordering: "commit",
-		breaks: func(s *stand.Stand) { s.Unbind(orders, "#") },
-		mend:   func(s *stand.Stand) { s.Bind(orders, "#") },
-	},
-	{
-		name: "binding removed, ordering none", place: onShared, reason: "unroutable", ordering: "none",
-		breaks: func(s *stand.Stand) { s.Unbind(orders, "#") },
-		mend:   func(s *stand.Stand) { s.Bind(orders, "#") },
-	},
+// More are in siding_destination_all_test.go.
+var brokenDestinations = []broken{
 	{
 		// What costs Debezium Server 59 % of its events.
-		name: "binding removed", place: onShared, reason: "unroutable",
+		name: "RabbitMQ/binding removed", place: onShared, reason: "unroutable",
 		breaks: func(s *stand.Stand) { s.Unbind(orders, "#") },
 		mend:   func(s *stand.Stand) { s.Bind(orders, "#") },
-	},
-	{
-		// The types of a key's events take turns; only one of them is not taken any more.
-		name: "binding of one type removed", place: onShared, reason: "unroutable",
-		set: func(s *stand.Stand) {
-			for _, key := range []string{"order.placed", "order.paid", "order.shipped"} {
-				s.Bind(orders, key)
-			}
-			s.Unbind(orders, "#")
-		},
-		breaks: func(s *stand.Stand) { s.Unbind(orders, "order.paid") },
-		mend:   func(s *stand.Stand) { s.Bind(orders, "order.paid") },
-	},
-	{
-		name: "right taken", place: onShared, reason: "not_permitted",
-		breaks: func(s *stand.Stand) {
-			s.Must(s.RabbitMQ.Server.AllowWrite(s.Within(time.Minute), s.RabbitMQ.VHost, "^(amq.default|"+healthy+")$"))
-			s.Broker.Reset() // a channel goes on writing where it has written
-		},
-		mend: func(s *stand.Stand) {
-			s.Must(s.RabbitMQ.Server.AllowWrite(s.Within(time.Minute), s.RabbitMQ.VHost, ".*"))
-		},
-	},
-	{
-		name: "queue full", place: onShared, reason: "nacked",
-		set: func(s *stand.Stand) {
-			s.Unbind(orders, "#")
-			s.MakeQueue("full", orders, "#", amqp.Table{"x-max-length": 30, "x-overflow": "reject-publish"})
-		},
-		breaks: func(*stand.Stand) {}, // nobody reads it
-		mend:   func(s *stand.Stand) { s.Also("full") },
 	},
 }
 
 func TestDestinationBroken(t *testing.T) {
 	t.Parallel()
-	for _, b := range brokenOnRabbitMQ {
-		t.Run("RabbitMQ/"+b.name, func(t *testing.T) {
+	for _, b := range brokenDestinations {
+		t.Run(b.name, func(t *testing.T) {
 			stand.Parallel(t)
 			b.meet(t)
 		})
 	}
-	t.Run("Kafka/topic deleted", func(t *testing.T) {
-		stand.Parallel(t)
-		topicDeleted.meet(t)
-	})
-}
-
-// A topic is deleted when all that is in it was read. On Kafka nothing is sent twice to a topic that lives.
-var topicDeleted = broken{
-	name: "topic deleted", reason: "no_topic",
-	place: func(t *testing.T) stand.Place {
-		return stand.SharedKafkaWith(t, stand.Topics{More: []string{"healthy"}})
-	},
-	breaks: func(s *stand.Stand) {
-		s.Broker.Hold(devenv.Up) // nothing more gets there unread
-		s.Must(s.Broker.WaitHeld(s.Within(30*time.Second), devenv.Up, 200))
-		s.Must(s.Consumer.Drain(s.Within(time.Minute)))
-		s.Must(s.Kafka.Cluster.DeleteTopic(s.Within(time.Minute), s.Kafka.Topic("order")))
-		s.Broker.Release(devenv.Up)
-	},
-	mend: func(s *stand.Stand) {
-		s.Must(s.Kafka.Cluster.CreateTopic(s.Within(time.Minute), s.Kafka.Topic("order"), 5, 1, nil))
-	},
 }
 
 // other is the destination that does not break.
@@ -147,12 +71,11 @@ func (b broken) meet(t *testing.T) {
 		s.Retry += fmt.Sprintf(", max_held_keys: %d", b.held)
 	}
 	s.Ordering = cmp.Or(b.ordering, s.Ordering)
-	s.Delivery = "confirm_timeout: 2s"
 	s.Kinds = []devenv.Kind{{Share: 0.33, Destination: other(s)}}
 	if s.Kafka == nil {
 		s.MakeExchange(healthy)
 	} else {
-		s.Must(s.Kafka.Cluster.CreateTopic(s.Within(time.Minute), other(s), 3, 1, nil))
+		s.Must(s.Kafka.Cluster.CreateTopic(s.Context(), other(s), 3, 1, nil))
 	}
 	if b.set != nil {
 		b.set(s)
@@ -165,7 +88,7 @@ func (b broken) meet(t *testing.T) {
 	s.AwaitSided(devenv.Parked, 100)
 	s.MoreOf(other(s), 50)
 	before := s.Flush()
-	s.Until(30*time.Second, "the slot to go on", func() bool { return s.Flush() > before })
+	s.Until("the slot to go on", func() bool { return s.Flush() > before })
 	s.Ready(r)
 	if n := metric(s, r, fmt.Sprintf(`outbox_rejections_total{class="destination",reason=%q}`, b.reason)); n == 0 {
 		t.Errorf("no rejection is counted for the reason %s", b.reason)
@@ -173,7 +96,7 @@ func (b broken) meet(t *testing.T) {
 	if n := metric(s, r, "outbox_destinations_paused"); n < 1 {
 		t.Errorf("%g destinations are paused", n)
 	}
-	s.Until(counts, "the metrics to tell of what the table has", func() bool { return metric(s, r, "outbox_parked_events") >= 50 })
+	s.Until("the metrics to tell of what the table has", func() bool { return metric(s, r, "outbox_parked_events") >= 50 })
 	b.mend(s)
 	s.AwaitEmpty() // under load
 	s.MoreOf(other(s), 10)
@@ -183,37 +106,10 @@ func (b broken) meet(t *testing.T) {
 		bound = s.Repeats(2*s.Keys) + b.late
 	}
 	s.Check(bound)
-	s.Until(counts, "nothing to be paused or parked by the metrics", func() bool {
+	s.Until("nothing to be paused or parked by the metrics", func() bool {
 		return metric(s, r, "outbox_destinations_paused") == 0 && metric(s, r, "outbox_parked_events") == 0
 	})
 	stopped(s, r, 0)
-}
-
-// A queue of two brokers is without a majority while one of them is away, and confirms nothing. Beside it is a queue of one
-// broker, which does not mind: its events go on, though every key has some for the other queue too, so that the time comes when
-// nothing else is on its way. What was sent meanwhile is in the queue when the other broker is back, and was parked.
-func TestQuorumQueueWithoutMajority(t *testing.T) {
-	stand.Parallel(t)
-	cluster, err := devenv.StartRabbitCluster(t.Context(), 2, devenv.RabbitOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	broken{
-		name: "no majority", reason: "unconfirmed", late: -1,
-		place: func(*testing.T) stand.Place { return stand.OnRabbitMQ(cluster.Nodes[0]) },
-		set: func(s *stand.Stand) {
-			s.Unbind(orders, "#")
-			s.MakeQueue("quorum", orders, "#", amqp.Table{"x-queue-type": "quorum"})
-			s.Also("quorum")
-		},
-		breaks: func(s *stand.Stand) { s.Must(cluster.Nodes[1].Kill()) },
-		mend:   func(s *stand.Stand) { s.Must(cluster.Nodes[1].Start(s.Within(time.Minute))) },
-	}.meet(t)
 }
 
 // Of one key and exchange, an event waits behind an earlier one whose routing key nothing is bound for, though its own is
@@ -237,7 +133,7 @@ func TestFollowersWaitBehindAParkedEvent(t *testing.T) {
 	s.AwaitSided(devenv.Parked, 1)
 	followers := []string{insert("a", 2, orders, "order.placed"), insert("a", 3, orders, "order.placed")}
 	others := []string{insert("b", 1, orders, "order.placed"), insert("a", 4, healthy, "order.placed")}
-	s.Must(s.Consumer.WaitIDs(s.Within(30*time.Second), others))
+	s.Must(s.Consumer.WaitIDs(s.Context(), others))
 	s.AwaitSided(devenv.Parked, 3)
 	for _, d := range s.Consumer.Deliveries() {
 		if d.ID == first || d.ID == followers[0] || d.ID == followers[1] {
@@ -245,7 +141,7 @@ func TestFollowersWaitBehindAParkedEvent(t *testing.T) {
 		}
 	}
 	s.Bind(orders, "order.lost")
-	s.Must(s.Consumer.WaitIDs(s.Within(30*time.Second), append(followers, first)))
+	s.Must(s.Consumer.WaitIDs(s.Context(), append(followers, first)))
 	s.Check(0)
 	stopped(s, r, 0)
 }

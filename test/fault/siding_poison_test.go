@@ -3,11 +3,7 @@ package fault
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
-	"time"
-
-	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
@@ -24,34 +20,27 @@ type poisoned struct {
 // tooLarge is a payload over the limits of both kinds of broker, small one under them.
 const tooLarge, limit = 20_000, 10_000
 
-// onPoisoned runs a test on each kind of broker, with one that takes no message over limit bytes.
-func onPoisoned(t *testing.T, test func(poisoned)) {
+// onPoisonedKafka runs a test on a topic that takes no message over limit bytes.
+func onPoisonedKafka(t *testing.T, test func(poisoned)) {
 	t.Helper()
 	t.Parallel()
-	t.Run("RabbitMQ", func(t *testing.T) {
-		stand.Parallel(t)
-		rmq, err := devenv.StartRabbitMQ(t.Context(), devenv.RabbitOptions{Config: map[string]string{"max_message_size": fmt.Sprint(limit)}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := rmq.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		s := stand.New(t, stand.OnRabbitMQ(rmq))
-		test(poisoned{s, func() {
-			s.Must(rmq.SetMaxMessageSize(s.Within(time.Minute), 10*tooLarge))
-			s.Broker.Reset() // for channels opened afterwards
-		}})
-	})
 	t.Run("Kafka", func(t *testing.T) {
 		stand.Parallel(t)
 		s := stand.New(t, stand.SharedKafkaWith(t, stand.Topics{Configs: map[string]string{"max.message.bytes": fmt.Sprint(limit)}}))
 		test(poisoned{s, func() {
-			s.Must(s.Kafka.Cluster.SetTopicConfig(s.Within(time.Minute), s.Kafka.Topic("order"), "max.message.bytes", fmt.Sprint(10*tooLarge)))
+			s.Must(s.Kafka.Cluster.SetTopicConfig(s.Context(), s.Kafka.Topic("order"), "max.message.bytes", fmt.Sprint(10*tooLarge)))
 		}})
 	})
+}
+
+// poisonedOnRabbitMQ is a stand on a server that takes no message over limit bytes.
+func poisonedOnRabbitMQ(t *testing.T, rmq *devenv.Rabbit) poisoned {
+	t.Helper()
+	s := stand.New(t, stand.OnRabbitMQ(rmq))
+	return poisoned{s, func() {
+		s.Must(rmq.SetMaxMessageSize(s.Context(), 10*tooLarge))
+		s.Broker.Reset() // for channels opened afterwards
+	}}
 }
 
 // letters are the ids of all rows that are too large; they are dead letters, each of them and no other row.
@@ -69,86 +58,38 @@ func (p poisoned) letters() (ids []string) {
 
 // One of a hundred is too large: the others are delivered, in order. When the broker's limit was raised one command replays
 // the letters; they say that they are replayed.
-func TestTooLargeAmongSmall(t *testing.T) {
-	onPoisoned(t, func(p poisoned) {
-		p.Kinds = []devenv.Kind{{Share: 0.02, Payload: tooLarge}}
-		p.WatchFlush()
-		r := p.Start()
-		stop := p.Load(300)
-		p.AwaitSided(devenv.Open, 10)
-		p.More(200)
-		stop()
-		ids := p.letters()
-		v := p.CheckHistory(devenv.History{MaxDuplicates: p.Repeats(2 * p.Keys), MaxDead: len(ids)})
-		if len(v.Dead) != len(ids) {
-			p.T.Errorf("%d dead letters by the checker, want %d", len(v.Dead), len(ids))
-		}
-		if n := metric(p.Stand, r, `outbox_rejections_total{class="permanent",reason="too_large"}`); int(n) < len(ids) {
-			p.T.Errorf("%g rejections are counted, want %d", n, len(ids))
-		}
-		counted(p.Stand, r, "outbox_dead_letters", len(ids))
+func tooLargeAmongSmall(p poisoned) {
+	p.T.Helper()
+	p.Kinds = []devenv.Kind{{Share: 0.02, Payload: tooLarge}}
+	p.WatchFlush()
+	r := p.Start()
+	stop := p.Load(300)
+	p.AwaitSided(devenv.Open, 10)
+	p.More(200)
+	stop()
+	ids := p.letters()
+	v := p.CheckHistory(devenv.History{MaxDuplicates: p.Repeats(len(ids) * p.Keys), MaxDead: len(ids)})
+	if len(v.Dead) != len(ids) {
+		p.T.Errorf("%d dead letters by the checker, want %d", len(v.Dead), len(ids))
+	}
+	if n := metric(p.Stand, r, `outbox_rejections_total{class="permanent",reason="too_large"}`); int(n) < len(ids) {
+		p.T.Errorf("%g rejections are counted, want %d", n, len(ids))
+	}
+	counted(p.Stand, r, "outbox_dead_letters", len(ids))
 
-		p.antidote()
-		operated(p.Stand, "deadletters", "replay", "--all", "--class", "permanent", "--reason", "the limit was raised")
-		p.AwaitSided(devenv.Replayed, len(ids))
-		v = p.CheckHistory(devenv.History{MaxDuplicates: p.Repeats(3 * p.Keys)})
-		if len(v.Replayed) != len(ids) {
-			p.T.Errorf("%d letters are replayed, want %d", len(v.Replayed), len(ids))
-		}
-		stopped(p.Stand, r, 0)
-	})
-}
-
-// All events of one key of a thousand are poison, under load: the other keys do not notice, nor does the slot, and nothing is
-// parked in the end.
-func TestOnePoisonKeyAmongAThousand(t *testing.T) {
-	onPoisoned(t, func(p poisoned) {
-		p.Keys = 1000
-		p.Kinds = []devenv.Kind{{Share: 1, Keys: 1, Payload: tooLarge}}
-		p.WatchFlush()
-		r := p.Start()
-		stop := p.Load(500)
-		p.More(1500)
-		stop()
-		ids := p.letters()
-		if len(ids) == 0 {
-			p.T.Fatal("the key has no events")
-		}
-		for _, id := range ids {
-			p.Must(r.WaitLog(p.Within(time.Minute), id)) // it is told when the letter is there
-		}
-		p.CheckHistory(devenv.History{MaxDuplicates: p.Repeats(p.Keys / 10), MaxDead: len(ids)})
-		p.Reported()
-		stopped(p.Stand, r, 0)
-	})
-}
-
-// The same with followers: hold. What follows a poison event of its key waits, under load, until it is replayed: then everything
-// comes in order, the letters in their turn.
-func TestTooLargeHoldsItsKey(t *testing.T) {
-	onPoisoned(t, func(p poisoned) {
-		p.Keys = 50
-		p.Letters = "followers: hold"
-		p.Kinds = []devenv.Kind{{Share: 0.05, Payload: tooLarge}}
-		p.WatchFlush()
-		r := p.Start()
-		stop := p.Load(200)
-		p.AwaitSided(devenv.Open, 10)
-		p.AwaitSided(devenv.Parked, 50)
-		stop()
-		p.antidote()
-		p.Until(time.Minute, "all letters to be replayed", func() bool { // each gives way to what it held, poison too
-			operated(p.Stand, "deadletters", "replay", "--all", "--reason", "the limit was raised")
-			return p.Sided(devenv.Open) == 0 && p.Sided(devenv.Parked) == 0
-		})
-		p.CheckHistory(devenv.History{MaxDuplicates: p.Repeats(p.Keys), Hold: true})
-		stopped(p.Stand, r, 0)
-	})
+	p.antidote()
+	operated(p.Stand, "deadletters", "replay", "--all", "--class", "permanent", "--reason", "the limit was raised")
+	p.AwaitSided(devenv.Replayed, len(ids))
+	v = p.CheckHistory(devenv.History{MaxDuplicates: p.Repeats((2*len(ids) + 1) * p.Keys)})
+	if len(v.Replayed) != len(ids) {
+		p.T.Errorf("%d letters are replayed, want %d", len(v.Replayed), len(ids))
+	}
+	stopped(p.Stand, r, 0)
 }
 
 // A poison event is dead at once: it was sent, refused and never parked. What follows it of its key is delivered.
 func TestPoisonDiesAtOnce(t *testing.T) {
-	onPoisoned(t, func(p poisoned) {
+	onPoisonedKafka(t, func(p poisoned) {
 		p.WatchFlush()
 		r := p.Start()
 		p.SQL(fmt.Sprintf(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) SELECT gen_random_uuid(), 'order', 'poison', 'placed',
@@ -163,101 +104,4 @@ func TestPoisonDiesAtOnce(t *testing.T) {
 		}
 		stopped(p.Stand, r, 0)
 	})
-}
-
-// What is parked is stored byte for byte: NUL bytes, keys that no index takes, headers that jsonb refuses. What can not be
-// sent at all dies with all that it was.
-func TestExtremeEventsAreParked(t *testing.T) {
-	t.Parallel()
-	t.Run("RabbitMQ", func(t *testing.T) {
-		stand.Parallel(t)
-		s := stand.Bare(t, devenv.SharedPostgres(t), stand.SharedRabbitMQ(t))
-		s.Sink = "exchange: later.events"
-		bodies := func(n int) map[string][]byte {
-			// What the exchange takes goes to both queues, from its first message on.
-			take := bodiesOf(s, "both")
-			s.Bind("both", "#")
-			s.AMQP(func(ch *amqp.Channel) error {
-				if err := ch.ExchangeDeclare("later.events", "topic", true, false, false, false, nil); err != nil {
-					return err
-				}
-				return ch.ExchangeBind("both", "#", "later.events", false, nil)
-			})
-			return take(n)
-		}
-		// The key is in a header: all of a message's fit a frame, of 128 KiB less what the others need.
-		extremeEventsAreParked(s, 128_000, 128<<10, bodies)
-	})
-	t.Run("Kafka", func(t *testing.T) {
-		stand.Parallel(t)
-		s := stand.Bare(t, devenv.SharedPostgres(t), stand.SharedKafkaWith(t, stand.Topics{None: true}))
-		extremeEventsAreParked(s, 128<<10, 0, func(n int) map[string][]byte {
-			s.Must(s.Kafka.Cluster.CreateTopic(s.Within(time.Minute), s.Kafka.Topic("order"), 3, 1, nil))
-			s.Must(s.Consumer.WaitCount(s.Within(time.Minute), n))
-			got := map[string][]byte{}
-			for _, record := range s.Kafka.Records("order") {
-				got[record.Header("id")] = record.Value
-			}
-			return got
-		})
-	})
-}
-
-// extremeEventsAreParked parks events at a destination that is not there, with a key of so many bytes among them. bodies makes it,
-// and returns what has arrived. A key of deadly bytes is one that can not be sent; 0: there is none.
-func extremeEventsAreParked(s *stand.Stand, long, deadly int, bodies func(n int) map[string][]byte) {
-	s.T.Helper()
-	s.SQL(strings.Replace(binaryOutbox, "jsonb", "json", 1))
-	s.WatchFlush()
-	r := s.Start()
-	parked := map[string][]byte{
-		"NUL":                         {0, 'a', 0, 0xff, 0},
-		"a key of 128 KB":             []byte("x"),
-		"empty":                       {},
-		"a header that jsonb refuses": []byte("x"),
-	}
-	h := devenv.History{MaxDuplicates: 0}
-	insert := func(id, key string, payload []byte, headers any) {
-		s.SQL(`INSERT INTO outbox VALUES ($1, 'order', $2, 't', $3, $4)`, id, key, payload, headers)
-		h.Committed = append(h.Committed, devenv.Row{ID: id, Aggregate: "order", Key: key, Seq: 1})
-	}
-	for id, payload := range parked {
-		key, headers := id, any(nil)
-		switch id {
-		case "a key of 128 KB":
-			key = strings.Repeat("k", long)
-		case "a header that jsonb refuses":
-			headers = `{"nul": "\u0000", "twice": 1, "twice": 2}`
-		}
-		insert(id, key, payload, headers)
-	}
-	for i := range 20 {
-		id := fmt.Sprint("after ", i)
-		parked[id] = []byte(id)
-		insert(id, id, parked[id], nil)
-	}
-	s.AwaitSided(devenv.Parked, len(parked))
-	got := bodies(len(parked))
-	for id, want := range parked {
-		if body, ok := got[id]; !ok || string(body) != string(want) {
-			s.T.Errorf("%s: arrived %t with %d bytes, want %d", id, ok, len(body), len(want))
-		}
-	}
-	s.AwaitEmpty()
-	if n := s.Sided(devenv.Open); n > 0 {
-		s.T.Errorf("%d dead letters, want none", n)
-	}
-	if deadly > 0 {
-		insert("deadly", strings.Repeat("k", deadly), []byte("x"), nil)
-		h.MaxDead = 1
-		s.AwaitSided(devenv.Open, 1)
-		var key, payload int
-		var reason string
-		s.Query([]any{&key, &payload, &reason}, `SELECT length(key), length(payload), reason FROM cdc_relay.dead_letter`)
-		if key != deadly || payload != 1 || reason != "too_large" {
-			s.T.Errorf("the letter has a key of %d bytes, a payload of %d, and died of %s", key, payload, reason)
-		}
-	}
-	s.CheckHistory(h)
-	stopped(s, r, 0)
 }

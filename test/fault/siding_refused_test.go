@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pglogrepl"
 
@@ -15,7 +14,7 @@ import (
 // PostgreSQL refuses the row of an event that is to be parked: it alone is not, with what follows it of its key, and everybody is
 // told. Nothing is lost: the slot stays before it, also over a crash, and when the row is taken all goes on.
 func TestRowThatPostgreSQLRefuses(t *testing.T) {
-	stand.OnEachRouted(t, func(s *stand.Stand) {
+	stand.KindKafka.OnRouted(t, func(s *stand.Stand) {
 		s.Retry = "backoff: 50ms, max_backoff: 200ms"
 		s.WatchFlush()
 		r := s.Start()
@@ -28,7 +27,7 @@ func TestRowThatPostgreSQLRefuses(t *testing.T) {
 			SELECT id::text FROM all_of_them WHERE aggregateid = 'refused' AND payload->>'seq' = '1'`, s.Later())
 		s.AwaitSided(devenv.Parked, 6)
 		passes := event(s, "refused", 4, devenv.Kind{})
-		s.Must(s.Consumer.WaitIDs(s.Within(30*time.Second), []string{passes}))
+		s.Must(s.Consumer.WaitIDs(s.Context(), []string{passes}))
 		told(s, r, refused)
 		var commit pglogrepl.LSN
 		s.Query([]any{&commit}, `SELECT max(commit_lsn) FROM cdc_relay.retry`)
@@ -42,11 +41,11 @@ func TestRowThatPostgreSQLRefuses(t *testing.T) {
 		}
 		s.SQL(`ALTER TABLE cdc_relay.retry DROP CONSTRAINT nobody_called_refused`)
 		s.AwaitSided(devenv.Parked, 9)
-		s.Until(30*time.Second, "nothing to be refused", func() bool { return metric(s, r, "outbox_refused_rows") == 0 })
+		s.Until("nothing to be refused", func() bool { return metric(s, r, "outbox_refused_rows") == 0 })
 		if said := operated(s, "status", "--admin", r.Admin()); strings.Contains(said.Stdout, "refused ") {
 			s.T.Errorf("the status still tells of a refused row: %s", said.Stdout)
 		}
-		s.Until(30*time.Second, "the slot to go on", func() bool { return s.Flush() > commit })
+		s.Until("the slot to go on", func() bool { return s.Flush() > commit })
 		s.MakeLater()
 		s.Check(bound)
 		stopped(s, r, 0)
@@ -56,8 +55,8 @@ func TestRowThatPostgreSQLRefuses(t *testing.T) {
 // told waits until metric, status and readiness tell of one event whose row is refused, and of two behind it.
 func told(s *stand.Stand, r *devenv.Relay, id string) {
 	s.T.Helper()
-	s.Until(30*time.Second, "a row to be refused", func() bool { return metric(s, r, "outbox_refused_rows") == 1 })
-	s.Until(30*time.Second, "two events behind it", func() bool {
+	s.Until("a row to be refused", func() bool { return metric(s, r, "outbox_refused_rows") == 1 })
+	s.Until("two events behind it", func() bool {
 		var said struct {
 			Parked struct {
 				Refused []struct {
@@ -67,7 +66,7 @@ func told(s *stand.Stand, r *devenv.Relay, id string) {
 				}
 			}
 		}
-		_, body, err := r.Get(s.Within(time.Minute), "/api/v1/status")
+		_, body, err := r.Get(s.Context(), "/api/v1/status")
 		s.Must(err)
 		s.Must(json.Unmarshal([]byte(body), &said))
 		rows := said.Parked.Refused
@@ -79,7 +78,7 @@ func told(s *stand.Stand, r *devenv.Relay, id string) {
 			s.T.Errorf("the status does not say %q: %s", words, said)
 		}
 	}
-	code, ready, err := r.Get(s.Within(time.Minute), "/readyz")
+	code, ready, err := r.Get(s.Context(), "/readyz")
 	s.Must(err)
 	if code != 200 || !strings.Contains(ready, `"refused_total":1`) || !strings.Contains(ready, id) {
 		s.T.Errorf("/readyz is %d: %s", code, ready)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/jackc/pglogrepl"
 
@@ -15,7 +14,7 @@ import (
 // What can not be read as an event, a row without an id and a logical message that lacks a member, is a dead letter at once with all
 // that it was. The relay lives, what comes after it goes on, of its key too, and so does the slot.
 func TestUndecodable(t *testing.T) {
-	stand.OnEach(t, func(s *stand.Stand) {
+	stand.KindKafka.On(t, func(s *stand.Stand) {
 		const bad, lacks = "lacks a type", `{"id": "lacks a type", "aggregatetype": "order", "aggregateid": "m",   "payload": {"seq": 1}}`
 		s.Source = "message_prefix: ours"
 		s.SQL(`ALTER TABLE outbox DROP CONSTRAINT outbox_pkey, ALTER id DROP NOT NULL`)
@@ -41,7 +40,7 @@ func TestUndecodable(t *testing.T) {
 		if row != ` a {"seq": 1}` || string(message) != lacks {
 			s.T.Errorf("the letters have of the row %q, of the message %q", row, message)
 		}
-		s.Until(30*time.Second, "the slot to go on", func() bool { return s.Flush() > commit })
+		s.Until("the slot to go on", func() bool { return s.Flush() > commit })
 		if n := metric(s, r, `outbox_rejections_total{class="permanent",reason="undecodable"}`); n != 2 {
 			s.T.Errorf("%g rejections are counted, want 2", n)
 		}

@@ -7,42 +7,37 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// A slot that was dropped and made anew by another hand starts behind rows that nobody has sent. The relay never goes on
+// recreated is a slot that was dropped and created again by another hand.
+type recreated struct {
+	name string
+	kind stand.Kind
+	away func(*stand.Stand, *devenv.Relay) // the relay leaves the slot
+	back func(*stand.Stand, *devenv.Relay) *devenv.Relay
+}
+
+// More are in slot_all_test.go.
+var slotRecreated = []recreated{{
+	"AfterAKill", stand.KindKafka,
+	func(s *stand.Stand, r *devenv.Relay) { s.Must(r.Kill()) },
+	func(s *stand.Stand, _ *devenv.Relay) *devenv.Relay { return s.Launch() },
+}}
+
+// A slot that was dropped and created again by another hand starts behind rows that nobody has sent. The relay never goes on
 // from there by itself: it ends with 3, names the slot, and prints what to run.
 func TestSlotRecreated(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct {
-		name string
-		away func(*stand.Stand, *devenv.Relay) // the relay leaves the slot
-		back func(*stand.Stand, *devenv.Relay) *devenv.Relay
-	}{
-		{
-			"AfterACleanStop",
-			func(s *stand.Stand, r *devenv.Relay) { stopped(s, r, 0) },
-			func(s *stand.Stand, _ *devenv.Relay) *devenv.Relay { return s.Launch() },
-		},
-		{
-			"AfterAKill",
-			func(s *stand.Stand, r *devenv.Relay) { s.Must(r.Kill()) },
-			func(s *stand.Stand, _ *devenv.Relay) *devenv.Relay { return s.Launch() },
-		},
-		{
-			"WhileCutOff",
-			func(s *stand.Stand, _ *devenv.Relay) { s.Postgres.Cut() },
-			func(s *stand.Stand, r *devenv.Relay) *devenv.Relay { s.Must(s.Postgres.Mend()); return r },
-		},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			stand.OnEach(t, func(s *stand.Stand) {
+	for _, c := range slotRecreated {
+		t.Run(c.name, func(t *testing.T) {
+			c.kind.On(t, func(s *stand.Stand) {
 				r := s.Start()
 				s.Write(30)
 				s.Arrived()
-				tc.away(s, r)
+				c.away(s, r)
 				s.Free()
 				s.SQL(`SELECT pg_drop_replication_slot($1)`, s.Slot)
 				s.SQL(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, s.Slot)
 				s.Write(30)
-				s.Exits(tc.back(s, r), 3, s.Slot, "dropped and created anew", "UPDATE cdc_relay.slots SET state = 'adopt'")
+				s.Exits(c.back(s, r), 3, s.Slot, "dropped and created anew", "UPDATE cdc_relay.slots SET state = 'adopt'")
 			})
 		})
 	}
@@ -50,7 +45,7 @@ func TestSlotRecreated(t *testing.T) {
 
 // Without a new one it is lost, in every state of the relay.
 func TestSlotDropped(t *testing.T) {
-	stand.OnEach(t, func(s *stand.Stand) {
+	stand.KindRabbitMQ.On(t, func(s *stand.Stand) {
 		r := s.Start()
 		s.Write(30)
 		s.Arrived()

@@ -3,7 +3,6 @@ package fault
 import (
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
@@ -42,7 +41,7 @@ type pausedDestination struct {
 
 func status(s *stand.Stand, r *devenv.Relay) (st apiStatus) {
 	s.T.Helper()
-	_, body, err := r.Get(s.Within(time.Minute), "/api/v1/status")
+	_, body, err := r.Get(s.Context(), "/api/v1/status")
 	s.Must(err)
 	s.Must(json.Unmarshal([]byte(body), &st))
 	return st
@@ -54,18 +53,15 @@ func metric(s *stand.Stand, r *devenv.Relay, name string) float64 {
 	return s.Metric(r, name)
 }
 
-// counts is how long a wait for a number of the retry table or of dead letters may last. A count that is under way when rows come or go may
-// have them twice or not at all, until the next one: ten seconds later, or fifty times as late as the count took.
-const counts = 3 * time.Minute
-
-// counted waits until a metric of these is n.
+// counted waits until a number of the retry table or of dead letters is n. A count that is under way when rows come or go may have them
+// twice or not at all, until the next one: ten seconds later, or fifty times as late as the count took.
 func counted(s *stand.Stand, r *devenv.Relay, name string, n int) {
 	s.T.Helper()
-	s.Until(counts, fmt.Sprintf("%s to be %d", name, n), func() bool { return metric(s, r, name) == float64(n) })
+	s.Until(fmt.Sprintf("%s to be %d", name, n), func() bool { return metric(s, r, name) == float64(n) })
 }
 
 // inFlight waits until the relay has so many events that are not confirmed.
 func inFlight(s *stand.Stand, r *devenv.Relay, n int) {
 	s.T.Helper()
-	s.Until(30*time.Second, "events in flight", func() bool { return status(s, r).InFlight.Events >= n })
+	s.Until("events in flight", func() bool { return status(s, r).InFlight.Events >= n })
 }

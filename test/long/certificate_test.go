@@ -1,13 +1,14 @@
+//go:build nightly
+
 package long
 
 import (
-	"context"
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -18,9 +19,7 @@ func TestWrongPostgresCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	pg, err := devenv.StartPostgres(ctx, devenv.PostgresOptions{Certs: certs, HBA: []string{"hostssl all certified 127.0.0.1/32 cert"}})
+	pg, err := devenv.StartPostgres(await.Context(t), devenv.PostgresOptions{Certs: certs, HBA: []string{"hostssl all certified 127.0.0.1/32 cert"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +36,7 @@ func TestWrongPostgresCertificate(t *testing.T) {
 		return r
 	}
 	waiting, refused := launch(certs.ExpiredClient), launch(certs.Client)
-	code, err := refused.Exit(s.Within(3 * time.Minute))
+	code, err := refused.Exit(s.Context())
 	s.Must(err)
 	if log := refused.Log(); code != 1 || !strings.Contains(log, `certificate authentication failed for user \"certified\"`) || !strings.Contains(log, "sslcert") {
 		t.Errorf("relay ended with %d, want 1 and a word about the certificate", code)

@@ -1,3 +1,5 @@
+//go:build nightly
+
 package long
 
 import (
@@ -5,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
@@ -43,8 +44,8 @@ func oneOutOfReach(t *testing.T, cluster *devenv.Kafka) {
 		s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Replicas: 3, Configs: map[string]string{"min.insync.replicas": "2"}}))
 		way := cluster.Way(i)
 		s.Kafka.Brokers, s.Delivery = way.Brokers(), "confirm_timeout: 2s"
-		s.Must(cluster.WaitInSync(s.Within(3*time.Minute), s.Kafka.Topic("order")))
-		leader, err := cluster.Leader(s.Within(3*time.Minute), s.Kafka.Topic("order"), partition)
+		s.Must(cluster.WaitInSync(s.Context(), s.Kafka.Topic("order")))
+		leader, err := cluster.Leader(s.Context(), s.Kafka.Topic("order"), partition)
 		s.Must(err)
 		s.WatchFlush()
 		relays, stands = append(relays, s.Start()), append(stands, s)
@@ -71,14 +72,14 @@ func outOfReachPaused(s *stand.Stand, r *devenv.Relay, partition int) {
 	topic := s.Kafka.Topic("order")
 	destination := fmt.Sprintf("topic %q, partition %d", topic, partition)
 	s.Unready(r, "broker down")
-	s.Until(2*time.Minute, "the status to say what is paused", func() bool {
+	s.Until("the status to say what is paused", func() bool {
 		var status struct {
 			State  string
 			Broker struct {
 				Paused []struct{ Destination, Reason, Words string }
 			}
 		}
-		_, body, err := r.Get(s.Within(3*time.Minute), "/api/v1/status")
+		_, body, err := r.Get(s.Context(), "/api/v1/status")
 		s.Must(err)
 		s.Must(json.Unmarshal([]byte(body), &status))
 		if status.State != "broker down" { // until the way is mended
@@ -92,13 +93,13 @@ func outOfReachPaused(s *stand.Stand, r *devenv.Relay, partition int) {
 		return len(status.Broker.Paused) > 0
 	})
 	s.AwaitSided(devenv.Parked, 20)
-	code, body, err := r.Get(s.Within(3*time.Minute), "/readyz")
+	code, body, err := r.Get(s.Context(), "/readyz")
 	s.Must(err)
 	if code != 503 || !strings.Contains(body, "broker down") || !strings.Contains(body, topic) || !strings.Contains(body, "no_leader") {
 		s.T.Errorf("/readyz is %d: %s", code, body)
 	}
 	before := s.Kafka.Ends("order")
-	s.Until(2*time.Minute, "the other partitions to flow", func() bool {
+	s.Until("the other partitions to flow", func() bool {
 		for other, end := range s.Kafka.Ends("order") {
 			if other != partition && end < before[other]+20 {
 				return false
@@ -113,16 +114,16 @@ func outOfReachPaused(s *stand.Stand, r *devenv.Relay, partition int) {
 func restartedInTurn(t *testing.T, cluster *devenv.Kafka) {
 	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Partitions: 12, Replicas: 3, Configs: map[string]string{"min.insync.replicas": "2"}}))
 	topic := s.Kafka.Topic("order")
-	s.Must(cluster.WaitInSync(s.Within(3*time.Minute), topic))
+	s.Must(cluster.WaitInSync(s.Context(), topic))
 	s.WatchFlush()
 	r := s.Start()
 	stop := s.Load(300)
 	s.More(100)
 	for node := 1; node <= 3; node++ {
-		s.Must(cluster.StopNode(s.Within(3*time.Minute), node))
+		s.Must(cluster.StopNode(s.Context(), node))
 		s.More(100)
-		s.Must(cluster.StartNode(s.Within(3*time.Minute), node))
-		s.Must(cluster.WaitInSync(s.Within(3*time.Minute), topic))
+		s.Must(cluster.StartNode(s.Context(), node))
+		s.Must(cluster.WaitInSync(s.Context(), topic))
 		s.More(100)
 	}
 	for _, node := range []int{1, 2} {
@@ -130,9 +131,9 @@ func restartedInTurn(t *testing.T, cluster *devenv.Kafka) {
 	}
 	s.WriteAt(1000, 100)
 	for _, node := range []int{1, 2} {
-		s.Must(cluster.StartNode(s.Within(3*time.Minute), node))
+		s.Must(cluster.StartNode(s.Context(), node))
 	}
-	s.Must(cluster.WaitInSync(s.Within(3*time.Minute), topic))
+	s.Must(cluster.WaitInSync(s.Context(), topic))
 	s.More(100)
 	s.Leads(s.Ready(r))
 	stop()

@@ -1,7 +1,8 @@
+//go:build nightly
+
 package long
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -28,9 +30,7 @@ type login struct {
 }
 
 func TestWrongRabbitMQPassword(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	rmq, err := devenv.StartRabbitMQ(ctx, devenv.RabbitOptions{})
+	rmq, err := devenv.StartRabbitMQ(await.Context(t), devenv.RabbitOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestWrongRabbitMQPassword(t *testing.T) {
 		s := stand.New(t, stand.OnRabbitMQ(rmq))
 		user, file := fmt.Sprintf("u%d", time.Now().UnixNano()), passwordFile(t)
 		ctl := func(args ...string) {
-			_, err := rmq.Ctl(s.Within(3*time.Minute), args...)
+			_, err := rmq.Ctl(s.Context(), args...)
 			s.Must(err)
 		}
 		ctl("add_user", user, "right")
@@ -56,13 +56,13 @@ func TestWrongKafkaPassword(t *testing.T) {
 		cluster := stand.OwnKafka(t, devenv.KafkaOptions{Secure: true})
 		s := stand.New(t, stand.OnKafka(cluster, stand.Topics{}))
 		file := passwordFile(t)
-		change := func(p string) { s.Must(cluster.SetPassword(s.Within(3*time.Minute), "user", p)) }
+		change := func(p string) { s.Must(cluster.SetPassword(s.Context(), "user", p)) }
 		change("right")
 		s.Kafka.Brokers = cluster.SASLBrokers()
 		s.Sink = "sasl: {mechanism: scram-sha-512, username: user, password: '${file:" + file + "}'}"
 		restart := func() {
 			s.Must(cluster.KillNode(1))
-			s.Must(cluster.StartNode(s.Within(3*time.Minute), 1))
+			s.Must(cluster.StartNode(s.Context(), 1))
 		}
 		return login{s, restart, file, change, "broker down", "refused the login", 0}
 	})
@@ -88,9 +88,7 @@ func TestWrongPostgresPassword(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	pg, err := devenv.StartPostgres(ctx, devenv.PostgresOptions{Settings: map[string]string{"hba_file": hba.Name()}})
+	pg, err := devenv.StartPostgres(await.Context(t), devenv.PostgresOptions{Settings: map[string]string{"hba_file": hba.Name()}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +112,7 @@ func tests(t *testing.T, open func(*testing.T) login) {
 		l.write("wrong")
 		r := l.s.Launch()
 		l.s.Unready(r, l.down)
-		code, err := r.Exit(l.s.Within(3 * time.Minute))
+		code, err := r.Exit(l.s.Context())
 		l.s.Must(err)
 		if code != 1 || !strings.Contains(r.Log(), l.says) {
 			t.Errorf("relay ended with %d, want 1 and the words %q", code, l.says)

@@ -1,9 +1,10 @@
+//go:build nightly
+
 package long
 
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
@@ -19,13 +20,13 @@ func TestKafkaPartitionsAddedInPeace(t *testing.T) {
 	r := s.Start()
 	s.Write(100)
 	s.Arrived()
-	s.Must(s.Kafka.Cluster.AddPartitions(s.Within(2*time.Minute), s.Kafka.Topic("order"), after))
+	s.Must(s.Kafka.Cluster.AddPartitions(s.Context(), s.Kafka.Topic("order"), after))
 	s.Broker.Hold(devenv.Up) // an idle relay sends a broker nothing but this question
-	s.Must(s.Broker.WaitHeld(s.Within(2*time.Minute), devenv.Up, 1))
+	s.Must(s.Broker.WaitHeld(s.Context(), devenv.Up, 1))
 	s.Broker.Release(devenv.Up)
 	arrived, _ := s.Consumer.Count()
 	stop := s.Load(200)
-	s.Until(2*time.Minute, "records in the new partitions", func() bool {
+	s.Until("records in the new partitions", func() bool {
 		return slices.ContainsFunc(s.Consumer.DeliveriesFrom(arrived), func(d devenv.Delivery) bool { return d.From.Partition >= before })
 	})
 	s.More(100)

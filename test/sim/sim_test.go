@@ -17,7 +17,7 @@ import (
 
 // go test ./test/sim -args -seed 4711 plays one seed and prints its history; -seeds and -first say which ones are played.
 var (
-	seeds = flag.Int("seeds", 20_000, "how many seeds TestSeeds plays")
+	seeds = flag.Int("seeds", usual, "how many seeds TestSeeds plays")
 	first = flag.Uint64("first", 1, "the first of them")
 	one   = flag.Uint64("seed", 0, "play this seed alone; a seed that fails does so again in nearly all runs")
 	all   = flag.Bool("all", false, "print the history of all chains, not only of the one at fault")

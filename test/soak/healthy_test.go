@@ -1,7 +1,8 @@
+//go:build nightly
+
 package soak
 
 import (
-	"context"
 	"path/filepath"
 	"testing"
 	"time"
@@ -21,21 +22,21 @@ func TestHealthyHour(t *testing.T) {
 	stop := s.Load(200)
 	rules, err := filepath.Abs("../../deploy/prometheus/cdc-relay.rules.yml")
 	s.Must(err)
-	p, err := devenv.StartPrometheus(s.Within(time.Minute), devenv.PrometheusOptions{Interval: 5 * time.Second, RuleFiles: []string{rules}, Jobs: s.jobs()})
+	p, err := devenv.StartPrometheus(s.Context(), devenv.PrometheusOptions{Interval: 5 * time.Second, RuleFiles: []string{rules}, Jobs: s.jobs()})
 	s.Must(err)
 	defer func() { s.Must(p.Close()) }()
 
 	const rounds = 4
 	for i := range rounds {
 		s.pass(*duration / rounds)
-		s.Until(time.Minute, "events to flow", s.flows())
+		s.Until("events to flow", s.flows())
 		if code := s.relays[i%2].Stop(t); code != 0 && code != 5 { // 5: the stop was cut, on a machine that does much else
 			t.Errorf("a stop exits %d", code)
 		}
 		s.relays[i%2] = s.Start()
-		s.Must(p.Scrape(s.Within(time.Minute), s.jobs()))
+		s.Must(p.Scrape(s.Context(), s.jobs()))
 	}
-	s.Must(p.WaitScraped(s.Within(time.Minute)))
+	s.Must(p.WaitScraped(s.Context()))
 	for _, alert := range s.query(p, `group by (alertname) (last_over_time(ALERTS{alertstate="firing"}[1d]))`) {
 		t.Errorf("%s fired, and nothing was wrong", alert.Metric["alertname"])
 	}
@@ -53,9 +54,7 @@ func (s *soak) jobs() map[string][]string {
 
 func (s *soak) query(p *devenv.Prometheus, promql string) model.Vector {
 	s.T.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	value, err := p.Query(ctx, promql, time.Now())
+	value, err := p.Query(s.Context(), promql, time.Now())
 	s.Must(err)
 	v, ok := value.(model.Vector)
 	if !ok {

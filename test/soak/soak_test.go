@@ -1,3 +1,5 @@
+//go:build nightly
+
 // Package soak breaks things at random under load for as long as it is told to, and asks the checker; then it breaks nothing for
 // as long, and asks Prometheus. `make soak` runs it for an hour of each; without -for it is a short look that the soak itself
 // works.
@@ -41,7 +43,7 @@ var faults = []struct {
 	}},
 	{"stop a relay", func(s *soak) {
 		i := s.random.IntN(2)
-		s.Must(s.relays[i].WaitLog(s.Within(time.Minute), `"msg":"starting"`)) // a signal before that ends it as it ends any process
+		s.Must(s.relays[i].WaitLog(s.Context(), `"msg":"starting"`)) // a signal before that ends it as it ends any process
 		code := s.relays[i].Stop(s.T)
 		fenced := code == 1 && strings.Contains(s.relays[i].Log(), "fenced") // it was about to end by itself, from an earlier fault
 		if code != 0 && code != 5 && !fenced {                               // 5: it had events, and no session or no broker
@@ -140,14 +142,14 @@ func soakFor(t *testing.T, kind stand.Kind, d time.Duration) {
 		fault.do(s)
 		count[fault.name]++
 		s.relaunchEnded()
-		s.Until(time.Minute, "events to flow again after: "+fault.name, s.flows())
+		s.Until("events to flow again after: "+fault.name, s.flows())
 	}
 	stop()
 	if !s.later {
 		s.MakeLater()
 	}
 	s.Antidote()
-	s.Until(2*time.Minute, "all letters to be replayed, and nothing to be parked", func() bool {
+	s.Until("all letters to be replayed, and nothing to be parked", func() bool {
 		s.replay("5s")
 		return s.Sided(devenv.Open) == 0 && s.Sided(devenv.Parked) == 0
 	})
@@ -163,7 +165,7 @@ func (s *soak) relaunchEnded() {
 		if r.Running() {
 			continue
 		}
-		if code, err := r.Exit(s.Within(time.Second)); err != nil || code != 1 {
+		if code, err := r.Exit(s.Context()); err != nil || code != 1 {
 			s.T.Fatalf("a relay ended with code %d (%v):\n%s", code, err, r.Log())
 		}
 		s.relays[i] = s.Launch()

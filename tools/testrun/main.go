@@ -1,20 +1,23 @@
-// Command testrun runs go test, shows what failed and counts what ran.
+// Command testrun runs go test and shows what a person can follow: a line per package with a running count, a failure at once
+// with what the test has said, and at the end the ten slowest tests and "N passed, N failed".
 //
-//	go run ./tools/testrun [go test flags] packages
+//	bin/testrun [go test flags] packages
 //
-// It prints one line per package, the output of failing tests only (and log lines of others that begin with "report: "), at the
-// end the names of the failing ones once more with the beginnings of what they have said, how long it took, and "N passed, N failed"
-// as the last line. A skipped test is a failure: nothing here may be left out in silence. The exit code is go test's, or 1.
+// It reads go test's output by gotestsum's package testjson. gotestsum itself has no running count, does not fail over a
+// skipped test, and has no watchdog: here go test has no timeout, which would be of a machine's speed. A run in which no test
+// has ended for five minutes is ended, and what was running is named.
 package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
+	"syscall"
 	"time"
+
+	"gotest.tools/gotestsum/testjson"
 )
 
 func main() {
@@ -25,35 +28,74 @@ func main() {
 	os.Exit(code)
 }
 
+// run is the exit code: go test's, 1 when a test was skipped or none ran, 130 after an interrupt.
 func run(args []string) (int, error) {
-	// An interrupt reaches go test too, by the terminal; it ends the tests and we report what it reported.
-	signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
 
-	begin := time.Now()
-	cmd := exec.CommandContext(context.Background(), "go", append([]string{"test", "-json"}, args...)...)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
+	cmd := exec.CommandContext(context.Background(), "go", append([]string{"test", "-json", "-timeout=0"}, args...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it is ended with its children
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return 1, fmt.Errorf("open pipe: %w", err)
+	}
+	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		return 1, fmt.Errorf("open pipe: %w", err)
 	}
 	if err := cmd.Start(); err != nil {
 		return 1, fmt.Errorf("start go test: %w", err)
 	}
-	rep := newReport(os.Stdout)
-	readErr := rep.read(out)
-	waitErr := cmd.Wait()
-	rep.close(time.Since(begin))
-	if readErr != nil {
-		return 1, fmt.Errorf("read go test: %w", readErr)
+	rep := newReport(os.Stdout, time.Now)
+	done := make(chan struct{})
+	ended := make(chan bool, 1) // it was interrupted
+	go func() { ended <- watch(rep, cmd.Process.Pid, interrupts, done) }()
+	_, err = testjson.ScanTestOutput(testjson.ScanConfig{Stdout: stdout, Stderr: stderr, Handler: rep, IgnoreNonJSONOutputLines: true})
+	_ = cmd.Wait() //nolint:errcheck // its exit code says it all
+	close(done)
+	if <-ended {
+		return 130, nil
 	}
-	if exit, ok := errors.AsType[*exec.ExitError](waitErr); ok && exit.ExitCode() > 0 {
-		return exit.ExitCode(), nil
+	rep.close()
+	if err != nil {
+		return 1, fmt.Errorf("read go test: %w", err)
 	}
-	if waitErr != nil {
-		return 1, fmt.Errorf("run go test: %w", waitErr)
+	if code := cmd.ProcessState.ExitCode(); code != 0 {
+		return max(code, 1), nil // -1: by a signal
 	}
 	if !rep.ok() {
 		return 1, nil
 	}
 	return 0, nil
+}
+
+// watch ends go test and its tests when it is told to, or when nothing has moved for too long. It returns when done is
+// closed, and says whether it was interrupted.
+func watch(rep *report, group int, interrupts <-chan os.Signal, done <-chan struct{}) (interrupted bool) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return interrupted
+		case <-interrupts:
+			interrupted = true
+			rep.interrupted()
+			end(group, done)
+		case <-tick.C:
+			if rep.stuck() {
+				end(group, done)
+			}
+		}
+	}
+}
+
+// end interrupts the group, and kills it when it is still there after three seconds.
+func end(group int, done <-chan struct{}) {
+	_ = syscall.Kill(-group, syscall.SIGINT) //nolint:errcheck // it may be gone
+	select {
+	case <-done:
+	case <-time.After(3 * time.Second):
+		_ = syscall.Kill(-group, syscall.SIGKILL) //nolint:errcheck // likewise
+	}
 }

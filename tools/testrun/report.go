@@ -1,178 +1,178 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
+	"strings"
+	"sync"
 	"time"
+
+	"gotest.tools/gotestsum/testjson"
 )
 
-// event is one line of go test -json (go doc test2json).
-type event struct {
-	Action     string
-	Package    string
-	ImportPath string // of build-output
-	Test       string
-	Elapsed    float64 // seconds
-	Output     string
-}
+// patience is how long a run may be without the end of a test.
+const patience = 5 * time.Minute
 
-// report turns the events of go test into lines for people. Tests and subtests count alike.
+// report turns the events of go test into lines for people. Tests and subtests count alike. It implements
+// testjson.EventHandler, whose methods are called from two goroutines.
 type report struct {
-	w        io.Writer
-	packages map[string]*pkg
+	w     io.Writer
+	now   func() time.Time
+	begin time.Time
+
+	mu       sync.Mutex
 	passed   int
-	failed   int
-	skipped  []string
 	failures []failure
+	slowest  []testjson.TestCase
+	running  map[string]map[string]time.Time // of the packages whose tests have begun, their tests, and since when
+	moved    time.Time                       // when a test or a package has last begun or ended
+	ended    bool                            // the watchdog has ended the run
 }
 
-// failure is what has failed, and what it has said of that.
+// failure is a test or a package, and what it has said of it.
 type failure struct {
 	name string
 	said []byte
 }
 
-// pkg is a package whose tests are running.
-type pkg struct {
-	tests  map[string]*bytes.Buffer // output of tests that have not ended
-	output bytes.Buffer             // of no test: TestMain, panics, go test itself
-	ran    int
-	failed bool
+func newReport(w io.Writer, now func() time.Time) *report {
+	return &report{w: w, now: now, begin: now(), running: map[string]map[string]time.Time{}, moved: now()}
 }
 
-func newReport(w io.Writer) *report {
-	return &report{w: w, packages: map[string]*pkg{}}
+// Err passes on what go test itself says.
+func (r *report) Err(text string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fmt.Fprintln(r.w, text)
+	return nil
 }
 
-// read consumes the output of go test -json. What is not an event is passed through.
-func (r *report) read(in io.Reader) error {
-	lines := bufio.NewReader(in)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if len(line) > 0 {
-			var ev event
-			if json.Unmarshal(line, &ev) != nil || ev.Action == "" {
-				fmt.Fprintf(r.w, "%s", line)
-			} else {
-				r.event(&ev)
-			}
-		}
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-func (r *report) event(ev *event) {
-	if ev.Action == "build-output" {
+// Event takes what go test -json prints (go doc test2json).
+func (r *report) Event(ev testjson.TestEvent, execution *testjson.Execution) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case ev.Action == testjson.ActionBuild:
 		fmt.Fprint(r.w, ev.Output)
-		return
+	case ev.Action == testjson.ActionOutput:
+		// What a test wants to be seen although it passes.
+		if _, text, ok := strings.Cut(ev.Output, ": report: "); ok {
+			fmt.Fprint(r.w, "      ", text)
+		}
+	case ev.Package == "":
+	case ev.PackageEvent():
+		r.packageEvent(ev, execution.Package(ev.Package))
+	default:
+		r.testEvent(ev, execution.Package(ev.Package))
 	}
-	if ev.Package == "" {
-		return
-	}
-	p := r.packages[ev.Package]
-	if p == nil {
-		p = &pkg{tests: map[string]*bytes.Buffer{}}
-		r.packages[ev.Package] = p
-	}
-	if ev.Test == "" {
-		r.packageEvent(p, ev)
-	} else {
-		r.testEvent(p, ev)
-	}
+	return nil
 }
 
-func (r *report) testEvent(p *pkg, ev *event) {
-	out := p.tests[ev.Test]
-	if out == nil {
-		out = new(bytes.Buffer)
-		p.tests[ev.Test] = out
+func (r *report) packageEvent(ev testjson.TestEvent, pkg *testjson.Package) {
+	name := testjson.RelativePackagePath(ev.Package)
+	if ev.Action == "start" {
+		r.running[name] = map[string]time.Time{}
 	}
-	switch ev.Action {
-	case "output":
-		out.WriteString(ev.Output)
+	if !ev.Action.IsTerminal() {
 		return
-	case "pass":
+	}
+	r.moved = r.now()
+	delete(r.running, name)
+	verdict := "ok  "
+	switch {
+	case ev.Action == testjson.ActionFail:
+		verdict = "FAIL"
+		if len(pkg.Failed) == 0 { // it does not build, its TestMain failed, or it has panicked outside of a test
+			r.fail(name, strings.Join(pkg.OutputLines(testjson.TestCase{}), ""))
+		}
+	case pkg.Total == 0:
+		return // no test files
+	}
+	fmt.Fprintf(r.w, "%6s %6d passed  %s  %-32s %4d tests %7.1f s\n", clock(r.now().Sub(r.begin)), r.passed, verdict, name, pkg.Total, ev.Elapsed)
+}
+
+func (r *report) testEvent(ev testjson.TestEvent, pkg *testjson.Package) {
+	name := testjson.RelativePackagePath(ev.Package)
+	tests := r.running[name]
+	switch {
+	case tests == nil:
+	case ev.Action == testjson.ActionRun || ev.Action == testjson.ActionCont:
+		tests[ev.Test] = r.now()
+	case ev.Action == testjson.ActionPause:
+		delete(tests, ev.Test)
+	}
+	if !ev.Action.IsTerminal() {
+		return
+	}
+	r.moved = r.now()
+	delete(tests, ev.Test)
+	switch ev.Action {
+	case testjson.ActionPass:
 		r.passed++
-		r.told(out)
-	case "fail":
-		p.failed = true
-		r.fail(ev.Package+" "+ev.Test, out)
-		fmt.Fprint(r.w, out.String())
-	case "skip":
-		p.failed = true
-		r.skipped = append(r.skipped, ev.Package+" "+ev.Test)
-		fmt.Fprint(r.w, out.String())
-	default: // run, pause, cont
-		return
+	case testjson.ActionSkip:
+		r.fail(name+" "+ev.Test, "    it was skipped, and no test may be\n")
+	case testjson.ActionFail:
+		text := strings.Join(pkg.OutputLines(pkg.LastFailedByName(ev.Test)), "")
+		r.fail(name+" "+ev.Test, cmp.Or(string(said([]byte(text))), text))
+	default:
 	}
-	p.ran++
-	delete(p.tests, ev.Test)
+	if !testjson.TestName(ev.Test).IsSubTest() {
+		r.slowest = append(r.slowest, testjson.TestCase{Package: name, Test: testjson.TestName(ev.Test), Elapsed: time.Duration(ev.Elapsed * float64(time.Second))})
+		slices.SortFunc(r.slowest, func(a, b testjson.TestCase) int { return cmp.Compare(b.Elapsed, a.Elapsed) })
+		r.slowest = r.slowest[:min(len(r.slowest), 10)]
+	}
 }
 
-// told passes on what a test that passed wants to be seen: its log lines that begin with "report: ".
-func (r *report) told(out *bytes.Buffer) {
-	for line := range bytes.Lines(out.Bytes()) {
-		if _, text, ok := bytes.Cut(line, []byte(": report: ")); ok {
-			fmt.Fprintf(r.w, "      %s", text)
+// fail prints a failure, and remembers it for the end.
+func (r *report) fail(name, text string) {
+	fmt.Fprintf(r.w, "FAIL  %s\n%s", name, text)
+	r.failures = append(r.failures, failure{name, []byte(text)})
+}
+
+// stuck says once that no test has ended for too long, and which are running. While go test compiles none can.
+func (r *report) stuck() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.now()
+	if len(r.running) == 0 {
+		r.moved = now
+	}
+	if r.ended || now.Sub(r.moved) < patience {
+		return false
+	}
+	r.ended = true
+	r.failures = append(r.failures, failure{name: fmt.Sprintf("the run: no test has ended for %v", patience)})
+	fmt.Fprintf(r.w, "no test has ended for %v; running:\n", patience)
+	for _, pkg := range slices.Sorted(maps.Keys(r.running)) {
+		for _, test := range slices.Sorted(maps.Keys(r.running[pkg])) {
+			fmt.Fprintf(r.w, "    %s %s, for %s\n", pkg, test, clock(now.Sub(r.running[pkg][test])))
 		}
 	}
+	return true
 }
 
-func (r *report) packageEvent(p *pkg, ev *event) {
-	switch ev.Action {
-	case "output":
-		p.output.WriteString(ev.Output)
-	case "pass":
-		fmt.Fprintf(r.w, "ok    %-60s %4d tests %7.1f s\n", ev.Package, p.ran, ev.Elapsed)
-		delete(r.packages, ev.Package)
-	case "fail":
-		r.unended(p, ev.Package)
-		if !p.failed { // the package does not build, its TestMain failed, or it panicked outside a test
-			r.fail(ev.Package, &p.output)
-		}
-		fmt.Fprint(r.w, p.output.String())
-		fmt.Fprintf(r.w, "FAIL  %-60s %4d tests %7.1f s\n", ev.Package, p.ran, ev.Elapsed)
-		delete(r.packages, ev.Package)
-	case "skip": // no test files
-		delete(r.packages, ev.Package)
+// interrupted ends the report: what fails from now on fails because of it.
+func (r *report) interrupted() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fmt.Fprintf(r.w, "interrupted after %s, %d passed\n", clock(r.now().Sub(r.begin)), r.passed)
+	r.w = io.Discard
+}
+
+// close prints the end of the report.
+func (r *report) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fmt.Fprintln(r.w, "the slowest:")
+	for _, test := range r.slowest {
+		fmt.Fprintf(r.w, "%10.1f s  %s %s\n", max(test.Elapsed, 0).Seconds(), test.Package, test.Test)
 	}
-}
-
-// unended fails the tests that began and did not end, because the process died.
-func (r *report) unended(p *pkg, name string) {
-	for test, out := range p.tests {
-		p.failed = true
-		p.ran++
-		r.fail(name+" "+test+" (did not end)", out)
-		fmt.Fprint(r.w, out.String())
+	if r.passed+len(r.failures) == 0 {
+		r.failures = append(r.failures, failure{name: "no test ran"})
 	}
-}
-
-func (r *report) fail(name string, output *bytes.Buffer) {
-	r.failed++
-	r.failures = append(r.failures, failure{name, said(output.Bytes())})
-}
-
-// close prints the verdict; a package that never ended has failed.
-func (r *report) close(took time.Duration) {
-	for name, p := range r.packages {
-		r.unended(p, name)
-		if !p.failed {
-			r.fail(name+" (did not end)", &p.output)
-		}
-		fmt.Fprint(r.w, p.output.String())
-	}
-	slices.SortFunc(r.failures, func(a, b failure) int { return cmp.Compare(a.name, b.name) })
 	left := mostSaid
 	for _, f := range r.failures {
 		fmt.Fprintln(r.w, "failed:", f.name)
@@ -181,21 +181,16 @@ func (r *report) close(took time.Duration) {
 			fmt.Fprintf(r.w, "%s", f.said)
 		}
 	}
-	for _, name := range r.skipped {
-		fmt.Fprintln(r.w, "skipped, which is not allowed here:", name)
-	}
-	if r.passed+r.failed == 0 {
-		fmt.Fprintln(r.w, "no test ran")
-	}
-	fmt.Fprintf(r.w, "took %.0f s\n", took.Seconds())
-	verdict := fmt.Sprintf("%d passed, %d failed", r.passed, r.failed)
-	if len(r.skipped) > 0 {
-		verdict += fmt.Sprintf(", %d skipped", len(r.skipped))
-	}
-	fmt.Fprintln(r.w, verdict)
+	fmt.Fprintf(r.w, "took %s\n%d passed, %d failed\n", clock(r.now().Sub(r.begin)), r.passed, len(r.failures))
 }
 
 // ok: everything that was asked for ran, and passed.
 func (r *report) ok() bool {
-	return r.passed > 0 && r.failed == 0 && len(r.skipped) == 0
+	return r.passed > 0 && len(r.failures) == 0
+}
+
+// clock is minutes:seconds.
+func clock(d time.Duration) string {
+	s := int(d.Seconds())
+	return fmt.Sprintf("%d:%02d", s/60, s%60)
 }

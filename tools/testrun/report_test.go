@@ -4,11 +4,22 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+	"time"
+
+	"gotest.tools/gotestsum/testjson"
 )
+
+func scan(t *testing.T, rep *report, in string) {
+	t.Helper()
+	config := testjson.ScanConfig{Stdout: strings.NewReader(in), Handler: rep, IgnoreNonJSONOutputLines: true}
+	if _, err := testjson.ScanTestOutput(config); err != nil {
+		t.Fatal(err)
+	}
+}
 
 func TestReport(t *testing.T) {
 	const (
-		runA  = `{"Action":"run","Package":"p","Test":"TestA"}` + "\n"
+		runA  = `{"Action":"start","Package":"p"}` + "\n" + `{"Action":"run","Package":"p","Test":"TestA"}` + "\n"
 		outA  = `{"Action":"output","Package":"p","Test":"TestA","Output":"noise of A\n"}` + "\n"
 		passA = `{"Action":"pass","Package":"p","Test":"TestA"}` + "\n"
 		okP   = `{"Action":"pass","Package":"p","Elapsed":1.5}` + "\n"
@@ -39,7 +50,7 @@ func TestReport(t *testing.T) {
 			in: runA + `{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:7: panel is wrong:\n"}` + "\n" +
 				`{"Action":"output","Package":"p","Test":"TestA","Output":"        1, and it is 2\n"}` + "\n" + outA +
 				`{"Action":"fail","Package":"p","Test":"TestA"}` + "\n" + failP,
-			want: []string{"failed: p TestA\n    a_test.go:7: panel is wrong:\n        1, and it is 2\ntook 0 s\n"},
+			want: []string{"failed: p TestA\n    a_test.go:7: panel is wrong:\n        1, and it is 2\ntook 0:00\n"},
 		},
 		{
 			name: "a package that fails outside of its tests, too",
@@ -49,7 +60,7 @@ func TestReport(t *testing.T) {
 		{
 			name: "a skipped test is a failure by name",
 			in:   runA + `{"Action":"skip","Package":"p","Test":"TestA"}` + "\n" + okP,
-			want: []string{"not allowed here: p TestA", "0 passed, 0 failed, 1 skipped\n"},
+			want: []string{"failed: p TestA\n    it was skipped", "0 passed, 1 failed\n"},
 		},
 		{
 			name: "a package that does not build is one failure",
@@ -60,7 +71,7 @@ func TestReport(t *testing.T) {
 		{
 			name: "a test that the dying process took along is a failure",
 			in:   runA + outA + `{"Action":"output","Package":"p","Output":"panic: elsewhere\n"}` + "\n" + failP,
-			want: []string{"noise of A", "panic: elsewhere", "failed: p TestA (did not end)", "0 passed, 1 failed\n"},
+			want: []string{"noise of A", "failed: p TestA\n", "0 passed, 2 failed\n"},
 		},
 		{
 			name: "leaks found by TestMain fail the package though its tests passed",
@@ -68,16 +79,14 @@ func TestReport(t *testing.T) {
 			want: []string{"goleak: found", "failed: p\n", "1 passed, 1 failed\n"},
 		},
 		{name: "go test that stopped half way is a failure", in: runA, want: []string{"0 passed, 1 failed\n"}},
-		{name: "no test is a failure", in: okP, want: []string{"no test ran", "0 passed, 0 failed\n"}},
+		{name: "no test is a failure", in: okP, want: []string{"no test ran", "0 passed, 1 failed\n"}},
 		{name: "a package without tests is not", in: `{"Action":"skip","Package":"q"}` + "\n" + runA + passA + okP, ok: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var out bytes.Buffer
-			rep := newReport(&out)
-			if err := rep.read(strings.NewReader(tc.in)); err != nil {
-				t.Fatal(err)
-			}
-			rep.close(0)
+			rep := newReport(&out, time.Now)
+			scan(t, rep, tc.in)
+			rep.close()
 			if rep.ok() != tc.ok {
 				t.Errorf("ok = %t, want %t", rep.ok(), tc.ok)
 			}
@@ -90,5 +99,40 @@ func TestReport(t *testing.T) {
 				t.Errorf("output has %q:\n%s", tc.not, out.String())
 			}
 		})
+	}
+}
+
+func TestStuck(t *testing.T) {
+	var out bytes.Buffer
+	now := time.Unix(0, 0)
+	rep := newReport(&out, func() time.Time { return now })
+	now = now.Add(time.Hour)
+	if rep.stuck() {
+		t.Error("a run that compiles for an hour is ended")
+	}
+	// An execution that has not ended: its tests are running.
+	handle := func(action testjson.Action, test string) {
+		if err := rep.Event(testjson.TestEvent{Action: action, Package: "p", Test: test}, &testjson.Execution{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	handle("start", "")
+	handle(testjson.ActionRun, "TestA")
+	handle(testjson.ActionRun, "TestB")
+	handle(testjson.ActionPause, "TestB")
+	now = now.Add(patience - time.Second)
+	if rep.stuck() {
+		t.Error("a run is ended before its time")
+	}
+	now = now.Add(time.Second)
+	if !rep.stuck() {
+		t.Error("a run that stands still is not ended")
+	}
+	if rep.stuck() {
+		t.Error("it is ended twice")
+	}
+	rep.close()
+	if text := out.String(); !strings.Contains(text, "    p TestA, for 5:00\n") || strings.Contains(text, "TestB") || !strings.HasSuffix(text, "0 passed, 1 failed\n") {
+		t.Errorf("the report is:\n%s", text)
 	}
 }

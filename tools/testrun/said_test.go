@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 )
 
@@ -52,11 +53,12 @@ func TestSaidIsBounded(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	rep := newReport(&out)
+	rep := newReport(&out, time.Now)
 	for i := range 100 {
-		rep.fail(fmt.Sprintf("p Test%d", i), &in)
+		rep.fail(fmt.Sprintf("p Test%d", i), text)
 	}
-	rep.close(0)
+	out.Reset()
+	rep.close()
 	if out.Len() > mostSaid+4000 || strings.Count(out.String(), "failed: p Test") != 100 || !strings.Contains(out.String(), "a_test.go:999: ") {
 		t.Errorf("%d bytes, %d names", out.Len(), strings.Count(out.String(), "failed: p Test"))
 	}

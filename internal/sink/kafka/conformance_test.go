@@ -7,14 +7,17 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/sinktest"
 )
 
 func TestConformance(t *testing.T) {
-	k := ownKafka(t, devenv.KafkaOptions{Authorizer: true, Proxied: 1})
-	sinktest.Run(t, shows, func(t *testing.T) sinktest.Broker { return openConformance(t, k) })
+	sinktest.Run(t, shows, func(t *testing.T) sinktest.Broker {
+		k, way := devenv.SharedKafkaWay(t)
+		return openConformance(t, k, way, sinktest.DestinationMissing)
+	})
 }
 
 // conformance is a real cluster behind proxies, with a topic for each way in which a destination fails.
@@ -38,16 +41,12 @@ var topicOf = map[sinktest.Kind]string{
 	sinktest.DestinationRefusing:  "-refusing",
 }
 
-func openConformance(t *testing.T, k *devenv.Kafka) *conformance {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // a broker is stopped and started in it
-	t.Cleanup(cancel)
-	c := &conformance{t: t, ctx: ctx, kafka: k, way: k.Way(0)}
-	c.topic = topicWith(t, k, 3, k.Nodes(), map[string]string{"max.message.bytes": "65536"})
-	topics := []string{c.topic}
-	for kind, suffix := range topicOf {
-		c.create(kind)
-		topics = append(topics, c.topic+suffix)
-	}
+func openConformance(t *testing.T, k *devenv.Kafka, way *devenv.KafkaWay, destination sinktest.Kind) *conformance {
+	c := &conformance{t: t, ctx: await.Context(t), kafka: k, way: way}
+	c.topic = topicWith(t, k, 3, max(1, k.Nodes()), map[string]string{"max.message.bytes": "65536"})
+	c.create(destination)
+	t.Cleanup(func() { remove(t, k, c.topic+topicOf[destination]) })
+	topics := []string{c.topic, c.topic + topicOf[destination]}
 	var err error
 	c.consumer, err = devenv.StartKafkaConsumer(c.ctx, devenv.KafkaConsumerOptions{Brokers: k.Brokers(), Topics: topics})
 	must(t, err)
@@ -62,7 +61,7 @@ func openConformance(t *testing.T, k *devenv.Kafka) *conformance {
 
 // create makes the topic of a destination's kind.
 func (c *conformance) create(kind sinktest.Kind) {
-	partitions, replicas, configs := 2, c.kafka.Nodes(), map[string]string(nil)
+	partitions, replicas, configs := 2, max(1, c.kafka.Nodes()), map[string]string(nil)
 	if kind == sinktest.DestinationRefusing {
 		partitions, replicas, configs = 1, min(replicas, 2), map[string]string{"min.insync.replicas": "2"}
 	}
@@ -78,12 +77,16 @@ func (c *conformance) Stop() error {
 	return err
 }
 
-// shows: what is full is not shown (topicOf), and what refuses has too few replicas, which takes several brokers (TestCluster).
-// Nothing blocks: over its quota a producer's request is stored and answered all the same, and it is the next one on that
-// connection that is not read, until a time that no end of the quota brings nearer (TestOneBroker, and TestKafkaQuota in
-// test/fault).
+// shows: what is full is not shown (topicOf), what refuses has too few replicas, which takes several brokers (TestCluster), and what
+// is forbidden takes a broker that obeys ACLs (TestConformanceForbidden). Nothing blocks: over its quota a producer's request is stored and answered all the same, and it is the next one on that
+// connection that is not read, until a time that no end of the quota brings nearer (TestQuota).
 func shows(kind sinktest.Kind) bool {
-	return kind != sinktest.Blocked && kind != sinktest.DestinationFull && kind != sinktest.DestinationRefusing
+	switch kind {
+	case sinktest.Blocked, sinktest.DestinationFull, sinktest.DestinationRefusing, sinktest.DestinationForbidden:
+		return false
+	default:
+		return true
+	}
 }
 
 // Idempotent is true of the sink's producers.
@@ -175,7 +178,7 @@ func (c *conformance) refuse(topic string, on bool) {
 	must(c.t, err)
 	c.stopped = all[0] + all[1] - leader
 	must(c.t, c.kafka.StopNode(c.ctx, c.stopped))
-	until(c.t, "one replica in sync", func() bool {
+	await.Until(c.t, "one replica in sync", func() bool {
 		_, inSync, err := c.kafka.Replicas(c.ctx, topic, 0)
 		return err == nil && len(inSync) == 1
 	})

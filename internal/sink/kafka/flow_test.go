@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -71,10 +72,8 @@ func (f *flowing) lane(n int, queue chan *outbox.Event) {
 			open = append(open, <-queue)
 		}
 		for len(open) > 0 {
-			ctx, cancel := context.WithTimeout(context.Background(), 4*within)
 			outcomes := make([]sink.Outcome, len(open))
-			err := f.sink.Publish(ctx, n, open, outcomes)
-			cancel()
+			err := f.sink.Publish(context.Background(), n, open, outcomes)
 			if err != nil {
 				f.t.Errorf("publish: %v", err)
 				return
@@ -121,7 +120,7 @@ func (f *flowing) settle(call []*outbox.Event, outcomes []sink.Outcome) (open []
 func (f *flowing) wait(n int64) {
 	f.t.Helper()
 	from := f.confirmed.Load()
-	until(f.t, fmt.Sprintf("%d more events are confirmed", n), func() bool { return f.confirmed.Load() >= from+n })
+	await.Until(f.t, fmt.Sprintf("%d more events are confirmed", n), func() bool { return f.confirmed.Load() >= from+n })
 }
 
 // end ends the flow and returns all its events, which are confirmed.

@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -50,15 +49,7 @@ var someOdds = odds{
 
 // histories may be raised to look deeper, and to any depth: go test -run TestHistories -args -histories 1000. What a seed
 // does depends on the scheduler as well, so that no two runs are the same.
-var histories = flag.Int("histories", usualHistories(), "runs of each plan of TestHistories")
-
-// usualHistories: under the race detector (make test-race) a run costs eight times as much.
-func usualHistories() int {
-	if os.Getenv("CDC_RELAY_TEST_RACE") == "1" {
-		return 3
-	}
-	return 10
-}
+var histories = flag.Int("histories", usualHistories, "runs of each plan of TestHistories")
 
 func TestHistories(t *testing.T) {
 	for name, p := range map[string]plan{

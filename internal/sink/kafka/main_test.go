@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { devenv.Main(m) }
 
-// within bounds everything a test waits for.
+// within is the timeout of requests that are answered.
 const within = time.Minute
 
 // someEvent is an ordinary event, the i-th of a transaction.

@@ -9,34 +9,29 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-const anybody = "User:ANONYMOUS"
-
-// What a real broker says of topics and events, and what becomes of that. One cluster for all of it.
+// What a real broker says of topics and events, and what becomes of that.
 func TestOutcomes(t *testing.T) {
-	k := ownKafka(t, devenv.KafkaOptions{Authorizer: true, Settings: map[string]string{"socket.request.max.bytes": "8388608"}})
+	k := devenv.SharedKafka(t)
 	for name, test := range map[string]func(*testing.T, *devenv.Kafka){
-		"missing topic":             testMissingTopic,
-		"forbidden topic":           testForbiddenTopic,
-		"no right to a producer id": testNoProducerID,
-		"too large for the topic":   testTooLarge,
-		"larger than all limits":    testHuge,
-		"too large for a request":   testTooLargeForARequest,
-		"invalid record":            testInvalidRecord,
-		"key stops at rejection":    testKeyStops,
-		"rejected unsent":           testRejectedUnsent,
-		"topic remade":              testTopicRemade,
-		"partitions added":          testPartitionsAdded,
-		"one lane":                  testOneLane,
-		"key goes on elsewhere":     testKeyGoesOnElsewhere,
-		"routed and replayed":       testRouted,
-		"corrupt message":           testCorrupt,
-		"server error":              testServerError,
-		"unknown compression":       testCompression,
-		"internal topic":            testInternalTopic,
+		"missing topic":           testMissingTopic,
+		"too large for the topic": testTooLarge,
+		"larger than all limits":  testHuge,
+		"invalid record":          testInvalidRecord,
+		"key stops at rejection":  testKeyStops,
+		"rejected unsent":         testRejectedUnsent,
+		"topic remade":            testTopicRemade,
+		"partitions added":        testPartitionsAdded,
+		"one lane":                testOneLane,
+		"key goes on elsewhere":   testKeyGoesOnElsewhere,
+		"routed and replayed":     testRouted,
+		"corrupt message":         testCorrupt,
+		"server error":            testServerError,
+		"unknown compression":     testCompression,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, k) })
 	}
@@ -57,10 +52,8 @@ func amongMany(t *testing.T, r *running, good []*outbox.Event, poison *outbox.Ev
 // call publishes events on one lane, whatever their own.
 func (r *running) call(lane int, events ...*outbox.Event) ([]sink.Outcome, error) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*within)
-	defer cancel()
 	outcomes := make([]sink.Outcome, len(events))
-	err := r.Publish(ctx, lane, events, outcomes)
+	err := r.Publish(context.Background(), lane, events, outcomes)
 	if fault := brokenContract(events, outcomes, err); fault != "" {
 		r.t.Errorf("the contract is broken: %s", fault)
 	}
@@ -82,7 +75,7 @@ func wantPaused(t *testing.T, r *running, destinations ...string) {
 }
 
 func testMissingTopic(t *testing.T, k *devenv.Kafka) {
-	topic, nowhere := topicWith(t, k, 2, 1, nil), fmt.Sprintf("nowhere-%d", lastPosition.Add(1))
+	topic, nowhere := topicWith(t, k, 2, 1, nil), unused()
 	r := start(t, Config{Brokers: k.Brokers()})
 	good := events(100, topic)
 	got := amongMany(t, r, good, event(nowhere, "k"))
@@ -106,7 +99,7 @@ func testMissingTopic(t *testing.T, k *devenv.Kafka) {
 	for _, o := range outcomes {
 		wantRejected(t, o, sink.Destination, sink.NoTopic)
 	}
-	must(t, k.CreateTopic(limited(t), nowhere, 4, 1, nil))
+	create(t, k, nowhere, 4, 1, nil)
 	outcomes, err = r.call(lane, late...)
 	must(t, err)
 	wantConfirmed(t, outcomes)
@@ -118,7 +111,7 @@ func testMissingTopic(t *testing.T, k *devenv.Kafka) {
 // wantPartitions wants records in so many partitions.
 func wantPartitions(t *testing.T, k *devenv.Kafka, topic string, n int) {
 	t.Helper()
-	records, err := k.Records(limited(t), topic)
+	records, err := k.Records(await.Context(t), topic)
 	must(t, err)
 	used := map[int]bool{}
 	for _, rec := range records {
@@ -127,34 +120,6 @@ func wantPartitions(t *testing.T, k *devenv.Kafka, topic string, n int) {
 	if len(used) != n {
 		t.Errorf("%d partitions have records, want %d", len(used), n)
 	}
-}
-
-func testForbiddenTopic(t *testing.T, k *devenv.Kafka) {
-	topic, forbidden := topicWith(t, k, 1, 1, nil), topicWith(t, k, 1, 1, nil)
-	r := start(t, Config{Brokers: k.Brokers()})
-	wantConfirmed(t, r.send(event(forbidden, "k")))
-	must(t, k.Deny(limited(t), forbidden, anybody))
-	good, held := events(100, topic), event(forbidden, "k")
-	got := amongMany(t, r, good, held)
-	wantRejected(t, got, sink.Destination, sink.NotPermitted)
-	wantPaused(t, r, fmt.Sprintf("topic %q", forbidden))
-	wantRejected(t, r.send(held)[0], sink.Destination, sink.NotPermitted)
-	must(t, k.Allow(limited(t), forbidden, anybody))
-	wantConfirmed(t, r.send(held))
-	wantPaused(t, r)
-	wantStored(t, k, topic, good...)
-}
-
-func testNoProducerID(t *testing.T, k *devenv.Kafka) {
-	topic := topicWith(t, k, 1, 1, nil)
-	r := start(t, Config{Brokers: k.Brokers()})
-	must(t, k.DenyIdempotence(limited(t), anybody))
-	ev := event(topic, "k")
-	got := r.send(ev)
-	must(t, k.AllowIdempotence(limited(t), anybody))
-	wantRejected(t, got[0], sink.Destination, sink.NotPermitted)
-	until(t, "the right is given back", func() bool { return r.send(ev)[0].State == sink.Confirmed })
-	wantStored(t, k, topic, ev)
 }
 
 func testTooLarge(t *testing.T, k *devenv.Kafka) {
@@ -170,8 +135,8 @@ func testTooLarge(t *testing.T, k *devenv.Kafka) {
 			got := amongMany(t, r, good, large)
 			wantRejected(t, got, sink.Permanent, sink.TooLarge)
 			wantStored(t, k, topic, good...)
-			must(t, k.SetTopicConfig(limited(t), topic, "max.message.bytes", "1000000"))
-			until(t, "the broker to obey the new limit", func() bool { return allConfirmed(r.send(large)) })
+			must(t, k.SetTopicConfig(await.Context(t), topic, "max.message.bytes", "1000000"))
+			await.Until(t, "the broker to obey the new limit", func() bool { return allConfirmed(r.send(large)) })
 			more := events(500, topic)
 			wantConfirmed(t, r.send(more...))
 			wantStored(t, k, topic, append(append(good, large), more...)...)
@@ -190,21 +155,6 @@ func testHuge(t *testing.T, k *devenv.Kafka) {
 	large.Payload = make([]byte, 6<<20)
 	wantConfirmed(t, r.send(large))
 	wantStored(t, k, topic, large)
-}
-
-// Over what is larger than socket.request.max.bytes a broker ends the connection and says nothing.
-func testTooLargeForARequest(t *testing.T, k *devenv.Kafka) {
-	topic := topicWith(t, k, 1, 1, map[string]string{"max.message.bytes": "200000000"})
-	r := start(t, Config{Brokers: k.Brokers()})
-	large := event(topic, "large")
-	large.Payload = make([]byte, 9<<20)
-	good := events(100, topic)
-	got := amongMany(t, r, good, large)
-	wantRejected(t, got, sink.Permanent, sink.TooLarge)
-	if !strings.Contains(got.Fault.Words, "socket.request.max.bytes") {
-		t.Errorf("words %q", got.Fault.Words)
-	}
-	wantStored(t, k, topic, good...)
 }
 
 // A compacted topic takes no record without a key, and names those in the batch.
@@ -288,9 +238,9 @@ func testTopicRemade(t *testing.T, k *devenv.Kafka) {
 	r := start(t, Config{Brokers: k.Brokers(), Topic: template(t, topic)})
 	wantConfirmed(t, r.send(events(100, topic)...))
 	for _, partitions := range []int{2, 6} {
-		must(t, k.DeleteTopic(limited(t), topic))
-		must(t, k.CreateTopic(limited(t), topic, partitions, 1, nil))
-		until(t, "the new partitions are known", func() bool {
+		must(t, k.DeleteTopic(await.Context(t), topic))
+		must(t, k.CreateTopic(await.Context(t), topic, partitions, 1, nil))
+		await.Until(t, "the new partitions are known", func() bool {
 			r.control.ask(topic) // rather than in half a minute
 			state := r.known.Load().topics[topic]
 			return state != nil && len(state.partitions) == partitions
@@ -298,12 +248,12 @@ func testTopicRemade(t *testing.T, k *devenv.Kafka) {
 		var stored []*outbox.Event
 		for range 3 {
 			all := events(200, topic)
-			until(t, "the topic that was made anew takes events", func() bool {
+			await.Until(t, "the topic that was made anew takes events", func() bool {
 				return allConfirmed(r.send(all...))
 			})
 			stored = append(stored, all...)
 		}
-		records, err := k.Records(limited(t), topic)
+		records, err := k.Records(await.Context(t), topic)
 		must(t, err)
 		there := map[string]bool{}
 		for _, rec := range records {
@@ -334,8 +284,8 @@ func testPartitionsAdded(t *testing.T, k *devenv.Kafka) {
 	r := start(t, Config{Brokers: k.Brokers()})
 	f := flow(t, r, topic, 50)
 	f.wait(500)
-	must(t, k.AddPartitions(limited(t), topic, 5))
-	until(t, "the new partitions are known", func() bool {
+	must(t, k.AddPartitions(await.Context(t), topic, 5))
+	await.Until(t, "the new partitions are known", func() bool {
 		r.control.ask(topic) // rather than in half a minute
 		return len(r.known.Load().topics[topic].partitions) == 5
 	})
@@ -404,11 +354,11 @@ func testRouted(t *testing.T, k *devenv.Kafka) {
 			wantRejected(t, got, sink.Permanent, sink.NullInTemplate)
 			wantRoutes(t, k, topic, append(plain, replayed...))
 			wantRoutes(t, k, other, routed)
-			missing := event(topic, "k")
-			missing.Route = &outbox.Route{Name: []byte("nowhere-" + name)}
+			missing, nowhere := event(topic, "k"), unused()
+			missing.Route = &outbox.Route{Name: []byte(nowhere)}
 			fault := r.send(missing)[0]
 			wantRejected(t, fault, sink.Destination, sink.NoTopic)
-			if !fault.Fault.Whole || fault.Fault.Destination != topicName("nowhere-"+name) {
+			if !fault.Fault.Whole || fault.Fault.Destination != topicName(nowhere) {
 				t.Errorf("%+v", fault.Fault)
 			}
 		})
@@ -418,7 +368,7 @@ func testRouted(t *testing.T, k *devenv.Kafka) {
 // wantRoutes wants these events in a topic, each with what it says of a replay.
 func wantRoutes(t *testing.T, k *devenv.Kafka, topic string, events []*outbox.Event) {
 	t.Helper()
-	records, err := k.Records(limited(t), topic)
+	records, err := k.Records(await.Context(t), topic)
 	must(t, err)
 	replay := map[string]string{}
 	for _, rec := range records {

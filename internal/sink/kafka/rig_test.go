@@ -2,31 +2,24 @@ package kafka
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pglogrepl"
+	kafkago "github.com/segmentio/kafka-go"
 	"go.uber.org/zap/zaptest"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
-
-// ownKafka starts a cluster for one test.
-func ownKafka(t testing.TB, opt devenv.KafkaOptions) *devenv.Kafka {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	k, err := devenv.StartKafka(ctx, opt)
-	must(t, err)
-	t.Cleanup(func() { must(t, k.Close()) })
-	return k
-}
 
 func must(t testing.TB, err error) {
 	t.Helper()
@@ -35,19 +28,28 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// limited is a context for what a test does with its cluster.
-func limited(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*within)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// topicWith makes a topic for one test.
+// topicWith makes a topic for one test, which is deleted with it.
 func topicWith(t testing.TB, k *devenv.Kafka, partitions, replicas int, configs map[string]string) string {
 	t.Helper()
-	name := fmt.Sprintf("topic-%d", lastPosition.Add(1))
-	must(t, k.CreateTopic(limited(t), name, partitions, replicas, configs))
+	name := unused()
+	create(t, k, name, partitions, replicas, configs)
 	return name
+}
+
+// unused is the name of no topic, whoever else uses the cluster.
+func unused() string { return "t" + strings.ToLower(rand.Text()[:12]) }
+
+// create makes a topic that is deleted when the test ends, unless it is gone by then.
+func create(t testing.TB, k *devenv.Kafka, name string, partitions, replicas int, configs map[string]string) {
+	t.Helper()
+	must(t, k.CreateTopic(context.Background(), name, partitions, replicas, configs))
+	t.Cleanup(func() { remove(t, k, name) })
+}
+
+func remove(t testing.TB, k *devenv.Kafka, topic string) {
+	if err := k.DeleteTopic(context.Background(), topic); err != nil && !errors.Is(err, kafkago.UnknownTopicOrPartition) {
+		t.Error(err)
+	}
 }
 
 // running is a sink with its Run, which ends with the test.
@@ -78,15 +80,11 @@ func startSink(t testing.TB, s *Sink) *running {
 	go func() { r.done <- s.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		select {
-		case err := <-r.done:
-			r.done <- err
-			var stop *outbox.Stop
-			if err != nil && !errors.As(err, &stop) {
-				t.Errorf("Run: %v", err)
-			}
-		case <-time.After(within):
-			t.Errorf("Run has not ended after %s", within)
+		err := <-r.done
+		r.done <- err
+		var stop *outbox.Stop
+		if err != nil && !errors.As(err, &stop) {
+			t.Errorf("Run: %v", err)
 		}
 	})
 	return r
@@ -99,11 +97,7 @@ func (r *running) laneOf(ev *outbox.Event) int {
 		if p, ok := r.Place(ev); ok {
 			return p.Lane
 		}
-		select {
-		case <-r.Changed():
-		case <-time.After(within):
-			r.t.Fatal("no lane")
-		}
+		<-r.Changed()
 	}
 }
 
@@ -139,9 +133,7 @@ func (r *running) try(ctx context.Context, events ...*outbox.Event) ([]sink.Outc
 // send is try that wants no error.
 func (r *running) send(events ...*outbox.Event) []sink.Outcome {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*within)
-	defer cancel()
-	outcomes, err := r.try(ctx, events...)
+	outcomes, err := r.try(context.Background(), events...)
 	must(r.t, err)
 	return outcomes
 }
@@ -193,7 +185,7 @@ func wantRejected(t testing.TB, o sink.Outcome, class sink.Class, reason sink.Re
 // wantStored wants the events in their topic, each once, and nothing else.
 func wantStored(t testing.TB, k *devenv.Kafka, topic string, events ...*outbox.Event) {
 	t.Helper()
-	records, err := k.Records(limited(t), topic)
+	records, err := k.Records(await.Context(t), topic)
 	must(t, err)
 	stored := map[string]int{}
 	for _, r := range records {
@@ -206,21 +198,5 @@ func wantStored(t testing.TB, k *devenv.Kafka, topic string, events ...*outbox.E
 	}
 	if len(records) != len(events) {
 		t.Errorf("%d records for %d events", len(records), len(events))
-	}
-}
-
-// until polls for a condition.
-func until(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	timeout := time.NewTimer(2 * within)
-	defer timeout.Stop()
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-timeout.C:
-			t.Fatalf("%s: not within %s", what, 2*within)
-		}
 	}
 }

@@ -1,9 +1,7 @@
 package rabbit
 
 import (
-	"cmp"
 	"fmt"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -115,7 +114,7 @@ func (b *broker) mended(s *running, exchange string, mend func()) {
 	wantPaused(1)
 	mend()
 	ev := event(exchange, "created")
-	until(b.t, "mended destination", func() bool { return s.send(ev)[0].State == sink.Confirmed })
+	await.Until(b.t, "mended destination", func() bool { return s.send(ev)[0].State == sink.Confirmed })
 	wantPaused(0)
 	if n := b.depth(exchange); n != 1 {
 		b.t.Errorf("%d messages in %s: a probe was routed", n, exchange)
@@ -123,25 +122,27 @@ func (b *broker) mended(s *running, exchange string, mend func()) {
 }
 
 func TestForbiddenExchange(t *testing.T) {
-	b := ownBroker(t)
+	b := newBroker(t)
 	b.exchange("events", nil)
 	b.exchange("forbidden", nil)
 	cfg := byKey(b)
-	cfg.URLs = []string{b.user("writer", "", "^events$", "")}
+	writer := b.user("", "^events$", "")
+	cfg.URLs = []string{writer}
 	s := start(t, cfg)
 	got := findsPoison(t, b, s, func() *outbox.Event { return event("forbidden", "created") }, sink.Destination, sink.NotPermitted)
 	if d := got[0].Fault.Destination; d != `exchange "forbidden"` {
 		t.Errorf("accused %s", d)
 	}
-	b.mended(s, "forbidden", func() { b.permit("writer", "", "^(events|forbidden)$", "") })
+	b.mended(s, "forbidden", func() { b.must(b.real.Permit(b.ctx, writer, "", "^(events|forbidden)$", "")) })
 }
 
 func TestForbiddenTopic(t *testing.T) {
-	b := ownBroker(t)
+	b := newBroker(t)
 	b.exchange("events", nil)
 	cfg := b.config()
-	cfg.URLs = []string{b.user("topical", "", ".*", "")}
-	b.ctl("set_topic_permissions", "-p", b.vhost(), "topical", "events", "^created$", ".*")
+	topical := b.user("", ".*", "")
+	cfg.URLs = []string{topical}
+	b.must(b.real.PermitTopics(b.ctx, topical, "events", "^created$", ".*"))
 	s := start(t, cfg)
 	got := findsPoison(t, b, s, func() *outbox.Event { return event("k", "secret") }, sink.Destination, sink.NotPermitted)
 	if d := got[0].Fault.Destination; d != `exchange "events", routing key "secret"` {
@@ -150,8 +151,8 @@ func TestForbiddenTopic(t *testing.T) {
 	if n := len(s.Stats().Paused); n != 1 {
 		t.Errorf("%d paused", n)
 	}
-	b.ctl("set_topic_permissions", "-p", b.vhost(), "topical", "events", ".*", ".*")
-	until(t, "permitted topic", func() bool { return s.send(event("k", "secret"))[0].State == sink.Confirmed })
+	b.must(b.real.PermitTopics(b.ctx, topical, "events", ".*", ".*"))
+	await.Until(t, "permitted topic", func() bool { return s.send(event("k", "secret"))[0].State == sink.Confirmed })
 }
 
 func TestFullQueue(t *testing.T) {
@@ -166,40 +167,6 @@ func TestFullQueue(t *testing.T) {
 	}
 	b.take("small", 1)
 	wantConfirmed(t, s.send(event("small", "created")))
-}
-
-func TestTooLargeForTheBroker(t *testing.T) {
-	b := ownBroker(t)
-	b.exchange("events", nil)
-	b.must(b.real.SetMaxMessageSize(b.ctx, 65536))
-	t.Cleanup(func() { b.must(b.real.SetMaxMessageSize(b.ctx, 134217728)) })
-	s := start(t, b.config())
-	large := func() *outbox.Event {
-		ev := event("k", "created")
-		ev.Payload = make([]byte, 70000)
-		return ev
-	}
-	got := findsPoison(t, b, s, large, sink.Permanent, sink.TooLarge)
-	if w := got[0].Fault.Words; w != "the body has 70000 bytes, the limit is 65536" {
-		t.Errorf("words %q", w)
-	}
-	b.must(b.real.SetMaxMessageSize(b.ctx, 134217728))
-	// An operator replays it as soon as the limit is raised: that is not refused for what the broker has said before.
-	b.lately(s)
-	wantRejected(t, s.send(large())[0], sink.Permanent, sink.TooLarge)
-	replayed := large()
-	replayed.Replay = true
-	wantConfirmed(t, s.send(replayed))
-	until(t, "raised limit", func() bool { return s.send(large())[0].State == sink.Confirmed })
-}
-
-// lately has every gate be one that was probed a moment ago.
-func (b *broker) lately(s *running) {
-	s.gates.mu.Lock()
-	defer s.gates.mu.Unlock()
-	for _, g := range s.gates.gates {
-		g.next = time.Now().Add(time.Minute)
-	}
 }
 
 // A header named CC that is not an array closes the channel with a 406 that names no event: it has to be searched for.
@@ -241,7 +208,7 @@ func TestHeaderThatKillsTheConnection(t *testing.T) {
 	// Known, it does not touch the shared connection again.
 	again := poison()
 	wantRejected(t, s.send(again)[0], sink.Transient, sink.BrokerException)
-	until(t, "reconnected", func() bool { up, _ := s.Up(); return up })
+	await.Until(t, "reconnected", func() bool { up, _ := s.Up(); return up })
 	before := s.links[0].sess
 	outcomes := s.send(append(events(10, "created"), again)...)
 	wantConfirmed(t, outcomes, 10)
@@ -440,32 +407,10 @@ func TestPipelinedKeyStopsAtItsRejectionInFlight(t *testing.T) {
 	}
 }
 
-// vhost is the name of the test's virtual host.
-func (b *broker) vhost() string {
-	u, err := url.Parse(b.url)
-	b.must(err)
-	return cmp.Or(strings.TrimPrefix(u.Path, "/"), "/")
-}
-
-func (b *broker) ctl(args ...string) {
+// user makes a user with these rights in the test's virtual host, and returns the address to log in with.
+func (b *broker) user(configure, write, read string, tags ...string) string {
 	b.t.Helper()
-	_, err := b.real.Ctl(b.ctx, args...)
-	b.must(err)
-}
-
-// user makes a user with password "secret" and rights in the test's virtual host, and returns the address to log in with.
-func (b *broker) user(name, configure, write, read string) string {
-	b.t.Helper()
-	b.ctl("add_user", name, "secret")
-	b.t.Cleanup(func() { b.ctl("delete_user", name) })
-	b.permit(name, configure, write, read)
-	u, err := url.Parse(b.url)
-	b.must(err)
-	u.User = url.UserPassword(name, "secret")
-	return u.String()
-}
-
-func (b *broker) permit(name, configure, write, read string) {
-	b.t.Helper()
-	b.ctl("set_permissions", "-p", b.vhost(), name, configure, write, read)
+	address := b.real.User(b.t, b.url, tags...)
+	b.must(b.real.Permit(b.ctx, address, configure, write, read))
+	return address
 }

@@ -14,14 +14,12 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 func TestMain(m *testing.M) { devenv.Main(m) }
-
-// within bounds everything a test waits for.
-const within = time.Minute
 
 // broker is a real broker, with a test's own connection to look into it.
 type broker struct {
@@ -35,26 +33,16 @@ type broker struct {
 	queues    []string
 }
 
-// newBroker is the shared one, which no test reconfigures: its address may have been given.
+// newBroker is the shared one, which no test reconfigures, in a virtual host of this package's.
 func newBroker(t testing.TB) *broker {
 	t.Helper()
-	real := devenv.SharedRabbitMQ(t)
-	return connect(t, real, real.URL())
-}
-
-// ownBroker is for tests that reconfigure it: users, rights, limits, alarms.
-func ownBroker(t testing.TB) *broker {
-	t.Helper()
-	real := devenv.OwnRabbitMQ(t)
-	return connect(t, real, real.URL())
+	return connect(t, devenv.SharedRabbitMQ(t), devenv.SharedVHost(t))
 }
 
 // connect is a look into one virtual host of any broker.
 func connect(t testing.TB, real *devenv.Rabbit, url string) *broker {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	t.Cleanup(cancel)
-	b := &broker{t: t, ctx: ctx, real: real, url: url}
+	b := &broker{t: t, ctx: await.Context(t), real: real, url: url}
 	conn, err := amqp.Dial(b.url)
 	b.must(err)
 	b.conn = conn
@@ -112,7 +100,7 @@ func (b *broker) queue(name string, args amqp.Table) {
 	b.must(err)
 }
 
-// take removes n messages from a queue, in order, and fails when they do not come.
+// take removes n messages from a queue, in order.
 func (b *broker) take(queue string, n int) []amqp.Delivery {
 	b.t.Helper()
 	ch := b.channel()
@@ -120,18 +108,12 @@ func (b *broker) take(queue string, n int) []amqp.Delivery {
 	msgs, err := ch.Consume(queue, "", true, false, false, false, nil)
 	b.must(err)
 	var got []amqp.Delivery
-	timeout := time.NewTimer(within)
-	defer timeout.Stop()
 	for len(got) < n {
-		select {
-		case m, ok := <-msgs:
-			if !ok {
-				b.t.Fatalf("queue %s: %d of %d messages, then closed", queue, len(got), n)
-			}
-			got = append(got, m)
-		case <-timeout.C:
-			b.t.Fatalf("queue %s: %d of %d messages", queue, len(got), n)
+		m, ok := <-msgs
+		if !ok {
+			b.t.Fatalf("queue %s: %d of %d messages, then closed", queue, len(got), n)
 		}
+		got = append(got, m)
 	}
 	return got
 }
@@ -178,23 +160,19 @@ func start(t testing.TB, cfg Config) *running {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{Sink: s, t: t, stop: cancel, done: make(chan error, 1)}
 	go func() { r.done <- s.Run(ctx) }()
-	t.Cleanup(func() { r.end(within) })
+	t.Cleanup(r.end)
 	return r
 }
 
 // end stops Run and waits for it.
-func (r *running) end(limit time.Duration) {
+func (r *running) end() {
 	r.t.Helper()
 	r.stop()
-	select {
-	case err := <-r.done:
-		r.done <- err
-		var stop *outbox.Stop
-		if err != nil && !errors.As(err, &stop) {
-			r.t.Errorf("Run: %v", err)
-		}
-	case <-time.After(limit):
-		r.t.Fatalf("Run has not ended after %s", limit)
+	err := <-r.done
+	r.done <- err
+	var stop *outbox.Stop
+	if err != nil && !errors.As(err, &stop) {
+		r.t.Errorf("Run: %v", err)
 	}
 }
 
@@ -210,10 +188,8 @@ func (r *running) send(events ...*outbox.Event) []sink.Outcome {
 
 func (r *running) try(events ...*outbox.Event) ([]sink.Outcome, error) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*within)
-	defer cancel()
 	outcomes := make([]sink.Outcome, len(events))
-	err := r.Publish(ctx, 0, events, outcomes)
+	err := r.Publish(context.Background(), 0, events, outcomes)
 	return outcomes, err
 }
 
@@ -262,24 +238,15 @@ func wantRejected(t testing.TB, o sink.Outcome, class sink.Class, reason sink.Re
 // through is the broker's address behind a proxy.
 func (b *broker) through(p *devenv.Proxy) string {
 	b.t.Helper()
-	u, err := url.Parse(b.url)
-	b.must(err)
-	u.Host = p.Addr()
-	return u.String()
+	return through(b.t, p, b.url)
 }
 
-// until polls for a condition.
-func until(t testing.TB, what string, cond func() bool) {
+func through(t testing.TB, p *devenv.Proxy, address string) string {
 	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	timeout := time.NewTimer(within)
-	defer timeout.Stop()
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-timeout.C:
-			t.Fatalf("%s: not within %s", what, within)
-		}
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
 	}
+	u.Host = p.Addr()
+	return u.String()
 }

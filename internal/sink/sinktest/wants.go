@@ -1,12 +1,11 @@
 package sinktest
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -14,14 +13,15 @@ import (
 // drive publishes events as lanes do and wants all of them answered.
 func drive(t *testing.T, b Broker, events []*outbox.Event) *lanes {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), within)
-	defer cancel()
 	l := &lanes{t: t, sink: b.Sink(), rejected: map[string]*sink.Fault{}}
-	if err := l.publish(ctx, events); err != nil {
+	if err := l.publish(t.Context(), events); err != nil {
 		t.Fatalf("publish %d events: %v", len(events), err)
 	}
 	return l
 }
+
+// noneComes is after how many polls without an arrival nothing more is waited for.
+const noneComes = 3000
 
 // wantDelivered wants each event delivered, and the first arrivals of each key in order. It returns how many arrivals
 // were repeated.
@@ -32,13 +32,21 @@ func wantDelivered(t *testing.T, b Broker, events []*outbox.Event) (duplicates i
 		missing[string(ev.ID)] = true
 	}
 	var got []Delivery
-	poll(t, fmt.Sprintf("%d events to be delivered", len(events)), func() bool {
-		for _, d := range b.Delivered()[len(got):] {
+	idle := 0 // polls since the last arrival
+	await.Until(t, fmt.Sprintf("%d events to be delivered", len(events)), func() bool {
+		more := b.Delivered()[len(got):]
+		for _, d := range more {
 			got = append(got, d)
 			delete(missing, d.ID)
 		}
-		return len(missing) == 0
+		if idle++; len(more) > 0 {
+			idle = 0
+		}
+		return len(missing) == 0 || idle > noneComes
 	})
+	if len(missing) > 0 {
+		t.Fatalf("%d of %d events do not arrive", len(missing), len(events))
+	}
 	seen, last := map[string]bool{}, map[string]outbox.Position{}
 	for _, d := range got {
 		if seen[d.ID] {
@@ -66,10 +74,8 @@ func wantOnce(t *testing.T, b Broker, duplicates int) {
 func wantConfirmed(t *testing.T, b Broker, ev *outbox.Event) {
 	t.Helper()
 	lane := laneOf(t, b.Sink(), ev)
-	poll(t, "the mended destination to take the event", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), within)
-		defer cancel()
-		outcomes, err := publish(ctx, t, b.Sink(), lane, []*outbox.Event{ev})
+	await.Until(t, "the mended destination to take the event", func() bool {
+		outcomes, err := publish(t.Context(), t, b.Sink(), lane, []*outbox.Event{ev})
 		return err == nil && outcomes[0].State == sink.Confirmed
 	})
 }
@@ -106,25 +112,9 @@ func placeOf(t *testing.T, s sink.Sink, ev *outbox.Event) sink.Place {
 	t.Helper()
 	p, ok := s.Place(ev)
 	if !ok {
-		poll(t, "the place of an event", func() bool { p, ok = s.Place(ev); return ok })
+		await.Until(t, "the place of an event", func() bool { p, ok = s.Place(ev); return ok })
 	}
 	return p
 }
 
 func oneOf(class sink.Class, classes []sink.Class) bool { return slices.Contains(classes, class) }
-
-// poll waits for a condition.
-func poll(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	timeout := time.NewTimer(within)
-	defer timeout.Stop()
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-timeout.C:
-			t.Fatalf("waited %s for %s", within, what)
-		}
-	}
-}

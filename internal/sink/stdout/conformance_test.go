@@ -15,7 +15,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	has := []sinktest.Kind{sinktest.Unavailable, sinktest.Stalled, sinktest.EventInvalid, sinktest.EventUndecodable}
+	has := []sinktest.Kind{sinktest.Good, sinktest.Unavailable, sinktest.Stalled, sinktest.EventInvalid, sinktest.EventUndecodable}
 	sinktest.Run(t, func(kind sinktest.Kind) bool { return slices.Contains(has, kind) }, func(t *testing.T) sinktest.Broker {
 		b := &file{t: t, read: make(chan struct{})}
 		close(b.read)

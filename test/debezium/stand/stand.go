@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/test/debezium/cases"
 )
 
@@ -32,8 +33,7 @@ type Destination interface {
 // Database makes a database with the tables of a group.
 func Database(t testing.TB, g *cases.Group) (url string, conn *pgx.Conn) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Bound)
-	defer cancel()
+	ctx := await.Context(t)
 	url = devenv.SharedPostgres(t).Database(t)
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -47,8 +47,7 @@ func Database(t testing.TB, g *cases.Group) (url string, conn *pgx.Conn) {
 // Exec runs statements, each a transaction of its own.
 func Exec(t testing.TB, conn *pgx.Conn, statements []string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Bound)
-	defer cancel()
+	ctx := await.Context(t)
 	for _, sql := range statements {
 		if _, err := conn.PgConn().Exec(ctx, sql).ReadAll(); err != nil {
 			t.Fatalf("%.300s: %v", sql, err)
@@ -56,11 +55,11 @@ func Exec(t testing.TB, conn *pgx.Conn, statements []string) {
 	}
 }
 
-// Await calls look until it has seen the end, or failed says that it will not come.
+// Await calls look until it has seen the end, or failed says that it will not come. It gives up as await.Until does.
 func Await(ctx context.Context, failed func() error, look func() (ended bool, err error)) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for {
+	for range await.Polls {
 		ended, err := look()
 		if ended || err != nil {
 			return err
@@ -74,4 +73,5 @@ func Await(ctx context.Context, failed func() error, look func() (ended bool, er
 		case <-tick.C:
 		}
 	}
+	return fmt.Errorf("wait for the end: it has not come after %d polls", await.Polls)
 }

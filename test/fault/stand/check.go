@@ -3,11 +3,10 @@ package stand
 import (
 	"context"
 	"errors"
-	"testing"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pglogrepl"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
@@ -28,7 +27,7 @@ func (s *Stand) CheckHistory(h devenv.History) devenv.Verdict {
 	s.T.Helper()
 	var err error
 	if h.Committed == nil {
-		h.Committed, err = devenv.ReadCommitted(s.Within(time.Minute), s.DB)
+		h.Committed, err = devenv.ReadCommitted(s.Context(), s.DB)
 		s.Must(err)
 	}
 	if len(h.Committed) == 0 {
@@ -36,10 +35,10 @@ func (s *Stand) CheckHistory(h devenv.History) devenv.Verdict {
 	}
 	h.Committed = append(h.Committed, s.Messages...)
 	waited := s.settled(h)
-	s.Must(s.Consumer.Drain(s.Within(time.Minute)))
-	h.Siding, err = devenv.ReadSiding(s.Within(time.Minute), s.DB, s.Slot)
+	s.Must(s.Consumer.Drain(s.Context()))
+	h.Siding, err = devenv.ReadSiding(s.Context(), s.DB, s.Slot)
 	s.Must(err)
-	h.Stays, err = devenv.ReadStays(s.Within(time.Minute), s.DB, s.Slot)
+	h.Stays, err = devenv.ReadStays(s.Context(), s.DB, s.Slot)
 	s.Must(err)
 	h.RolledBack, h.Deliveries, h.Marks = s.rolledBack(), s.Consumer.Deliveries(), s.Consumer.Marks()
 	h.NoKeyOrder, h.CommitOrder = s.Ordering == "none", s.Ordering == "commit"
@@ -51,23 +50,37 @@ func (s *Stand) CheckHistory(h devenv.History) devenv.Verdict {
 	return v
 }
 
-// settled waits until each committed row has arrived or is a dead letter, and no more are parked than may be. That they are
-// not within the time is for the checker to say.
+// settled waits until each committed row has arrived or is a dead letter, and no more are parked than may be, or nothing
+// changes any more: that is for the checker to say.
 func (s *Stand) settled(h devenv.History) error {
 	s.T.Helper()
-	ctx := s.Within(time.Minute)
+	ctx := s.Context()
+	const most, pause = 2 * time.Minute, 50 * time.Millisecond // without a change
+	last, same := "", time.Duration(0)
 	for {
 		sided, err := devenv.ReadSiding(ctx, s.DB, s.Slot)
 		if err != nil {
 			return err
 		}
-		put := map[string]bool{}
+		put, purged := map[string]bool{}, map[outbox.Position]bool{}
 		parked := 0
 		for _, row := range sided {
+			if row.State == devenv.Purged {
+				purged[row.Position] = true
+			}
 			if row.State == devenv.Parked {
 				parked++
 			}
 			put[row.ID] = (row.State != devenv.Parked || h.MaxParked != 0) && row.State != devenv.Replayed
+		}
+		if len(purged) > 0 { // those rows do not have their ids
+			stays, err := devenv.ReadStays(ctx, s.DB, s.Slot)
+			if err != nil {
+				return err
+			}
+			for _, stay := range stays {
+				put[stay.ID] = put[stay.ID] || purged[stay.Position]
+			}
 		}
 		var ids []string
 		for _, r := range h.Committed {
@@ -79,13 +92,19 @@ func (s *Stand) settled(h devenv.History) error {
 		err = s.Consumer.WaitIDs(short, ids)
 		cancel()
 		enough := h.MaxParked < 0 || parked <= h.MaxParked
-		if err == nil && enough || ctx.Err() != nil {
+		if err == nil && enough {
+			return nil
+		}
+		arrived, _ := s.Consumer.Count()
+		if now := fmt.Sprint(arrived, parked); now != last {
+			last, same = now, 0
+		}
+		if same > most {
 			return err
 		}
-		if err == nil { // it has arrived, and its row is about to go
-			pause, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-			<-pause.Done()
-			cancel()
+		if same += time.Second; err == nil { // it has arrived, and its row is about to go
+			time.Sleep(pause)
+			same += pause - time.Second
 		}
 	}
 }
@@ -95,7 +114,7 @@ func (s *Stand) settled(h devenv.History) error {
 // relay is started.
 func (s *Stand) WatchFlush() {
 	s.T.Helper()
-	s.Must(devenv.LogSiding(s.Within(time.Minute), s.DB))
+	s.Must(devenv.LogSiding(s.Context(), s.DB))
 	ctx, cancel := context.WithCancel(context.Background())
 	s.reports = devenv.NewReportWatch(s.Postgres, s.Consumer, s.DB)
 	done := make(chan error, 2)
@@ -119,8 +138,11 @@ func (s *Stand) Unreported() int {
 	s.Free()
 	const long = 500 * time.Millisecond
 	last, since := -1, time.Now()
-	s.Until(time.Minute, "nothing more to arrive", func() bool {
-		s.Must(s.Consumer.Drain(s.Within(time.Minute)))
+	if s.Broker != nil {
+		s.Until("the broker to have read what the dead relay sent", func() bool { return s.Broker.Connections() == 0 })
+	}
+	s.Until("nothing more to arrive", func() bool {
+		s.Must(s.Consumer.Drain(s.Context()))
 		if n := len(s.Consumer.Deliveries()); n != last {
 			last, since = n, time.Now()
 		}
@@ -133,8 +155,8 @@ func (s *Stand) Unreported() int {
 // it that the siding does not know, and those whose rows wait there still, or whose letters are open.
 func (s *Stand) Since(at pglogrepl.LSN) (n int) {
 	s.T.Helper()
-	s.Must(s.Consumer.Drain(s.Within(time.Minute)))
-	rows, err := devenv.ReadSiding(s.Within(time.Minute), s.DB, s.Slot)
+	s.Must(s.Consumer.Drain(s.Context()))
+	rows, err := devenv.ReadSiding(s.Context(), s.DB, s.Slot)
 	s.Must(err)
 	known := map[outbox.Position]devenv.SidedState{}
 	for _, row := range rows {
@@ -159,13 +181,13 @@ func (s *Stand) Flush() (at pglogrepl.LSN) {
 // Free waits until nobody holds the slot.
 func (s *Stand) Free() {
 	s.T.Helper()
-	s.Until(time.Minute, "slot "+s.Slot+" to be free", func() bool { return s.Walsender() == 0 })
+	s.Until("slot "+s.Slot+" to be free", func() bool { return s.Walsender() == 0 })
 }
 
 // Reported waits until the slot is beyond everything that has arrived.
 func (s *Stand) Reported() {
 	s.T.Helper()
-	s.Until(time.Minute, "slot "+s.Slot+" to pass what has arrived", func() bool { return s.Since(s.Flush()) == 0 })
+	s.Until("slot "+s.Slot+" to pass what has arrived", func() bool { return s.Since(s.Flush()) == 0 })
 	if s.reports != nil && s.reports.Seen() == 0 {
 		s.T.Error("no report went through the stand's proxy: none was watched")
 	}
@@ -176,7 +198,7 @@ func (s *Stand) Reported() {
 func (s *Stand) awaitReports(d time.Duration) {
 	s.T.Helper()
 	var first time.Time
-	s.Until(time.Minute, "reports to go on for "+d.String(), func() bool {
+	s.Until("reports to go on for "+d.String(), func() bool {
 		var at *time.Time
 		s.Query([]any{&at}, `SELECT max(reply_time) FROM pg_stat_replication WHERE application_name = left('cdc-relay/' || $1, 63)`, s.Slot)
 		if at == nil {
@@ -194,39 +216,4 @@ func (s *Stand) Walsender() (pid int32) {
 	s.T.Helper()
 	s.Query([]any{&pid}, `SELECT coalesce((SELECT active_pid FROM pg_replication_slots WHERE slot_name = $1), 0)`, s.Slot)
 	return pid
-}
-
-// SQL runs statements on the database; several, without arguments, are one transaction.
-func (s *Stand) SQL(sql string, args ...any) {
-	s.T.Helper()
-	SQLOn(s.T, s.DB, sql, args...)
-}
-
-// SQLOn is SQL on any database.
-func SQLOn(t *testing.T, db, sql string, args ...any) {
-	t.Helper()
-	onDatabase(t, db, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, sql, args...)
-		return err
-	})
-}
-
-// Query reads one row.
-func (s *Stand) Query(into []any, sql string, args ...any) {
-	s.T.Helper()
-	onDatabase(s.T, s.DB, func(ctx context.Context, conn *pgx.Conn) error { return conn.QueryRow(ctx, sql, args...).Scan(into...) })
-}
-
-func onDatabase(t *testing.T, db string, do func(context.Context, *pgx.Conn) error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, db)
-	if err == nil {
-		defer conn.Close(ctx)
-		err = do(ctx, conn)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -3,11 +3,8 @@ package stand
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 )
@@ -70,7 +67,7 @@ var Works = []Work{
 			c.T.Fatalf("replay ends with %d: %s%s", result.Code, result.Stdout, result.Stderr)
 		}
 	}, busy: func(c *crash) { c.AwaitSided(devenv.Replayed, c.random.IntN(30)) }, done: (*crash).noLetters, end: func(c *crash) {
-		c.Until(time.Minute, "all letters to be replayed", c.noLetters)
+		c.Until("all letters to be replayed", c.noLetters)
 	}},
 	{Name: "feeding", Table: "retry", begin: func(c *crash) {
 		c.Kinds = []devenv.Kind{c.ToLater(0.5, 0)}
@@ -132,7 +129,7 @@ func (w Work) Crash(s *Stand, in state, seed uint64) {
 	leave()
 	c.Broker.Delay(0)
 	c.Gone()
-	c.Until(time.Minute, "the broker to have read what the dead relay sent", func() bool { return c.Broker.Connections() == 0 })
+	c.Until("the broker to have read what the dead relay sent", func() bool { return c.Broker.Connections() == 0 })
 	bound := c.Unreported()
 	c.mend()
 	c.Start()
@@ -158,7 +155,7 @@ func (c *crash) letGo() {
 	}
 	c.AwaitSided(devenv.Parked, 1)
 	args := append([]string{"deadletters", "replay", "--all", "--wait", "30s"}, c.Antidote()...)
-	c.Until(time.Minute, "all letters to be replayed", func() bool {
+	c.Until("all letters to be replayed", func() bool {
 		if result := c.Command(args...); result.Code != 0 {
 			c.T.Fatalf("replay ends with %d: %s%s", result.Code, result.Stdout, result.Stderr)
 		}
@@ -174,21 +171,31 @@ func (c *crash) poisoned() (n int) {
 	return n - c.Sided(devenv.Replayed)
 }
 
+// CrashEach kills a relay at each work of the siding once, on these kinds of broker in turn: at the first work in state first, at
+// the next one in the next state.
+func CrashEach(t *testing.T, first int, seed uint64, kinds ...Kind) {
+	t.Helper()
+	for i, w := range Works {
+		w.crashOn(t, kinds[i%len(kinds)], i+first, seed)
+	}
+}
+
 // CrashSeeds kills a relay at each work of the siding, with each of the first so many seeds, on each kind of broker.
-// CDC_RELAY_TEST_SEEDS is the most of them: CI has 45 minutes for everything.
 func CrashSeeds(t *testing.T, seeds int) {
 	t.Helper()
-	if most, err := strconv.Atoi(os.Getenv("CDC_RELAY_TEST_SEEDS")); err == nil {
-		seeds = min(seeds, most)
-	}
 	for _, kind := range Kinds {
 		for i, w := range Works {
 			for seed := range seeds {
-				t.Run(fmt.Sprintf("%s/%s/%d", kind.Name, w.Name, seed), func(t *testing.T) {
-					Parallel(t)
-					w.Crash(Routed(t, kind), states[(i+seed)%len(states)], uint64(seed))
-				})
+				w.crashOn(t, kind, i+seed, uint64(seed))
 			}
 		}
 	}
+}
+
+func (w Work) crashOn(t *testing.T, kind Kind, state int, seed uint64) {
+	t.Helper()
+	t.Run(fmt.Sprintf("%s/%s/%d", kind.Name, w.Name, seed), func(t *testing.T) {
+		Parallel(t)
+		w.Crash(Routed(t, kind), states[state%len(states)], seed)
+	})
 }

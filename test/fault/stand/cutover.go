@@ -39,12 +39,12 @@ func (c *crash) cutOver() {
 	c.T.Helper()
 	if c.Kafka != nil {
 		few := c.random.IntN(100)
-		c.Until(time.Minute, fmt.Sprintf("at most %d rows to be parked", few), func() bool { return c.Sided(devenv.Parked) <= few })
+		c.Until(fmt.Sprintf("at most %d rows to be parked", few), func() bool { return c.Sided(devenv.Parked) <= few })
 		return
 	}
-	c.Until(time.Minute, "a key with rows in the table whose new events are kept in memory", func() bool {
+	c.Until("a key with rows in the table whose new events are kept in memory", func() bool {
 		before := c.look()
-		c.Until(time.Minute, "events that were committed since to arrive", func() bool { return c.arrivedBeside(before.committed) >= 5 })
+		c.Until("events that were committed since to arrive", func() bool { return c.arrivedBeside(before.committed) >= 5 })
 		after := c.look()
 		for id := range before.kept {
 			if after.kept[id] {
@@ -69,7 +69,7 @@ func (c *crash) look() looked {
 		parked  bool
 	}
 	var all []event
-	onDatabase(c.T, c.DB, func(ctx context.Context, conn *pgx.Conn) error {
+	c.onDatabase(func(ctx context.Context, conn *pgx.Conn) error {
 		rows, err := conn.Query(ctx, `SELECT o.id::text, aggregateid || ' ' || o.destination, r.n IS NOT NULL
 			FROM outbox o LEFT JOIN cdc_relay.retry r ON convert_from(r.id, 'UTF8') = o.id::text`)
 		if err != nil {

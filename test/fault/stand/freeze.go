@@ -3,7 +3,6 @@ package stand
 import (
 	"slices"
 	"testing"
-	"time"
 )
 
 // This file stops a leader at work in its siding (SIGSTOP), has a standby take over, and lets the former leader go on.
@@ -17,7 +16,6 @@ func (w Work) Freeze(s *Stand, in state) {
 	s.T.Helper()
 	c := w.on(s, 1)
 	s.T.Logf("stopped %s, %s", w.Name, in.name)
-	c.Timeout = "2s"
 	c.way = c.Proxy(c.PostgresAddr)
 	w.begin(c)
 	standby := c.Start()
@@ -27,7 +25,7 @@ func (w Work) Freeze(s *Stand, in state) {
 		flush = at // else it took so long to come to the state that the standby has taken over already
 	}
 	c.Must(c.relay.Freeze())
-	c.Until(time.Minute, "a standby that takes over", func() bool { return c.epoch() > epoch })
+	c.Until("a standby that takes over", func() bool { return c.epoch() > epoch })
 	leave()
 	c.Broker.Delay(0)
 	c.Leads(standby)

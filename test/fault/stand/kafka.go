@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 // Kafka is a stand's topics: those of one prefix, the rest of whose name is the aggregate. The workload's is "order".
@@ -48,9 +49,7 @@ func SharedKafkaWith(t testing.TB, topics Topics) Place {
 // OwnKafka starts a cluster that only this test uses, until it ends.
 func OwnKafka(t testing.TB, opt devenv.KafkaOptions) *devenv.Kafka {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	cluster, err := devenv.StartKafka(ctx, opt)
+	cluster, err := devenv.StartKafka(await.Context(t), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,13 +78,13 @@ func (k kafka) open(s *Stand) {
 	}
 	topic := s.Kafka.Topic("order")
 	if !k.topics.None {
-		s.Must(k.cluster.CreateTopic(s.Within(time.Minute), topic, cmp.Or(k.topics.Partitions, 3), cmp.Or(k.topics.Replicas, 1), k.topics.Configs))
+		s.Must(k.cluster.CreateTopic(s.Context(), topic, cmp.Or(k.topics.Partitions, 3), cmp.Or(k.topics.Replicas, 1), k.topics.Configs))
 	}
 	read := []string{topic}
 	for _, aggregate := range k.topics.More {
 		read = append(read, s.Kafka.Topic(aggregate))
 	}
-	consumer, err := devenv.StartKafkaConsumer(s.Within(time.Minute), devenv.KafkaConsumerOptions{Brokers: k.cluster.Brokers(), Topics: read})
+	consumer, err := devenv.StartKafkaConsumer(s.Context(), devenv.KafkaConsumerOptions{Brokers: k.cluster.Brokers(), Topics: read})
 	s.Must(err)
 	s.Consumer = consumer
 }
@@ -105,9 +104,7 @@ func (k *Kafka) Topic(aggregate string) string { return k.Prefix + "." + aggrega
 // Records are what the topic of an aggregate holds, by partition and offset.
 func (k *Kafka) Records(aggregate string) []devenv.KafkaRecord {
 	k.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	records, err := k.Cluster.Records(ctx, k.Topic(aggregate))
+	records, err := k.Cluster.Records(context.Background(), k.Topic(aggregate))
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -117,9 +114,7 @@ func (k *Kafka) Records(aggregate string) []devenv.KafkaRecord {
 // Ends are the ends of the logs of an aggregate's topic, by partition.
 func (k *Kafka) Ends(aggregate string) map[int]int64 {
 	k.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	ends, err := k.Cluster.EndOffsets(ctx, k.Topic(aggregate))
+	ends, err := k.Cluster.EndOffsets(context.Background(), k.Topic(aggregate))
 	if err != nil {
 		k.t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func (s *Stand) KillUnsent(r *devenv.Relay, write func()) {
 	s.T.Helper()
 	s.Broker.Hold(devenv.Up)
 	write()
-	s.Must(s.Broker.WaitHeld(s.Within(30*time.Second), devenv.Up, held))
+	s.Must(s.Broker.WaitHeld(s.Context(), devenv.Up, held))
 	s.awaitReports(2 * time.Second)
 	s.Must(r.Kill())
 	s.cutBroker() // what was held is gone with the connection
@@ -35,7 +35,7 @@ func (s *Stand) KillUnconfirmed(r *devenv.Relay, write func()) {
 	s.Broker.Hold(devenv.Down)
 	write()
 	// Not: until more have arrived. When all that may be on the wire was there already, nothing is sent any more.
-	s.Until(30*time.Second, "an event to be at the broker, and not confirmed", func() bool {
+	s.Until("an event to be at the broker, and not confirmed", func() bool {
 		arrived, _ := s.Consumer.Count()
 		return s.Broker.HeldBytes(devenv.Down) > 0 && arrived > s.published(r)
 	})
@@ -47,7 +47,7 @@ func (s *Stand) KillUnconfirmed(r *devenv.Relay, write func()) {
 // published is how many events the relay knows to be confirmed.
 func (s *Stand) published(r *devenv.Relay) int {
 	s.T.Helper()
-	_, body, err := r.Get(s.Within(time.Minute), "/api/v1/status")
+	_, body, err := r.Get(s.Context(), "/api/v1/status")
 	s.Must(err)
 	var status struct {
 		Totals struct{ Published int }
@@ -62,11 +62,11 @@ func (s *Stand) KillUnreported(r *devenv.Relay, write func()) {
 	s.Postgres.Hold(devenv.Up)
 	before, _ := s.Consumer.Count()
 	write()
-	s.Must(s.Consumer.WaitCount(s.Within(30*time.Second), before+5))
+	s.Must(s.Consumer.WaitCount(s.Context(), before+5))
 	s.Broker.Hold(devenv.Up) // later events are read, and neither sent nor confirmed
 	write()
-	s.Must(s.Broker.WaitHeld(s.Within(30*time.Second), devenv.Up, held))
-	s.Must(s.Postgres.WaitHeld(s.Within(30*time.Second), devenv.Up, report))
+	s.Must(s.Broker.WaitHeld(s.Context(), devenv.Up, held))
+	s.Must(s.Postgres.WaitHeld(s.Context(), devenv.Up, report))
 	s.Must(r.Kill())
 	s.cutPostgres() // a report that was written and did not arrive
 	s.cutBroker()

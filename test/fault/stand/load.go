@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 )
@@ -14,13 +13,13 @@ import (
 // Write commits rows until n are written, rolled back ones counted, and returns when all is committed. A few more may be.
 func (s *Stand) Write(n int) {
 	s.T.Helper()
-	s.Must(s.workload(n, 0).Run(s.Within(2 * time.Minute)))
+	s.Must(s.workload(n, 0).Run(s.Context()))
 }
 
 // WriteAt is Write at so many rows per second.
 func (s *Stand) WriteAt(n int, rate float64) {
 	s.T.Helper()
-	s.Must(s.workload(n, rate).Run(s.Within(2 * time.Minute)))
+	s.Must(s.workload(n, rate).Run(s.Context()))
 }
 
 // Load writes so many rows per second in the background until stop is called, or the test ends.
@@ -80,14 +79,14 @@ func Insert(table, aggregate, key string) string {
 // Arrived waits until so many rows as are committed at the call have arrived.
 func (s *Stand) Arrived() {
 	s.T.Helper()
-	s.Must(s.Consumer.WaitCount(s.Within(time.Minute), s.Committed()))
+	s.Must(s.Consumer.WaitCount(s.Context(), s.Committed()))
 }
 
 // More waits until n more rows than now have arrived, and returns how many have.
 func (s *Stand) More(n int) int {
 	s.T.Helper()
 	now, _ := s.Consumer.Count()
-	s.Must(s.Consumer.WaitCount(s.Within(time.Minute), now+n))
+	s.Must(s.Consumer.WaitCount(s.Context(), now+n))
 	return now + n
 }
 
@@ -95,7 +94,7 @@ func (s *Stand) More(n int) int {
 // way, were committed after the call. So the relay has a connection that it made after everything that was done before.
 func (s *Stand) Fresh(n int) {
 	s.T.Helper()
-	s.Must(s.Consumer.WaitCount(s.Within(time.Minute), s.Committed()+n))
+	s.Must(s.Consumer.WaitCount(s.Context(), s.Committed()+n))
 }
 
 // Of counts what has arrived at an exchange or topic, each event once.
@@ -114,5 +113,5 @@ func (s *Stand) Of(destination string) int {
 func (s *Stand) MoreOf(destination string, n int) {
 	s.T.Helper()
 	now := s.Of(destination)
-	s.Until(time.Minute, fmt.Sprintf("%d more events at %s", n, destination), func() bool { return s.Of(destination) >= now+n })
+	s.Until(fmt.Sprintf("%d more events at %s", n, destination), func() bool { return s.Of(destination) >= now+n })
 }

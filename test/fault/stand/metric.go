@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 )
@@ -14,7 +13,7 @@ import (
 // Metric is the value of a relay's metric, with its labels if it has any; 0 when the relay does not have it.
 func (s *Stand) Metric(r *devenv.Relay, name string) (value float64) {
 	s.T.Helper()
-	_, body, err := r.Get(s.Within(time.Minute), "/metrics")
+	_, body, err := r.Get(s.Context(), "/metrics")
 	s.Must(err)
 	for line := range strings.Lines(body) {
 		if text, ok := strings.CutPrefix(line, name+" "); ok {

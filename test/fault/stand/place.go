@@ -28,28 +28,50 @@ type Kind struct {
 	Shared func(testing.TB) Place
 }
 
-// Kinds are all there are. On one of them alone runs what only that kind can do (RabbitMQ's memory alarm, exchanges and
-// queues; Kafka's quotas, topics, partitions and leaders), and what is over before a broker has a part in it (commits adjacent in WAL, in internal/replication; the settings of a role).
-var Kinds = []Kind{{"RabbitMQ", SharedRabbitMQ}, {"Kafka", SharedKafka}}
+// The kinds. A test shows its fact on one of them, and on both only where the sinks differ in it.
+var (
+	KindRabbitMQ = Kind{"RabbitMQ", SharedRabbitMQ}
+	KindKafka    = Kind{"Kafka", SharedKafka}
+	Kinds        = []Kind{KindRabbitMQ, KindKafka}
+)
 
-// OnEach runs a test on each kind of broker, beside others.
+// OnEach runs a test on each kind of broker, parallel to others.
 func OnEach(t *testing.T, test func(*Stand)) {
 	t.Helper()
 	t.Parallel()
 	for _, kind := range Kinds {
-		t.Run(kind.Name, func(t *testing.T) {
-			Parallel(t)
-			test(New(t, kind.Shared(t)))
-		})
+		kind.run(t, test)
 	}
 }
 
-// Each runs a test of its own servers on each kind of broker, one after the other.
-func Each(t *testing.T, test func(*testing.T, Place)) {
+// On runs a test on the kind of broker, parallel to others.
+func (k Kind) On(t *testing.T, test func(*Stand)) {
 	t.Helper()
-	for _, kind := range Kinds {
-		t.Run(kind.Name, func(t *testing.T) { test(t, kind.Shared(t)) })
-	}
+	t.Parallel()
+	k.run(t, test)
+}
+
+// OnRouted is On with a stand that routes.
+func (k Kind) OnRouted(t *testing.T, test func(*Stand)) {
+	t.Helper()
+	t.Parallel()
+	k.runRouted(t, test)
+}
+
+func (k Kind) runRouted(t *testing.T, test func(*Stand)) {
+	t.Helper()
+	t.Run(k.Name, func(t *testing.T) {
+		Parallel(t)
+		test(Routed(t, k))
+	})
+}
+
+func (k Kind) run(t *testing.T, test func(*Stand)) {
+	t.Helper()
+	t.Run(k.Name, func(t *testing.T) {
+		Parallel(t)
+		test(New(t, k.Shared(t)))
+	})
 }
 
 // Repeats is how many events may arrive a second time for a fault that the relay lives through: so many on RabbitMQ, where

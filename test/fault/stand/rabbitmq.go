@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/url"
 	"testing"
-	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -44,7 +43,7 @@ func (r rabbitMQ) open(s *Stand) {
 	s.Broker = s.Proxy(r.server.Addr())
 	queue := r.queue
 	queue.URL = s.RabbitMQ.VHost
-	consumer, err := devenv.StartConsumer(s.Within(time.Minute), queue)
+	consumer, err := devenv.StartConsumer(s.Context(), queue)
 	s.Must(err)
 	s.Consumer = consumer
 }

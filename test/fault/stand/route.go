@@ -3,7 +3,6 @@ package stand
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 )
@@ -30,10 +29,7 @@ func OnEachRouted(t *testing.T, test func(*Stand)) {
 	t.Helper()
 	t.Parallel()
 	for _, kind := range Kinds {
-		t.Run(kind.Name, func(t *testing.T) {
-			Parallel(t)
-			test(Routed(t, kind))
-		})
+		kind.runRouted(t, test)
 	}
 }
 
@@ -54,7 +50,7 @@ func (s *Stand) Route() {
 	} else {
 		s.Sink = strings.TrimPrefix(s.Sink+`, exchange: "{column:destination}", routing_key: "{column:routing_key}"`, ", ")
 	}
-	s.Must(devenv.RouteOutbox(s.Within(time.Minute), s.DB, s.usual))
+	s.Must(devenv.RouteOutbox(s.Context(), s.DB, s.usual))
 }
 
 // Usual is the name of the destination that is there.
@@ -75,7 +71,7 @@ func (s *Stand) MakeLater() {
 		s.MakeExchange(s.Later())
 		return
 	}
-	s.Must(s.Kafka.Cluster.CreateTopic(s.Within(time.Minute), s.Later(), 3, 1, nil))
+	s.Must(s.Kafka.Cluster.CreateTopic(s.Context(), s.Later(), 3, 1, nil))
 }
 
 // RefuseLater has that destination refuse an event while nothing else is on its way. It is called before a load whose rows go there, when
@@ -108,6 +104,6 @@ func (s *Stand) Antidote() (arguments []string) {
 	if s.Kafka == nil {
 		return []string{"--routing-key", "order.placed"}
 	}
-	s.Must(s.Kafka.Cluster.SetTopicConfig(s.Within(time.Minute), s.Kafka.Topic("order"), "max.message.bytes", "1000000"))
+	s.Must(s.Kafka.Cluster.SetTopicConfig(s.Context(), s.Kafka.Topic("order"), "max.message.bytes", "1000000"))
 	return nil
 }

@@ -19,38 +19,51 @@ func (s *Stand) Sided(state devenv.SidedState) (n int) {
 	return len(s.SidedIDs(state))
 }
 
-// SidedIDs are the ids of the rows of a state.
+// SidedIDs are the ids of the rows of a state, as devenv.ReadSiding has them.
 func (s *Stand) SidedIDs(state devenv.SidedState) (ids []string) {
 	s.T.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	rows, err := devenv.ReadSiding(ctx, s.DB, s.Slot)
-	s.Must(err)
-	for _, row := range rows {
-		if row.State == state {
-			ids = append(ids, row.ID)
+	s.onDatabase(func(ctx context.Context, conn *pgx.Conn) error {
+		var there bool
+		err := conn.QueryRow(ctx, `SELECT to_regclass('cdc_relay.retry') IS NOT NULL AND to_regclass('cdc_relay.dead_letter') IS NOT NULL`).Scan(&there)
+		if err != nil || !there {
+			return err
 		}
-	}
+		const ours = ` WHERE slot = $1 AND system_id = (SELECT system_identifier::text FROM pg_control_system())`
+		sql, args := `SELECT coalesce(id, '') FROM cdc_relay.retry`+ours, []any{s.Slot}
+		if state != devenv.Parked {
+			sql, args = `SELECT coalesce(id, '') FROM cdc_relay.dead_letter`+ours+` AND state = $2`, append(args, string(state))
+		}
+		rows, err := conn.Query(ctx, sql, args...)
+		if err != nil {
+			return err
+		}
+		ids, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
+			var id []byte
+			err := row.Scan(&id)
+			return string(id), err
+		})
+		return err
+	})
 	return ids
 }
 
 // AwaitSided waits until there are at least so many rows of a state.
 func (s *Stand) AwaitSided(state devenv.SidedState, n int) {
 	s.T.Helper()
-	s.Until(time.Minute, fmt.Sprintf("%d events to be %s", n, state), func() bool { return s.Sided(state) >= n })
+	s.Until(fmt.Sprintf("%d events to be %s", n, state), func() bool { return s.Sided(state) >= n })
 }
 
 // AwaitEmpty waits until nothing is parked.
 func (s *Stand) AwaitEmpty() {
 	s.T.Helper()
-	s.Until(time.Minute, "nothing to be parked", func() bool { return s.Sided(devenv.Parked) == 0 })
+	s.Until("nothing to be parked", func() bool { return s.Sided(devenv.Parked) == 0 })
 }
 
 // SidingRows is every row of the relay's tables as it is, with the transaction that wrote it, but for what tells of the slot:
 // two calls that give the same say that nothing was written between them.
 func (s *Stand) SidingRows() (all []string) {
 	s.T.Helper()
-	onDatabase(s.T, s.DB, func(ctx context.Context, conn *pgx.Conn) error {
+	s.onDatabase(func(ctx context.Context, conn *pgx.Conn) error {
 		rows, err := conn.Query(ctx, `SELECT relname::text FROM pg_class WHERE relnamespace = 'cdc_relay'::regnamespace AND relkind = 'r'
 			AND relname NOT IN ('slots', 'progress') ORDER BY 1`)
 		if err != nil {
@@ -78,7 +91,7 @@ func (s *Stand) Quiet() (rows []string) {
 	s.T.Helper()
 	const long = 2 * time.Second
 	since := time.Now()
-	s.Until(time.Minute, "nothing to be written to the siding", func() bool {
+	s.Until("nothing to be written to the siding", func() bool {
 		now := s.SidingRows()
 		if strings.Join(now, "\n") != strings.Join(rows, "\n") || rows == nil {
 			rows, since = now, time.Now()
@@ -122,9 +135,9 @@ func (s *Stand) MakeStops() {
 // Hold keeps statements at a stop until release is called, or the test ends.
 func (s *Stand) Hold(stop Stop) (release func()) {
 	s.T.Helper()
-	conn, err := pgx.Connect(s.Within(time.Minute), s.DB)
+	conn, err := pgx.Connect(s.Context(), s.DB)
 	s.Must(err)
-	_, err = conn.PgConn().Exec(s.Within(time.Minute), stop.hold).ReadAll()
+	_, err = conn.PgConn().Exec(s.Context(), stop.hold).ReadAll()
 	s.Must(err)
 	release = func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -146,7 +159,7 @@ func (s *Stand) waiting() (n int) {
 // Gone waits until no backend works for a relay any more: what a dead one has asked for is done, or never will be.
 func (s *Stand) Gone() {
 	s.T.Helper()
-	s.Until(time.Minute, "the backends of the dead relay to end", func() (gone bool) {
+	s.Until("the backends of the dead relay to end", func() (gone bool) {
 		s.Query([]any{&gone}, `SELECT NOT EXISTS (SELECT FROM pg_stat_activity
 			WHERE datname = current_database() AND application_name LIKE 'cdc-relay/%' AND backend_type = 'client backend' AND state = 'active')`)
 		return gone

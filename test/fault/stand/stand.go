@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 // Stand is one database and one place of its own on a broker, each behind a proxy, and what is needed to run relays between
@@ -54,6 +55,8 @@ type Stand struct {
 	place   Place
 	usual   string              // destination of usual rows when they are routed; see Route
 	reports *devenv.ReportWatch // nil: not watched
+	ctx     context.Context     // of the test's calls
+	sql     session
 	mu      sync.Mutex
 	loads   []*devenv.Workload
 }
@@ -68,7 +71,7 @@ func New(t *testing.T, place Place) *Stand {
 func On(t *testing.T, pg *devenv.Postgres, place Place) *Stand {
 	t.Helper()
 	s := Bare(t, pg, place)
-	s.Must(devenv.CreateOutbox(s.Within(time.Minute), s.DB))
+	s.Must(devenv.CreateOutbox(s.Context(), s.DB))
 	return s
 }
 
@@ -76,9 +79,10 @@ func On(t *testing.T, pg *devenv.Postgres, place Place) *Stand {
 func Bare(t *testing.T, pg *devenv.Postgres, place Place) *Stand {
 	t.Helper()
 	s := &Stand{
-		T: t, Binary: devenv.BuildRelay(t), place: place, DB: pg.Database(t),
+		T: t, ctx: await.Context(t), Binary: devenv.BuildRelay(t), place: place, DB: pg.Database(t),
 		Slot: fmt.Sprintf("fault_%d", time.Now().UnixNano()), Ordering: "key", Timeout: "4s", Keys: 20,
 	}
+	t.Cleanup(s.sql.close)
 	s.PostgresAddr = pg.Addr()
 	s.Postgres = s.Proxy(s.PostgresAddr)
 	place.open(s)
@@ -150,7 +154,7 @@ func (s *Stand) Start() *devenv.Relay {
 // Command runs a command of the relay with the stand's configuration, beside the proxies.
 func (s *Stand) Command(args ...string) devenv.Result {
 	s.T.Helper()
-	result, err := devenv.RunCommand(s.Within(time.Minute), s.Binary, s.Config(), args...)
+	result, err := devenv.RunCommand(s.Context(), s.Binary, s.Config(), args...)
 	s.Must(err)
 	said := result.Stderr
 	if !slices.Contains(args, "show") && !slices.Contains(args, "list") { // which show keys to whoever asks
@@ -165,15 +169,15 @@ func (s *Stand) Command(args ...string) devenv.Result {
 // Ready waits until a relay is ready.
 func (s *Stand) Ready(r *devenv.Relay) *devenv.Relay {
 	s.T.Helper()
-	s.Must(r.WaitReady(s.Within(time.Minute)))
+	s.Must(r.WaitReady(s.Context()))
 	return r
 }
 
 // Leads waits until a relay is ready as the leader.
 func (s *Stand) Leads(r *devenv.Relay) {
 	s.T.Helper()
-	s.Until(time.Minute, "the relay to lead", func() bool {
-		code, _, err := r.Get(s.Within(time.Minute), "/readyz?role=leader")
+	s.Until("the relay to lead", func() bool {
+		code, _, err := r.Get(s.Context(), "/readyz?role=leader")
 		return err == nil && code == 200
 	})
 }
@@ -181,12 +185,12 @@ func (s *Stand) Leads(r *devenv.Relay) {
 // Deposed waits until a former leader stands by, or ends fenced; it says which.
 func (s *Stand) Deposed(r *devenv.Relay) (ended bool) {
 	s.T.Helper()
-	s.Until(time.Minute, "the former leader to stand by, or to end fenced", func() bool {
+	s.Until("the former leader to stand by, or to end fenced", func() bool {
 		if !r.Running() {
 			return true
 		}
-		code, _, err := r.Get(s.Within(time.Minute), "/readyz")
-		leads, _, err2 := r.Get(s.Within(time.Minute), "/readyz?role=leader")
+		code, _, err := r.Get(s.Context(), "/readyz")
+		leads, _, err2 := r.Get(s.Context(), "/readyz?role=leader")
 		return err == nil && err2 == nil && code == 200 && leads == 503
 	})
 	if !r.Running() {
@@ -199,8 +203,8 @@ func (s *Stand) Deposed(r *devenv.Relay) (ended bool) {
 // Unready waits until a relay says that it is not ready, for a reason that contains why.
 func (s *Stand) Unready(r *devenv.Relay, why string) {
 	s.T.Helper()
-	s.Until(time.Minute, "a relay that is not ready: "+why, func() bool {
-		code, body, err := r.Get(s.Within(time.Minute), "/readyz")
+	s.Until("a relay that is not ready: "+why, func() bool {
+		code, body, err := r.Get(s.Context(), "/readyz")
 		return err == nil && code == 503 && strings.Contains(body, why)
 	})
 }
@@ -208,7 +212,7 @@ func (s *Stand) Unready(r *devenv.Relay, why string) {
 // Exits waits for the relay's end with the code, and for the words in its log.
 func (s *Stand) Exits(r *devenv.Relay, code int, words ...string) {
 	s.T.Helper()
-	got, err := r.Exit(s.Within(time.Minute))
+	got, err := r.Exit(s.Context())
 	s.Must(err)
 	if got != code {
 		s.T.Errorf("relay ended with %d, want %d", got, code)
@@ -228,26 +232,17 @@ func (s *Stand) Must(err error) {
 	}
 }
 
-// Within is a context for one bounded wait.
-func (s *Stand) Within(d time.Duration) context.Context {
-	s.T.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	s.T.Cleanup(cancel)
-	return ctx
-}
+// Context is for the calls of the test. It has no deadline.
+func (s *Stand) Context() context.Context { return s.ctx }
 
-// Until polls ok, at most for d.
-func (s *Stand) Until(d time.Duration, what string, ok func() bool) {
+// Until polls ok until it is true, soon less often: an answer costs the relay or the database more than the wait.
+func (s *Stand) Until(what string, ok func() bool) {
 	s.T.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			s.T.Fatalf("waited %s for %s", d, what)
+	polls := 0
+	await.Until(s.T, what, func() bool {
+		if polls++; polls > 20 {
+			time.Sleep(3 * await.Every)
 		}
-	}
+		return ok()
+	})
 }

@@ -1,8 +1,6 @@
 package stand
 
 import (
-	"time"
-
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 )
 
@@ -25,7 +23,7 @@ var states = []state{
 	{"with statements that have not reached the server", func(c *crash, w Work) func() {
 		w.run(c)
 		c.way.Hold(devenv.Up)
-		c.Must(c.way.WaitHeld(c.Within(30*time.Second), devenv.Up, 500)) // more than reports
+		c.Must(c.way.WaitHeld(c.Context(), devenv.Up, 500)) // more than reports
 		return func() { c.way.Release(devenv.Up) }
 	}},
 	{"with statements whose answers have not come", func(c *crash, w Work) func() {
@@ -38,7 +36,7 @@ var states = []state{
 	{"with events at the broker that are not confirmed", func(c *crash, w Work) func() {
 		w.run(c)
 		c.Broker.Hold(devenv.Down)
-		c.Must(c.Broker.WaitHeld(c.Within(30*time.Second), devenv.Down, 1))
+		c.Must(c.Broker.WaitHeld(c.Context(), devenv.Down, 1))
 		return func() { c.Broker.Release(devenv.Down) }
 	}},
 }
@@ -69,6 +67,6 @@ func (c *crash) inside(w Work, at Stop) (release func()) {
 			w.off(c)
 		}
 	}
-	c.Until(time.Minute, "a statement to stand "+at.Name, func() bool { return c.waiting() > 0 || w.over(c) })
+	c.Until("a statement to stand "+at.Name, func() bool { return c.waiting() > 0 || w.over(c) })
 	return release
 }

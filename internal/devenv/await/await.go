@@ -1,0 +1,41 @@
+// Package await is how tests wait: for a condition, polled, and with a context that ends with the test. No wait is bounded by
+// seconds, because a busy machine is slow and not wrong. A wait for a condition ends after a number of answers; a call that
+// hangs is ended by the watchdog of the whole run (tools/testrun).
+package await
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+const (
+	// Every is the pause between two polls.
+	Every = 10 * time.Millisecond
+	// Polls is how often a wait asks before it gives up: two minutes at least, longer where answers take long.
+	Polls = 12000
+)
+
+// Until polls ok until it is true. After Polls answers that were false the test fails, with what it waited for and what
+// the states say then. It is called from the test's own goroutine.
+func Until(t testing.TB, what string, ok func() bool, states ...func() any) {
+	t.Helper()
+	for range Polls {
+		if ok() {
+			return
+		}
+		time.Sleep(Every)
+	}
+	for _, state := range states {
+		t.Logf("state: %+v", state())
+	}
+	t.Fatalf("waited for %s: not so after %d polls", what, Polls)
+}
+
+// Context is for the calls of a test and its cleanups, before which t.Context ends. It has no deadline.
+func Context(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	return ctx
+}

@@ -1,0 +1,112 @@
+//go:build testall
+
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+)
+
+// recording is an output that can be read while it is written.
+type recording struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (r *recording) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(b)
+}
+
+func (r *recording) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String()
+}
+
+// await returns when the output contains all of the texts.
+func (r *recording) await(t *testing.T, texts ...string) {
+	t.Helper()
+	for _, want := range texts {
+		await.Until(t, want, func() bool { return strings.Contains(r.String(), want) }, func() any { return r.String() })
+	}
+}
+
+// performance is a stage that plays in the background.
+type performance struct {
+	*stage
+	ctx       context.Context // bounds the test
+	out       *recording
+	interrupt func() error // ends it and returns what play returned
+}
+
+func perform(t *testing.T, sink string, short length, keep bool) performance {
+	ctx := await.Context(t)
+	playing, stop := context.WithCancel(ctx)
+	out := &recording{}
+	s := &stage{out: &plain{out: out}, stdout: out, length: short, keep: keep, cast: cast{broker: brokers[sink]()}}
+	ended := make(chan error, 1)
+	go func() { ended <- s.play(playing) }()
+	interrupt := sync.OnceValue(func() error {
+		stop()
+		return <-ended
+	})
+	t.Cleanup(func() { _ = interrupt() }) // a test that failed has not ended it
+	return performance{s, ctx, out, interrupt}
+}
+
+// TestDemo gives the whole demo in short, and commits an event by hand while it is kept open.
+func TestDemo(t *testing.T) { testDemo(t, "rabbitmq", "RabbitMQ") }
+
+func testDemo(t *testing.T, sink, name string) {
+	p := perform(t, sink, length{
+		flow: time.Second, poison: 100 * time.Millisecond, down: 200 * time.Millisecond, mistake: time.Second, after: 300 * time.Millisecond,
+	}, true)
+	p.out.await(t, "It is dead letter ", "its key goes on", "Stopping "+name+".", name+" is back", "Caught up",
+		"$ cdc-relay deadletters replay ", "The poison order has arrived", "An operator", "None has died", "PASSED", "Everything still runs")
+	conn, err := pgx.Connect(p.ctx, p.cast.db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(p.ctx)
+	if _, err := conn.Exec(p.ctx, tryInsert); err != nil {
+		t.Fatal(err)
+	}
+	p.out.await(t, "order 42")
+	if err := p.interrupt(); err != nil {
+		t.Fatalf("a good demo ends with %v:\n%s", err, p.out)
+	}
+	for _, line := range []string{" 0 lost", "in commit order for each of 201 keys", "broker down, relay: broker down", p.cast.relay.Admin()} {
+		if !strings.Contains(p.out.String(), line) {
+			t.Errorf("no %q in the output:\n%s", line, p.out)
+		}
+	}
+	if p.cast.relay.Running() {
+		t.Error("the relay still runs")
+	}
+}
+
+func TestInterruptedWhileStarting(t *testing.T) {
+	devenv.BuildRelay(t) // a build cannot be interrupted from inside its process
+	p := perform(t, "rabbitmq", length{}, false)
+	p.out.await(t, "PostgreSQL answers")
+	if err := p.interrupt(); !errors.Is(err, errInterrupted) {
+		t.Fatalf("play returned %v:\n%s", err, p.out)
+	}
+	if _, err := pgx.Connect(p.ctx, p.cast.db); err == nil {
+		t.Error("PostgreSQL still runs")
+	}
+	if !strings.Contains(p.out.String(), "Interrupted: stopping everything.") || strings.Contains(p.out.String(), "PASSED") {
+		t.Errorf("output is:\n%s", p.out)
+	}
+}

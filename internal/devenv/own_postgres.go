@@ -1,0 +1,52 @@
+package devenv
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+)
+
+var (
+	ownPostgres   = sync.OnceValues(func() (*Postgres, error) { return closedInTheEnd(startSharedPostgres(context.Background())) })
+	quietPostgres = sync.OnceValues(func() (*Postgres, error) { return closedInTheEnd(startSharedPostgres(context.Background())) })
+
+	quiet sync.Mutex // a test has quietPostgres
+)
+
+// OwnPostgres is a server of this process, also when an address is given: for many tests at a time that make slots, hold
+// transactions open or write much WAL, which tests of other packages would wait for. It is started at first use and ended by Main.
+func OwnPostgres(t testing.TB) *Postgres {
+	t.Helper()
+	return server(t, ownPostgres)
+}
+
+// QuietPostgres is one more server of this process, which a test has alone until it ends: for tests of positions, of what keeps WAL
+// and of settings that need no restart. The next test waits, and finds the settings of the beginning.
+func QuietPostgres(t testing.TB) *Postgres {
+	t.Helper()
+	p := server(t, quietPostgres)
+	quiet.Lock()
+	t.Cleanup(func() {
+		defer quiet.Unlock()
+		if err := p.resetSettings(context.Background()); err != nil {
+			t.Errorf("reset settings: %v", err)
+		}
+	})
+	return p
+}
+
+// resetSettings takes back what ALTER SYSTEM has set, and returns once new sessions have what was before.
+func (p *Postgres) resetSettings(ctx context.Context) error {
+	if err := p.exec(ctx, "ALTER SYSTEM RESET ALL"); err != nil {
+		return err
+	}
+	if err := p.exec(ctx, "SELECT pg_reload_conf()"); err != nil {
+		return err
+	}
+	return poll(ctx, 10*time.Millisecond, func() (bool, error) {
+		var altered int
+		err := p.query(ctx, &altered, "SELECT count(*) FROM pg_settings WHERE sourcefile LIKE '%postgresql.auto.conf'")
+		return altered == 0, err
+	})
+}

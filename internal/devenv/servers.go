@@ -1,0 +1,89 @@
+package devenv
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+)
+
+// Servers are one of each kind, for all tests of a run.
+type Servers struct {
+	postgres *Postgres
+	rabbit   *Rabbit
+	kafka    *Kafka
+	binary   string
+}
+
+// StartServers starts a PostgreSQL, a RabbitMQ and a Kafka side by side and builds the relay meanwhile; none of them that the
+// environment names already. When one fails the others are closed.
+func StartServers(ctx context.Context) (*Servers, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s := &Servers{}
+	starts := map[string]func() error{
+		"CDC_RELAY_TEST_POSTGRES": func() (err error) { s.postgres, err = startSharedPostgres(ctx); return err },
+		"CDC_RELAY_TEST_RABBITMQ": func() (err error) { s.rabbit, err = startSharedRabbitMQ(ctx); return err },
+		"CDC_RELAY_TEST_KAFKA":    func() (err error) { s.kafka, err = startSharedKafka(ctx); return err },
+		"CDC_RELAY_TEST_BINARY":   func() (err error) { s.binary, err = RelayBinary(); return err },
+	}
+	var (
+		first error // the others fail because of it
+		mu    sync.Mutex
+		all   sync.WaitGroup
+	)
+	for variable, start := range starts {
+		if os.Getenv(variable) != "" {
+			continue
+		}
+		all.Go(func() {
+			if err := start(); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				if first == nil {
+					first = err
+				}
+				cancel()
+			}
+		})
+	}
+	all.Wait()
+	if first != nil {
+		return nil, errors.Join(first, s.Close())
+	}
+	return s, nil
+}
+
+// Environ is what tests find them by: NAME=VALUE.
+func (s *Servers) Environ() []string {
+	var env []string
+	if s.postgres != nil {
+		env = append(env, "CDC_RELAY_TEST_POSTGRES="+s.postgres.URL(""))
+	}
+	if s.rabbit != nil {
+		env = append(env, "CDC_RELAY_TEST_RABBITMQ="+s.rabbit.URL(), "CDC_RELAY_TEST_RABBITMQ_API="+s.rabbit.api)
+	}
+	if s.kafka != nil {
+		env = append(env, "CDC_RELAY_TEST_KAFKA="+strings.Join(s.kafka.Brokers(), ","), waysVariable+"="+strings.Join(s.kafka.ways, ","))
+	}
+	if s.binary != "" {
+		env = append(env, "CDC_RELAY_TEST_BINARY="+s.binary)
+	}
+	return env
+}
+
+// Close ends those that were started.
+func (s *Servers) Close() error {
+	var errs []error
+	if s.postgres != nil {
+		errs = append(errs, s.postgres.Close())
+	}
+	if s.rabbit != nil {
+		errs = append(errs, s.rabbit.Close())
+	}
+	if s.kafka != nil {
+		errs = append(errs, s.kafka.Close())
+	}
+	return errors.Join(errs...)
+}

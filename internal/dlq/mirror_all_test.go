@@ -1,0 +1,88 @@
+//go:build testall
+
+package dlq
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// A letter may be dead because of what it is: its copy carries nothing that was too long, and says so where there is room.
+func TestMirrorOfUnsendableEvents(t *testing.T) {
+	r := setup(t)
+	long := strings.Repeat("ж", 128<<10)
+	r.put(sample{id: long, key: long, aggregate: long, kind: long, name: long, raw: []byte(`{"id": null}`)})
+	b := &broker{}
+	_, err := r.mirror(b).once(r.ctx, time.Now())
+	r.must(err)
+	ev := b.got[0]
+	if string(ev.ID) != ev.Position.String() || ev.Key != nil || ev.Aggregate != nil || ev.Type != nil || len(ev.Headers) > 8<<10 || string(ev.Payload) != `{"id": null}` {
+		t.Errorf("the message is %.300q", fmt.Sprintf("%+v", ev))
+	}
+	var headers map[string]any
+	r.must(json.Unmarshal(ev.Headers, &headers))
+	if key := headers["event_key"].(string); !strings.HasPrefix(long, strings.TrimSuffix(key, "…")) || key == "…" {
+		t.Errorf("the key is %q", key)
+	}
+}
+
+// Large letters are read a few at a time, and one that is larger than that alone.
+func TestMirrorIsBoundedByBytes(t *testing.T) {
+	r := setup(t)
+	for _, id := range []string{"a", "b", "c", "d"} {
+		r.put(sample{id: id})
+	}
+	r.exec(`UPDATE cdc_relay.dead_letter SET bytes = CASE n WHEN 1 THEN 5000000 ELSE 2500000 END`)
+	b := &broker{}
+	m := r.mirror(b)
+	for _, want := range []string{"a", "b c", "d", ""} {
+		_, err := m.once(r.ctx, time.Now())
+		r.must(err)
+		if got := b.ids(); got != want {
+			t.Errorf("mirrored at once are %q, want %q", got, want)
+		}
+	}
+}
+
+// More letters are refused for themselves than are remembered: what is behind them is mirrored all the same, and they are
+// tried again in their turn, not again and again.
+func TestMirrorThatRefusesManyLetters(t *testing.T) {
+	r := setup(t)
+	r.put(sample{id: "bad"})
+	const bad = maxRefused + 2*mirrorRows
+	r.exec(`INSERT INTO cdc_relay.dead_letter SELECT (jsonb_populate_record(d, jsonb_build_object('n', i, 'idx', i))).*
+		FROM cdc_relay.dead_letter d, generate_series(2, $1::int) i`, bad)
+	r.next = bad + 1
+	r.put(sample{id: "good"})
+	tries := map[string]int{}
+	b := &broker{refuse: func(ev *outbox.Event) sink.Outcome {
+		tries[string(ev.ID)]++
+		if string(ev.ID) == "bad" {
+			return sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge}}
+		}
+		return sink.Outcome{State: sink.Confirmed}
+	}}
+	m := r.mirror(b)
+	now := time.Now()
+	for range bad/mirrorRows + 3 {
+		_, err := m.once(r.ctx, now)
+		r.must(err)
+	}
+	if tries["good"] != 1 || tries["bad"] != bad {
+		t.Errorf("tries of the letters: %v, want one of each of %d", tries, bad+1)
+	}
+	b.refuse = nil
+	for range bad/mirrorRows + 3 {
+		_, err := m.once(r.ctx, now.Add(maxLetterBackoff+time.Second))
+		r.must(err)
+	}
+	if left := value[int](r, `SELECT count(*) FROM cdc_relay.dead_letter WHERE mirrored_at IS NULL`); left > 0 {
+		t.Errorf("%d letters are not mirrored after the mend", left)
+	}
+}

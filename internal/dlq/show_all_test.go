@@ -1,0 +1,35 @@
+//go:build testall
+
+package dlq
+
+import "testing"
+
+func TestShowWhatARowWaitsFor(t *testing.T) {
+	r := setup(t)
+	first, second, third := r.put(sample{of: Parked}), r.put(sample{of: Parked}), r.put(sample{of: Parked})
+	other := r.put(sample{of: Parked})
+	r.exec(`UPDATE cdc_relay.retry SET chain = 2 WHERE n = $1`, other)
+	for n, want := range map[int64]int64{first: 0, second: first, third: first, other: 0} {
+		d, err := r.desk.Show(r.ctx, Parked, n, true)
+		r.must(err)
+		if got := d.Behind; got == nil && want != 0 || got != nil && *got != want {
+			t.Errorf("row %d is behind %v, want %d", n, got, want)
+		}
+	}
+}
+
+// Ids of any type are looked for as that type, so that its index serves; what is no value of it is nobody's.
+func TestEventsWithIDsOfOtherTypes(t *testing.T) {
+	r := setup(t)
+	for kind, id := range map[string]string{"bigint": "17", "text": "a'b", "bytea": `\x00ff`, "json": `{"a":1}`, "timestamptz": "2026-11-20 12:00:00+00"} {
+		r.exec(`DROP TABLE IF EXISTS public.other`)
+		r.exec(`CREATE TABLE public.other ("The Id" ` + kind + `)`)
+		r.exec(`INSERT INTO public.other VALUES ($1::text::`+kind+`)`, id)
+		for wanted, state := range map[string]string{id: EventInFlight, "x": EventNotHeld} {
+			e, err := r.desk.Event(r.ctx, wanted, []Outbox{{"public", "other", []string{"The Id"}}}, Relay{})
+			if err != nil || e.State != state {
+				t.Errorf("%s %s is %+v, %v; want %s", kind, wanted, e, err, state)
+			}
+		}
+	}
+}

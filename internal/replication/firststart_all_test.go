@@ -1,0 +1,101 @@
+//go:build testall
+
+package replication
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// The id has another of its names here, and the newest row has none: the question is asked all the same.
+func TestFirstStartNamesTheNewestRow(t *testing.T) {
+	t.Parallel()
+	for newest, sql := range map[string]string{
+		"the last": `INSERT INTO outbox VALUES ('first', '{}'), ('the last', '{}')`,
+		"NULL":     `INSERT INTO outbox VALUES ('first', '{}'), (NULL, '{}')`,
+	} {
+		t.Run(newest, func(t *testing.T) {
+			b := shared(t)
+			b.exec(`DROP TABLE outbox`)
+			b.exec(`CREATE TABLE outbox (event_id text, payload jsonb)`)
+			b.exec(sql)
+			b.cfg.Tables[0].Mapping.ID.Any = []string{"id", "event_id", "payload"}
+			stop := wantStop(t, b.run().wait(), outbox.ExitUsage, "backfill")
+			if !strings.Contains(stop.What, "2 rows, newest "+newest+":") {
+				t.Errorf("the row is not named: %s", stop.What)
+			}
+		})
+	}
+}
+
+// An unfinished creation of ours is no right to a slot of that name in another database of the cluster.
+func TestUnfinishedCreationLeavesTheSlotOfAnotherDatabase(t *testing.T) {
+	b := shared(t)
+	b.unfinished()
+	other := b.createSlotElsewhere()
+	for range 2 {
+		stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_foreign")
+		if name := other.text(`SELECT current_database()`); !strings.Contains(stop.What, name) {
+			t.Errorf("%s is not named: %s", name, stop.What)
+		}
+	}
+	if got := b.count(); got != "1 slots, 0 publications, 1 schemas" {
+		t.Error(got)
+	}
+}
+
+// A line says why it takes long to count the rows of a large table, here over a slow line.
+func TestLongCountIsNamed(t *testing.T) {
+	b := shared(t)
+	p := b.through()
+	tx, _ := b.openInsert("open")
+	r := b.run()
+	b.waitCreating()
+	p.Delay(300 * time.Millisecond)
+	if err := tx.Commit(await.Context(t)); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "the line", func() bool { return b.logs.FilterMessageSnippet("counting the rows").Len() == 1 })
+	p.Delay(0)
+	wantStop(t, r.wait(), outbox.ExitUsage, "backfill")
+}
+
+// Only the connection on which the slot is made is lost: the row that says creating stays, because the slot may come to be.
+func TestCreationWithoutAnAnswerStaysUnfinished(t *testing.T) {
+	b := shared(t)
+	tx, _ := b.openInsert("open")
+	defer tx.Rollback(context.Background())
+	direct := b.cfg
+	p := b.through()
+	ctx := await.Context(t)
+	pool, err := connectPool(&direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if err := ensureSchema(ctx, pool, &direct); err != nil {
+		t.Fatal(err)
+	}
+	if direct.Tables, err = findTables(ctx, pool, &direct, true); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := connectStream(ctx, &b.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	created := make(chan error, 1)
+	go func() { created <- createSlot(ctx, pool, stream, &direct, identity{"1", 1, "x"}, true) }()
+	b.waitCreating()
+	p.Reset()
+	if err := <-created; err == nil {
+		t.Error("created")
+	}
+	if rec, err := readRecord(ctx, pool, b.cfg.Slot); err != nil || rec == nil || rec.State != stateCreating {
+		t.Errorf("record: %+v, %v", rec, err)
+	}
+}

@@ -1,0 +1,127 @@
+//go:build testall
+
+package replication
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// ownServer is for tests that stop it, or need settings that it has to be started with.
+func ownServer(t *testing.T, settings map[string]string) *devenv.Postgres {
+	t.Helper()
+	p, err := devenv.StartPostgres(await.Context(t), devenv.PostgresOptions{Settings: settings, NoFsync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	if err := p.CreateDatabase(await.Context(t), "shop"); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// A fast shutdown waits for each walsender until it has reported the last record of the WAL, which a relay can not: the
+// ceiling is a row in the database that is going down. The relay lets go instead, or the server would not stop here: no grace
+// and no wal_sender_timeout ends before the test.
+func TestServerStopsAsFastWithARelay(t *testing.T) {
+	t.Parallel()
+	p := ownServer(t, nil)
+	b := setup(t, p.URL("shop"))
+	b.cfg.Grace, b.cfg.WALSenderTimeout = time.Hour, time.Hour
+	r := b.run()
+	stops := func(unsettled ...int64) {
+		t.Helper()
+		stopped := make(chan error, 1)
+		go func() {
+			_, err := p.Stop("fast")
+			stopped <- err
+		}()
+		await.Until(t, "the server to stop", func() bool { return len(stopped) > 0 })
+		if err := <-stopped; err != nil {
+			t.Fatal(err)
+		}
+		var said []int64
+		for _, line := range b.logs.FilterMessageSnippet("let go of the slot").All() {
+			said = append(said, line.ContextMap()["unsettled"].(int64))
+		}
+		if !slices.Equal(said, unsettled) {
+			t.Errorf("it has let go of the slot with so many events unsettled: %v, want %v", said, unsettled)
+		}
+	}
+	starts := func() {
+		t.Helper()
+		if err := p.Start(await.Context(t)); err != nil {
+			t.Fatal(err)
+		}
+		r.waitPhase(Streaming)
+		b.reconnect()
+	}
+	r.waitPhase(Streaming)
+	b.insert("a")
+	r.waitSeen("a")
+	stops(0)
+	starts()
+	b.current().hold() // the broker is dead from now on
+	b.insert("b")
+	r.waitSeen("b")
+	stops(0, 1)
+	starts()
+	// The everyday case: relay, broker and server are stopped together. The relay's long grace is not the server's.
+	r.stop()
+	r.waitPhase(Stopping)
+	stops(0, 1)
+	wantStop(t, r.wait(), outbox.ExitCut, "cut") // events were not confirmed
+}
+
+// A raise of the ceiling is a commit. Under a publication FOR ALL TABLES that commit comes back in the stream, and must
+// not cause the next one.
+func TestIdleRelayHardlyWrites(t *testing.T) {
+	b := alone(t) // what other databases write moves the slot too
+	b.exec(`CREATE PUBLICATION p FOR ALL TABLES`)
+	r := b.run()
+	r.waitPhase(Streaming)
+	b.insert("a")
+	r.waitSeen("a")
+	await.Until(t, "the event to be reported", func() bool { return b.confirmedFlush() >= b.current().ownWatermark() })
+	b.exec(`SELECT pg_create_logical_replication_slot('watch', 'test_decoding')`)
+	idle := time.NewTimer(15 * time.Second) // the time itself is what is tested
+	<-idle.C
+	var wrote int
+	if err := b.conn.QueryRow(await.Context(t), `SELECT count(*) FROM pg_logical_slot_get_changes('watch', NULL, NULL)
+		WHERE data LIKE 'table cdc_relay.%'`).Scan(&wrote); err != nil {
+		t.Fatal(err)
+	}
+	if wrote > 1 {
+		t.Errorf("%d rows of ours were written in 15 idle seconds", wrote)
+	}
+	if err := r.end(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A relay is no standby that commits wait for. The setting may also change under a running one: its first report would make it such a
+// standby.
+func TestRelayThatBecomesASynchronousStandbyStops(t *testing.T) {
+	b := alone(t)
+	b.exec(`ALTER SYSTEM SET synchronous_commit = 'local'`) // for the test's own commits
+	b.exec(`SELECT pg_reload_conf()`)
+	await.Until(t, "the setting to be in force", func() bool { return b.text(`SHOW synchronous_commit`) == "local" })
+	r := b.run()
+	r.waitPhase(Streaming)
+	b.exec(`ALTER SYSTEM SET synchronous_standby_names = '*'`)
+	b.exec(`SELECT pg_reload_conf()`)
+	wantStop(t, r.wait(), outbox.ExitFailure, "sync_standby")
+
+	names := fmt.Sprintf(`FIRST 2 ("cdc-relay/%s", a)`, b.cfg.Slot)
+	b.exec(`ALTER SYSTEM SET synchronous_standby_names = '` + names + `'`)
+	b.exec(`SELECT pg_reload_conf()`)
+	await.Until(t, "the names to be in force", func() bool { return b.text(`SHOW synchronous_standby_names`) == names })
+	wantStop(t, b.run().wait(), outbox.ExitFailure, "sync_standby")
+}

@@ -1,0 +1,67 @@
+//go:build testall
+
+package replication
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// Where the relay makes no slot, the mends say how to.
+func TestSlotDroppedThatIsNotMadeAnew(t *testing.T) {
+	b := shared(t)
+	b.settledRun("a").endClean()
+	b.cfg.Create = false
+	b.dropSlot()
+	stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_lost")
+	adopt, makeSlot, found := strings.Cut(stop.Mend, "source.create is false: ")
+	if !found {
+		t.Fatal(stop.Mend)
+	}
+	b.runMend(&outbox.Stop{Mend: adopt})
+	if stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_missing"); stop.Mend != makeSlot {
+		t.Errorf("the loss is accepted, and the mend is %q, not %q", stop.Mend, makeSlot)
+	}
+	b.exec(makeSlot)
+	b.goesOn("b")
+}
+
+func TestSlotOfAnotherKind(t *testing.T) {
+	t.Parallel()
+	for name, make := range map[string]func(b *bench){
+		"test_decoding": func(b *bench) { b.createSlot("test_decoding") },
+		"physical":      func(b *bench) { b.exec(`SELECT pg_create_physical_replication_slot($1)`, b.cfg.Slot) },
+		"database":      func(b *bench) { b.createSlotElsewhere() },
+	} {
+		t.Run(name+" before the first start", func(t *testing.T) {
+			b := shared(t)
+			make(b)
+			stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_foreign")
+			if !strings.Contains(stop.What, name) {
+				t.Errorf("%s is not named: %s", name, stop.What)
+			}
+			b.exec(`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1 AND slot_type = 'physical'`, b.cfg.Slot)
+		})
+		t.Run(name+" in the place of ours", func(t *testing.T) {
+			b := shared(t)
+			b.settledRun("a").endClean()
+			b.dropSlot()
+			make(b)
+			wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_foreign")
+			b.exec(`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1 AND slot_type = 'physical'`, b.cfg.Slot)
+		})
+	}
+}
+
+func TestSlotRecreatedAfterACleanStop(t *testing.T) {
+	slotRecreated(t, map[string]func(b *bench, r *running, p *devenv.Proxy) error{
+		"after a clean stop": func(b *bench, r *running, _ *devenv.Proxy) error {
+			r.endClean()
+			b.recreate()
+			return b.run().wait()
+		},
+	})
+}

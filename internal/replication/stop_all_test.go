@@ -1,0 +1,81 @@
+//go:build testall
+
+package replication
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// A leader that is fenced while it stops has no lanes any more to wait for, and says why.
+func TestFencedDuringAStop(t *testing.T) {
+	b := shared(t)
+	b.cfg.Grace = time.Hour // the test would not end
+	r := b.settledRun("a")
+	line := b.current()
+	line.hold()
+	b.insert("b")
+	r.waitSeen("b")
+	r.stop()
+	r.waitPhase(Stopping)
+	line.failed <- fenced(&b.cfg, 1)
+	wantStop(t, r.wait(), outbox.ExitFailure, "fenced")
+	next := b.run()
+	next.waitSeen("b")
+	next.endClean()
+}
+
+// The second signal skips what the first one waits for: the end of a transaction, and the broker.
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	for name, prepare := range map[string]func(b *bench, r *running){
+		"inside a transaction": func(b *bench, r *running) {
+			b.t.Cleanup(b.current().block())
+			b.exec(`INSERT INTO outbox SELECT 'n' || n, '{}' FROM generate_series(1, 5000) n`)
+			r.waitSeen("n1")
+		},
+		"while the broker is dead": func(*bench, *running) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := shared(t)
+			b.cfg.Grace = time.Hour // the test would not end
+			r := b.settledRun("a")
+			b.current().hold()
+			b.insert("b")
+			r.waitSeen("b")
+			prepare(b, r)
+			r.stop()
+			r.waitPhase(Stopping)
+			r.cut()
+			wantStop(t, r.wait(), outbox.ExitCut, "cut")
+			next := b.run()
+			next.waitSeen("b")
+			next.endClean()
+		})
+	}
+}
+
+// The drain takes longer than wal_sender_timeout, in which nobody reads any more. What is settled at its end is reported.
+func TestLongDrainIsStillACleanStop(t *testing.T) {
+	b := shared(t)
+	b.cfg.WALSenderTimeout, b.cfg.Grace = 5*time.Second, time.Hour
+	r := b.settledRun("a")
+	line := b.current()
+	line.hold()
+	b.insert("b")
+	r.waitSeen("b")
+	r.stop()
+	r.waitPhase(Stopping)
+	drain := time.NewTimer(2 * b.cfg.WALSenderTimeout) // the time itself is what is tested
+	<-drain.C
+	line.settle(2)
+	if err := r.wait(); err != nil {
+		t.Fatal(err)
+	}
+	b.goesOn("c")
+	if seen := b.current().seen(); !slices.Equal(seen, []string{"c"}) {
+		t.Errorf("after the clean stop: %v", seen)
+	}
+}

@@ -1,0 +1,42 @@
+//go:build testall
+
+package retry
+
+import (
+	"context"
+	"crypto/rand"
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+)
+
+// In a database of another encoding every row can be written, and most words be read.
+func TestAnotherEncoding(t *testing.T) {
+	server := devenv.SharedPostgres(t)
+	name := "t" + strings.ToLower(rand.Text()[:12])
+	admin := connect(t, server.URL("postgres"))
+	if _, err := admin.Exec(await.Context(t), `CREATE DATABASE `+name+` ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'`); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.DropDatabase(context.Background(), name); err != nil {
+			t.Error(err)
+		}
+	})
+	w := newDatabase(t, server, server.URL(name))
+	b := newBench(t, w)
+	row := b.row("ключ", 1, 1)
+	row.Reason, row.Words, row.Destination = "invalid", `no „ключ\"`, `exchange "ключ", "ü"`
+	row.Event.Route.Name = []byte("ключ")
+	b.park(row)
+	for range 2 { // what was read may be written again
+		got := b.runs(all, row.Chain)[0].Rows[0]
+		equal(t, "key", string(got.Event.Key), "ключ")
+		equal(t, "name", string(got.Event.Route.Name), "ключ")
+		equal(t, "destination", got.Destination, `exchange "\u043a\u043b\u044e\u0447", "\u00fc"`)
+		equal(t, "words", got.Words, `no \u201e\u043a\u043b\u044e\u0447\"`)
+		b.must(b.Apply(await.Context(t), []Result{{Row: got, Kind: Backoff, Reason: got.Reason, Words: row.Words, Destination: got.Destination}}))
+	}
+}

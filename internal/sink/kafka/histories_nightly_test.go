@@ -1,0 +1,7 @@
+//go:build nightly
+
+package kafka
+
+import ()
+
+const usualHistories = 20

@@ -1,0 +1,296 @@
+//go:build testall
+
+// Tests that change rights, need another setting or kill the broker, on one of this process.
+
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/segmentio/kafka-go/protocol/metadata"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/sinktest"
+)
+
+const anybody = "User:ANONYMOUS"
+
+var ownCluster = sync.OnceValues(func() (*devenv.Kafka, error) {
+	k, err := devenv.StartKafka(context.Background(), devenv.KafkaOptions{
+		Authorizer: true, Proxied: 1, Secure: true, Users: map[string]string{"relay": "relay secret"},
+		Settings: map[string]string{"connections.max.reauth.ms": "3600000", "socket.request.max.bytes": "8388608"},
+	})
+	if err == nil {
+		devenv.AtEnd(k.Close)
+	}
+	return k, err
+})
+
+// ownKafka is a cluster of one broker that obeys ACLs and has all kinds of listeners. Tests put back what they change.
+func ownKafka(t *testing.T) *devenv.Kafka {
+	t.Helper()
+	k, err := ownCluster()
+	must(t, err)
+	return k
+}
+
+// A topic that may not be written to.
+func TestConformanceForbidden(t *testing.T) {
+	k := ownKafka(t)
+	forbidden := func(kind sinktest.Kind) bool { return kind == sinktest.DestinationForbidden }
+	sinktest.Run(t, forbidden, func(t *testing.T) sinktest.Broker {
+		return openConformance(t, k, k.Way(0), sinktest.DestinationForbidden)
+	})
+}
+
+// TestOutcomes where it takes a broker of its own.
+func TestOutcomesOfOwnBroker(t *testing.T) {
+	k := ownKafka(t)
+	for name, test := range map[string]func(*testing.T, *devenv.Kafka){
+		"forbidden topic":           testForbiddenTopic,
+		"no right to a producer id": testNoProducerID,
+		"too large for a request":   testTooLargeForARequest,
+		"internal topic":            testInternalTopic,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, k) })
+	}
+}
+
+func testForbiddenTopic(t *testing.T, k *devenv.Kafka) {
+	topic, forbidden := topicWith(t, k, 1, 1, nil), topicWith(t, k, 1, 1, nil)
+	r := start(t, Config{Brokers: k.Brokers()})
+	wantConfirmed(t, r.send(event(forbidden, "k")))
+	must(t, k.Deny(await.Context(t), forbidden, anybody))
+	good, held := events(100, topic), event(forbidden, "k")
+	got := amongMany(t, r, good, held)
+	wantRejected(t, got, sink.Destination, sink.NotPermitted)
+	wantPaused(t, r, fmt.Sprintf("topic %q", forbidden))
+	wantRejected(t, r.send(held)[0], sink.Destination, sink.NotPermitted)
+	must(t, k.Allow(await.Context(t), forbidden, anybody))
+	wantConfirmed(t, r.send(held))
+	wantPaused(t, r)
+	wantStored(t, k, topic, good...)
+}
+
+func testNoProducerID(t *testing.T, k *devenv.Kafka) {
+	topic := topicWith(t, k, 1, 1, nil)
+	r := start(t, Config{Brokers: k.Brokers()})
+	must(t, k.DenyIdempotence(await.Context(t), anybody))
+	ev := event(topic, "k")
+	got := r.send(ev)
+	must(t, k.AllowIdempotence(await.Context(t), anybody))
+	wantRejected(t, got[0], sink.Destination, sink.NotPermitted)
+	await.Until(t, "the right is given back", func() bool { return r.send(ev)[0].State == sink.Confirmed })
+	wantStored(t, k, topic, ev)
+}
+
+// Over what is larger than socket.request.max.bytes a broker ends the connection and says nothing.
+func testTooLargeForARequest(t *testing.T, k *devenv.Kafka) {
+	topic := topicWith(t, k, 1, 1, map[string]string{"max.message.bytes": "200000000"})
+	r := start(t, Config{Brokers: k.Brokers()})
+	large := event(topic, "large")
+	large.Payload = make([]byte, 9<<20)
+	good := events(100, topic)
+	got := amongMany(t, r, good, large)
+	wantRejected(t, got, sink.Permanent, sink.TooLarge)
+	if !strings.Contains(got.Fault.Words, "socket.request.max.bytes") {
+		t.Errorf("words %q", got.Fault.Words)
+	}
+	wantStored(t, k, topic, good...)
+}
+
+// Kafka's own topics take nothing from producers (17): the topic is at fault.
+func testInternalTopic(t *testing.T, k *devenv.Kafka) {
+	const internal = "__consumer_offsets"
+	must(t, k.CreateTopic(await.Context(t), internal, 1, 1, nil))
+	topic := topicWith(t, k, 1, 1, nil)
+	r := start(t, Config{Brokers: k.Brokers()})
+	good := events(100, topic)
+	got := amongMany(t, r, good, event(internal, "k"))
+	wantRejected(t, got, sink.Destination, sink.Invalid)
+	if !got.Fault.Whole || got.Fault.Destination != topicName(internal) {
+		t.Errorf("fault %+v", got.Fault)
+	}
+	wantStored(t, k, topic, good...)
+}
+
+// Of a template check examines the topics that its events may name: the first of them, and none of anybody else's.
+func TestCheckOfTemplate(t *testing.T) {
+	ctx, kafka := await.Context(t), ownKafka(t)
+	cfg := Config{Brokers: kafka.Brokers(), Columns: []string{"region"}}
+	find := func(template string) []sink.Finding {
+		t.Helper()
+		return slices.DeleteFunc(examined(t, cfg, template), func(f sink.Finding) bool { return !strings.HasPrefix(f.Name, "topic ") })
+	}
+	for _, template := range []string{"outbox.{aggregate}.v1", "{column:region}", "{type}{id}"} {
+		found := find(template)
+		if len(found) != 1 || found[0].Name != topicName(template) {
+			t.Fatalf("found %+v", found)
+		}
+		want(t, found[0], false, true, "no such topic", "--create --topic "+map[string]string{
+			"outbox.{aggregate}.v1": "outbox.AGGREGATE.v1 ", "{column:region}": "REGION ", "{type}{id}": "TYPEID ",
+		}[template])
+	}
+	for _, name := range []string{"outbox.b.v1", "outboxxb.v1", "an.outbox.b.v1", "outbox.b.v10"} {
+		create(t, kafka, name, 2, 1, nil)
+	}
+	found := find("outbox.{aggregate}.v1")
+	if len(found) != 1 || found[0].Name != topicName("outbox.b.v1") {
+		t.Fatalf("found %+v", found)
+	}
+	want(t, found[0], true, false, "2 partitions, 1 replicas, ", "")
+	if found := find("{aggregate}"); len(found) != 4 { // and nothing of Kafka's own
+		t.Errorf("found %+v", found)
+	}
+
+	// The one topic cannot be written to: nothing can. Beside another it is a warning.
+	must(t, kafka.Deny(ctx, "outbox.b.v1", "User:ANONYMOUS"))
+	want(t, find("outbox.{aggregate}.v1")[0], false, false, "may not write", "--topic outbox. --resource-pattern-type prefixed")
+	create(t, kafka, "outbox.a.v1", 1, 1, nil)
+	found = find("outbox.{aggregate}.v1")
+	if len(found) != 2 {
+		t.Fatalf("found %+v", found)
+	}
+	want(t, found[0], true, false, "1 partitions", "")
+	want(t, found[1], false, true, "may not write", "prefixed")
+
+	// Settings that cannot hold: no partition has two replicas. And more topics than are looked at.
+	must(t, kafka.SetTopicConfig(ctx, "outbox.a.v1", "min.insync.replicas", "2"))
+	found = find("outbox.a{key}")
+	want(t, found[0], false, false, "never have that many in sync", "--add-config min.insync.replicas=1")
+	for i := range maxTopics {
+		create(t, kafka, fmt.Sprintf("many.%d", i), 1, 1, nil)
+	}
+	if found = find("many.{id}"); len(found) != maxTopics {
+		t.Errorf("%d findings of %d topics: %+v", len(found), maxTopics, found)
+	}
+	create(t, kafka, "many.more", 1, 1, nil)
+	found = find("many.{id}")
+	if len(found) != maxTopics+1 {
+		t.Fatalf("%d findings of %d topics: %+v", len(found), maxTopics+1, found)
+	}
+	want(t, found[maxTopics], true, false, "1 more", "")
+
+	// Names that are made from keys are not shown.
+	if found = find("many.{key}"); len(found) != 2 || found[0].Name != topicName("many.{key}") {
+		t.Fatalf("found %+v", found)
+	}
+	want(t, found[0], true, false, "1 partitions", "")
+}
+
+// tlsOf trusts the CA of the cluster and has a client's certificate, perhaps.
+func tlsOf(certs *devenv.Certificates, client *devenv.CertificateFiles) func() (*tls.Config, error) {
+	return func() (*tls.Config, error) {
+		cfg := &tls.Config{RootCAs: certs.Pool()}
+		if client == nil {
+			return cfg, nil
+		}
+		pair, err := tls.LoadX509KeyPair(client.Cert, client.Key)
+		cfg.Certificates = []tls.Certificate{pair}
+		return cfg, err
+	}
+}
+
+func saslOf(mechanism, password string) func() (*SASL, error) {
+	return func() (*SASL, error) {
+		return &SASL{Mechanism: mechanism, Username: "relay", Password: password}, nil
+	}
+}
+
+// TestListeners has every kind of listener let in who may, and refuse who may not, by words that tell why.
+func TestListeners(t *testing.T) {
+	ctx, k := await.Context(t), ownKafka(t)
+	certs := k.Certs()
+	other, err := devenv.NewCertificates()
+	if err != nil {
+		t.Fatal(err)
+	}
+	secure := tlsOf(certs, nil)
+	type attempt struct {
+		addr    string
+		tls     func() (*tls.Config, error)
+		sasl    func() (*SASL, error)
+		refused bool   // the login
+		want    string // of the error; "": none
+	}
+	attempts := map[string]attempt{
+		"plaintext":              {k.Brokers()[0], nil, nil, false, ""},
+		"TLS":                    {k.TLSBrokers()[0], secure, nil, false, ""},
+		"TLS, another CA":        {k.TLSBrokers()[0], tlsOf(other, nil), nil, false, "unknown authority"},
+		"TLS, plaintext":         {k.TLSBrokers()[0], nil, nil, false, "TLS"},
+		"plaintext, TLS":         {k.Brokers()[0], secure, nil, false, "may take no TLS"},
+		"mTLS":                   {k.MTLSBrokers()[0], tlsOf(certs, &certs.Client), nil, false, ""},
+		"mTLS, no certificate":   {k.MTLSBrokers()[0], secure, nil, false, "tls: "},
+		"mTLS, a stranger's":     {k.MTLSBrokers()[0], tlsOf(certs, &certs.Stranger), nil, false, "tls: "},
+		"mTLS, expired":          {k.MTLSBrokers()[0], tlsOf(certs, &certs.ExpiredClient), nil, false, "tls: "},
+		"SASL, no login":         {k.SASLBrokers()[0], nil, nil, false, "wants a login"},
+		"plaintext, login":       {k.Brokers()[0], nil, saslOf("plain", "relay secret"), false, "no SASL login"},
+		"unreadable credentials": {k.SASLBrokers()[0], nil, func() (*SASL, error) { return nil, errors.New("no file") }, false, "no file"},
+	}
+	for _, mechanism := range []string{"plain", "scram-sha-256", "scram-sha-512"} {
+		right, wrong := saslOf(mechanism, "relay secret"), saslOf(mechanism, "wrong secret")
+		attempts[mechanism] = attempt{k.SASLBrokers()[0], nil, right, false, ""}
+		attempts[mechanism+" over TLS"] = attempt{k.SASLTLSBrokers()[0], secure, right, false, ""}
+		attempts[mechanism+", wrong password"] = attempt{k.SASLBrokers()[0], nil, wrong, true, "(58)"}
+		attempts[mechanism+" over TLS, wrong password"] = attempt{k.SASLTLSBrokers()[0], secure, wrong, true, "(58)"}
+	}
+	for name, a := range attempts {
+		t.Run(name, func(t *testing.T) {
+			cfg := Config{TLS: a.tls, SASL: a.sasl}
+			cfg.defaults()
+			c, err := dial(ctx, &cfg, a.addr)
+			if err == nil {
+				defer c.close()
+				_, err = ask[*metadata.Response](ctx, c, within, &metadata.Request{TopicNames: []string{}})
+			}
+			if err != nil {
+				if a.want == "" || errors.Is(err, errLogin) != a.refused || !strings.Contains(err.Error(), a.want) || strings.Contains(err.Error(), "secret") {
+					t.Errorf("got %v, want %q, refused %v", err, a.want, a.refused)
+				}
+				return
+			}
+			if a.want != "" {
+				t.Fatalf("connected, want %q", a.want)
+			}
+			if (a.sasl != nil) == c.expires.IsZero() {
+				t.Errorf("the login ends at %v", c.expires)
+			}
+			ended := make(chan struct{}, 1)
+			for range 10 {
+				c.watch(ended)()
+				if _, err := ask[*metadata.Response](ctx, c, within, &metadata.Request{TopicNames: []string{}}); err != nil {
+					t.Fatalf("after a watch: %v", err)
+				}
+			}
+			if len(ended) > 0 {
+				t.Error("a connection that stands is said to have ended")
+			}
+		})
+	}
+}
+
+// The broker is killed under load and starts again.
+func TestBrokerKilled(t *testing.T) {
+	k := ownKafka(t)
+	topic := topicWith(t, k, 6, 1, nil)
+	r := start(t, Config{Brokers: k.Brokers()})
+	f := flow(t, r, topic, 50)
+	f.wait(1000)
+	must(t, k.KillNode(1))
+	await.Until(t, "the broker is missed", func() bool { up, why := r.Up(); return !up && why != "" })
+	must(t, k.StartNode(await.Context(t), 1))
+	f.wait(1000)
+	wantStored(t, k, topic, f.end()...)
+	if len(f.rejected) > 0 {
+		t.Errorf("rejected: %v", f.rejected)
+	}
+}

@@ -1,0 +1,324 @@
+//go:build testall
+
+// Tests that reconfigure the broker, on one of this process.
+
+package rabbit
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/sinktest"
+)
+
+// ownBroker is for tests that reconfigure it: limits, alarms, queues that stand still.
+func ownBroker(t testing.TB) *broker {
+	t.Helper()
+	real := devenv.OwnRabbitMQ(t)
+	return connect(t, real, real.URL())
+}
+
+// eval evaluates an Erlang expression in the broker.
+func (b *broker) eval(format string, args ...any) string {
+	b.t.Helper()
+	value, err := b.real.Eval(b.ctx, fmt.Sprintf(format, args...))
+	b.must(err)
+	return value
+}
+
+// alarm sets or clears the memory alarm, and returns when the broker has taken note. While it is on the broker reads nothing
+// from connections that publish.
+func (b *broker) alarm(on bool) {
+	b.t.Helper()
+	watermark := "0.4"
+	if on {
+		watermark = "0"
+	}
+	b.eval("vm_memory_monitor:set_vm_memory_high_watermark(%s).", watermark)
+	await.Until(b.t, "the alarm", func() bool { return strings.Contains(b.eval("rabbit_alarm:get_alarms()."), "memory") == on })
+}
+
+// limit sets the size of messages that channels take which are opened afterwards.
+func (b *broker) limit(bytes int) {
+	b.eval("application:set_env(rabbit, max_message_size, %d).", bytes)
+}
+
+// A broker that takes nothing for the time being.
+func TestConformanceBlocked(t *testing.T) {
+	blocked := func(kind sinktest.Kind) bool { return kind == sinktest.Blocked }
+	sinktest.Run(t, blocked, func(t *testing.T) sinktest.Broker {
+		c := openConformance(t, ownBroker(t))
+		c.block = c.alarm
+		t.Cleanup(func() { c.alarm(false) })
+		return c
+	})
+}
+
+func TestTooLargeForTheBroker(t *testing.T) {
+	b := ownBroker(t)
+	b.exchange("events", nil)
+	b.limit(65536)
+	t.Cleanup(func() { b.limit(134217728) })
+	s := start(t, b.config())
+	large := func() *outbox.Event {
+		ev := event("k", "created")
+		ev.Payload = make([]byte, 70000)
+		return ev
+	}
+	got := findsPoison(t, b, s, large, sink.Permanent, sink.TooLarge)
+	if w := got[0].Fault.Words; w != "the body has 70000 bytes, the limit is 65536" {
+		t.Errorf("words %q", w)
+	}
+	b.limit(134217728)
+	// An operator replays it as soon as the limit is raised: that is not refused for what the broker has said before.
+	b.lately(s)
+	wantRejected(t, s.send(large())[0], sink.Permanent, sink.TooLarge)
+	replayed := large()
+	replayed.Replay = true
+	wantConfirmed(t, s.send(replayed))
+	await.Until(t, "raised limit", func() bool { return s.send(large())[0].State == sink.Confirmed })
+}
+
+// lately has every gate be one that was probed a moment ago.
+func (b *broker) lately(s *running) {
+	s.gates.mu.Lock()
+	defer s.gates.mu.Unlock()
+	for _, g := range s.gates.gates {
+		g.next = time.Now().Add(time.Minute)
+	}
+}
+
+// A queue that confirms nothing, beside one that does, stands for a quorum queue without a majority: its process is
+// suspended. Once is in doubt, twice in a row is its destination's fault, and the first confirm ends that.
+func TestUnconfirmedTwice(t *testing.T) {
+	b := ownBroker(t)
+	b.exchange("events", nil)
+	b.exchange("stuck", nil)
+	cfg := byKey(b)
+	cfg.ConfirmTimeout = slowBroker
+	s := start(t, cfg)
+	wantConfirmed(t, s.send(event("events", "created"), event("stuck", "created")))
+	b.suspend("stuck")
+
+	stuck := event("stuck", "created")
+	outcomes, err := s.try(event("events", "created"), stuck, event("events", "created"))
+	if err == nil || !strings.Contains(err.Error(), "while the broker answers") {
+		t.Errorf("first time: error %v", err)
+	}
+	wantConfirmed(t, outcomes, 1)
+	if outcomes[1].State != sink.Unknown {
+		t.Errorf("first time: %s", outcomes[1].State)
+	}
+	outcomes, err = s.try(stuck, event("events", "created"))
+	if err != nil {
+		t.Errorf("again: error %v", err)
+	}
+	wantRejected(t, outcomes[0], sink.Destination, sink.Unconfirmed)
+	wantConfirmed(t, outcomes, 0)
+	if d := outcomes[0].Fault.Destination; d != `exchange "stuck", routing key "created"` || outcomes[0].Fault.Whole {
+		t.Errorf("accused %+v", outcomes[0].Fault)
+	}
+	// From now on it is answered at once, in every lane, and nothing more is sent to it.
+	for lane := range s.lanes {
+		outcomes := make([]sink.Outcome, 3)
+		call := []*outbox.Event{event("events", "created"), event("stuck", "created"), event("events", "created")}
+		b.must(s.Publish(b.ctx, lane, call, outcomes))
+		wantConfirmed(t, outcomes, 1)
+		wantRejected(t, outcomes[1], sink.Destination, sink.Unconfirmed)
+	}
+	if p := s.Stats().Paused; len(p) != 1 || p[0].Reason != sink.Unconfirmed {
+		t.Errorf("paused: %+v", p)
+	}
+	b.resume("stuck")
+	await.Until(t, "the queue that works again", func() bool { return s.send(stuck)[0].State == sink.Confirmed })
+	if n := b.depth("stuck"); n != 4 { // one before, two attempts that were late, and the last
+		t.Errorf("%d messages in the queue", n)
+	}
+	if len(s.lanes[0].late) != 0 || len(s.Stats().Paused) != 0 {
+		t.Error("a confirmed destination is remembered as late")
+	}
+	await.Until(t, "the channels that were kept are closed", func() bool { return b.channelsOf(s) <= len(s.lanes) })
+	if n := s.Stats().Channels; n != len(s.lanes) {
+		t.Errorf("%d channels, %d lanes", n, len(s.lanes))
+	}
+}
+
+// standing is the first connection.
+func (r *running) standing() *session {
+	r.links[0].mu.Lock()
+	defer r.links[0].mu.Unlock()
+	return r.links[0].sess
+}
+
+// suspend has a queue's process stand still until resume, or the end of the test: it could not be deleted.
+func (b *broker) suspend(queue string) {
+	b.t.Helper()
+	b.process("suspend", queue)
+	b.t.Cleanup(func() { b.resume(queue) })
+}
+
+func (b *broker) resume(queue string) { b.process("resume", queue) }
+
+func (b *broker) process(do, queue string) {
+	b.t.Helper()
+	b.eval(`{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"%s">>)), sys:%s(amqqueue:get_pid(Q)).`, queue, do)
+}
+
+// channelsOf is how many channels the broker knows of the sink's first connection.
+func (b *broker) channelsOf(s *running) int {
+	b.t.Helper()
+	n, err := strconv.Atoi(b.eval(`lists:sum([N || P <- rabbit_networking:connections_local(),
+		[{client_properties, Props}, {channels, N}] <- [rabbit_networking:connection_info(P, [client_properties, channels])],
+		lists:member({<<"connection_name">>, longstr, <<"%s">>}, Props)]).`, s.cfg.ConnectionName))
+	b.must(err)
+	if n == 0 {
+		b.t.Fatal("the sink has no connection")
+	}
+	return n
+}
+
+// The answer is waited for as long as its connection stands: then the pair is tried again, and once is enough to accuse it.
+func TestStuckOverALostConnection(t *testing.T) {
+	b := ownBroker(t)
+	b.exchange("events", nil)
+	b.exchange("stuck", nil)
+	cfg := byKey(b)
+	cfg.ConfirmTimeout = slowBroker
+	s := start(t, cfg)
+	wantConfirmed(t, s.send(event("events", "created"), event("stuck", "created")))
+	b.suspend("stuck")
+	held := []*outbox.Event{event("stuck", "created"), event("stuck", "created")} // several wait for one answer
+	accused := func() bool {
+		outcomes, err := s.try(append(held, event("events", "created"))...)
+		return err == nil && outcomes[0].State == sink.Rejected && outcomes[1].State == sink.Rejected
+	}
+	await.Until(t, "accused", accused)
+	before := s.standing()
+	before.kill(errors.New("the test ends it"))
+	await.Until(t, "reconnected", func() bool { up, _ := s.Up(); return up && s.standing() != before })
+	began := time.Now()
+	await.Until(t, "accused again", accused)
+	if took := time.Since(began); took < cfg.ConfirmTimeout {
+		t.Errorf("accused after %s without having been sent", took)
+	}
+	b.resume("stuck")
+	await.Until(t, "the queue that works again", func() bool { return s.send(held...)[1].State == sink.Confirmed })
+}
+
+// While the broker blocks, the confirm clock stands still and nothing is sent again.
+func TestBlockedPastTheConfirmTimeout(t *testing.T) {
+	b := ownBroker(t)
+	b.exchange("events", nil)
+	cfg := b.config()
+	cfg.ConfirmTimeout = slowBroker
+	again := make(chan int, 10)
+	cfg.Hooks.Connected = func(n int, reconnected bool) {
+		if reconnected {
+			again <- n
+		}
+	}
+	s := start(t, cfg)
+	wantConfirmed(t, s.send(event("k", "created")))
+	b.alarm(true)
+	t.Cleanup(func() { b.alarm(false) })
+
+	var large []*outbox.Event // more than the sockets between hold
+	for range 256 {
+		ev := event("k", "created")
+		ev.Payload = make([]byte, 64<<10)
+		large = append(large, ev)
+	}
+	done := make(chan []sink.Outcome, 1)
+	go func() { done <- s.send(large...) }()
+	await.Until(t, "blocked", func() bool { up, why := s.Up(); return !up && strings.Contains(why, "blocked") })
+	select { // three timeouts long
+	case <-done:
+		t.Fatal("published to a broker that takes nothing")
+	case <-again:
+		t.Fatal("a blocked connection was given up")
+	case <-time.After(3 * cfg.ConfirmTimeout):
+	}
+	b.alarm(false)
+	wantConfirmed(t, <-done)
+	if len(again) > 0 {
+		t.Error("a blocked connection was given up")
+	}
+	if n := b.depth("events"); n != 257 {
+		t.Errorf("%d messages for 257 events", n)
+	}
+	if up, why := s.Up(); !up {
+		t.Error(why)
+	}
+}
+
+// An exchange whose type the broker does not know any more, as after a plugin was disabled: a 406 that names the exchange.
+func TestExchangeOfADisabledPlugin(t *testing.T) {
+	b := ownBroker(t)
+	b.exchange("events", nil)
+	b.exchange("special", nil)
+	s := start(t, byKey(b))
+	b.exchangeType("special", "of_a_plugin")
+	poison := func() *outbox.Event { return event("special", "created") }
+	got := findsPoison(t, b, s, poison, sink.Destination, sink.BrokerException)
+	if f := got[0].Fault; !strings.HasPrefix(f.Words, "406 ") || !f.Whole || f.Destination != `exchange "special"` {
+		t.Errorf("fault %+v", f)
+	}
+	b.exchangeType("special", "topic")
+	wantConfirmed(t, s.send(poison()))
+}
+
+// What the broker fails over itself ends the connection with a 541, which names nobody: the message has to be searched for,
+// and may go some other time.
+func TestInternalError(t *testing.T) {
+	b := ownBroker(t)
+	b.exchange("events", nil)
+	b.exchange("broken", nil)
+	s := start(t, byKey(b))
+	b.exchangeType("broken", "42") // no name of a type at all
+	poison := func() *outbox.Event { return event("broken", "created") }
+	got := findsPoison(t, b, s, poison, sink.Transient, sink.BrokerException)
+	if f := got[0].Fault; !strings.HasPrefix(f.Words, "541 ") || f.Whole || f.Destination != `exchange "broken", routing key "created"` {
+		t.Errorf("fault %+v", f)
+	}
+	again := poison()
+	wantRejected(t, s.send(again)[0], sink.Transient, sink.BrokerException)
+	b.exchangeType("broken", "topic")
+	wantConfirmed(t, s.send(again))
+}
+
+// exchangeType overwrites the type of an exchange in the broker's memory.
+func (b *broker) exchangeType(exchange, typ string) {
+	b.t.Helper()
+	b.eval(`{ok, X} = rabbit_exchange:lookup(rabbit_misc:r(<<"/">>, exchange, <<"%s">>)), ok = mnesia:dirty_write(rabbit_exchange, setelement(3, X, %s)).`, exchange, typ)
+}
+
+// A queue whose process dies with messages that it has not confirmed answers them with a nack, as a full one does.
+func TestQueueDies(t *testing.T) {
+	b := ownBroker(t)
+	b.exchange("events", nil)
+	b.exchange("dying", nil)
+	cfg := byKey(b)
+	s := start(t, cfg)
+	wantConfirmed(t, s.send(event("events", "created"), event("dying", "created")))
+	b.suspend("dying")
+	dying := event("dying", "created")
+	done := make(chan []sink.Outcome, 1)
+	go func() { done <- s.send(event("events", "created"), dying, event("events", "created")) }()
+	await.Until(t, "the others are stored", func() bool { return b.depth("events") == 3 })
+	b.eval(`{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"dying">>)), exit(amqqueue:get_pid(Q), kill).`)
+	outcomes := <-done
+	wantConfirmed(t, outcomes, 1)
+	wantRejected(t, outcomes[1], sink.Destination, sink.Nacked)
+	if outcomes[1].Fault.Whole {
+		t.Error("the whole exchange is accused")
+	}
+	await.Until(t, "the queue is started again", func() bool { return s.send(dying)[0].State == sink.Confirmed })
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+)
+
+// report prints what becomes of the bugs, with a running count, and at the end what failed and the counts.
+type report struct {
+	mu       sync.Mutex
+	w        io.Writer
+	begin    time.Time
+	total    int
+	ended    int
+	failures []string
+}
+
+func newReport(w io.Writer, total int) *report {
+	return &report{w: w, begin: time.Now(), total: total}
+}
+
+// noticed reports a bug that was planted; err is why its test has not noticed it.
+func (r *report) noticed(b *bug, took time.Duration, runs string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	verdict := "noticed"
+	if err != nil {
+		verdict = "MISSED "
+	}
+	r.ended++
+	fmt.Fprintf(r.w, "%3d/%d %5.0f s  %s  %-6s %-36s %s (%.1f s)%s\n",
+		r.ended, r.total, time.Since(r.begin).Seconds(), verdict, b.invariant, b.name, b.test, took.Seconds(), runs)
+	r.note(b, err)
+}
+
+// checked reports a patch that was applied and compiled. Only a fault, and each twentieth patch, is a line.
+func (r *report) checked(b *bug, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended++
+	r.note(b, err)
+	if r.ended%20 == 0 || r.ended == r.total {
+		fmt.Fprintf(r.w, "%3d/%d %5.0f s  patches apply and compile, %d do not\n",
+			r.ended-len(r.failures), r.total, time.Since(r.begin).Seconds(), len(r.failures))
+	}
+}
+
+// note prints why a bug failed, and keeps it for the end.
+func (r *report) note(b *bug, err error) {
+	if err == nil {
+		return
+	}
+	why := fmt.Sprintf("mutants/%s.patch (%s in %s; %s)\n%s\n", b.name, b.test, b.pkg, b.what, err)
+	why = strings.ReplaceAll(strings.TrimRight(why, "\n"), "\n", "\n    ") + "\n"
+	fmt.Fprint(r.w, "    ", why)
+	r.failures = append(r.failures, why)
+}
+
+// good reports whether all of the bugs were tried, and none failed.
+func (r *report) good() bool { return r.ended == r.total && len(r.failures) == 0 }
+
+// close prints what failed once more and the counts, which scripts/total.sh reads, and returns the verdict.
+func (r *report) close(ctx context.Context) error {
+	for _, why := range r.failures {
+		fmt.Fprint(r.w, "failed: ", why)
+	}
+	if r.ended < r.total {
+		fmt.Fprintf(r.w, "interrupted: %d of %d planted bugs were not tried\n", r.total-r.ended, r.total)
+	}
+	fmt.Fprintf(r.w, "%d passed, %d failed\n", r.ended-len(r.failures), len(r.failures))
+	if len(r.failures) > 0 {
+		return fmt.Errorf("%d of %d planted bugs are red", len(r.failures), r.total)
+	}
+	return context.Cause(ctx)
+}

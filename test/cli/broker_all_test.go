@@ -1,0 +1,28 @@
+//go:build testall
+
+package cli
+
+import (
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+)
+
+// declare: true makes the exchange; what no queue takes is still parked, and the routing key named.
+func TestDeclaredExchange(t *testing.T) {
+	t.Parallel()
+	b := withBroker(t)
+	b.sink = "  rabbitmq: {url: '" + b.vhost + "', exchange: made, declare: true}"
+	relay := b.start()
+	b.insert(1)
+	s := parked(t, relay, 1)
+	if p := s.Broker.Paused[0]; p.Reason != "unroutable" || p.Destination != `exchange "made", routing key "order.created"` {
+		t.Errorf("paused is %+v", p)
+	}
+	consumer, err := devenv.StartConsumer(await.Context(t), devenv.ConsumerOptions{URL: b.vhost, Exchange: "made", Queue: "made"})
+	must(t, err)
+	t.Cleanup(consumer.Close)
+	must(t, consumer.WaitCount(await.Context(t), 1))
+	relay.Stop(t)
+}

@@ -1,0 +1,36 @@
+//go:build testall
+
+package cli
+
+import (
+	"syscall"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+)
+
+// A disk that is full is said by status, readiness and the log while writing is tried again.
+func TestFullStdout(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.more = "delivery: {shutdown_grace: 100ms}"
+	relay := r.startInto("/dev/full")
+	r.insert(1)
+	state(t, relay, "broker down", "no space left on device")
+	if why := answers(t, relay, "/readyz", 503, "broker down: ", "no space left on device"); why != "" {
+		t.Error(why)
+	}
+	must(t, relay.WaitLog(await.Context(t), `"msg":"publishing fails and is tried again, nothing is dropped"`))
+	must(t, relay.Signal(syscall.SIGTERM))
+	r.ends(relay, 5, "events not confirmed")
+}
+
+// TestTakenAwayWhileItRuns, of the table.
+func TestTableTakenAwayWhileItRuns(t *testing.T) {
+	t.Parallel()
+	takenAway(t, []taken{
+		{"table of the publication", `ALTER PUBLICATION SLOT DROP TABLE outbox`, 3, []string{"SLOT", "does not contain table public.outbox", "ALTER PUBLICATION", "ADD TABLE", "may be missing"}},
+		{"table made anew", `DROP TABLE outbox; ` + devenv.OutboxTable, 3, []string{"table public.outbox", "created anew", "ADD TABLE", "may be missing"}},
+	})
+}

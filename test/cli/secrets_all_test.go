@@ -1,0 +1,58 @@
+//go:build testall
+
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+)
+
+// Passwords and tokens are in no log, at any level, and in no output: not while all goes well, not of what fails. Kafka's are
+// in TestKafkaOverTLS.
+func TestSecretsAreNeverShown(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	vhost := devenv.SharedRabbitMQ(t).VHost(t)
+	r.sink = "  rabbitmq: {urls: ['" + as(vhost, "guest", "mqsecret") + "', 'amqp://guest:mqsecret@127.0.0.1:1/']}"
+	r.showsNoSecret()
+}
+
+// showsNoSecret runs a relay whose broker refuses the login, loses PostgreSQL besides, and asks it and every command for all
+// that they say.
+func (r *rig) showsNoSecret() {
+	t := r.t
+	t.Helper()
+	p := proxy(t, devenv.SharedPostgres(t).Addr())
+	r.db = as(through(r.db, p.Addr()), "postgres", "pgsecret") // it trusts us whatever we say
+	r.more = "log: {level: debug}\n"
+	config := strings.Replace(r.yaml(), "127.0.0.1:0}", "127.0.0.1:0, token: toksecret}", 1)
+	relay := devenv.StartRelay(t, r.binary, config)
+	eventually(t, func() string { return answers(t, relay, "/readyz", 503, "broker down", `"role":"leader"`) })
+	r.insert(1)
+	p.Cut()
+	eventually(t, func() string { return answers(t, relay, "/readyz", 503, "waiting for postgres", "broker down") })
+	must(t, p.Mend())
+	eventually(t, func() string { return answers(t, relay, "/readyz", 503, `"role":"leader"`) })
+	saysNoSecret(t, relay)
+	for _, args := range []string{"init", "check", "check --json", "status", "status --json", "teardown --yes", "config print", "config validate"} {
+		res, err := devenv.RunCommand(await.Context(t), r.binary, config, strings.Fields(args)...)
+		must(t, err)
+		hidden(t, res.Stdout+res.Stderr)
+	}
+	must(t, relay.Kill())
+	hidden(t, relay.Log())
+}
+
+// saysNoSecret reads what the admin port and the log say now.
+func saysNoSecret(t *testing.T, relay *devenv.Relay) {
+	t.Helper()
+	for _, path := range []string{"/readyz", "/healthz", "/metrics", "/api/v1/status"} {
+		_, body, err := relay.Get(await.Context(t), path)
+		must(t, err)
+		hidden(t, body)
+	}
+	hidden(t, relay.Log())
+}

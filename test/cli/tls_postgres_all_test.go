@@ -1,0 +1,218 @@
+//go:build testall
+
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+)
+
+// secured is a server that wants TLS, and client certificates: of the role certified as its login, of the role relay beside a
+// password.
+type secured struct {
+	pg    *devenv.Postgres
+	certs *devenv.Certificates
+	owner *rig // without TLS
+}
+
+func securedBy(t *testing.T, certs *devenv.Certificates) secured {
+	t.Helper()
+	pg, err := devenv.StartPostgres(await.Context(t), devenv.PostgresOptions{NoFsync: true, Certs: certs, HBA: []string{
+		"hostssl all certified 127.0.0.1/32 cert",
+		"hostssl all relay 127.0.0.1/32 scram-sha-256 clientcert=verify-full",
+	}})
+	must(t, err)
+	t.Cleanup(func() { must(t, pg.Close()) })
+	s := secured{pg, certs, on(t, pg.URL("postgres"))}
+	s.owner.exec(devenv.OutboxTable)
+	s.owner.exec(`CREATE ROLE certified LOGIN SUPERUSER; CREATE ROLE relay LOGIN SUPERUSER PASSWORD 'pgsecret'`)
+	s.owner.ok("init")
+	return s
+}
+
+// as is the owner's rig with a relay that logs in otherwise.
+func (s secured) as(url string) *rig {
+	r := *s.owner
+	r.db = url
+	return &r
+}
+
+func (s secured) client(t *testing.T, name string, until time.Duration) devenv.CertificateFiles {
+	t.Helper()
+	files, err := s.certs.IssueClient(name, time.Now().Add(until))
+	must(t, err)
+	return files
+}
+
+func TestPostgresOverTLS(t *testing.T) {
+	t.Parallel()
+	certs, err := devenv.NewCertificates()
+	must(t, err)
+	s := securedBy(t, certs)
+	t.Run("refused", s.refusesTLS)
+	t.Run("certificates are read again", s.readsCertificatesAgain)
+}
+
+// What can be wrong with TLS and with a login over it: check and the waiting relay say it in one line, with what to do.
+func (s secured) refusesTLS(t *testing.T) {
+	good := s.client(t, "certified", time.Hour)
+	for name, c := range map[string]struct {
+		user, ca    string
+		files       devenv.CertificateFiles
+		words, mend string
+	}{
+		"expired":        {"certified", s.certs.CA, s.client(t, "certified", -time.Hour), "tls: expired certificate", "renew the client certificate, sslcert in source.url"},
+		"stranger":       {"certified", s.certs.CA, s.certs.Stranger, "tls: unknown certificate authority", "ssl_ca_file"},
+		"none":           {"certified", s.certs.CA, devenv.CertificateFiles{}, "connection requires a valid client certificate", "its certificate (sslcert)"},
+		"another role's": {"certified", s.certs.CA, s.certs.Client, `certificate authentication failed for user \"certified\"`, "its certificate (sslcert)"},
+		"server's CA":    {"certified", s.certs.StrangerCA, good, "certificate signed by unknown authority", "set sslrootcert in source.url"},
+		"password":       {"relay", s.certs.CA, s.certs.Client, `password authentication failed for user \"relay\"`, "source.password"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			saidOnce(t, s.refuses(t, s.pg.TLSURL("postgres", c.user, c.ca, c.files), c.words, c.mend), "waiting for PostgreSQL", c.words)
+		})
+	}
+}
+
+// A server whose certificate has expired is waited for as well.
+func TestPostgresOfExpiredCertificate(t *testing.T) {
+	t.Parallel()
+	certs, err := devenv.NewCertificates()
+	must(t, err)
+	certs.Server = certs.ExpiredServer
+	s := securedBy(t, certs)
+	const words = "certificate has expired"
+	saidOnce(t, s.refuses(t, s.pg.TLSURL("postgres", "relay", certs.CA, certs.Client), words, "renew the server's certificate"), "waiting for PostgreSQL", words)
+}
+
+// refuses runs check, and a relay that waits, and returns what that has logged.
+func (s secured) refuses(t *testing.T, url, escaped, mend string) (log string) {
+	t.Helper()
+	r := s.as(url)
+	r.t, r.source = t, "  password: pgsecret-wrong\n"
+	words := strings.ReplaceAll(escaped, `\`, "")
+	res := r.command("check", "--json")
+	hidden(t, res.Stdout+res.Stderr)
+	if f := checked(t, res.Stdout)[0]; res.Code != 1 || f.Name != "postgres" || f.Level != "fail" || !strings.Contains(f.Detail, words) || !strings.Contains(f.Mend, mend) {
+		t.Errorf("check finds %+v", f)
+	}
+	relay := devenv.StartRelay(t, r.binary, r.yaml())
+	state(t, relay, "waiting for postgres", words, mend)
+	eventually(t, func() string { return answers(t, relay, "/readyz", 503, escaped) })
+	if code := relay.Stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	hidden(t, relay.Log())
+	return relay.Log()
+}
+
+// saidOnce looks for the one line of a log that says what the matter is.
+func saidOnce(t *testing.T, log, line, words string) {
+	t.Helper()
+	if n := strings.Count(log, line); n != 1 || !strings.Contains(log, words) {
+		t.Errorf("%d lines about it, want one: %s", n, log)
+	}
+}
+
+// A file that source.url names and that is not there at the start is a fault of the configuration.
+func TestMissingCertificateOfPostgres(t *testing.T) {
+	t.Parallel()
+	r := bare(t)
+	r.db += "&sslmode=verify-full&sslrootcert=/nowhere/ca.pem"
+	r.db = strings.Replace(r.db, "sslmode=disable&", "", 1)
+	r.refused(2, "run", "source.url", "/nowhere/ca.pem")
+}
+
+// Certificates are read at each connect, of the pool and of the stream: a relay that waits with bad ones goes on when they
+// are renewed, and one that runs takes new ones up when its connections are cut. Files that are only half replaced are
+// waited for.
+func (s secured) readsCertificatesAgain(t *testing.T) {
+	files := newClientFiles(t, s.certs)
+	way := proxy(t, s.pg.Addr())
+	r := s.as(through(s.pg.TLSURL("postgres", "certified", files.ca, files.client), way.Addr()))
+	r.t = t
+	owner := *s.owner
+	owner.t = t
+	cut := func() {
+		way.Cut()
+		must(t, way.Mend())
+	}
+	files.put(s.client(t, "certified", -time.Hour))
+	relay := devenv.StartRelay(t, r.binary, r.yaml())
+	state(t, relay, "waiting for postgres", "expired certificate")
+	files.put(s.client(t, "certified", time.Hour))
+	must(t, relay.WaitReady(await.Context(t)))
+
+	committed := 0
+	for _, bad := range []struct {
+		words string
+		spoil func()
+	}{
+		{"unknown certificate authority", func() { files.put(s.certs.Stranger) }},
+		{"private key does not match public key", func() { files.copy(s.certs.Client.Cert, files.client.Cert) }},
+		{"sslkey: open " + files.client.Key, func() { must(t, os.Remove(files.client.Key)) }},
+		{"certificate signed by unknown authority", func() { files.copy(s.certs.StrangerCA, files.ca) }},
+	} {
+		bad.spoil()
+		cut()
+		state(t, relay, "waiting for postgres", bad.words)
+		owner.insert(1)
+		committed++
+		files.copy(s.certs.CA, files.ca)
+		files.put(s.client(t, "certified", time.Hour))
+		must(t, relay.WaitReady(await.Context(t)))
+		eventually(t, func() string { return wantLines(relay, committed) })
+	}
+	if code := relay.Stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+}
+
+// clientFiles are a relay's files of TLS, which a test replaces while the relay runs.
+type clientFiles struct {
+	t      *testing.T
+	ca     string
+	client devenv.CertificateFiles
+}
+
+func newClientFiles(t *testing.T, certs *devenv.Certificates) *clientFiles {
+	t.Helper()
+	dir := t.TempDir()
+	f := &clientFiles{t, filepath.Join(dir, "ca.pem"), devenv.CertificateFiles{Cert: filepath.Join(dir, "client.pem"), Key: filepath.Join(dir, "client.key")}}
+	f.copy(certs.CA, f.ca)
+	f.put(certs.Client)
+	return f
+}
+
+// put replaces the client certificate and its key.
+func (f *clientFiles) put(from devenv.CertificateFiles) {
+	f.t.Helper()
+	f.copy(from.Cert, f.client.Cert)
+	f.copy(from.Key, f.client.Key)
+}
+
+// copy replaces a file as it should be done: by another one under its name.
+func (f *clientFiles) copy(from, to string) {
+	f.t.Helper()
+	replaceFile(f.t, from, to)
+}
+
+func replaceFile(t *testing.T, from, to string) {
+	t.Helper()
+	text, err := os.ReadFile(from)
+	must(t, err)
+	must(t, os.WriteFile(to+".new", text, 0o600))
+	must(t, os.Rename(to+".new", to))
+}
+
+// tls is the files as the section tls of a sink.
+func (f *clientFiles) tls(more string) string {
+	return fmt.Sprintf("tls: {%sca: %s, cert: %s, key: %s}", more, f.ca, f.client.Cert, f.client.Key)
+}

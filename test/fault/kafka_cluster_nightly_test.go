@@ -1,0 +1,270 @@
+//go:build nightly
+
+package fault
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/test/fault/stand"
+)
+
+// TestKafkaCluster has the tests that take several brokers or change the cluster. The relay lives through all of it, so nothing
+// arrives twice but what was in doubt when its partition was paused.
+func TestKafkaCluster(t *testing.T) {
+	stand.Parallel(t)
+	cluster := stand.OwnKafka(t, devenv.KafkaOptions{Nodes: 3, Authorizer: true})
+	t.Run("RightTakenAway", func(t *testing.T) { rightTakenAway(t, cluster) })
+	t.Run("LeadersMovedUnderLoad", func(t *testing.T) { leadersMoved(t, cluster) })
+	t.Run("BrokerOfThreeKilled", func(t *testing.T) { brokerOfThreeKilled(t, cluster) })
+	t.Run("TooFewReplicas", func(t *testing.T) { tooFewReplicas(t, cluster) })
+	t.Run("NoLeader", func(t *testing.T) { noLeader(t, cluster) })
+	t.Run("BrokerOfThreeFrozen", func(t *testing.T) { brokerOfThreeFrozen(t, cluster) })
+}
+
+// Leaders move from broker to broker; the old ones say so, and the new ones get the same bytes.
+func leadersMoved(t *testing.T, cluster *devenv.Kafka) {
+	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Replicas: 3, Configs: map[string]string{"min.insync.replicas": "2"}}))
+	topic := s.Kafka.Topic("order")
+	s.WatchFlush()
+	r := s.Start()
+	stop := s.Load(400)
+	s.More(100)
+	for move := range 9 {
+		partition := move % 3
+		replicas, _, err := cluster.Replicas(s.Context(), topic, partition)
+		s.Must(err)
+		s.Must(cluster.MoveLeader(s.Context(), topic, partition, replicas[1]))
+		s.More(20)
+	}
+	s.Leads(s.Ready(r))
+	stop()
+	s.Check(0)
+}
+
+// The leader of a partition is killed, and comes back.
+func brokerOfThreeKilled(t *testing.T, cluster *devenv.Kafka) {
+	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Replicas: 3, Configs: map[string]string{"min.insync.replicas": "2"}}))
+	topic := s.Kafka.Topic("order")
+	s.Must(cluster.WaitInSync(s.Context(), topic))
+	s.WatchFlush()
+	r := s.Start()
+	stop := s.Load(300)
+	for range 2 {
+		s.More(100)
+		leader, err := cluster.Leader(s.Context(), topic, 0)
+		s.Must(err)
+		s.Must(cluster.KillNode(leader))
+		s.Until("another leader", func() bool {
+			now, err := cluster.Leader(s.Context(), topic, 0)
+			s.Must(err)
+			return now != 0 && now != leader
+		})
+		s.More(300)
+		s.Ready(r)
+		s.Must(cluster.StartNode(s.Context(), leader))
+		s.Must(cluster.WaitInSync(s.Context(), topic))
+	}
+	s.More(100)
+	s.Leads(s.Ready(r))
+	stop()
+	s.Check(0)
+}
+
+// Partitions that have fewer replicas in sync than min.insync.replicas are paused, and named, and their events parked; the others
+// flow. When the replica is back they go on, without a restart of the relay.
+func tooFewReplicas(t *testing.T, cluster *devenv.Kafka) {
+	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Replicas: 2, Configs: map[string]string{"min.insync.replicas": "2"}}))
+	s.Delivery = "confirm_timeout: 2s"
+	topic := s.Kafka.Topic("order")
+	s.Must(cluster.WaitInSync(s.Context(), topic))
+	s.WatchFlush()
+	r := s.Start()
+	stop := s.Load(200)
+	s.More(100)
+	const victim = 1
+	flows := -1
+	for partition := range 3 {
+		if replicas, _, err := cluster.Replicas(s.Context(), topic, partition); err != nil {
+			t.Fatal(err)
+		} else if !slices.Contains(replicas, victim) {
+			flows = partition
+		}
+	}
+	if flows < 0 {
+		t.Fatal("every partition has a replica on the broker that is killed")
+	}
+	s.Must(cluster.KillNode(victim))
+	paused := pausedFor(s, r, "too_few_replicas")
+	if !strings.HasPrefix(paused.Destination, fmt.Sprintf("topic %q, partition ", topic)) || strings.HasSuffix(paused.Destination, fmt.Sprint(flows)) || paused.Words == "" {
+		t.Errorf("paused is %+v, want the partition and the broker's words", paused)
+	}
+	s.AwaitSided(devenv.Parked, 30)
+	code, body, err := r.Get(s.Context(), "/readyz")
+	s.Must(err)
+	if code != 200 || !strings.Contains(body, topic) || !strings.Contains(body, "partition") {
+		t.Errorf("/readyz is %d: %s", code, body)
+	}
+	before := status(s, r).Totals.Published // no consumer reads a partition without its replicas
+	s.Until("the other partition to flow", func() bool { return status(s, r).Totals.Published > before+20 })
+	s.Must(cluster.StartNode(s.Context(), victim))
+	s.More(100)
+	s.Leads(s.Ready(r))
+	stop()
+	s.Check(s.InDoubt(r))
+	mended(s, r)
+}
+
+// A topic has one replica, and the broker that has it is stopped, in order: nobody leads. Its event is parked, and its
+// partition named by the status, /readyz and the metrics; the other topic flows on the two brokers that are left. When the broker
+// is back the event goes, without a restart of the relay.
+func noLeader(t *testing.T, cluster *devenv.Kafka) {
+	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Replicas: 3, More: []string{"alone"}}))
+	s.Delivery = "confirm_timeout: 2s"
+	topic := s.Kafka.Topic("alone")
+	s.Must(cluster.CreateTopic(s.Context(), topic, 1, 1, nil))
+	s.Must(cluster.WaitInSync(s.Context(), s.Kafka.Topic("order")))
+	s.WatchFlush()
+	r := s.Start()
+	insert := func(key string) (id string) {
+		s.SQL(stand.Insert("outbox", "alone", key))
+		s.Query([]any{&id}, `SELECT id FROM outbox WHERE aggregateid = $1`, key)
+		return id
+	}
+	stop := s.Load(200)
+	s.More(100)
+	s.Must(s.Consumer.WaitIDs(s.Context(), []string{insert("alone-1")}))
+	leader, err := cluster.Leader(s.Context(), topic, 0)
+	s.Must(err)
+	s.Must(cluster.StopNode(s.Context(), leader))
+	id := insert("alone-2")
+	var row parkedRow // beside it may be some of the other topic, whose leaders move
+	s.Until("the event to be parked for want of a leader", func() bool {
+		s.Query([]any{&row.ID, &row.Destination, &row.Words}, `SELECT coalesce(min(convert_from(r.id, 'UTF8')), ''), coalesce(min(destination), ''), coalesce(min(text), '')
+			FROM cdc_relay.retry r LEFT JOIN cdc_relay.error_text e ON e.id = r.error_id
+			WHERE r.slot = $1 AND reason = 'no_leader' AND convert_from(r.id, 'UTF8') = $2`, s.Slot, id)
+		return row.ID != ""
+	})
+	if want := fmt.Sprintf("topic %q, partition 0", topic); row.Destination != want || row.Words == "" {
+		t.Errorf("parked is %+v, want it for %s, and why", row, want)
+	}
+	s.Fresh(100)
+	s.Until("a relay that is ready and names the partition and the reason", func() bool {
+		code, body, err := r.Get(s.Context(), "/readyz")
+		s.Must(err)
+		return code == 200 && strings.Contains(body, topic) && strings.Contains(body, "no_leader")
+	})
+	s.Until("the metrics to tell of one partition that is paused, for want of a leader", func() bool {
+		return metric(s, r, `outbox_rejections_total{class="destination",reason="no_leader"}`) > 0 && metric(s, r, "outbox_destinations_paused") == 1
+	})
+	s.Must(r.WaitLog(s.Context(), topic))
+	s.Must(r.WaitLog(s.Context(), "no_leader"))
+
+	s.Must(cluster.StartNode(s.Context(), leader))
+	s.Fresh(100)
+	s.Leads(s.Ready(r))
+	stop()
+	s.Check(s.InDoubt(r))
+	mended(s, r)
+}
+
+// The right to write to one topic is taken away and given back, under load: its events wait and are named, those of another
+// topic flow.
+func rightTakenAway(t *testing.T, cluster *devenv.Kafka) {
+	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{More: []string{"ledger"}}))
+	topic := s.Kafka.Topic("order")
+	s.Must(cluster.CreateTopic(s.Context(), s.Kafka.Topic("ledger"), 3, 1, nil))
+	s.WatchFlush()
+	r := s.Start()
+	stop := s.Load(200)
+	s.More(100)
+	s.Must(cluster.Deny(s.Context(), topic, "User:ANONYMOUS"))
+	paused := pausedFor(s, r, "not_permitted")
+	if paused.Destination != `topic "`+topic+`"` || !strings.Contains(paused.Words, "Topic Authorization Failed") {
+		t.Errorf("paused is %+v, want the topic and the broker's words", paused)
+	}
+	s.AwaitSided(devenv.Parked, 50)
+	ledgerFlows(s)
+	s.Must(cluster.Allow(s.Context(), topic, "User:ANONYMOUS"))
+	s.More(100)
+	stop()
+	s.Check(0)
+	mended(s, r)
+}
+
+// A broker freezes: its connections stay, and it answers nothing. It leads one partition, of a second one it is the follower
+// that the leader waits for, with the third it has nothing to do. First it goes on soon, and answers late, when its requests
+// have timed out. Then it stays frozen until the cluster gives it up, and goes on with what it was sent before. What was
+// in doubt when its partition was paused may be in the log twice, and nothing else.
+func brokerOfThreeFrozen(t *testing.T, cluster *devenv.Kafka) {
+	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Replicas: 2, Configs: map[string]string{"min.insync.replicas": "2"}}))
+	s.Delivery = "confirm_timeout: 500ms"
+	topic := s.Kafka.Topic("order")
+	s.Must(cluster.WaitInSync(s.Context(), topic))
+	const victim = 3
+	led, followed := -1, -1
+	for partition := range 3 {
+		replicas, _, err := cluster.Replicas(s.Context(), topic, partition)
+		s.Must(err)
+		leader, err := cluster.Leader(s.Context(), topic, partition)
+		s.Must(err)
+		switch {
+		case leader == victim:
+			led = partition
+		case slices.Contains(replicas, victim):
+			followed = partition
+		}
+	}
+	if led < 0 || followed < 0 {
+		t.Fatalf("broker %d leads partition %d and follows in %d, want one of each", victim, led, followed)
+	}
+	s.WatchFlush()
+	r := s.Start()
+	stop := s.Load(300)
+	s.More(100)
+
+	s.Must(cluster.FreezeNode(victim))
+	s.Until("an event to wait for longer than confirm_timeout", func() bool {
+		return metric(s, r, "outbox_oldest_unsettled_seconds") > 0.7
+	})
+	s.Must(cluster.ThawNode(victim))
+	s.Must(cluster.WaitInSync(s.Context(), topic))
+	s.Fresh(100)
+
+	s.Must(cluster.FreezeNode(victim))
+	name := func(partition int) string { return fmt.Sprintf("topic %q, partition %d", topic, partition) }
+	s.Until("the partition that it follows to be paused", func() bool {
+		for _, p := range status(s, r).Broker.Paused { // "unconfirmed" until the cluster has given it up
+			if p.Destination == name(followed) && (p.Reason == "unconfirmed" || p.Reason == "too_few_replicas") && p.Words != "" {
+				t.Logf("first: %+v", p)
+				return true
+			}
+		}
+		return false
+	})
+	want := []string{name(led), name(followed)}
+	slices.Sort(want)
+	s.Until("both of its partitions to be paused for want of replicas", func() bool {
+		st := status(s, r)
+		var paused []string
+		for _, p := range st.Broker.Paused {
+			if p.Reason == "too_few_replicas" && p.Words != "" {
+				paused = append(paused, p.Destination)
+			}
+		}
+		slices.Sort(paused) // they are listed by the time when they were
+		return slices.Equal(paused, want)
+	})
+	before := status(s, r).Totals.Published // no consumer reads a partition without its replicas
+	s.Until("the third partition to flow", func() bool { return status(s, r).Totals.Published > before+20 })
+	s.Must(cluster.ThawNode(victim))
+	s.Must(cluster.WaitInSync(s.Context(), topic))
+	s.Fresh(100)
+	s.Leads(s.Ready(r))
+	stop()
+	s.Check(s.InDoubt(r))
+	mended(s, r)
+}

@@ -1,0 +1,34 @@
+//go:build testall
+
+package fault
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/test/fault/stand"
+)
+
+// An exchange that does not exist yet is paused, by name, and everything that goes there is parked; creating it is all the
+// mending.
+func TestMissingExchangeIsPaused(t *testing.T) {
+	stand.Parallel(t)
+	s := stand.New(t, stand.SharedRabbitMQ(t))
+	s.WatchFlush()
+	s.Sink = "exchange: later.events"
+	r := s.Start()
+	s.Write(100)
+	paused := pausedFor(s, r, "no_exchange")
+	if !strings.Contains(paused.Destination, "later.events") || !strings.Contains(paused.Words, "NOT_FOUND") {
+		t.Errorf("paused is %+v, want the exchange and the broker's words", paused)
+	}
+	s.AwaitSided(devenv.Parked, s.Committed())
+	if n, _ := s.Consumer.Count(); n != 0 {
+		t.Errorf("%d events have arrived without an exchange", n)
+	}
+	named(s, r, "later.events")
+	s.MakeExchange("later.events")
+	s.Check(0)
+	mended(s, r)
+}

@@ -1,0 +1,51 @@
+//go:build testall
+
+package fault
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/test/fault/stand"
+)
+
+func init() {
+	ofOnePostgres = append(ofOnePostgres,
+		ofOne[*devenv.Postgres]{"StopsFastWithTheBrokerAway", func(t *testing.T, pg *devenv.Postgres) {
+			postgresStops{mode: "fast", brokerAway: true, says: `"unsettled":[1-9]`}.meet(stand.On(t, pg, stand.SharedRabbitMQ(t)), pg)
+		}},
+		ofOne[*devenv.Postgres]{"PurgedLetterStaysAwayAfterACrash", purgedLetterStaysAwayAfterACrash})
+}
+
+// A letter that was discarded and purged stays away when PostgreSQL crashes and sends its transaction again: its position is
+// still known.
+func purgedLetterStaysAwayAfterACrash(t *testing.T, pg *devenv.Postgres) {
+	s := stand.On(t, pg, stand.SharedRabbitMQ(t))
+	s.Route()
+	s.WatchFlush()
+	r := s.Start()
+	s.SQL(`CHECKPOINT`)
+	dead := event(s, "a", 1, s.Poison(1, 0))
+	s.AwaitSided(devenv.Open, 1)
+	n := number(s, dead)
+	operated(s, "deadletters", "discard", n)
+	operated(s, "deadletters", "purge", n)
+	after := event(s, "a", 2, devenv.Kind{})
+	s.Must(s.Consumer.WaitIDs(s.Context(), []string{after}))
+	s.Reported()
+	before := s.SidingRows()
+	_, err := pg.Stop("immediate")
+	s.Must(err)
+	s.Must(pg.Start(s.Context()))
+	s.Leads(s.Ready(r))
+	s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, "a", 3, devenv.Kind{})}))
+	s.Reported()
+	if v := s.CheckHistory(devenv.History{}); len(v.Discarded) != 1 {
+		t.Errorf("discarded are %v, want the letter", v.Discarded)
+	}
+	if after := s.SidingRows(); !slices.Equal(before, after) {
+		t.Errorf("the rows of the siding have changed:\n%.2000q\n%.2000q", before, after)
+	}
+	stopped(s, r, 0)
+}

@@ -1,0 +1,73 @@
+//go:build testall
+
+package fault
+
+import (
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/test/fault/stand"
+)
+
+func init() {
+	brokenDestinations = append(brokenDestinations, []broken{
+		{
+			// More keys than are held one by one: the exchange is held as a whole, lane by lane.
+			name: "RabbitMQ/exchange deleted, many keys", place: onShared, reason: "no_exchange", held: 3,
+			breaks: func(s *stand.Stand) { s.DeleteExchange(orders) },
+			mend:   func(s *stand.Stand) { s.MakeExchange(orders) },
+		},
+		{
+			// The types of a key's events take turns; only one of them is not taken any more.
+			name: "RabbitMQ/binding of one type removed", place: onShared, reason: "unroutable",
+			set: func(s *stand.Stand) {
+				for _, key := range []string{"order.placed", "order.paid", "order.shipped"} {
+					s.Bind(orders, key)
+				}
+				s.Unbind(orders, "#")
+			},
+			breaks: func(s *stand.Stand) { s.Unbind(orders, "order.paid") },
+			mend:   func(s *stand.Stand) { s.Bind(orders, "order.paid") },
+		},
+		{
+			name: "RabbitMQ/right taken", place: onShared, reason: "not_permitted",
+			breaks: func(s *stand.Stand) {
+				s.Must(s.RabbitMQ.Server.AllowWrite(s.Context(), s.RabbitMQ.VHost, "^(amq.default|"+healthy+")$"))
+				s.Broker.Reset() // a channel goes on writing where it has written
+			},
+			mend: func(s *stand.Stand) {
+				s.Must(s.RabbitMQ.Server.AllowWrite(s.Context(), s.RabbitMQ.VHost, ".*"))
+			},
+		},
+		{
+			name: "RabbitMQ/queue full", place: onShared, reason: "nacked",
+			set: func(s *stand.Stand) {
+				s.Unbind(orders, "#")
+				s.MakeQueue("full", orders, "#", amqp.Table{"x-max-length": 30, "x-overflow": "reject-publish"})
+			},
+			breaks: func(*stand.Stand) {}, // nobody reads it
+			mend:   func(s *stand.Stand) { s.Also("full") },
+		},
+		topicDeleted,
+	}...)
+}
+
+// A topic is deleted when all that is in it was read. On Kafka nothing is sent twice to a topic that lives.
+var topicDeleted = broken{
+	name: "Kafka/topic deleted", reason: "no_topic",
+	place: func(t *testing.T) stand.Place {
+		return stand.SharedKafkaWith(t, stand.Topics{More: []string{"healthy"}})
+	},
+	breaks: func(s *stand.Stand) {
+		s.Broker.Hold(devenv.Up) // nothing more gets there unread
+		s.Must(s.Broker.WaitHeld(s.Context(), devenv.Up, 200))
+		s.Must(s.Consumer.Drain(s.Context()))
+		s.Must(s.Kafka.Cluster.DeleteTopic(s.Context(), s.Kafka.Topic("order")))
+		s.Broker.Release(devenv.Up)
+	},
+	mend: func(s *stand.Stand) {
+		s.Must(s.Kafka.Cluster.CreateTopic(s.Context(), s.Kafka.Topic("order"), 5, 1, nil))
+	},
+}

@@ -1,0 +1,40 @@
+//go:build nightly
+
+package fault
+
+import (
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/test/fault/stand"
+)
+
+// A queue of two brokers is without a majority while one of them is away, and confirms nothing. Beside it is a queue of one
+// broker, which does not mind: its events go on, though every key has some for the other queue too, so that the time comes when
+// nothing else is on its way. What was sent meanwhile is in the queue when the other broker is back, and was parked.
+func TestQuorumQueueWithoutMajority(t *testing.T) {
+	stand.Parallel(t)
+	cluster, err := devenv.StartRabbitCluster(t.Context(), 2, devenv.RabbitOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	broken{
+		name: "no majority", reason: "unconfirmed", late: -1,
+		place: func(*testing.T) stand.Place { return stand.OnRabbitMQ(cluster.Nodes[0]) },
+		set: func(s *stand.Stand) {
+			s.Delivery = "confirm_timeout: 2s"
+			s.Unbind(orders, "#")
+			s.MakeQueue("quorum", orders, "#", amqp.Table{"x-queue-type": "quorum"})
+			s.Also("quorum")
+		},
+		breaks: func(s *stand.Stand) { s.Must(cluster.Nodes[1].Kill()) },
+		mend:   func(s *stand.Stand) { s.Must(cluster.Nodes[1].Start(s.Context())) },
+	}.meet(t)
+}

@@ -1,0 +1,122 @@
+//go:build testall
+
+package fault
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/test/fault/stand"
+)
+
+// What is refused for a reason that may pass is tried again, and not for ever.
+
+// spoilt is in messages that a broker of either kind refuses as they are, and for which it does not say why: RabbitMQ gives the
+// header CC a meaning of its own, and what Kafka gets does not fit its checksum.
+const spoilt = "spoilt"
+
+// ailing inserts an event that the broker refuses, for a fault that may pass. On Kafka the way there must spoil it.
+func ailing(s *stand.Stand, key string, seq int) (id string) {
+	s.T.Helper()
+	s.Query([]any{&id}, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers)
+		VALUES (gen_random_uuid(), 'order', $1, 'placed', jsonb_build_object('key', $1::text, 'seq', $2::int, 'who', $4::text), jsonb_build_object('CC', $3::text, 'who', $5::text)) RETURNING id::text`,
+		key, seq, spoilt, devenv.SentinelPayload, devenv.SentinelHeader)
+	return id
+}
+
+// beside is another key whose events go to the same partition.
+func beside(key string) string {
+	for i := 0; ; i++ {
+		if other := fmt.Sprint("beside ", i); stand.JavaPartition(other, 3) == stand.JavaPartition(key, 3) {
+			return other
+		}
+	}
+}
+
+// An event at fault itself is parked alone and tried again with backoff. Its attempts are spent soon, and do not condemn it before
+// something else was confirmed at its destination: then it is dead, is counted once, and its key goes on.
+func TestAttemptsAreSpent(t *testing.T) {
+	stand.KindKafka.OnRouted(t, func(s *stand.Stand) {
+		const most = 3
+		s.Retry = fmt.Sprintf("backoff: 50ms, max_backoff: 100ms, max_attempts: %d", most)
+		if s.Kafka != nil {
+			s.Broker.Spoil([]byte(spoilt))
+		}
+		s.WatchFlush()
+		r := s.Start()
+		bad := ailing(s, "a", 1)
+		follower := event(s, "a", 2, devenv.Kind{})
+		s.AwaitSided(devenv.Parked, 2)
+		s.Until("its attempts to be spent", func() (spent bool) {
+			s.Query([]any{&spent}, `SELECT coalesce(bool_or(attempts > $1 AND next_attempt IS NOT NULL AND class = 'transient' AND reason = 'broker_exception'), false)
+				FROM cdc_relay.retry WHERE convert_from(id, 'UTF8') = $2`, most, bad)
+			return spent
+		})
+		if n := metric(s, r, "outbox_retry_exhaustions_total"); n != 0 || s.Sided(devenv.Open) > 0 {
+			s.T.Errorf("%g events are given up, and %d dead, though nothing else is confirmed there", n, s.Sided(devenv.Open))
+		}
+		passes := event(s, beside("a"), 1, devenv.Kind{})
+		s.Must(s.Consumer.WaitIDs(s.Context(), []string{passes, follower}))
+		s.AwaitEmpty()
+		v := s.CheckHistory(devenv.History{MaxDuplicates: s.Repeats(1), MaxDead: 1})
+		if !slices.Equal(v.Dead, []string{bad}) {
+			s.T.Errorf("dead are %v, want %s", v.Dead, bad)
+		}
+		var class, reason string
+		var attempts float64
+		s.Query([]any{&class, &reason, &attempts}, `SELECT class, reason, attempts FROM cdc_relay.dead_letter`)
+		if class != "transient" || reason != "broker_exception" || attempts <= most {
+			s.T.Errorf("it died of %s, %s after %g attempts", class, reason, attempts)
+		}
+		s.Until("the metrics to tell of one event that was given up", func() bool {
+			return metric(s, r, "outbox_retry_exhaustions_total") == 1 && metric(s, r, "outbox_dead_letters") == 1 &&
+				metric(s, r, "outbox_parked_events") == 0
+		})
+		// Each refusal is counted as such, and all but the first are attempts to publish what was parked; so is the follower.
+		if n := metric(s, r, `outbox_rejections_total{class="transient",reason="broker_exception"}`); n != attempts {
+			s.T.Errorf("%g rejections are counted, want %g", n, attempts)
+		}
+		if n := metric(s, r, "outbox_retries_total"); n != attempts {
+			s.T.Errorf("%g attempts to publish parked events are counted, want %g", n, attempts)
+		}
+		stopped(s, r, 0)
+	})
+}
+
+// Events of a destination that refuses for longer than it may are dead, which no attempts have been spent on; what is for other
+// destinations is not. When it is mended they are replayed.
+func TestDestinationRefusesForTooLong(t *testing.T) {
+	stand.KindRabbitMQ.OnRouted(t, func(s *stand.Stand) {
+		s.Retry = "backoff: 50ms, max_backoff: 100ms, max_attempts: 1, destination_max_age: 1s"
+		s.WatchFlush()
+		r := s.Start()
+		dead := []string{event(s, "a", 1, s.ToLater(1, 0)), event(s, "a", 2, s.ToLater(1, 0)), event(s, "b", 1, s.ToLater(1, 0))}
+		s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, "a", 3, devenv.Kind{})}))
+		s.AwaitSided(devenv.Open, len(dead))
+		var early, other int
+		s.Query([]any{&early, &other}, `SELECT count(*) FILTER (WHERE died_at - parked_at < '1 s'), count(*) FILTER (WHERE class <> 'destination' OR attempts > 0)
+			FROM cdc_relay.dead_letter`)
+		if early+other > 0 {
+			s.T.Errorf("%d died too early, %d of something else", early, other)
+		}
+		v := s.CheckHistory(devenv.History{MaxDead: len(dead)})
+		slices.Sort(v.Dead)
+		slices.Sort(dead)
+		if !slices.Equal(v.Dead, dead) {
+			s.T.Errorf("dead are %v, want %v", v.Dead, dead)
+		}
+		s.Until("the metrics to tell of the letters", func() bool {
+			return metric(s, r, "outbox_dead_letters") == 3 && metric(s, r, "outbox_parked_events") == 0
+		})
+		if n := metric(s, r, "outbox_retry_exhaustions_total"); n != 0 {
+			s.T.Errorf("%g events are said to have spent their attempts", n)
+		}
+		s.MakeLater()
+		operated(s, "deadletters", "replay", "--all", "--wait", "30s")
+		s.Must(s.Consumer.WaitIDs(s.Context(), append(dead, event(s, "b", 2, s.ToLater(1, 0)))))
+		s.Check(0)
+		stopped(s, r, 0)
+	})
+}

@@ -1,0 +1,221 @@
+//go:build testall
+
+package fault
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/test/fault/stand"
+)
+
+// The way of a request through the relay to the consumer is one trace, whatever happens between.
+
+// traced is a stand whose relay sends spans to a collector.
+func traced(s *stand.Stand) *devenv.Collector {
+	s.T.Helper()
+	c := devenv.StartCollector(s.T)
+	s.Env = append(s.Env, "OTEL_EXPORTER_OTLP_ENDPOINT="+c.URL(), "OTEL_BSP_SCHEDULE_DELAY=50", "OTEL_TRACES_SAMPLER=parentbased_traceidratio",
+		"OTEL_TRACES_SAMPLER_ARG=1")
+	return c
+}
+
+// withTrace inserts one row with a traceparent; "" for NULL.
+func withTrace(s *stand.Stand, key, traceparent string, kind devenv.Kind) (id string) {
+	s.T.Helper()
+	s.Query([]any{&id}, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers, traceparent, destination, routing_key)
+		VALUES (gen_random_uuid(), 'order', $1, 'placed', jsonb_build_object('key', $1::text, 'seq', 1, 'fill', repeat('x', $2), 'who', $7::text),
+			jsonb_build_object('who', $8::text), nullif($3, ''),
+			coalesce(nullif($4, ''), $6), coalesce(nullif($5, ''), 'order.placed')) RETURNING id::text`,
+		key, kind.Payload, traceparent, kind.Destination, kind.RoutingKey, s.Usual(),
+		devenv.SentinelPayload, devenv.SentinelHeader)
+	return id
+}
+
+// arrivedAs waits for an event, and returns the traceparent of its message.
+func arrivedAs(s *stand.Stand, id string) string {
+	s.T.Helper()
+	s.Must(s.Consumer.WaitIDs(s.Context(), []string{id}))
+	for _, d := range s.Consumer.Deliveries() {
+		if d.ID == id {
+			return d.Traceparent
+		}
+	}
+	s.T.Fatalf("event %s has not arrived", id)
+	return ""
+}
+
+// spanOf waits for the span of an event.
+func spanOf(s *stand.Stand, c *devenv.Collector, id string) devenv.Span {
+	s.T.Helper()
+	span, err := c.WaitSpan(s.Context(), func(sp devenv.Span) bool { return sp.Attributes["messaging.message.id"] == id })
+	s.Must(err)
+	return span
+}
+
+// request is a traceparent of somebody's request, by the number of its trace.
+func request(n int, flags string) string {
+	return fmt.Sprintf("00-%032x-%016x-%s", n, n+1, flags)
+}
+
+// link says what is wrong with the chain from a row's traceparent over the relay's span to the message's.
+func link(row, message string, span devenv.Span) error {
+	parent := strings.Split(row, "-")
+	want := fmt.Sprintf("00-%s-%s-01", span.Trace, span.ID)
+	if message != want || row != "" && (span.Trace != parent[1] || span.Parent != parent[2]) || row == "" && span.Parent != "" {
+		return fmt.Errorf("row %q, span %s of trace %s with parent %q, message %q", row, span.ID, span.Trace, span.Parent, message)
+	}
+	return nil
+}
+
+func TestTraceIsUnbroken(t *testing.T) {
+	stand.OnEachRouted(t, func(s *stand.Stand) {
+		const most = 2
+		s.Retry = fmt.Sprintf("backoff: 50ms, max_backoff: 100ms, max_attempts: %d", most)
+		c := traced(s)
+		if s.Kafka != nil {
+			s.Broker.Spoil([]byte(spoilt))
+		}
+		s.WatchFlush()
+		r := s.Start()
+
+		// What a message carries, by what its row has.
+		recorded, unrecorded, garbage := request(0xa1, "01"), request(0xa2, "00"), "Root=1-67891233-abcdef012345678912345678"
+		ids := map[string]string{}
+		for key, traceparent := range map[string]string{"recorded": recorded, "unrecorded": unrecorded, "none": "", "garbage": garbage} {
+			ids[key] = withTrace(s, key, traceparent, devenv.Kind{})
+		}
+		for key, row := range map[string]string{"recorded": recorded, "none": "", "garbage": ""} {
+			if err := link(row, arrivedAs(s, ids[key]), spanOf(s, c, ids[key])); err != nil {
+				s.T.Errorf("%s: %v", key, err)
+			}
+		}
+		if got := arrivedAs(s, ids["unrecorded"]); got != unrecorded {
+			s.T.Errorf("the message of a trace that is not recorded has %q, the row %q", got, unrecorded)
+		}
+		to := spanOf(s, c, ids["recorded"]).Attributes
+		system := map[bool]string{true: "kafka", false: "rabbitmq"}[s.Kafka != nil]
+		if to["messaging.system"] != system || to["messaging.destination.name"] != s.Usual() || to["outbox.outcome"] != "published" || to["event.retry_count"] != "0" ||
+			(to["messaging.destination.partition.id"] != "") != (s.Kafka != nil) || (to["messaging.rabbitmq.destination.routing_key"] == "order.placed") != (s.Kafka == nil) {
+			s.T.Errorf("attributes %v", to)
+		}
+
+		// A parked one has its span when it is published, from the commit on, also by the next process.
+		parked := withTrace(s, "parked", request(0xb1, "01"), s.ToLater(1, 0))
+		s.AwaitSided(devenv.Parked, 1)
+		stopped(s, r, 0)
+		r = s.Start()
+		s.MakeLater()
+		if err := link(request(0xb1, "01"), arrivedAs(s, parked), spanOf(s, c, parked)); err != nil {
+			s.T.Errorf("parked: %v", err)
+		}
+		waited := spanOf(s, c, parked)
+		var since time.Duration
+		s.Query([]any{&since}, `SELECT now() - created_at FROM outbox WHERE id::text = $1`, parked)
+		if began := time.Since(waited.Start); began > since+time.Minute || began < since-time.Minute || waited.End.Before(waited.Start) {
+			s.T.Errorf("the span of what was written %s ago is from %s to %s", since, waited.Start, waited.End)
+		}
+
+		// A dead letter has one, too, and the log names it.
+		poison := withTrace(s, "poison", request(0xc1, "01"), s.Poison(1, 0))
+		span := spanOf(s, c, poison)
+		reason := map[bool]string{true: "too_large", false: "invalid"}[s.Kafka != nil]
+		if span.Attributes["outbox.outcome"] != "dlq" || span.Error != reason || span.Parent != fmt.Sprintf("%016x", 0xc2) || span.Attributes["event.retry_count"] != "0" {
+			s.T.Errorf("the dead letter's span is %+v", span)
+		}
+		s.Must(r.WaitLog(s.Context(), fmt.Sprintf(`"trace_id":"%s","span_id":"%s"`, span.Trace, span.ID)))
+
+		// One whose attempts were spent has a count of them.
+		ailed := ailing(s, "ailing", 1)
+		s.AwaitSided(devenv.Parked, 1)
+		s.Until("it to die", func() bool {
+			event(s, beside("ailing"), 1, devenv.Kind{}) // something passes there
+			return s.Sided(devenv.Open) == 2
+		})
+		span = spanOf(s, c, ailed)
+		var attempts int
+		s.Query([]any{&attempts}, `SELECT attempts::int FROM cdc_relay.dead_letter WHERE convert_from(id, 'UTF8') = $1`, ailed)
+		if attempts < most || span.Attributes["event.retry_count"] != fmt.Sprint(attempts-1) || span.Error != "broker_exception" {
+			s.T.Errorf("after %d attempts the span is %+v", attempts, span)
+		}
+
+		if s.Kafka != nil { // what is at fault can be mended there: it is published, after so many refusals
+			elsewhere := "mended"
+			for i := 0; stand.JavaPartition(elsewhere, 3) == stand.JavaPartition("ailing", 3); i++ {
+				elsewhere = fmt.Sprint("mended ", i) // nothing passes there that would condemn it
+			}
+			mended := ailing(s, elsewhere, 1)
+			s.Until("it to be refused again", func() (again bool) {
+				s.Query([]any{&again}, `SELECT coalesce(bool_or(attempts > 1), false) FROM cdc_relay.retry WHERE convert_from(id, 'UTF8') = $1`, mended)
+				return again
+			})
+			s.Broker.Spoil(nil)
+			s.Broker.Reset() // for new connections
+			message := arrivedAs(s, mended)
+			span = spanOf(s, c, mended)
+			retries, err := strconv.Atoi(span.Attributes["event.retry_count"])
+			s.Must(err)
+			if err := link("", message, span); err != nil || span.Attributes["outbox.outcome"] != "published" || retries < 2 {
+				s.T.Errorf("the mended one's span is %+v, its message has %s: %v", span, message, err)
+			}
+		}
+
+		// A letter that is replayed is one message more, with a span of its own.
+		operated(s, append([]string{"deadletters", "replay", number(s, poison), "--wait", "30s"}, s.Antidote()...)...)
+		replayed, err := c.WaitSpan(s.Context(), func(sp devenv.Span) bool { return sp.Attributes["outbox.replay"] == "true" })
+		s.Must(err)
+		if err := link(request(0xc1, "01"), arrivedAs(s, poison), replayed); err != nil {
+			s.T.Errorf("replayed: %v", err)
+		}
+		if replayed.ID == spanOf(s, c, poison).ID {
+			s.T.Error("the replay has the span of the event that died")
+		}
+		stopped(s, r, 0)
+
+		once := map[string]bool{}
+		for _, sp := range c.Spans() {
+			if err := devenv.Leak("a span", sp.Text); err != nil {
+				s.T.Error(err)
+			}
+			if once[sp.ID] {
+				s.T.Errorf("span %s was exported twice: %s", sp.ID, sp.Text)
+			}
+			once[sp.ID] = true
+		}
+	})
+}
+
+// Whatever the collector does, events flow: it is silent, it refuses, it is away, and all the time under load.
+func TestCollectorInTrouble(t *testing.T) {
+	stand.KindRabbitMQ.On(t, func(s *stand.Stand) {
+		c := traced(s)
+		s.Env = append(s.Env, "OTEL_BSP_MAX_QUEUE_SIZE=100")
+		c.Hold(true)
+		s.WatchFlush()
+		r := s.Start()
+		stop := s.Load(300)
+		s.More(600)
+		s.Until("spans to be dropped", func() bool { return metric(s, r, `outbox_spans_total{result="dropped"}`) > 0 })
+		c.Refuse(500)
+		c.Hold(false)
+		s.More(300)
+		s.Until("spans to be refused", func() bool { return metric(s, r, `outbox_spans_total{result="failed"}`) > 0 })
+		c.Stop()
+		s.More(300)
+		c.Refuse(200)
+		s.Must(c.Restart())
+		s.Until("spans to be exported", func() bool { return metric(s, r, `outbox_spans_total{result="exported"}`) > 0 })
+		c.Hold(true)
+		s.More(300)
+		stop()
+		s.Check(0)
+		stopped(s, r, 0) // within its bound, though the collector is silent
+		if n := strings.Count(r.Log(), "spans are not exported"); n == 0 || n > 20 {
+			s.T.Errorf("%d lines of the log tell of the collector", n)
+		}
+	})
+}

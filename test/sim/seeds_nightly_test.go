@@ -1,0 +1,6 @@
+//go:build nightly
+
+package sim
+
+// usual is how many seeds TestSeeds plays.
+const usual = 200_000

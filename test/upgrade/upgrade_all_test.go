@@ -1,0 +1,153 @@
+//go:build testall
+
+// Package upgrade has an earlier version of the relay and this one take over from each other, under load: the older one is a binary
+// built from this repository's history. What is said of it in docs/upgrade.md is tested here.
+package upgrade
+
+import (
+	_ "embed"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/test/fault/stand"
+)
+
+func TestMain(m *testing.M) { devenv.Main(m) }
+
+//go:embed siding-commit
+var sidingCommit string
+
+// commit is the hash in a file of this directory, whose other lines are comments.
+func commit(t *testing.T, file string) string {
+	t.Helper()
+	hash := regexp.MustCompile(`(?m)^[0-9a-f]{40}$`).FindString(file)
+	if hash == "" {
+		t.Fatalf("no full hash of a commit in %q", file)
+	}
+	return hash
+}
+
+// The leader is stopped in order and hands the slot over: nothing comes twice, but what RabbitMQ gets anew with a channel that it
+// has ended over an exchange that is missing.
+func TestStopped(t *testing.T) {
+	stand.OnEachRouted(t, func(s *stand.Stand) {
+		u := begin(s)
+		u.lose = func(leader *devenv.Relay) {
+			if code := leader.Stop(s.T); code != 0 {
+				s.T.Errorf("the leader stops with %d", code)
+			}
+		}
+		u.roll()
+		s.CheckHistory(devenv.History{MaxDuplicates: s.Repeats(-1), MaxDead: -1})
+	})
+}
+
+// The leader dies.
+func TestKilled(t *testing.T) {
+	stand.OnEachRouted(t, func(s *stand.Stand) {
+		u := begin(s)
+		u.lose = func(leader *devenv.Relay) { s.Must(leader.Signal(syscall.SIGKILL)) }
+		u.roll()
+		s.CheckHistory(devenv.History{MaxDuplicates: -1, MaxDead: -1})
+	})
+}
+
+// upgrade is two versions on a stand.
+type upgrade struct {
+	*stand.Stand
+	older, newer string // binaries
+	lose         func(leader *devenv.Relay)
+	leader       *devenv.Relay
+}
+
+func begin(s *stand.Stand) *upgrade {
+	s.T.Helper()
+	s.Retry = "backoff: 100ms, max_backoff: 1s"
+	s.WatchFlush()
+	return &upgrade{Stand: s, older: devenv.BuildRelayAt(s.T, commit(s.T, sidingCommit)), newer: s.Binary}
+}
+
+// roll goes from the older version to the newer one, back, and to the newer one again. In all of it some events are parked, for their
+// destination is missing, and some are dead letters, which operators replay or discard by commands of the version that does not lead; each
+// version reads, feeds and moves rows that the other one wrote.
+func (u *upgrade) roll() {
+	u.T.Helper()
+	u.Kinds = []devenv.Kind{u.ToLater(0.3, 0), u.Poison(0.05, 0)}
+	u.leader = u.start(u.older)
+	u.Leads(u.leader)
+	stop := u.Load(150)
+	u.goesOn()
+	u.replaces(u.newer, u.goesOn) // beside the new version, which has brought the schema up to itself
+	u.goesOn()
+	u.order(u.older, devenv.Discarded, "discard", "--id", u.SidedIDs(devenv.Open)[0])
+	u.expand()
+	u.replaces(u.older, u.goesOn)
+	u.goesOn()
+	stop()
+	u.Kinds = []devenv.Kind{u.ToLater(0.3, 0)}
+	stop = u.Load(150)
+	u.order(u.newer, devenv.Replayed, append([]string{"replay", "--all"}, u.Antidote()...)...)
+	u.MakeLater()
+	u.MoreOf(u.Later(), 20)
+	u.replaces(u.newer, func() {}) // while what was parked is delivered
+	u.More(100)
+	stop()
+	u.AwaitEmpty()
+}
+
+// replaces has a relay of a version stand by, and loses the leader once meanwhile has returned.
+func (u *upgrade) replaces(version string, meanwhile func()) {
+	u.T.Helper()
+	next := u.start(version)
+	meanwhile()
+	u.lose(u.leader)
+	u.Leads(next)
+	u.leader = next
+}
+
+// start starts a relay of a version.
+func (u *upgrade) start(version string) *devenv.Relay {
+	u.T.Helper()
+	u.Binary = version
+	r := u.Start()
+	if older := strings.Contains(r.Log(), `"version":"`+commit(u.T, sidingCommit)[:7]+`"`); older != (version == u.older) {
+		u.T.Fatalf("%s is the wrong version: %s", version, r.Log())
+	}
+	return r
+}
+
+// goesOn waits until events arrive, are parked and are given up.
+func (u *upgrade) goesOn() {
+	u.T.Helper()
+	parked, dead := u.Sided(devenv.Parked), u.Sided(devenv.Open)
+	u.More(50)
+	u.AwaitSided(devenv.Parked, parked+10)
+	u.AwaitSided(devenv.Open, dead+2)
+}
+
+// order has the leader carry out a command of a version on dead letters, of which some come to a state by that.
+func (u *upgrade) order(version string, state devenv.SidedState, args ...string) {
+	u.T.Helper()
+	u.Binary = version
+	before := u.Sided(state)
+	args = append([]string{"deadletters", args[0], "--wait", "0"}, args[1:]...)
+	if result := u.Command(args...); result.Code != 0 {
+		u.T.Fatalf("%v ends with %d: %s%s", args, result.Code, result.Stdout, result.Stderr)
+	}
+	u.Until("letters to be "+string(state), func() bool { return u.Sided(state) > before })
+}
+
+// expand makes the schema that of a version to come: with more columns than either version here knows, and no other difference, as
+// each migration must be. Each table by itself: two locks, taken in another order than the leader's, could be a deadlock.
+func (u *upgrade) expand() {
+	u.T.Helper()
+	var tables []string
+	u.Query([]any{&tables}, `SELECT array_agg(oid::regclass::text) FROM pg_class WHERE relnamespace = 'cdc_relay'::regnamespace AND relkind = 'r'`)
+	for _, table := range tables {
+		u.SQL(`ALTER TABLE ` + table + ` ADD COLUMN of_a_version_to_come text`)
+	}
+	u.SQL(`INSERT INTO cdc_relay.migration (version) VALUES (1000)`)
+}
