@@ -50,7 +50,7 @@ test-all: deps-all bin/serve bin/testrun ## what CI runs, 25 minutes: make test,
 test-nightly: TAGS := testall,nightly
 test-nightly: deps-all deps-debezium bin/serve bin/testrun ## before a release, 2 hours: everything, all planted bugs, all PostgreSQL versions, the real Debezium, a soak
 	@for version in $(PG_VERSIONS); do scripts/postgres.sh $$version >/dev/null; done
-	@$(STEP) test-nightly $(SERVE) $(MAKE) -k --no-print-directory TAGS=$(TAGS) SOAK=20m lint test-tools test-plain test-race $(PG_VERSIONS:%=test-pg%) mutants-green soak | scripts/total.sh
+	@$(STEP) test-nightly $(SERVE) $(MAKE) -k --no-print-directory TAGS=$(TAGS) SOAK=10m lint test-tools test-plain test-race $(PG_VERSIONS:%=test-pg%) mutants-green soak-faults | scripts/total.sh
 
 # The parts of the two. By themselves they start servers of their own, and their tests are those of TAGS (testall; nightly, too).
 
@@ -111,17 +111,20 @@ bench-full: deps-$(SINK) ## every cell of the benchmark, hours (SINK=kafka: of t
 	@$(STEP) $@ go run ./bench -sink $(SINK) -full
 
 .PHONY: soak
-soak: deps ## a million seeds of test/sim, then random faults for an hour and none for another (SEEDS=1000 sets how many, SOAK=10m the time)
+soak: deps soak-faults ## random faults for an hour, none for another (SOAK=10m sets the time), then a million seeds of test/sim (SEEDS=1000 sets how many)
 	@$(STEP) $@-seeds go test -count=1 -timeout 0 -v -run '^TestSeeds$$' ./test/sim -args -seeds $(or $(SEEDS),1000000) -first $$(((RANDOM << 15 | RANDOM) * 1000000 + 1))
-	@$(STEP) $@ go test -count=1 -timeout 0 -v ./test/soak -args -for $(or $(SOAK),1h)
+
+.PHONY: soak-faults
+soak-faults:
+	@$(STEP) $@ go test -tags nightly -count=1 -timeout 0 -v ./test/soak -args -for $(or $(SOAK),1h)
 
 .PHONY: golden-debezium
 golden-debezium: deps-debezium ## have the real Debezium make the golden records of test/debezium anew, five minutes
-	@go test -count=1 -timeout 40m -v -run '^TestGolden$$' ./test/long/debezium -args -rewrite
+	@go test -tags nightly -count=1 -timeout 0 -v -run '^TestGolden$$' ./test/long/debezium -args -rewrite
 
 .PHONY: dashboards
 dashboards: deps ## draw docs/img/*.png anew: what Prometheus answers to the queries of deploy/grafana while relay and broker are put through faults
-	@answers=$$(mktemp); trap 'rm -f "$$answers"' EXIT; go test -count=1 -timeout 20m -run '^TestPanels$$' ./test/dashboards -args -pace 15s -record "$$answers"; \
+	@answers=$$(mktemp); trap 'rm -f "$$answers"' EXIT; go test -tags testall -count=1 -timeout 0 -run '^TestPanels$$' ./test/dashboards -args -pace 15s -record "$$answers"; \
 	cd tools/dashboards && go run . "$$answers" ../../docs/img ../../deploy/grafana/*.json
 
 .PHONY: lint

@@ -100,7 +100,7 @@ func (p *process) kill() error {
 // errPatience ends a poll whose answer stays the same.
 var errPatience = fmt.Errorf("the answer stays the same for %v and longer", patience)
 
-const patience = await.Polls * await.Every
+const patience = 2 * time.Minute
 
 // ready waits until a server that was just started answers. One that has ended has failed, and so has one that does not answer
 // and has written nothing for a minute: a slow machine's server goes on writing.

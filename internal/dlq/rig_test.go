@@ -52,7 +52,7 @@ func setup(t *testing.T) *rig {
 	t.Cleanup(pool.Close)
 	r.pool, r.desk = pool, New(pool, r.slot)
 	r.exec(`INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation, epoch)
-		SELECT $1, system_identifier, 1, $1, 'ready', 1, 1 FROM pg_control_system()`, r.slot)
+		SELECT $1, system_identifier, 1, 'p', 'ready', 1, 1 FROM pg_control_system()`, r.slot)
 	return r
 }
 

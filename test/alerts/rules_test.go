@@ -5,7 +5,6 @@ package alerts
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -75,21 +74,6 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// promtool fails the test with what promtool says when that is not content.
-func promtool(t *testing.T, args ...string) {
-	t.Helper()
-	if out, err := exec.CommandContext(t.Context(), "promtool", args...).CombinedOutput(); err != nil {
-		t.Errorf("promtool %s (make deps installs it): %v\n%s", strings.Join(args, " "), err, out)
-	}
-}
-
-func TestPromtoolAcceptsTheRules(t *testing.T) {
-	t.Parallel()
-	promtool(t, "check", "rules", shipped)
-	promtool(t, "check", "config", dir+"prometheus.yml")
-	promtool(t, "test", "rules", unitTests)
 }
 
 // What promtool does not ask: that no alert is left out of the unit tests. Each is quiet, too, in the case in which it fires: before it is

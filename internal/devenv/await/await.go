@@ -10,21 +10,25 @@ import (
 )
 
 const (
-	// Every is the pause between two polls.
+	// Every is the pause between the first polls. Later ones are rarer, because what is asked costs more than the pause.
 	Every = 10 * time.Millisecond
 	// Polls is how often a wait asks before it gives up: two minutes at least, longer where answers take long.
-	Polls = 12000
+	Polls = 2400
 )
 
 // Until polls ok until it is true. After Polls answers that were false the test fails, with what it waited for and what
 // the states say then. It is called from the test's own goroutine.
 func Until(t testing.TB, what string, ok func() bool, states ...func() any) {
 	t.Helper()
-	for range Polls {
+	for n := range Polls {
 		if ok() {
 			return
 		}
-		time.Sleep(Every)
+		if n < 50 {
+			time.Sleep(Every)
+		} else {
+			time.Sleep(5 * Every)
+		}
 	}
 	for _, state := range states {
 		t.Logf("state: %+v", state())
