@@ -17,11 +17,11 @@ VERSION := $(shell git describe --tags --dirty 2>/dev/null)
 FIRST := ./test/fault ./test/cli ./internal/replication
 # What is in the binary; test-all runs it under the race detector.
 OURS   = $$(go list ./internal/... ./cmd/... | grep -v /internal/devenv)
-OTHERS = ./test/fault ./test/cli $$(go list -e ./... | grep -vE '/(cmd|internal)/') ./internal/devenv/...
-# What differs between PostgreSQL versions. Debian 12's is 15; scripts/postgres.sh fetches the others.
+OTHERS = ./test/fault ./test/cli $$(go list -e -tags '$(TAGS)' ./... | grep -vE '/(cmd|internal|soak)(/|$$)') ./internal/devenv/...
+# What differs between PostgreSQL versions. scripts/postgres.sh fetches them.
 PG_PACKAGES ?= ./internal/replication
 PG_ENDS     := 14 18
-PG_VERSIONS := 14 16 17 18
+PG_VERSIONS := 14 15 16 17 18
 
 .PHONY: help
 help: ## print this list
@@ -52,7 +52,7 @@ test-nightly: deps-all deps-debezium bin/serve bin/testrun ## before a release, 
 	@for version in $(PG_VERSIONS); do scripts/postgres.sh $$version >/dev/null; done
 	@$(STEP) test-nightly $(SERVE) $(MAKE) -k --no-print-directory TAGS=$(TAGS) SOAK=10m lint test-tools test-plain test-race $(PG_VERSIONS:%=test-pg%) mutants-green soak-faults | scripts/total.sh
 
-# The parts of the two. By themselves they start servers of their own, and their tests are those of TAGS (testall; nightly, too).
+# The parts of the two. By themselves they start servers of their own, and run the first tier: make test-race TAGS=testall.
 
 .PHONY: test-plain
 test-plain: bin/testrun
@@ -65,15 +65,15 @@ test-race: bin/testrun ## the relay's own packages under the race detector
 # The shared server is of another version: the package starts its own.
 .PHONY: $(PG_VERSIONS:%=test-pg%)
 $(PG_VERSIONS:%=test-pg%): test-pg%: bin/testrun
-	@echo "== $@"; bin=$$(scripts/postgres.sh $*); env -u CDC_RELAY_TEST_POSTGRES CDC_RELAY_TEST_POSTGRES_BIN=$$bin $(GO_TEST) -tags '$(filter-out testall,$(TAGS))' $(PG_PACKAGES)
+	@echo "== $@"; bin=$$(scripts/postgres.sh $*); env -u CDC_RELAY_TEST_POSTGRES CDC_RELAY_TEST_POSTGRES_BIN=$$bin $(GO_TEST) -tags '$(TAGS)' $(PG_PACKAGES)
 
 .PHONY: test-tools
 test-tools: bin/testrun ## modules of their own: deploy/ read as those who will run it read it, the dashboards' pictures, bin/testrun
 	@echo "== $@"; red=0; for module in deploycheck dashboards testrun; do (cd tools/$$module && ../../bin/testrun -count=1 ./...) || red=1; done; exit $$red
 
 .PHONY: mutants mutants-green mutants-third
-mutants: deps ## plant each bug of mutants/ in a copy: its named test must turn red
-	@$(STEP) $@ go run ./mutants
+mutants: deps bin/serve ## plant each bug of mutants/ in a copy: its named test must turn red
+	@$(STEP) $@ $(SERVE) go run ./mutants
 mutants-green:
 	@$(STEP) $@ go run ./mutants -green
 mutants-third:
@@ -119,11 +119,11 @@ soak-faults:
 	@$(STEP) $@ go test -tags nightly -count=1 -timeout 0 -v ./test/soak -args -for $(or $(SOAK),1h)
 
 .PHONY: golden-debezium
-golden-debezium: deps-debezium ## have the real Debezium make the golden records of test/debezium anew, five minutes
+golden-debezium: deps-debezium ## have the real Debezium make the golden records of test/debezium again, five minutes
 	@go test -tags nightly -count=1 -timeout 0 -v -run '^TestGolden$$' ./test/long/debezium -args -rewrite
 
 .PHONY: dashboards
-dashboards: deps ## draw docs/img/*.png anew: what Prometheus answers to the queries of deploy/grafana while relay and broker are put through faults
+dashboards: deps ## draw docs/img/*.png again: what Prometheus answers to the queries of deploy/grafana while relay and broker are put through faults
 	@answers=$$(mktemp); trap 'rm -f "$$answers"' EXIT; go test -tags testall -count=1 -timeout 0 -run '^TestPanels$$' ./test/dashboards -args -pace 15s -record "$$answers"; \
 	cd tools/dashboards && go run . "$$answers" ../../docs/img ../../deploy/grafana/*.json
 

@@ -59,7 +59,7 @@ func goCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error {
 		group := -cmd.Process.Pid
-		time.AfterFunc(time.Second, func() { _ = syscall.Kill(group, syscall.SIGKILL) })
+		time.AfterFunc(time.Second, func() { _ = syscall.Kill(group, syscall.SIGKILL) }) //nolint:errcheck // it may be gone
 		return syscall.Kill(group, syscall.SIGINT)
 	}
 	cmd.WaitDelay = 2 * time.Second

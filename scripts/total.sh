@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Passes the output of several test runs through and ends with what failed in any of them and why (as tools/testrun tells it at the
+# Passes the output of several test runs through and ends with what failed in any of them and why (as bin/testrun says at the
 # end of each), and with the sum of their "N passed, N failed" lines.
 set -uo pipefail
+trap '' INT TERM # it reads to the end: what writes to it has to end first
 
 passed=0 failed=0 why='' inside=''
 while IFS= read -r line; do

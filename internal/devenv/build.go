@@ -21,7 +21,9 @@ func BuildRelay(t testing.TB) string {
 }
 
 // RelayBinary is BuildRelay outside of tests.
-var RelayBinary = sync.OnceValues(func() (string, error) {
+var RelayBinary = sync.OnceValues(func() (string, error) { return relayBinary(context.Background()) })
+
+func relayBinary(ctx context.Context) (string, error) {
 	if path := os.Getenv("CDC_RELAY_TEST_BINARY"); path != "" {
 		return filepath.Abs(path)
 	}
@@ -34,10 +36,10 @@ var RelayBinary = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "cdc-relay")
-	cmd := exec.CommandContext(context.Background(), "go", "build", "-o", path, "github.com/cdc-relay/cdc-relay/cmd/cdc-relay")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "github.com/cdc-relay/cdc-relay/cmd/cdc-relay")
 	cmd.Env = append(environWithout(ownerVariable), o.variable) // a build outlives no interrupt
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build relay: %w: %s", err, out)
 	}
 	return path, nil
-})
+}

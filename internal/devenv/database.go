@@ -16,7 +16,7 @@ func (p *Postgres) CreateDatabase(ctx context.Context, name string) error {
 	return onConn(ctx, p.URL("postgres"), func(conn *pgx.Conn) error {
 		sql := "CREATE DATABASE " + pgx.Identifier{name}.Sanitize()
 		// As before PostgreSQL 15, its files are copied: written to WAL, they would be seven megabytes for each walsender to read.
-		if version := conn.PgConn().ParameterStatus("server_version"); !strings.HasPrefix(version, "14") {
+		if version := conn.PgConn().ParameterStatus("server_version"); !strings.HasPrefix(version, "14.") {
 			sql += " STRATEGY file_copy"
 		}
 		if _, err := conn.Exec(ctx, sql); err != nil {

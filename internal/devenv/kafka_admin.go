@@ -200,7 +200,7 @@ func (k *Kafka) running() []string {
 
 // answers returns when a node takes requests and knows of as many brokers as run.
 func (k *Kafka) answers(ctx context.Context, n *kafkaNode) error {
-	return n.server.ready(ctx, func() bool {
+	return n.server.ready(ctx, func(ctx context.Context) bool {
 		res, err := clusterMetadata(ctx, []string{n.advertised("PLAINTEXT")}, []string{})
 		return err == nil && len(res.Brokers) >= len(k.running())
 	})

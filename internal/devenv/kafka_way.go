@@ -70,6 +70,7 @@ var sharedWayed = sync.OnceValues(func() (*Kafka, error) {
 })
 
 // SharedKafkaWay is the shared cluster for tests that break the way to it, and a way that is this test's alone until it ends.
+// There are eight: a run with more tests at a time waits here.
 func SharedKafkaWay(t testing.TB) (*Kafka, *KafkaWay) {
 	t.Helper()
 	k := server(t, sharedWayed)
@@ -87,7 +88,7 @@ func SharedKafkaWay(t testing.TB) (*Kafka, *KafkaWay) {
 			}
 			lock.Close()
 		}
-		return false, nil // those who have one end
+		return false, nil // until another test ends
 	})
 	if err != nil {
 		t.Fatalf("take a way to Kafka: %v", err)

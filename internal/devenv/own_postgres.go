@@ -22,7 +22,7 @@ func OwnPostgres(t testing.TB) *Postgres {
 }
 
 // QuietPostgres is one more server of this process, which a test has alone until it ends: for tests of positions, of what keeps WAL
-// and of settings that need no restart. The next test waits, and finds the settings of the beginning.
+// and of settings that need no restart. The next test waits, and starts with the default settings. A test asks for it once.
 func QuietPostgres(t testing.TB) *Postgres {
 	t.Helper()
 	p := server(t, quietPostgres)

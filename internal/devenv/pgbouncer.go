@@ -66,7 +66,7 @@ func StartPgBouncer(ctx context.Context, p *Postgres, settings ...string) (*PgBo
 	if b.server, err = startProcess("PgBouncer", cmd, filepath.Join(dir, "log")); err != nil {
 		return nil, err
 	}
-	err = b.server.ready(ctx, func() bool {
+	err = b.server.ready(ctx, func(ctx context.Context) bool {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", b.url.Host)
 		if err != nil {
 			return false

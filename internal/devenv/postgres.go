@@ -168,7 +168,7 @@ func (p *Postgres) configure(opt PostgresOptions) error {
 	lines := []string{
 		"listen_addresses = '127.0.0.1'",
 		fmt.Sprintf("port = %d", port),
-		fmt.Sprintf("unix_socket_directories = '%s'", p.dir),
+		"unix_socket_directories = ''", // a path of more than 107 bytes would be refused
 		"max_connections = 200",
 		"wal_level = logical",
 		"max_replication_slots = 20",
@@ -213,7 +213,7 @@ func (p *Postgres) Start(ctx context.Context) error {
 	if p.server, err = startProcess("PostgreSQL", cmd, p.logPath()); err != nil {
 		return err
 	}
-	return p.server.ready(ctx, func() bool {
+	return p.server.ready(ctx, func(ctx context.Context) bool {
 		conn, err := pgx.Connect(ctx, p.URL("postgres"))
 		if err != nil {
 			return false

@@ -56,8 +56,8 @@ func (p *Postgres) copyOf(ctx context.Context, primary *Postgres) error {
 	if err != nil {
 		return fmt.Errorf("write postgresql.conf: %w", err)
 	}
-	_, err = fmt.Fprintf(conf, "port = %d\nunix_socket_directories = '%s'\nprimary_conninfo = 'host=%s port=%s user=postgres sslmode=disable'\n",
-		port, p.dir, primary.url.Hostname(), primary.url.Port())
+	_, err = fmt.Fprintf(conf, "port = %d\nprimary_conninfo = 'host=%s port=%s user=postgres sslmode=disable'\n",
+		port, primary.url.Hostname(), primary.url.Port())
 	if err := errors.Join(err, conf.Close()); err != nil {
 		return fmt.Errorf("write postgresql.conf: %w", err)
 	}

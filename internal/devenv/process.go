@@ -97,26 +97,33 @@ func (p *process) kill() error {
 	return p.wait(context.Background())
 }
 
-// errPatience ends a poll whose answer stays the same.
-var errPatience = fmt.Errorf("the answer stays the same for %v and longer", patience)
+// errPatience ends a poll whose answer does not become true.
+var errPatience = fmt.Errorf("not so for %v and longer", patience)
 
 const patience = 2 * time.Minute
 
-// ready waits until a server that was just started answers. One that has ended has failed, and so has one that does not answer
-// and has written nothing for a minute: a slow machine's server goes on writing.
-func (p *process) ready(ctx context.Context, answers func() bool) error {
+// ready waits until a server that was just started answers. One that has ended has failed. So has one that does not answer and
+// has written nothing for a minute, or whatever it writes for five: a slow machine's server goes on writing, and comes to an end
+// of it.
+func (p *process) ready(ctx context.Context, answers func(context.Context) bool) error {
+	asks := func() bool {
+		once, cancel := context.WithTimeout(ctx, 5*time.Second) // an answer to the next question may come sooner
+		defer cancel()
+		return answers(once)
+	}
 	var size int64
-	silent := 0
-	for !answers() {
+	begin := time.Now()
+	for written := begin; !asks(); {
 		switch info, err := os.Stat(p.logPath); {
 		case !p.running():
 			return &StartError{p.name, "it has ended", readLog(p.logPath)}
-		case err == nil && info.Size() > size:
-			size, silent = info.Size(), 0
-		case silent > int(time.Minute/await.Every):
+		case time.Since(written) > time.Minute:
 			return &StartError{p.name, "it does not answer and has written nothing for a minute", readLog(p.logPath)}
+		case time.Since(begin) > 5*time.Minute:
+			return &StartError{p.name, "it does not answer for five minutes", readLog(p.logPath)}
+		case err == nil && info.Size() > size:
+			size, written = info.Size(), time.Now()
 		}
-		silent++
 		select {
 		case <-time.After(await.Every):
 		case <-ctx.Done():

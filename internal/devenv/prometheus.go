@@ -90,7 +90,7 @@ func launchPrometheus(ctx context.Context, bin string, opt PrometheusOptions) (*
 	if p.server, err = startProcess("Prometheus", cmd, p.logPath()); err != nil {
 		return nil, err
 	}
-	return p, p.server.ready(ctx, func() bool {
+	return p, p.server.ready(ctx, func(ctx context.Context) bool {
 		_, err := p.api.Buildinfo(ctx)
 		return err == nil
 	})

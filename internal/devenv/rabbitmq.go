@@ -211,8 +211,8 @@ func (r *Rabbit) Start(ctx context.Context) (err error) {
 	if r.server, err = startProcess("RabbitMQ", server, r.logPath()); err != nil {
 		return err
 	}
-	return r.server.ready(ctx, func() bool {
-		conn, err := amqp.DialConfig(r.URL(), amqp.Config{Heartbeat: 10 * time.Second, Dial: amqp.DefaultDial(10 * time.Second)})
+	return r.server.ready(ctx, func(ctx context.Context) bool {
+		conn, err := amqp.DialConfig(r.URL(), amqp.Config{Heartbeat: 10 * time.Second, Dial: amqp.DefaultDial(5 * time.Second)})
 		if err != nil {
 			return false
 		}

@@ -163,4 +163,4 @@ func (r *Rabbit) Eval(ctx context.Context, expression string) (string, error) {
 	return strings.TrimSuffix(value, "}"), nil
 }
 
-var errNotEvaluated = errors.New("it has no value")
+var errNotEvaluated = errors.New("erl_call returned no value")

@@ -52,15 +52,16 @@ func TestServeRunsACommandBesideItsServers(t *testing.T) {
 }
 
 func TestInterruptedServeLeavesNothingBehind(t *testing.T) {
-	cmd := serve(t, nil, "sh", "-c", "echo $CDC_RELAY_TEST_POSTGRES; exec sleep 600")
+	cmd := serve(t, nil, "sh", "-c", "echo $CDC_RELAY_TEST_POSTGRES; mktemp -d; exec sleep 600")
 	stdout, err := cmd.StdoutPipe()
 	must(t, err)
 	must(t, cmd.Start())
-	line, err := bufio.NewReader(stdout).ReadString('\n')
+	lines := bufio.NewScanner(stdout)
+	lines.Scan()
+	server, err := url.Parse(lines.Text())
 	must(t, err)
-	server, err := url.Parse(strings.TrimSpace(line))
-	must(t, err)
-	dirs := tokensOf(t, cmd.Process.Pid)
+	lines.Scan()
+	dirs := append(tokensOf(t, cmd.Process.Pid), lines.Text())
 	must(t, cmd.Process.Signal(syscall.SIGTERM))
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
 		t.Errorf("serve ends with %v", err)
@@ -69,13 +70,16 @@ func TestInterruptedServeLeavesNothingBehind(t *testing.T) {
 		conn.Close()
 		t.Error("PostgreSQL still runs")
 	}
-	await.Until(t, "the directory of its servers to be gone", func() bool {
+	if len(dirs) != 2 {
+		t.Fatalf("its directories are %v, want that of the servers and one of the command's", dirs)
+	}
+	await.Until(t, "its directories to be gone", func() bool {
 		for _, dir := range dirs {
 			if _, err := os.Stat(dir); err == nil {
 				return false
 			}
 		}
-		return len(dirs) > 0
+		return true
 	})
 }
 

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Servers are one of each kind, for all tests of a run.
+// Servers are one of each kind, and a relay, for all tests of a run.
 type Servers struct {
 	postgres *Postgres
 	rabbit   *Rabbit
@@ -16,9 +16,9 @@ type Servers struct {
 	binary   string
 }
 
-// StartServers starts a PostgreSQL, a RabbitMQ and a Kafka side by side and builds the relay meanwhile; none of them that the
-// environment names already. When one fails the others are closed.
-func StartServers(ctx context.Context) (*Servers, error) {
+// StartServers starts a PostgreSQL, a RabbitMQ and a Kafka side by side and, if it is asked to, builds the relay meanwhile. It
+// skips what the environment names. When one fails the others are closed.
+func StartServers(ctx context.Context, relay bool) (*Servers, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s := &Servers{}
@@ -26,7 +26,9 @@ func StartServers(ctx context.Context) (*Servers, error) {
 		"CDC_RELAY_TEST_POSTGRES": func() (err error) { s.postgres, err = startSharedPostgres(ctx); return err },
 		"CDC_RELAY_TEST_RABBITMQ": func() (err error) { s.rabbit, err = startSharedRabbitMQ(ctx); return err },
 		"CDC_RELAY_TEST_KAFKA":    func() (err error) { s.kafka, err = startSharedKafka(ctx); return err },
-		"CDC_RELAY_TEST_BINARY":   func() (err error) { s.binary, err = RelayBinary(); return err },
+	}
+	if relay {
+		starts["CDC_RELAY_TEST_BINARY"] = func() (err error) { s.binary, err = relayBinary(ctx); return err }
 	}
 	var (
 		first error // the others fail because of it
@@ -55,7 +57,7 @@ func StartServers(ctx context.Context) (*Servers, error) {
 	return s, nil
 }
 
-// Environ is what tests find them by: NAME=VALUE.
+// Environ is what tests find the servers by: NAME=VALUE.
 func (s *Servers) Environ() []string {
 	var env []string
 	if s.postgres != nil {

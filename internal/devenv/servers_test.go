@@ -1,6 +1,7 @@
 package devenv
 
 import (
+	"crypto/rand"
 	"os"
 	"strings"
 	"testing"
@@ -38,13 +39,14 @@ func TestClosedPostgresLeavesNoSharedMemory(t *testing.T) {
 func TestDatabaseIsDroppedWithItsSlotsAndSessions(t *testing.T) {
 	ctx := await.Context(t)
 	p := SharedPostgres(t)
+	slot := "left_" + strings.ToLower(rand.Text())
 	var dbURL string
 	t.Run("test with a database", func(t *testing.T) {
 		dbURL = p.Database(t)
 		conn, err := pgx.Connect(ctx, dbURL)
 		must(t, err)
 		t.Cleanup(func() { conn.Close(ctx) })
-		_, err = conn.Exec(ctx, "SELECT pg_create_logical_replication_slot('left_behind', 'pgoutput')")
+		_, err = conn.Exec(ctx, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", slot)
 		must(t, err)
 		t.Cleanup(func() {}) // the database is dropped after the connection above is closed; this one stays open:
 		stays, err := pgx.Connect(ctx, dbURL)
@@ -56,7 +58,7 @@ func TestDatabaseIsDroppedWithItsSlotsAndSessions(t *testing.T) {
 		t.Fatal("the database is still there")
 	}
 	var slots int
-	must(t, p.query(ctx, &slots, "SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'left_behind'"))
+	must(t, p.query(ctx, &slots, "SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1", slot))
 	if slots != 0 {
 		t.Fatal("the slot is still there")
 	}

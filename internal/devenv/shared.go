@@ -13,9 +13,9 @@ import (
 	"go.uber.org/goleak"
 )
 
-// This file gives tests one server of each kind. Those that `serve` has started for the whole run are used, or whose addresses
-// somebody gave: CDC_RELAY_TEST_POSTGRES (postgres://user@host:port/), CDC_RELAY_TEST_RABBITMQ (amqp://user:password@host:port/)
-// and CDC_RELAY_TEST_KAFKA (host:port,host:port). Without them the process starts its own at first use.
+// This file gives tests one server of each kind: that which `serve` has started for the whole run, or another one whose address is
+// given by CDC_RELAY_TEST_POSTGRES (postgres://user@host:port/), CDC_RELAY_TEST_RABBITMQ (amqp://user:password@host:port/)
+// and CDC_RELAY_TEST_KAFKA (host:port,host:port). Without an address the process starts a server at first use.
 
 var (
 	sharedPostgres = sync.OnceValues(func() (*Postgres, error) {
@@ -92,9 +92,9 @@ func SharedRabbitMQ(t testing.TB) *Rabbit {
 	return server(t, sharedRabbitMQ)
 }
 
-// OwnRabbitMQ is a broker of this process, also when an address is given: for tests that reconfigure it. They put back
-// what they change and run beside no other test, because the tests on SharedRabbitMQ may use the same one. It is started
-// at first use and ended by Main. A test that stops its broker starts one by StartRabbitMQ.
+// OwnRabbitMQ is a broker of this process, also when an address is given: for tests that reconfigure it. They undo what they
+// change, and no other test runs meanwhile: those on SharedRabbitMQ may use the same broker. It is started at first use and
+// ended by Main. A test that stops its broker starts one by StartRabbitMQ.
 func OwnRabbitMQ(t testing.TB) *Rabbit {
 	t.Helper()
 	return server(t, ownRabbitMQ)
@@ -128,6 +128,9 @@ func (c closing) Run() int {
 	}
 	return code
 }
+
+// AtEnd has Main call a function when all tests of the process are over: it closes a server that several of them use.
+func AtEnd(close func() error) { shared.add(close) }
 
 // closers is what is to be closed when all tests are over.
 type closers struct {

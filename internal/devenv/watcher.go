@@ -23,8 +23,9 @@ import (
 const ownerVariable = "CDC_RELAY_DEVENV"
 
 // SIGQUIT is PostgreSQL's immediate shutdown, by which the postmaster takes its children along; the Erlang VM and the
-// relay end by it too. Java would only print its threads: it gets SIGKILL, as does after 5 s what is still there (a
-// stopped process, say).
+// relay end by it too. Java would only print its threads: it gets SIGKILL, as does after some 2 s what is still there (a
+// stopped process, say). A PostgreSQL that was killed leaves its segment of shared memory, whose id is in line 7 of its
+// postmaster.pid.
 const watcherScript = `
 while read -r _; do :; done
 owned() { grep -lszxF "$1" /proc/[0-9]*/environ | cut -d/ -f3; }
@@ -33,9 +34,12 @@ while pids=$(owned "$1") && [ -n "$pids" ] && [ $n -lt 150 ]; do
 	[ $n -eq 0 ] && for pid in $pids; do
 		case $(cat "/proc/$pid/comm") in java) kill -KILL "$pid" ;; *) kill -QUIT "$pid" ;; esac
 	done
-	[ $n -ge 50 ] && kill -KILL $pids
+	[ $n -ge 15 ] && kill -KILL $pids
 	n=$((n + 1))
 	sleep 0.1
+done
+for file in "$2"/*/data/postmaster.pid; do
+	[ -e "$file" ] && ipcrm -m "$(sed -n '7s/.* //p' "$file")" 2>/dev/null
 done
 rm -rf "$2"
 `
@@ -91,6 +95,16 @@ func newDir(name string) (string, error) {
 		return "", fmt.Errorf("make directory: %w", err)
 	}
 	return dir, nil
+}
+
+// TempDir is a directory for the temporary files of a command and its children, which may be killed. It lives no longer than
+// this process. Other users may pass: PostgreSQL runs as one.
+func TempDir() (string, error) {
+	dir, err := newDir("tmp")
+	if err != nil {
+		return "", err
+	}
+	return dir, os.Chmod(dir, 0o711)
 }
 
 func environWithout(name string) []string {

@@ -35,9 +35,14 @@ var by = By{Who: "ann", Why: "a test"}
 
 func setup(t *testing.T) *rig {
 	t.Helper()
+	return setupOn(t, devenv.SharedPostgres)
+}
+
+func setupOn(t *testing.T, server func(testing.TB) *devenv.Postgres) *rig {
+	t.Helper()
 	t.Parallel()
 	ctx := await.Context(t)
-	url := devenv.SharedPostgres(t).Database(t)
+	url := server(t).Database(t)
 	r := &rig{t: t, ctx: ctx, slot: fmt.Sprintf("dlq_%d", time.Now().UnixNano()), at: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), next: 1}
 	names := func(n string) decode.Names { return decode.Names{Any: []string{n}} }
 	cfg := replication.Config{
@@ -56,9 +61,10 @@ func setup(t *testing.T) *rig {
 	return r
 }
 
-// withSlot makes the slot itself, which waits for the transactions of all tests.
-func (r *rig) withSlot() *rig {
-	r.t.Helper()
+// withSlot is setup with the slot itself, on a server of this process: making it waits for the transactions of all tests there.
+func withSlot(t *testing.T) *rig {
+	t.Helper()
+	r := setupOn(t, devenv.OwnPostgres)
 	r.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, r.slot)
 	return r
 }

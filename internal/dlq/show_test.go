@@ -95,7 +95,7 @@ func (r *rig) event(id string, relay Relay) *Event {
 }
 
 func TestEventShow(t *testing.T) {
-	r := setup(t).withSlot()
+	r := withSlot(t)
 	want := func(id, state, why string) {
 		t.Helper()
 		if e := r.event(id, Relay{}); e.State != state || !strings.Contains(e.Why, why) {
@@ -128,7 +128,7 @@ func TestEventShow(t *testing.T) {
 
 // A row that came with a copy of another system's database says nothing of an event here: nobody sends it.
 func TestEventOfACopy(t *testing.T) {
-	r := setup(t).withSlot()
+	r := withSlot(t)
 	id := value[string](r, `INSERT INTO public.outbox VALUES (gen_random_uuid(), 'a', 'k', 't') RETURNING id::text`)
 	foreign := []int64{r.put(sample{id: "copied", of: Parked}), r.put(sample{id: "both"}), r.put(sample{id: id, of: Parked})}
 	r.exec(`UPDATE cdc_relay.retry SET system_id = '7'`)

@@ -203,16 +203,22 @@ func TestCheckFinds(t *testing.T) {
 		{"exchange", func(r *rig) { r.sink = "  rabbitmq: {url: '" + vhost + "', exchange: nowhere}" }, nil, `exchange "nowhere"`, []string{"404"}, []string{"declare: true"}},
 		{
 			"column", func(r *rig) { r.exec(`ALTER TABLE outbox DROP COLUMN payload`) }, func(r *rig) { r.exec(`ALTER TABLE outbox ADD COLUMN payload jsonb`) },
-			"tables", []string{`no column "payload"`}, []string{"outbox:"},
+			"tables",
+			[]string{`no column "payload"`},
+			[]string{"outbox:"},
 		},
 		{
 			"table", func(r *rig) { r.exec(`ALTER TABLE outbox RENAME TO elsewhere`) }, func(r *rig) { r.exec(`ALTER TABLE elsewhere RENAME TO outbox`) },
-			"tables", []string{"public.outbox does not exist"}, []string{"source.tables"},
+			"tables",
+			[]string{"public.outbox does not exist"},
+			[]string{"source.tables"},
 		},
 		{
 			"publication", func(r *rig) { r.exec(`ALTER PUBLICATION ` + r.slot + ` DROP TABLE outbox`) },
 			func(r *rig) { r.ok("teardown", "--yes"); r.ok("init") }, // the relay has seen that it was without
-			"publication", []string{"does not contain table"}, []string{"ADD TABLE"},
+			"publication",
+			[]string{"does not contain table"},
+			[]string{"ADD TABLE"},
 		},
 		{"slot", func(r *rig) { r.exec(`SELECT pg_drop_replication_slot($1)`, r.slot) }, nil, "slot", []string{"does not exist any more"}, []string{"state = 'adopt'"}},
 	} {

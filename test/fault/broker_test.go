@@ -13,7 +13,7 @@ import (
 var ofOneRabbitMQ = []ofOne[*devenv.Rabbit]{
 	{"TooLargeAmongSmall", func(t *testing.T, rmq *devenv.Rabbit) { tooLargeAmongSmall(poisonedOnRabbitMQ(t, rmq)) }},
 	{"KilledUnderLoad", func(t *testing.T, rmq *devenv.Rabbit) {
-		killedUnderLoad(t, stand.OnRabbitMQReading(rmq, devenv.ConsumerOptions{Quorum: true, Prefetch: prefetch}), "key", "pipelined")
+		killedUnderLoad(t, stand.OnRabbitMQReading(rmq, devenv.ConsumerOptions{Quorum: true, Prefetch: prefetch}), "key", "commit", "pipelined")
 	}},
 }
 

@@ -19,7 +19,8 @@ func unreported(s *stand.Stand) (let func()) {
 	s.Must(err)
 	_, err = conn.Exec(s.Context(), `BEGIN`)
 	s.Must(err)
-	_, err = conn.Exec(s.Context(), `SELECT FROM cdc_relay.progress WHERE slot = $1 FOR UPDATE`, s.Slot)
+	// A lock of the row would give the transaction an id, and each new slot of the server would wait for its end.
+	_, err = conn.Exec(s.Context(), `LOCK TABLE cdc_relay.progress IN SHARE MODE`)
 	s.Must(err)
 	let = func() { _ = conn.Close(s.Context()) } // a second time it does nothing
 	s.T.Cleanup(let)

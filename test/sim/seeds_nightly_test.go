@@ -3,4 +3,4 @@
 package sim
 
 // usual is how many seeds TestSeeds plays.
-const usual = 200_000
+const usual = 60_000

@@ -80,7 +80,7 @@ var faults = []struct {
 		s.Postgres.Release(devenv.Up)
 	}},
 	{"end every walsender", func(s *soak) {
-		s.SQL(`SELECT pg_terminate_backend(pid) FROM pg_stat_replication`)
+		s.SQL(`SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1 AND active`, s.Slot)
 	}},
 	{"end every session of the relays", func(s *soak) {
 		s.SQL(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity

@@ -32,6 +32,7 @@ func main() {
 func run(args []string) (int, error) {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
+	signal.Ignore(syscall.SIGPIPE) // who reads this may end first; go test has to be ended all the same
 
 	cmd := exec.CommandContext(context.Background(), "go", append([]string{"test", "-json", "-timeout=0"}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it is ended with its children
@@ -81,21 +82,21 @@ func watch(rep *report, group int, interrupts <-chan os.Signal, done <-chan stru
 		case <-interrupts:
 			interrupted = true
 			rep.interrupted()
-			end(group, done)
+			end(group, syscall.SIGINT, done)
 		case <-tick.C:
 			if rep.stuck() {
-				end(group, done)
+				end(group, syscall.SIGQUIT, done) // by which a test prints where its goroutines stand
 			}
 		}
 	}
 }
 
-// end interrupts the group, and kills it when it is still there after three seconds.
-func end(group int, done <-chan struct{}) {
-	_ = syscall.Kill(-group, syscall.SIGINT) //nolint:errcheck // it may be gone
+// end signals the group, and kills it when it is still there two seconds later.
+func end(group int, sig syscall.Signal, done <-chan struct{}) {
+	_ = syscall.Kill(-group, sig) //nolint:errcheck // it may be gone
 	select {
 	case <-done:
-	case <-time.After(3 * time.Second):
+	case <-time.After(2 * time.Second):
 		_ = syscall.Kill(-group, syscall.SIGKILL) //nolint:errcheck // likewise
 	}
 }

@@ -28,7 +28,7 @@ type report struct {
 	failures []failure
 	slowest  []testjson.TestCase
 	running  map[string]map[string]time.Time // of the packages whose tests have begun, their tests, and since when
-	moved    time.Time                       // when a test or a package has last begun or ended
+	moved    time.Time                       // when a test or a package has last ended
 	ended    bool                            // the watchdog has ended the run
 }
 
@@ -57,6 +57,8 @@ func (r *report) Event(ev testjson.TestEvent, execution *testjson.Execution) err
 	switch {
 	case ev.Action == testjson.ActionBuild:
 		fmt.Fprint(r.w, ev.Output)
+	case ev.Action == testjson.ActionOutput && r.ended:
+		fmt.Fprint(r.w, ev.Output) // where its goroutines stand
 	case ev.Action == testjson.ActionOutput:
 		// What a test wants to be seen although it passes.
 		if _, text, ok := strings.Cut(ev.Output, ": report: "); ok {
@@ -184,7 +186,7 @@ func (r *report) close() {
 	fmt.Fprintf(r.w, "took %s\n%d passed, %d failed\n", clock(r.now().Sub(r.begin)), r.passed, len(r.failures))
 }
 
-// ok: everything that was asked for ran, and passed.
+// ok reports whether tests ran and all of them passed.
 func (r *report) ok() bool {
 	return r.passed > 0 && len(r.failures) == 0
 }

@@ -32,10 +32,13 @@ func run(command []string) (int, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	begin := time.Now()
-	fmt.Fprintln(os.Stderr, "starting PostgreSQL, RabbitMQ and Kafka for all tests, building the relay ...")
-	servers, err := devenv.StartServers(ctx)
+	fmt.Fprintln(os.Stderr, "starting PostgreSQL, RabbitMQ and Kafka for all tests ...")
+	servers, err := devenv.StartServers(ctx, len(command) > 0)
 	if ctx.Err() != nil {
-		return 130, nil
+		if err == nil {
+			err = servers.Close()
+		}
+		return 130, ignoreCanceled(err)
 	}
 	if failed, ok := errors.AsType[*devenv.StartError](err); ok {
 		return 1, keepLog(failed)
@@ -66,6 +69,14 @@ func keepLog(failed *devenv.StartError) error {
 	return fmt.Errorf("start %s: %s; the end of its log, %s: %s", failed.Server, failed.Why, path, log[strings.LastIndexByte(log, '\n')+1:])
 }
 
+// ignoreCanceled: what was interrupted while it started says so, and nobody asked.
+func ignoreCanceled(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
 func codeOf(err error) int {
 	if err != nil {
 		return 1
@@ -73,16 +84,24 @@ func codeOf(err error) int {
 	return 0
 }
 
-// beside runs the command to its end. An interrupt at the terminal reaches it, too; one that only this process gets is passed
-// on. A command that does not end within three seconds of it is killed.
+// beside runs the command to its end, in a process group of its own. An interrupt is passed on to the group, and what has not
+// ended three seconds later is killed.
 func beside(ctx context.Context, command, environ []string) (int, error) {
+	tmp, err := devenv.TempDir()
+	if err != nil {
+		return 1, err
+	}
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
-	cmd.Env = append(os.Environ(), environ...)
+	cmd.Env = append(append(os.Environ(), environ...), "TMPDIR="+tmp) // a test that is killed leaves its files there
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = 3 * time.Second
-	err := cmd.Run()
+	err = cmd.Run()
 	if ctx.Err() != nil {
+		if cmd.Process != nil {
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) //nolint:errcheck // the group may be gone
+		}
 		return 130, nil
 	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {

@@ -2,6 +2,5 @@
 
 package kafka
 
-import ()
-
+// usualHistories is how many runs of each plan TestHistories plays.
 const usualHistories = 20

@@ -3,6 +3,7 @@
 package kafka
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -14,8 +15,10 @@ import (
 func TestQuota(t *testing.T) {
 	k := devenv.SharedKafka(t)
 	topic := topicWith(t, k, 2, 1, nil)
-	must(t, k.SetProducerQuota(await.Context(t), "slow", 20_000))
-	r := start(t, Config{Brokers: k.Brokers(), ClientID: "slow"})
+	client := "slow-" + topic
+	must(t, k.SetProducerQuota(await.Context(t), client, 20_000))
+	t.Cleanup(func() { must(t, k.SetProducerQuota(context.Background(), client, 0)) })
+	r := start(t, Config{Brokers: k.Brokers(), ClientID: client})
 	f := flow(t, r, topic, 20)
 	began := time.Now()
 	f.wait(1000)
@@ -23,7 +26,7 @@ func TestQuota(t *testing.T) {
 		t.Errorf("down: %s", why)
 	}
 	t.Logf("1000 events in %s", time.Since(began))
-	must(t, k.SetProducerQuota(await.Context(t), "slow", 0))
+	must(t, k.SetProducerQuota(await.Context(t), client, 0))
 	f.wait(200)
 	wantStored(t, k, topic, f.end()...)
 }
