@@ -41,7 +41,7 @@ func findDebezium() (debeziumInstall, error) {
 
 // command runs a class with the class path. From Java 24 on Debezium has to be let into java.lang; before it does no harm.
 func (d debeziumInstall) command(dir, classpath string, more []string, class string, args ...string) *exec.Cmd {
-	all := append([]string{"-Xmx512m", "-XX:-UsePerfData", "--add-opens", "java.base/java.lang=ALL-UNNAMED"}, more...)
+	all := append([]string{"-Xmx512m", "-XX:-UsePerfData", "-Djava.io.tmpdir=.", "--add-opens", "java.base/java.lang=ALL-UNNAMED"}, more...)
 	all = append(all, "-cp", classpath, class)
 	cmd := exec.Command(d.java, append(all, args...)...)
 	cmd.Dir = dir

@@ -58,6 +58,7 @@ func (k kafkaInstall) command(more []string, class string, args ...string) *exec
 	all := []string{
 		"-Xms256m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
 		"-Xlog:disable", "-Xlog:all=error:stderr", "-Dlog4j2.level=INFO",
+		"-Djava.io.tmpdir=.", // where lz4's library is unpacked, and stays when Java is killed
 	}
 	if k.archive != "" {
 		all = append(all, "-XX:SharedArchiveFile="+k.archive)

@@ -253,7 +253,7 @@ func (r *running) crash(p *devenv.Proxy) {
 
 func (r *running) wait() error {
 	r.b.t.Helper()
-	<-r.done
+	await.Closed(r.b.t, "the stream to end", r.done)
 	return r.err
 }
 

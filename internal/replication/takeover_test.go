@@ -76,13 +76,15 @@ func (k *taking) waitTold(what string, ok func(TakeoverState) bool) TakeoverStat
 			}
 		case <-k.done:
 			k.b.t.Fatalf("ended, before it said %s: %+v, %v", what, k.state, k.err)
+		case <-time.After(2 * time.Minute):
+			k.b.t.Fatalf("it has said nothing for two minutes: no %s", what)
 		}
 	}
 }
 
 func (k *taking) wait() (TakeoverState, error) {
 	k.b.t.Helper()
-	<-k.done
+	await.Closed(k.b.t, "the takeover to end", k.done)
 	return k.state, k.err
 }
 

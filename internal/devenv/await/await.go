@@ -36,6 +36,24 @@ func Until(t testing.TB, what string, ok func() bool, states ...func() any) {
 	t.Fatalf("waited for %s: not so after %d polls", what, Polls)
 }
 
+// Closed is Until for a channel that is closed in the end.
+func Closed(t testing.TB, what string, c <-chan struct{}) {
+	t.Helper()
+	select { // it mostly is soon
+	case <-c:
+		return
+	case <-time.After(Every):
+	}
+	Until(t, what, func() bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
+	})
+}
+
 // Context is for the calls of a test and its cleanups, before which t.Context ends. It has no deadline.
 func Context(t testing.TB) context.Context {
 	t.Helper()
