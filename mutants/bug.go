@@ -25,7 +25,8 @@ type bug struct {
 	tags      string // that go test needs for the test: its tier
 }
 
-// readBugs reads every patch of the directory, in the order of their names. All faults are reported at once.
+// readBugs reads every patch of the directory, in the order of their names. All faults are reported
+// at once.
 func readBugs(dir string) ([]bug, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.patch"))
 	if err != nil {
@@ -104,8 +105,9 @@ func (b *bug) packages() []string {
 	return pkgs
 }
 
-// findTests looks for the named test functions below root and notes which tags their tiers need: a bug has to be noticed
-// by the tier that its test belongs to. All that are missing are reported at once.
+// findTests looks for the named test functions below root and notes which tags their tiers need: a
+// bug has to be noticed by the tier that its test belongs to. All that are missing are reported at
+// once.
 func findTests(root string, bugs []bug) error {
 	var faults []error
 	for i := range bugs {

@@ -24,7 +24,8 @@ type outcome struct {
 
 // goTest runs the tests of one package that match the pattern, with the tags of their tier.
 func goTest(ctx context.Context, dir, pkg, tags, pattern string, timeout time.Duration) outcome {
-	// The test ends itself at its timeout; this bound is for the build, and for a process that does not even do that.
+	// The test ends itself at its timeout; this bound is for the build, and for a process that does
+	// not even do that.
 	ctx, cancel := context.WithTimeout(ctx, timeout+10*time.Minute)
 	defer cancel()
 	cmd := goCommand(ctx, dir, "test", "-json", "-count=1", "-vet=off", "-failfast", "-tags", tags,
@@ -48,7 +49,8 @@ func compile(ctx context.Context, dir string, pkgs []string) error {
 	return nil
 }
 
-// goCommand is the go command in a copy. It ends with ctx, and with it the compilers and tests that it has started.
+// goCommand is the go command in a copy. It ends with ctx, and with it the compilers and tests that
+// it has started.
 func goCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir

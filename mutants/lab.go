@@ -19,7 +19,8 @@ type lab struct {
 	timeout time.Duration
 }
 
-// checkAll applies and compiles every patch and runs no test. It reports all faults, not only the first.
+// checkAll applies and compiles every patch and runs no test. It reports all faults, not only the
+// first.
 func (l *lab) checkAll(ctx context.Context, w io.Writer, bugs []bug) *report {
 	rep := newReport(w, len(bugs))
 	each(ctx, l.copies[:min(len(l.copies), 2)], bugs, func(dir string, b *bug) { // two at a time: compilers do not wait
@@ -31,7 +32,8 @@ func (l *lab) checkAll(ctx context.Context, w io.Writer, bugs []bug) *report {
 	return rep
 }
 
-// checkGreen runs all named tests without a bug: a test that is red anyway, skipped or gone notices nothing.
+// checkGreen runs all named tests without a bug: a test that is red anyway, skipped or gone notices
+// nothing.
 func (l *lab) checkGreen(ctx context.Context, w io.Writer, bugs []bug) *report {
 	rep := newReport(w, len(bugs))
 	type tier struct{ pkg, tags string }
@@ -106,10 +108,12 @@ func each(ctx context.Context, copies []string, bugs []bug, try func(dir string,
 	workers.Wait()
 }
 
-// A test that draws its input, or waits for what real servers do when they like, need not meet the bug each time.
+// A test that draws its input, or waits for what real servers do when they like, need not meet the
+// bug each time.
 const plantRuns = 3
 
-// plantUntilNoticed tries one bug again while its test stays green; runs says how often, when that was more than once.
+// plantUntilNoticed tries one bug again while its test stays green; runs says how often, when that
+// was more than once.
 func (l *lab) plantUntilNoticed(ctx context.Context, dir string, b *bug) (runs string, err error) {
 	for run := 1; ; run++ {
 		err = l.plant(ctx, dir, b)

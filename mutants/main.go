@@ -1,6 +1,7 @@
-// Command mutants plants the bugs of mutants/*.patch, one at a time, and wants each one's named test to turn red: the
-// tests are tested. A patch is red itself when it does not apply, does not compile, touches a test, or when its test
-// stays green, hangs, or is not green to begin with. The tree is never touched: it is copied, and the copies are patched.
+// Command mutants plants the bugs of mutants/*.patch, one at a time, and wants each one's named
+// test to turn red: the tests are tested. A patch is red itself when it does not apply, does not
+// compile, touches a test, or when its test stays green, hangs, or is not green to begin with. The
+// tree is never touched: it is copied, and the copies are patched.
 //
 //	go run ./mutants [-list] [-check] [-third [-seed 4711]] [-green] [-j 4] [name of a patch ...]
 package main

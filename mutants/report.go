@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// report prints what becomes of the bugs, with a running count, and at the end what failed and the counts.
+// report prints what becomes of the bugs, with a running count, and at the end what failed and the
+// counts.
 type report struct {
 	mu       sync.Mutex
 	w        io.Writer
@@ -37,7 +38,8 @@ func (r *report) noticed(b *bug, took time.Duration, runs string, err error) {
 	r.note(b, err)
 }
 
-// checked reports a patch that was applied and compiled. Only a fault, and each twentieth patch, is a line.
+// checked reports a patch that was applied and compiled. Only a fault, and each twentieth patch, is
+// a line.
 func (r *report) checked(b *bug, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,7 +65,8 @@ func (r *report) note(b *bug, err error) {
 // good reports whether all of the bugs were tried, and none failed.
 func (r *report) good() bool { return r.ended == r.total && len(r.failures) == 0 }
 
-// close prints what failed once more and the counts, which scripts/total.sh reads, and returns the verdict.
+// close prints what failed once more and the counts, which scripts/total.sh reads, and returns the
+// verdict.
 func (r *report) close(ctx context.Context) error {
 	for _, why := range r.failures {
 		fmt.Fprint(r.w, "failed: ", why)

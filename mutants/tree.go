@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// copyTree copies what git knows of, or would add, so that a change need not be committed to be tried.
-// safe.directory: a build machine may run as another user than the one who owns the checkout; nothing is executed.
+// copyTree copies what git knows of, or would add, so that a change need not be committed to be
+// tried. safe.directory: a build machine may run as another user than the one who owns the
+// checkout; nothing is executed.
 func copyTree(ctx context.Context, from, to string) error {
 	list := exec.CommandContext(ctx, "git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	list.Dir, list.Stderr = from, os.Stderr

@@ -15,7 +15,8 @@ import (
 func (p *Postgres) CreateDatabase(ctx context.Context, name string) error {
 	return onConn(ctx, p.URL("postgres"), func(conn *pgx.Conn) error {
 		sql := "CREATE DATABASE " + pgx.Identifier{name}.Sanitize()
-		// As before PostgreSQL 15, its files are copied: written to WAL, they would be seven megabytes for each walsender to read.
+		// As before PostgreSQL 15, its files are copied: written to WAL, they would be seven
+		// megabytes for each walsender to read.
 		if version := conn.PgConn().ParameterStatus("server_version"); !strings.HasPrefix(version, "14.") {
 			sql += " STRATEGY file_copy"
 		}
@@ -26,7 +27,8 @@ func (p *Postgres) CreateDatabase(ctx context.Context, name string) error {
 	})
 }
 
-// DropDatabase drops a database with all that holds it: its sessions are terminated, its slots dropped.
+// DropDatabase drops a database with all that holds it: its sessions are terminated, its slots
+// dropped.
 func (p *Postgres) DropDatabase(ctx context.Context, name string) error {
 	return onConn(ctx, p.URL("postgres"), func(conn *pgx.Conn) error {
 		quoted := pgx.Identifier{name}.Sanitize()

@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KafkaWay is a way to a cluster through proxies of its own: a listener of each node that is advertised at a Proxy. A
-// client that begins there is told of no other address, so it never leaves the way.
+// KafkaWay is a way to a cluster through proxies of its own: a listener of each node that is
+// advertised at a Proxy. A client that begins there is told of no other address, so it never leaves
+// the way.
 type KafkaWay struct{ proxies []*Proxy }
 
 // Way is one of the ways of a cluster, from 0 to KafkaOptions.Proxied - 1.
@@ -38,9 +39,10 @@ func (w *KafkaWay) Brokers() []string {
 // Proxy is the one in front of a node, 1 being the first.
 func (w *KafkaWay) Proxy(node int) *Proxy { return w.proxies[node-1] }
 
-// The shared cluster's ways are lent to tests of all processes. A way is a file and two addresses: where its listener is
-// advertised, and where it is. Who holds the file's lock has the way, also while its proxy is cut and the port is free; the
-// kernel takes it back from a process that dies. The ports are reserved by the process that started the cluster.
+// The shared cluster's ways are lent to tests of all processes. A way is a file and two addresses:
+// where its listener is advertised, and where it is. Who holds the file's lock has the way, also
+// while its proxy is cut and the port is free; the kernel takes it back from a process that dies.
+// The ports are reserved by the process that started the cluster.
 const (
 	sharedWays   = 8
 	waysVariable = "CDC_RELAY_TEST_KAFKA_WAYS" // file=advertised=listener,file=advertised=listener
@@ -57,8 +59,8 @@ func (k *Kafka) lendWays() {
 	}
 }
 
-// sharedWayed is the cluster whose ways are lent, with them: the shared one, or one of this process when an address was given
-// without ways, because that advertises its own addresses.
+// sharedWayed is the cluster whose ways are lent, with them: the shared one, or one of this process
+// when an address was given without ways, because that advertises its own addresses.
 var sharedWayed = sync.OnceValues(func() (*Kafka, error) {
 	if given := os.Getenv(waysVariable); given != "" {
 		return &Kafka{bootstrap: strings.Split(os.Getenv("CDC_RELAY_TEST_KAFKA"), ","), ways: strings.Split(given, ",")}, nil
@@ -66,11 +68,11 @@ var sharedWayed = sync.OnceValues(func() (*Kafka, error) {
 	if k, err := sharedKafka(); err != nil || len(k.ways) > 0 {
 		return k, err
 	}
-	return closedInTheEnd(startSharedKafka(context.Background()))
+	return closedInTheEnd(startKafkaForTests(context.Background()))
 })
 
-// SharedKafkaWay is the shared cluster for tests that break the way to it, and a way that is this test's alone until it ends.
-// There are eight: a run with more tests at a time waits here.
+// SharedKafkaWay is the shared cluster for tests that break the way to it, and a way that is this
+// test's alone until it ends. There are eight: a run with more tests at a time waits here.
 func SharedKafkaWay(t testing.TB) (*Kafka, *KafkaWay) {
 	t.Helper()
 	k := server(t, sharedWayed)

@@ -8,21 +8,23 @@ import (
 )
 
 var (
-	ownPostgres   = sync.OnceValues(func() (*Postgres, error) { return closedInTheEnd(startSharedPostgres(context.Background())) })
-	quietPostgres = sync.OnceValues(func() (*Postgres, error) { return closedInTheEnd(startSharedPostgres(context.Background())) })
+	ownPostgres   = sync.OnceValues(func() (*Postgres, error) { return closedInTheEnd(startPostgresForTests(context.Background())) })
+	quietPostgres = sync.OnceValues(func() (*Postgres, error) { return closedInTheEnd(startPostgresForTests(context.Background())) })
 
 	quiet sync.Mutex // a test has quietPostgres
 )
 
-// OwnPostgres is a server of this process, also when an address is given: for many tests at a time that make slots, hold
-// transactions open or write much WAL, which tests of other packages would wait for. It is started at first use and ended by Main.
+// OwnPostgres is a server of this process, also when an address is given: for many tests at a time
+// that make slots, hold transactions open or write much WAL, which tests of other packages would
+// wait for. It is started at first use and ended by Main.
 func OwnPostgres(t testing.TB) *Postgres {
 	t.Helper()
 	return server(t, ownPostgres)
 }
 
-// QuietPostgres is one more server of this process, which a test has alone until it ends: for tests of positions, of what keeps WAL
-// and of settings that need no restart. The next test waits, and starts with the default settings. A test asks for it once.
+// QuietPostgres is one more server of this process, which a test has alone until it ends: for tests
+// of positions, of what keeps WAL and of settings that need no restart. The next test waits, and
+// starts with the default settings. A test asks for it once.
 func QuietPostgres(t testing.TB) *Postgres {
 	t.Helper()
 	p := server(t, quietPostgres)
@@ -36,7 +38,8 @@ func QuietPostgres(t testing.TB) *Postgres {
 	return p
 }
 
-// resetSettings takes back what ALTER SYSTEM has set, and returns once new sessions have what was before.
+// resetSettings takes back what ALTER SYSTEM has set, and returns once new sessions have what was
+// before.
 func (p *Postgres) resetSettings(ctx context.Context) error {
 	if err := p.exec(ctx, "ALTER SYSTEM RESET ALL"); err != nil {
 		return err

@@ -13,8 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
-// process is a child that ends with this process at the latest (watcher.go). Its output goes to a file, because a pipe
-// inherited by a server's own children keeps "go test" waiting.
+// process is a child that ends with this process at the latest (watcher.go). Its output goes to a
+// file, because a pipe inherited by a server's own children keeps "go test" waiting.
 type process struct {
 	name    string
 	logPath string
@@ -23,8 +23,8 @@ type process struct {
 	state   *os.ProcessState
 }
 
-// startProcess starts cmd with its output appended to logPath (stdout only if nothing else is set for it). cmd.Env must
-// be complete; the token is added to it.
+// startProcess starts cmd with its output appended to logPath (stdout only if nothing else is set
+// for it). cmd.Env must be complete; the token is added to it.
 func startProcess(name string, cmd *exec.Cmd, logPath string) (*process, error) {
 	o, err := startOwner()
 	if err != nil {
@@ -102,9 +102,9 @@ var errPatience = fmt.Errorf("not so for %v and longer", patience)
 
 const patience = 2 * time.Minute
 
-// ready waits until a server that was just started answers. One that has ended has failed. So has one that does not answer and
-// has written nothing for a minute, or whatever it writes for five: a slow machine's server goes on writing, and comes to an end
-// of it.
+// ready waits until a server that was just started answers. One that has ended has failed. So has
+// one that does not answer and has written nothing for a minute, or whatever it writes for five: a
+// slow machine's server goes on writing, and comes to an end of it.
 func (p *process) ready(ctx context.Context, answers func(context.Context) bool) error {
 	asks := func() bool {
 		once, cancel := context.WithTimeout(ctx, 5*time.Second) // an answer to the next question may come sooner
@@ -144,8 +144,8 @@ func (e *StartError) Error() string {
 	return fmt.Sprintf("start %s: %s: %s", e.Server, e.Why, tail(strings.TrimSpace(e.Log)))
 }
 
-// poll calls done until it says true, returns an error, or ctx ends. It gives up after a number of answers, not of seconds: where
-// answers take long it waits longer.
+// poll calls done until it says true, returns an error, or ctx ends. It gives up after a number of
+// answers, not of seconds: where answers take long it waits longer.
 func poll(ctx context.Context, every time.Duration, done func() (bool, error)) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -11,10 +11,12 @@ import (
 	"strings"
 )
 
-// This file makes virtual hosts by the HTTP API of the management plugin: on the shared broker, where rabbitmqctl would cost a
-// second each time, and on one that is not ours, where it does not reach.
+// This file makes virtual hosts by the HTTP API of the management plugin: on the shared broker,
+// where rabbitmqctl would cost a second each time, and on one that is not ours, where it does not
+// reach.
 
-// givenAPI is where the plugin of a given broker answers: CDC_RELAY_TEST_RABBITMQ_API, or else port 15672 of the same host.
+// givenAPI is where the plugin of a given broker answers: CDC_RELAY_TEST_RABBITMQ_API, or else port
+// 15672 of the same host.
 func givenAPI(broker *url.URL) string {
 	if base := os.Getenv("CDC_RELAY_TEST_RABBITMQ_API"); base != "" {
 		return base

@@ -1,5 +1,5 @@
-// Users, rights and virtual hosts of a test's own, by the HTTP API of the management plugin: they disturb nobody else on the
-// broker, so the shared one is good enough.
+// Users, rights and virtual hosts of a test's own, by the HTTP API of the management plugin: they
+// disturb nobody else on the broker, so the shared one is good enough.
 
 package devenv
 
@@ -36,15 +36,16 @@ var sharedVHost = sync.OnceValues(func() (string, error) {
 	return u.String(), nil
 })
 
-// SharedVHost is the address of a virtual host of the shared broker that all tests of this process use: what they declare in it
-// they delete, and none of them runs next to another that uses the same names. Main deletes it.
+// SharedVHost is the address of a virtual host of the shared broker that all tests of this process
+// use: what they declare in it they delete, and none of them runs next to another that uses the
+// same names. Main deletes it.
 func SharedVHost(t testing.TB) string {
 	t.Helper()
 	return server(t, sharedVHost)
 }
 
-// User makes a user for one test, without rights and with these tags, and returns vhost's address with its login. The user is
-// deleted when the test ends.
+// User makes a user for one test, without rights and with these tags, and returns vhost's address
+// with its login. The user is deleted when the test ends.
 func (r *Rabbit) User(t testing.TB, vhost string, tags ...string) string {
 	t.Helper()
 	u, err := url.Parse(vhost)
@@ -73,7 +74,8 @@ func (r *Rabbit) PutUser(ctx context.Context, address string, tags ...string) er
 	return r.putAPI(ctx, "users/"+url.PathEscape(u.User.Username()), map[string]string{"password": password, "tags": strings.Join(tags, ",")})
 }
 
-// DeleteUser deletes the user of an address. The broker closes the user's connections by a 320, as when it stops.
+// DeleteUser deletes the user of an address. The broker closes the user's connections by a 320, as
+// when it stops.
 func (r *Rabbit) DeleteUser(ctx context.Context, address string) error {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -82,8 +84,9 @@ func (r *Rabbit) DeleteUser(ctx context.Context, address string) error {
 	return r.onAPI(ctx, http.MethodDelete, "users/"+url.PathEscape(u.User.Username()), "")
 }
 
-// Permit gives the user of an address its rights in the virtual host of that address, in place of those it had: regular
-// expressions of names. A channel that has written to an exchange may go on for a while: break its connection.
+// Permit gives the user of an address its rights in the virtual host of that address, in place of
+// those it had: regular expressions of names. A channel that has written to an exchange may go on
+// for a while: break its connection.
 func (r *Rabbit) Permit(ctx context.Context, address, configure, write, read string) error {
 	path, err := rightsOf(address)
 	if err != nil {
@@ -110,7 +113,8 @@ func rightsOf(address string) (string, error) {
 	return url.PathEscape(strings.TrimPrefix(u.Path, "/")) + "/" + url.PathEscape(u.User.Username()), nil
 }
 
-// DropVHost deletes the virtual host of an address, with its connections; RestoreVHost makes it again, empty.
+// DropVHost deletes the virtual host of an address, with its connections; RestoreVHost makes it
+// again, empty.
 func (r *Rabbit) DropVHost(ctx context.Context, vhost string) error {
 	u, err := url.Parse(vhost)
 	if err != nil {
@@ -143,8 +147,9 @@ func (r *Rabbit) onAPI(ctx context.Context, method, path, body string) error {
 	return r.callAPI(ctx, method, "/api/"+path, body)
 }
 
-// Eval evaluates an Erlang expression in the broker, which ends with a full stop, and returns the value as Erlang writes it. It
-// costs milliseconds, and rabbitmqctl a second: that starts an Erlang VM for each call.
+// Eval evaluates an Erlang expression in the broker, which ends with a full stop, and returns the
+// value as Erlang writes it. It costs milliseconds, and rabbitmqctl a second: that starts an Erlang
+// VM for each call.
 func (r *Rabbit) Eval(ctx context.Context, expression string) (string, error) {
 	if err := r.mayChange(); err != nil {
 		return "", fmt.Errorf("evaluate in RabbitMQ: %w", err)

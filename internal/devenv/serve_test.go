@@ -18,8 +18,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
-// serve is the program of internal/devenv/serve with a command, in a directory of its own. It starts PostgreSQL alone: the
-// other servers seem to be given.
+// serve is the program of internal/devenv/serve with a command, in a directory of its own. It
+// starts PostgreSQL alone: the other servers seem to be given.
 func serve(t *testing.T, env []string, command ...string) *exec.Cmd {
 	t.Helper()
 	binary, err := serveBinary()
@@ -83,7 +83,8 @@ func TestInterruptedServeLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-// tokensOf are the directories that watchers of a process's children will remove: the last argument of each watcher.
+// tokensOf are the directories that watchers of a process's children will remove: the last argument
+// of each watcher.
 func tokensOf(t *testing.T, parent int) (dirs []string) {
 	t.Helper()
 	children, err := childrenOf(parent)

@@ -16,16 +16,17 @@ type Servers struct {
 	binary   string
 }
 
-// StartServers starts a PostgreSQL, a RabbitMQ and a Kafka side by side and, if it is asked to, builds the relay meanwhile. It
-// skips what the environment names. When one fails the others are closed.
+// StartServers starts a PostgreSQL, a RabbitMQ and a Kafka side by side and, if it is asked to,
+// builds the relay meanwhile. It skips what the environment names. When one fails the others are
+// closed.
 func StartServers(ctx context.Context, relay bool) (*Servers, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s := &Servers{}
 	starts := map[string]func() error{
-		"CDC_RELAY_TEST_POSTGRES": func() (err error) { s.postgres, err = startSharedPostgres(ctx); return err },
-		"CDC_RELAY_TEST_RABBITMQ": func() (err error) { s.rabbit, err = startSharedRabbitMQ(ctx); return err },
-		"CDC_RELAY_TEST_KAFKA":    func() (err error) { s.kafka, err = startSharedKafka(ctx); return err },
+		"CDC_RELAY_TEST_POSTGRES": func() (err error) { s.postgres, err = startPostgresForTests(ctx); return err },
+		"CDC_RELAY_TEST_RABBITMQ": func() (err error) { s.rabbit, err = startRabbitMQForTests(ctx); return err },
+		"CDC_RELAY_TEST_KAFKA":    func() (err error) { s.kafka, err = startKafkaForTests(ctx); return err },
 	}
 	if relay {
 		starts["CDC_RELAY_TEST_BINARY"] = func() (err error) { s.binary, err = relayBinary(ctx); return err }

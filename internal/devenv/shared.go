@@ -13,16 +13,17 @@ import (
 	"go.uber.org/goleak"
 )
 
-// This file gives tests one server of each kind: that which `serve` has started for the whole run, or another one whose address is
-// given by CDC_RELAY_TEST_POSTGRES (postgres://user@host:port/), CDC_RELAY_TEST_RABBITMQ (amqp://user:password@host:port/)
-// and CDC_RELAY_TEST_KAFKA (host:port,host:port). Without an address the process starts a server at first use.
+// This file gives tests one server of each kind: that which `serve` has started for the whole run,
+// or another one whose address is given by CDC_RELAY_TEST_POSTGRES (postgres://user@host:port/),
+// CDC_RELAY_TEST_RABBITMQ (amqp://user:password@host:port/) and CDC_RELAY_TEST_KAFKA
+// (host:port,host:port). Without an address the process starts a server at first use.
 
 var (
 	sharedPostgres = sync.OnceValues(func() (*Postgres, error) {
 		if u, err := givenURL("CDC_RELAY_TEST_POSTGRES"); u != nil || err != nil {
 			return &Postgres{url: u}, err
 		}
-		return closedInTheEnd(startSharedPostgres(context.Background()))
+		return closedInTheEnd(startPostgresForTests(context.Background()))
 	})
 	sharedRabbitMQ = sync.OnceValues(func() (*Rabbit, error) {
 		if u, err := givenURL("CDC_RELAY_TEST_RABBITMQ"); u != nil {
@@ -39,29 +40,30 @@ var (
 		return &lent, nil
 	})
 	ownRabbitMQ = sync.OnceValues(func() (*Rabbit, error) {
-		return closedInTheEnd(startSharedRabbitMQ(context.Background()))
+		return closedInTheEnd(startRabbitMQForTests(context.Background()))
 	})
 	sharedKafka = sync.OnceValues(func() (*Kafka, error) {
 		if given := os.Getenv("CDC_RELAY_TEST_KAFKA"); given != "" {
 			return &Kafka{bootstrap: strings.Split(given, ",")}, nil
 		}
-		return closedInTheEnd(startSharedKafka(context.Background()))
+		return closedInTheEnd(startKafkaForTests(context.Background()))
 	})
 	shared closers
 )
 
-// startSharedPostgres starts a server for many tests at a time. A crash of the machine is no subject of theirs.
-func startSharedPostgres(ctx context.Context) (*Postgres, error) {
+// startPostgresForTests starts a server for many tests at a time. A crash of the machine is no
+// subject of theirs.
+func startPostgresForTests(ctx context.Context) (*Postgres, error) {
 	return StartPostgres(ctx, PostgresOptions{NoFsync: true, Settings: map[string]string{
 		"max_connections": "1000", "max_replication_slots": "200", "max_wal_senders": "200",
 	}})
 }
 
-func startSharedRabbitMQ(ctx context.Context) (*Rabbit, error) {
+func startRabbitMQForTests(ctx context.Context) (*Rabbit, error) {
 	return StartRabbitMQ(ctx, RabbitOptions{Management: true})
 }
 
-func startSharedKafka(ctx context.Context) (*Kafka, error) {
+func startKafkaForTests(ctx context.Context) (*Kafka, error) {
 	// Nobody takes its place: however long it stands still on a busy machine, it stays the leader.
 	k, err := StartKafka(ctx, KafkaOptions{Proxied: sharedWays, Settings: map[string]string{"broker.session.timeout.ms": "600000"}})
 	if err == nil {
@@ -78,23 +80,25 @@ func closedInTheEnd[S interface{ Close() error }](server S, err error) (S, error
 	return server, err
 }
 
-// SharedPostgres is the server that all tests use that neither stop nor reconfigure it, hold transactions open for long, write
-// much WAL or look at what belongs to the whole server: a new slot waits for all transactions of its server.
+// SharedPostgres is the server that all tests use that neither stop nor reconfigure it, hold
+// transactions open for long, write much WAL or look at what belongs to the whole server: a new
+// slot waits for all transactions of its server.
 func SharedPostgres(t testing.TB) *Postgres {
 	t.Helper()
 	return server(t, sharedPostgres)
 }
 
-// SharedRabbitMQ is the broker that all tests use that neither stop nor reconfigure it: Stop, Kill and Ctl refuse, whether it
-// was started here or its address was given.
+// SharedRabbitMQ is the broker that all tests use that neither stop nor reconfigure it: Stop, Kill
+// and Ctl refuse, whether it was started here or its address was given.
 func SharedRabbitMQ(t testing.TB) *Rabbit {
 	t.Helper()
 	return server(t, sharedRabbitMQ)
 }
 
-// OwnRabbitMQ is a broker of this process, also when an address is given: for tests that reconfigure it. They undo what they
-// change, and no other test runs meanwhile: those on SharedRabbitMQ may use the same broker. It is started at first use and
-// ended by Main. A test that stops its broker starts one by StartRabbitMQ.
+// OwnRabbitMQ is a broker of this process, also when an address is given: for tests that
+// reconfigure it. They undo what they change, and no other test runs meanwhile: those on
+// SharedRabbitMQ may use the same broker. It is started at first use and ended by Main. A test that
+// stops its broker starts one by StartRabbitMQ.
 func OwnRabbitMQ(t testing.TB) *Rabbit {
 	t.Helper()
 	return server(t, ownRabbitMQ)
@@ -115,7 +119,8 @@ func server[S any](t testing.TB, start func() (S, error)) S {
 	return s
 }
 
-// Main is for TestMain: it runs the tests, ends the servers of this process, checks that no goroutine is left, and exits.
+// Main is for TestMain: it runs the tests, ends the servers of this process, checks that no
+// goroutine is left, and exits.
 func Main(m *testing.M) { goleak.VerifyTestMain(closing{m}) }
 
 type closing struct{ m *testing.M }
@@ -129,7 +134,8 @@ func (c closing) Run() int {
 	return code
 }
 
-// AtEnd has Main call a function when all tests of the process are over: it closes a server that several of them use.
+// AtEnd has Main call a function when all tests of the process are over: it closes a server that
+// several of them use.
 func AtEnd(close func() error) { shared.add(close) }
 
 // closers is what is to be closed when all tests are over.

@@ -14,18 +14,19 @@ import (
 
 // This file ends what the process started when the process is gone, however it went.
 //
-// Every server and relay is started with ownerVariable set to a token of this process. One shell per process, the
-// watcher, waits at the read end of a pipe whose write end only this process holds. The kernel closes it at exit, at a
-// crash and at SIGKILL alike; the watcher then ends every process that carries the token and removes the directory.
-// Searching by the token needs no list of pids, so there is no moment at which a process runs but is not yet listed, and
-// no pid that meanwhile belongs to somebody else.
+// Every server and relay is started with ownerVariable set to a token of this process. One shell
+// per process, the watcher, waits at the read end of a pipe whose write end only this process
+// holds. The kernel closes it at exit, at a crash and at SIGKILL alike; the watcher then ends every
+// process that carries the token and removes the directory. Searching by the token needs no list of
+// pids, so there is no moment at which a process runs but is not yet listed, and no pid that
+// meanwhile belongs to somebody else.
 
 const ownerVariable = "CDC_RELAY_DEVENV"
 
-// SIGQUIT is PostgreSQL's immediate shutdown, by which the postmaster takes its children along; the Erlang VM and the
-// relay end by it too. Java would only print its threads: it gets SIGKILL, as does after some 2 s what is still there (a
-// stopped process, say). A PostgreSQL that was killed leaves its segment of shared memory, whose id is in line 7 of its
-// postmaster.pid.
+// SIGQUIT is PostgreSQL's immediate shutdown, by which the postmaster takes its children along; the
+// Erlang VM and the relay end by it too. Java would only print its threads: it gets SIGKILL, as
+// does after some 2 s what is still there (a stopped process, say). A PostgreSQL that was killed
+// leaves its segment of shared memory, whose id is in line 7 of its postmaster.pid.
 const watcherScript = `
 while read -r _; do :; done
 owned() { grep -lszxF "$1" /proc/[0-9]*/environ | cut -d/ -f3; }
@@ -97,8 +98,8 @@ func newDir(name string) (string, error) {
 	return dir, nil
 }
 
-// TempDir is a directory for the temporary files of a command and its children, which may be killed. It lives no longer than
-// this process. Other users may pass: PostgreSQL runs as one.
+// TempDir is a directory for the temporary files of a command and its children, which may be
+// killed. It lives no longer than this process. Other users may pass: PostgreSQL runs as one.
 func TempDir() (string, error) {
 	dir, err := newDir("tmp")
 	if err != nil {

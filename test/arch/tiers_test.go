@@ -11,14 +11,15 @@ import (
 	"testing"
 )
 
-// tiers are the build tags of the tests that make test-all and make test-nightly add. systems are all others that a file may have.
+// tiers are the build tags of the tests that make test-all and make test-nightly add. systems are
+// all others that a file may have.
 var (
 	tiers   = []string{"testall", "nightly"}
 	systems = []string{"unix", "linux"}
 )
 
-// A file that belongs to a tier, or stands for one, is a test or a test's helper: no tag of a tier changes what is built. A misspelt tag
-// would be a test that nobody runs.
+// A file that belongs to a tier, or stands for one, is a test or a test's helper: no tag of a tier
+// changes what is built. A misspelt tag would be a test that nobody runs.
 func TestTiers(t *testing.T) {
 	seen := 0
 	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
@@ -31,8 +32,12 @@ func TestTiers(t *testing.T) {
 		}
 		if line := regexp.MustCompile(`(?m)^//go:build .*$`).Find(text); line != nil {
 			seen++
-			if fault := tagFault(strings.TrimPrefix(filepath.ToSlash(path), "../../"), string(line)); fault != "" {
+			name := strings.TrimPrefix(filepath.ToSlash(path), "../../")
+			if fault := tagFault(name, string(line)); fault != "" {
 				t.Error(fault)
+			}
+			if strings.Contains(string(line), "!") && strings.Contains(string(text), "\nfunc Test") {
+				t.Errorf("%s: %s: its tests would be missing in that tier", name, line)
 			}
 		}
 		return nil

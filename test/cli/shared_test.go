@@ -1,4 +1,5 @@
-// This file is for tests that only look: they share one database, or one running relay, instead of making their own.
+// This file is for tests that only look: they share one database, or one running relay, instead of
+// making their own.
 package cli
 
 import (
@@ -12,8 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
-// shared is something that several tests look at. Each takes it before it calls Parallel: so all users are known when the first of them
-// runs, and the last one ends it.
+// shared is something that several tests look at. Each takes it before it calls Parallel: so all
+// users are known when the first of them runs, and the last one ends it.
 type shared struct {
 	begin func(r *rig) (end func(t *testing.T)) // on an empty database
 
@@ -70,8 +71,8 @@ func (s *shared) prepare(t *testing.T) {
 	s.rig = r
 }
 
-// aSiding has dead letters 1 to 7 and parked rows 8 and 9, as sided makes them, but for a long payload of letter 7, and row ofOutbox in
-// the outbox.
+// aSiding has dead letters 1 to 7 and parked rows 8 and 9, as sided makes them, but for a long
+// payload of letter 7, and row ofOutbox in the outbox.
 var aSiding = &shared{begin: func(r *rig) func(t *testing.T) {
 	r.side(7, 2)
 	r.exec(`UPDATE cdc_relay.dead_letter SET payload = convert_to(repeat('x', 5000), 'UTF8') WHERE n = 7`)
@@ -81,7 +82,8 @@ var aSiding = &shared{begin: func(r *rig) func(t *testing.T) {
 
 const ofOutbox = "11111111-1111-1111-1111-111111111111"
 
-// aRelay is a relay at work that has sent two events to stdout. What its admin port says about events is for those who have a token.
+// aRelay is a relay at work that has sent two events to stdout. What its admin port says about
+// events is for those who have a token.
 var aRelay = &shared{begin: func(r *rig) func(t *testing.T) {
 	r.admin = ", token: toksecret-operate, read_token: toksecret-read"
 	relay, err := devenv.LaunchRelay(r.binary, r.yaml())

@@ -1,11 +1,13 @@
-// Command testrun runs go test and shows what a person can follow: a line per package with a running count, a failure at once
-// with what the test has said, and at the end the ten slowest tests and "N passed, N failed".
+// Command testrun runs go test and shows what a person can follow: a line per package with a
+// running count, a failure at once with what the test has said, and at the end the ten slowest
+// tests and "N passed, N failed".
 //
 //	bin/testrun [go test flags] packages
 //
-// It reads go test's output by gotestsum's package testjson. gotestsum itself has no running count, does not fail over a
-// skipped test, and has no watchdog: here go test has no timeout, which would be of a machine's speed. A run in which no test
-// has ended for five minutes is ended, and what was running is named.
+// It reads go test's output by gotestsum's package testjson. gotestsum itself has no running count,
+// does not fail over a skipped test, and has no watchdog: here go test has no timeout, which would
+// be of a machine's speed. A run in which no test has ended for five minutes is ended, and what was
+// running is named.
 package main
 
 import (
@@ -70,8 +72,8 @@ func run(args []string) (int, error) {
 	return 0, nil
 }
 
-// watch ends go test and its tests when it is told to, or when nothing has moved for too long. It returns when done is
-// closed, and says whether it was interrupted.
+// watch ends go test and its tests when it is told to, or when nothing has moved for too long. It
+// returns when done is closed, and says whether it was interrupted.
 func watch(rep *report, group int, interrupts <-chan os.Signal, done <-chan struct{}) (interrupted bool) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -16,8 +16,8 @@ import (
 // patience is how long a run may be without the end of a test.
 const patience = 5 * time.Minute
 
-// report turns the events of go test into lines for people. Tests and subtests count alike. It implements
-// testjson.EventHandler, whose methods are called from two goroutines.
+// report turns the events of go test into lines for people. Tests and subtests count alike. It
+// implements testjson.EventHandler, whose methods are called from two goroutines.
 type report struct {
 	w     io.Writer
 	now   func() time.Time
@@ -134,7 +134,8 @@ func (r *report) fail(name, text string) {
 	r.failures = append(r.failures, failure{name, []byte(text)})
 }
 
-// stuck says once that no test has ended for too long, and which are running. While go test compiles none can.
+// stuck says once that no test has ended for too long, and which are running. While go test
+// compiles none can.
 func (r *report) stuck() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -6,8 +6,9 @@ import (
 	"regexp"
 )
 
-// This file finds what a failed test has said itself among all that was printed: the logs of the servers that it shows at its end
-// are longer than the reason why it does, and a log of CI may be cut off.
+// This file finds what a failed test has said itself among all that was printed: the logs of the
+// servers that it shows at its end are longer than the reason why it does, and a log of CI may be
+// cut off.
 
 // What is shown of it.
 const (
@@ -18,7 +19,8 @@ const (
 )
 
 var (
-	// partBegins is where t.Log, t.Error or t.Fatal begins, which go test -json does not tell apart, or a process says why it ends.
+	// partBegins is where t.Log, t.Error or t.Fatal begins, which go test -json does not tell apart,
+	// or a process says why it ends.
 	partBegins = regexp.MustCompile(`^(    \S+\.go:\d+: |panic: |fatal error: )`)
 	partGoesOn = []byte("        ")
 )

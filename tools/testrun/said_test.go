@@ -37,7 +37,8 @@ func TestSaid(t *testing.T) {
 	}
 }
 
-// TestSaidIsBounded: whatever the tests print, the end of the report is short, and has the name of each.
+// TestSaidIsBounded: whatever the tests print, the end of the report is short, and has the name of
+// each.
 func TestSaidIsBounded(t *testing.T) {
 	var in bytes.Buffer
 	for i := range 1000 {

@@ -1,5 +1,5 @@
-// Package await is how tests wait: for a condition, polled, and with a context that ends with the test. No wait is bounded by
-// seconds, because a busy machine is slow and not wrong. A wait for a condition ends after a number of answers; a call that
+// Package await is how tests wait: for a condition, polled, and with a context that ends with the
+// test. A busy machine is slow and not wrong, so a wait counts answers and not seconds. A call that
 // hangs is ended by the watchdog of the whole run (tools/testrun).
 package await
 
@@ -10,14 +10,16 @@ import (
 )
 
 const (
-	// Every is the pause between the first polls. Later ones are rarer, because what is asked costs more than the pause.
+	// Every is the pause between the first polls. Later ones are rarer, because what is asked costs
+	// more than the pause.
 	Every = 10 * time.Millisecond
-	// Polls is how often a wait asks before it gives up: two minutes at least, longer where answers take long.
+	// Polls is how often a wait asks before it gives up: two minutes at least, longer where answers
+	// take long.
 	Polls = 2400
 )
 
-// Until polls ok until it is true. After Polls answers that were false the test fails, with what it waited for and what
-// the states say then. It is called from the test's own goroutine.
+// Until polls ok until it is true. After Polls answers that were false the test fails, with what it
+// waited for and what the states say then. It is called from the test's own goroutine.
 func Until(t testing.TB, what string, ok func() bool, states ...func() any) {
 	t.Helper()
 	for n := range Polls {
@@ -54,7 +56,8 @@ func Closed(t testing.TB, what string, c <-chan struct{}) {
 	})
 }
 
-// Context is for the calls of a test and its cleanups, before which t.Context ends. It has no deadline.
+// Context is for the calls of a test and its cleanups, before which t.Context ends. It has no
+// deadline.
 func Context(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

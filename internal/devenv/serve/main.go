@@ -1,5 +1,6 @@
-// Command serve runs a command beside one PostgreSQL, one RabbitMQ, one Kafka and a relay's binary, which it starts and builds
-// first and ends with the command. Tests find them by variables of the environment (internal/devenv/shared.go).
+// Command serve runs a command beside one PostgreSQL, one RabbitMQ, one Kafka and a relay's binary,
+// which it starts and builds first and ends with the command. Tests find them by variables of the
+// environment (internal/devenv/shared.go).
 //
 //	go run ./internal/devenv/serve go test ./internal/retry
 //	go run ./internal/devenv/serve          prints the variables and serves until it is interrupted
@@ -59,7 +60,8 @@ func run(command []string) (int, error) {
 	return max(code, codeOf(err)), errors.Join(err, servers.Close())
 }
 
-// keepLog is the one line about a server that did not start. Its log is kept, because its directory is removed.
+// keepLog is the one line about a server that did not start. Its log is kept, because its directory
+// is removed.
 func keepLog(failed *devenv.StartError) error {
 	path := filepath.Join("bin", strings.ToLower(failed.Server)+".log")
 	if err := os.WriteFile(path, []byte(failed.Log), 0o644); err != nil {
@@ -84,8 +86,8 @@ func codeOf(err error) int {
 	return 0
 }
 
-// beside runs the command to its end, in a process group of its own. An interrupt is passed on to the group, and what has not
-// ended three seconds later is killed.
+// beside runs the command to its end, in a process group of its own. An interrupt is passed on to
+// the group, and what has not ended three seconds later is killed.
 func beside(ctx context.Context, command, environ []string) (int, error) {
 	tmp, err := devenv.TempDir()
 	if err != nil {
