@@ -22,7 +22,7 @@ With `+"`sink.compat`"+` the relay makes of an outbox row the record that Debezi
 rests on: %d cases under %d configurations. The rows of each went through a real Debezium %s, in Kafka Connect and as Debezium Server, and
 what arrived is kept in `+"`test/debezium/testdata`"+`; `+"`make test-all`"+` sends the same rows through the relay (`+"`make test`"+` those of ten
 configurations), over the same kinds of brokers, and compares topic, partition, key, value, headers with their order, and timestamp; for RabbitMQ exchange, routing key, body, headers with their
-types, and properties. `+"`make test-nightly`"+` has the real Debezium do ten of the cases again. `+"`make golden-debezium`"+` makes all records anew.
+types, and properties. `+"`make test-nightly`"+` has the real Debezium do ten of the cases again. `+"`make golden-debezium`"+` makes all records again.
 
 Left out of every comparison: the headers `+"`%s*`"+`, which Debezium adds and the relay does not, the routed value in the name of an
 envelope's schema, where Debezium keeps that of the first event of its process, and the partition of a record with a null key.
