@@ -56,7 +56,7 @@ func newAct(g *global, a act) *cobra.Command {
 	flags.BoolVar(&f.dryRun, "dry-run", false, "say what would be done, and change nothing")
 	flags.StringVar(&f.rate, "rate", "", "with --all: at most so many per second, such as 50/s")
 	flags.StringVar(&f.reason, "reason", "", "why: it is kept with who asked, and when")
-	flags.DurationVar(&f.wait, "wait", 30*time.Second, "wait so long for the relay to carry it out; 0: only write down what is asked for")
+	flags.DurationVar(&f.wait, "wait", 30*time.Second, "wait so long for the relay to carry it out; 0: only ask")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	if a.kind == dlq.Replay {
 		flags.StringVar(&f.exchange, "exchange", "", "RabbitMQ: publish to this exchange instead")
@@ -68,7 +68,7 @@ func newAct(g *global, a act) *cobra.Command {
 
 // check reads what the flags say; no database is needed for it.
 func (f *actFlags) check(args []string, c *config.Config) (err error) {
-	if f.ns, err = numbers("row", args); err != nil {
+	if f.ns, err = numbers("a row", commandOf(f.of)+" list", args); err != nil {
 		return err
 	}
 	if _, err := f.filter(context.Background(), nil); err != nil {
@@ -231,13 +231,13 @@ func (f *actFlags) bulk(ctx context.Context, d *desk, by dlq.By, out *answer) er
 	return out.job(job, runs)
 }
 
-// numbers reads numbers of rows, requests or jobs.
-func numbers(what string, args []string) ([]int64, error) {
+// numbers reads numbers of rows, requests or jobs, which a command shows.
+func numbers(what, shown string, args []string) ([]int64, error) {
 	var ns []int64
 	for _, arg := range args {
 		n, err := strconv.ParseInt(arg, 10, 64)
 		if err != nil || n <= 0 {
-			return nil, usageError(fmt.Sprintf("%q is no number of a %s, such as 17", arg, what))
+			return nil, usageError(fmt.Sprintf("%q is not the number of %s; want one that `%s` shows, such as 17", arg, what, shown))
 		}
 		ns = append(ns, n)
 	}

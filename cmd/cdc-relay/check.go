@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,17 +28,19 @@ func newCheck(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Check every precondition and change nothing",
-		Long: `Asks PostgreSQL and the broker for everything the relay needs: one line each, ok, warn or fail, with the mend to copy.
-Exit 1 when a line fails.
+		Long: `Asks PostgreSQL and the broker for everything that the relay needs. Each answer is one line: ok,
+warn or fail, with the fix to copy. Exit 1 when a line fails.
 
-With --publish it also sends one test message the way that events go, and waits for the broker's confirm; as a start would,
-it declares the exchange if sink.rabbitmq.declare says so. Consumers see the message: its id begins with cdc-relay-check-,
-its header cdc_check is true (with sink.compat it has that profile's headers alone), its payload is {"cdc_check": true}. Where the
-templates of exchange, routing key or topic need values, --aggregate, --key, --type and --column give them.`,
+With --publish it also sends one test message the way that events go, and waits for the broker's
+confirm. It declares the exchange first if sink.rabbitmq.declare says so, as a start would.
+Consumers see the message: its id begins with cdc-relay-check-, its payload is
+{"cdc_check": true}, and its header cdc_check is true (with sink.compat it has that profile's
+headers alone). Where the templates of exchange, routing key or topic need values, --aggregate,
+--key, --type and --column give them.`,
 		Example: `  cdc-relay check
   cdc-relay check --json | jq -r '.[] | select(.level == "fail") | .mend'
   cdc-relay check --publish --aggregate order --type created`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, rc, log, err := sourceOnly(g)
 			if err != nil {
@@ -104,17 +107,17 @@ func printFindings(w io.Writer, findings []replication.Finding) error {
 	for _, f := range findings {
 		width = max(width, len(f.Name))
 	}
+	var out strings.Builder
 	for _, f := range findings {
-		if _, err := fmt.Fprintf(w, "%-4s  %-*s  %s\n", f.Level, width, f.Name, f.Detail); err != nil {
-			return err
-		}
+		line := fmt.Sprintf("%-4s  %-*s  %s", f.Level, width, f.Name, f.Detail)
+		fmt.Fprintln(&out, shown(w, line, width+10))
 		if f.Mend != "" {
-			if _, err := fmt.Fprintf(w, "      %-*s  mend: %s\n", width, "", f.Mend); err != nil {
-				return err
-			}
+			line := fmt.Sprintf("      %-*s  mend: %s", width, "", f.Mend)
+			fmt.Fprintln(&out, shown(w, line, 0))
 		}
 	}
-	return nil
+	_, err := io.WriteString(w, out.String())
+	return err
 }
 
 func failed(findings []replication.Finding) error {

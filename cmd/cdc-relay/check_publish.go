@@ -40,7 +40,7 @@ func (m *testMessage) declare(cmd *cobra.Command) {
 	flags.StringVar(&m.aggregate, "aggregate", "", "aggregate of the test message")
 	flags.StringVar(&m.key, "key", "", "key of the test message")
 	flags.StringVar(&m.kind, "type", "cdc_relay_check", "type of the test message")
-	flags.StringToStringVar(&m.columns, "column", nil, "NAME=VALUE of a column that a template uses, for the test message")
+	flags.StringToStringVar(&m.columns, "column", nil, "NAME=VALUE of a column that a template uses")
 }
 
 // templates are those that say where a message goes, by their keys in the configuration.

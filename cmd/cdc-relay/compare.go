@@ -54,26 +54,36 @@ func newCompareDebezium(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "debezium",
 		Short: "Compare Debezium's messages with cdc-relay's, event by event",
-		Long: `Reads what Debezium (theirs) and cdc-relay (ours) send of the same outbox, and compares it event by event: topic, partition, key,
-value, headers and their order, routing key and properties, and the order of each key. It only reads: topics without a consumer group,
-exchanges by exclusive queues of its own. Each relay has a slot of its own, and ours sends to a topic or exchange that nobody consumes yet.
+		Long: `Reads what Debezium (theirs) and cdc-relay (ours) send of the same outbox, and compares it event
+by event: topic, partition, key, value, headers and their order, routing key and properties, and
+the order of each key. It only reads: topics without a consumer group, exchanges by exclusive
+queues of its own. Each relay has a slot of its own, and ours sends to a topic or exchange that
+nobody consumes yet.
 
-Messages are paired by the event's id, in the header id. Both relays deliver at least once: what comes a second time is counted and is no
-difference. Left out, and counted as such: the headers __debezium.context.*, whose run id is random; the name of the value's schema, for
-which Debezium takes the first event's; the partition of records without a key; messages without an id. --strict leaves none of these out.
-The records' times are compared with --times: they are comparable when a column of the outbox is the timestamp.
+Messages are paired by the event's id, in the header id. Both relays deliver at least once: what
+comes a second time is counted and is no difference. Some things are left out, and counted: the
+headers __debezium.context.*, whose run id is random; the name of the value's schema, for which
+Debezium takes the first event's; the partition of records without a key; messages without an id.
+--strict leaves none of these out. --times compares the records' times, too: they are comparable
+when a column of the outbox is the timestamp.
 
---from now (alone possible on RabbitMQ) begins with what comes from now on. One relay may be ahead of the other by --lag: what comes in the
-first so long and has no counterpart is not counted, and at the end a counterpart is waited for as long.
+--from now begins with what comes from now on. On RabbitMQ nothing else is possible. One relay may
+be ahead of the other by --lag. What comes in that time at the beginning and has no counterpart is
+not counted. At the end a counterpart is waited for as long.
 
-Several pairs: --theirs and --ours as often as needed, in the same order. Addresses, login and TLS are those of the configuration, when
-there is one; --kafka and --rabbitmq name other addresses. admin.show_payloads: false there, or --excerpts=false, keeps contents out of the
-output. Exit 1 when there are differences, and when nothing could be compared.`,
+It ends after --for or --count. Without them it ends after a minute with --from now, else at what is
+the end of the topics now. The order is compared that each key has: on Kafka the record's, on
+RabbitMQ the routing key, or what --key-header names.
+
+For several pairs give --theirs and --ours as often as needed, in the same order. Addresses, login
+and TLS are those of the configuration, when there is one; --kafka and --rabbitmq name other
+addresses. With admin.show_payloads: false there, or with --excerpts=false, no contents are
+printed. Exit 1 when there are differences, and when nothing could be compared.`,
 		Example: `  cdc-relay compare debezium --theirs shop.order --ours shadow.order --for 10m
-  cdc-relay compare debezium --kafka localhost:9092 --theirs shop.order --ours shadow.order --from 2h
-  cdc-relay compare debezium --rabbitmq amqp://guest:guest@localhost/ --theirs events --ours shadow --count 1000
-  cdc-relay compare debezium --theirs shop.order --ours shadow.order --ignore-header traceparent --json`,
-		Args: cobra.NoArgs,
+  cdc-relay compare debezium --kafka h:9092 --theirs shop.order --ours shadow.order --from 2h
+  cdc-relay compare debezium --rabbitmq amqp://relay@h/ --theirs events --ours shadow --count 1000
+  cdc-relay compare debezium --theirs shop.order --ours shadow.order --ignore-header traceparent`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := f.config(g)
 			if err != nil {
@@ -94,21 +104,21 @@ output. Exit 1 when there are differences, and when nothing could be compared.`,
 func (f *compareFlags) declare(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.kafka, "kafka", nil, "brokers, HOST:PORT (default sink.kafka.brokers)")
-	flags.StringVar(&f.rabbitmq, "rabbitmq", "", "address, amqp://USER:PASSWORD@HOST/VHOST (default sink.rabbitmq.url)")
+	flags.StringVar(&f.rabbitmq, "rabbitmq", "", "amqp://USER:PASSWORD@HOST/VHOST (default sink.rabbitmq.url)")
 	flags.StringArrayVar(&f.theirs, "theirs", nil, "Debezium's topic or exchange; may be repeated")
-	flags.StringArrayVar(&f.ours, "ours", nil, "the relay's topic or exchange, as often as --theirs and in the same order")
-	flags.StringArrayVar(&f.routingKeys, "routing-key", []string{"#"}, "what the queues are bound with; a direct exchange needs each routing key, --routing-key as often")
-	flags.StringVar(&f.from, "from", "now", "now, beginning, or on Kafka a time or how long ago (2026-11-20T15:04:05Z, 90m)")
-	flags.DurationVar(&f.period, "for", 0, "end after so long (default 1m with --from now, without --count; else at what is the end of the topics now)")
+	flags.StringArrayVar(&f.ours, "ours", nil, "the relay's topic or exchange; one for each of --theirs")
+	flags.StringArrayVar(&f.routingKeys, "routing-key", []string{"#"}, "binding; a direct exchange needs each routing key")
+	flags.StringVar(&f.from, "from", "now", "now; on Kafka also beginning, 90m, 2026-11-20")
+	flags.DurationVar(&f.period, "for", 0, "end after so long (default: see above)")
 	flags.Int64Var(&f.count, "count", 0, "end after so many compared events")
 	flags.DurationVar(&f.lag, "lag", 10*time.Second, "how far one relay may be ahead of the other")
 	flags.StringVar(&f.idHeader, "id-header", "id", "the header with the event's id")
-	flags.StringVar(&f.keyHeader, "key-header", "", "the header with the key whose order is compared (default the record's key, on RabbitMQ the routing key)")
+	flags.StringVar(&f.keyHeader, "key-header", "", "the header with the key (default: the record's or routing key)")
 	flags.StringArrayVar(&f.ignore, "ignore-header", nil, "leave a header out; may be repeated")
 	flags.BoolVar(&f.strict, "strict", false, "leave nothing out but times")
 	flags.BoolVar(&f.times, "times", false, "compare the records' times")
 	flags.IntVar(&f.limit, "limit", 10, "differences that are printed; all are counted")
-	flags.IntVar(&f.memory, "memory", 64, "MiB of messages that are held on each side until their counterparts come")
+	flags.IntVar(&f.memory, "memory", 64, "MiB of messages per side that wait for the other")
 	flags.BoolVar(&f.excerpts, "excerpts", true, "print a little of what differs")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 }

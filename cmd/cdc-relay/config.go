@@ -18,10 +18,10 @@ func newConfig(g *global) *cobra.Command {
 	cmd.AddCommand(
 		&cobra.Command{
 			Use:   "validate",
-			Short: "Report every fault of the configuration file and of the CDC_RELAY_ variables; exit 2 if there is one",
+			Short: "Report every fault of the file and of the CDC_RELAY_ variables; exit 2 if there is one",
 			Example: `  cdc-relay config validate
   cdc-relay config validate -c /etc/cdc-relay.yaml`,
-			Args: cobra.NoArgs,
+			Args: noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				if _, err := g.load(); err != nil {
 					return err
@@ -32,10 +32,10 @@ func newConfig(g *global) *cobra.Command {
 		},
 		&cobra.Command{
 			Use:   "print",
-			Short: "Print the effective configuration as YAML, secrets replaced, each value with where it came from",
+			Short: "Print the configuration in effect, without secrets, and where each value came from",
 			Example: `  cdc-relay config print
   CDC_RELAY_DELIVERY__WINDOW=50000 cdc-relay config print -c cdc-relay.yaml`,
-			Args: cobra.NoArgs,
+			Args: noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				c, err := g.load()
 				if err != nil {
@@ -47,11 +47,12 @@ func newConfig(g *global) *cobra.Command {
 		&cobra.Command{
 			Use:   "schema",
 			Short: "Print a JSON Schema of the configuration file, for editors",
-			Long: `Prints a JSON Schema (draft 2020-12) of the configuration file, with every key, its values, its default and what it means. An
-editor that knows the file by it completes keys and marks what is wrong while it is written.`,
+			Long: `Prints a JSON Schema (draft 2020-12) of the configuration file, with every key, its values, its
+default and what it means. An editor that knows the file by it completes keys and marks what is
+wrong while it is written.`,
 			Example: `  cdc-relay config schema > cdc-relay.schema.json
   # first line of cdc-relay.yaml: # yaml-language-server: $schema=cdc-relay.schema.json`,
-			Args: cobra.NoArgs,
+			Args: noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error { return config.Schema(cmd.OutOrStdout()) },
 		},
 	)

@@ -15,9 +15,10 @@ func newDeadLetters(g *global) *cobra.Command {
 		Use:     "deadletters",
 		Aliases: []string{"dlq"},
 		Short:   "List, replay, discard, redact or purge events that could not be delivered",
-		Long: `Dead letters are events that were given up: refused for good by the broker, refused too often, or bound for a destination
-that refused for longer than retry.destination_max_age. They stay until somebody decides. These commands read the database and write
-down what is asked for; the relay that leads carries it out. They work while no relay runs, and say so.`,
+		Long: `Dead letters are events that were given up: refused for good by the broker, refused too often, or
+bound for a destination that refused for longer than retry.destination_max_age. They stay until
+somebody decides. These commands read the database and write down what is asked for; the relay
+that leads carries it out. They work while no relay runs, and say so.`,
 		RunE: needsSubcommand,
 	}
 	cmd.AddCommand(
@@ -29,8 +30,8 @@ down what is asked for; the relay that leads carries it out. They work while no 
 		newAct(g, act{
 			kind: dlq.Replay, of: dlq.Letters, done: "replayed",
 			short: "Publish dead letters again",
-			long: `Publishes letters again, with the header cdc_replay, before the events of their key that wait behind them. What the broker
-refuses again stays open, with its answer.`,
+			long: `Publishes dead letters again, with the header cdc_replay, before the events of their key that wait
+behind them. What the broker refuses again stays open, with its answer.`,
 			example: `  cdc-relay deadletters replay 1042 --reason "limit raised"
   cdc-relay deadletters replay 1042 --exchange orders.retry
   cdc-relay deadletters replay --all --error too_large --rate 50/s --dry-run`,
@@ -38,24 +39,26 @@ refuses again stays open, with its answer.`,
 		newAct(g, act{
 			kind: dlq.Discard, of: dlq.Letters, done: "discarded",
 			short: "Close dead letters unpublished",
-			long:  `Closes letters: they will not be published any more. They stay listed until they are purged, after dead_letters.keep.`,
+			long: `Closes dead letters: they are not published any more. They stay listed until they are purged,
+after dead_letters.keep.`,
 			example: `  cdc-relay deadletters discard 1042 --reason "sent by hand"
   cdc-relay deadletters discard --all --type order.ping --to 2026-11-20`,
 		}),
 		newAct(g, act{
 			kind: dlq.Redact, of: dlq.Letters, done: "redacted",
 			short: "Remove the contents of dead letters",
-			long: `Removes payload, headers and extra columns; id, key and history stay. A redacted letter cannot be replayed any more, only
-discarded or purged.`,
+			long: `Removes payload, headers and extra columns; id, key and history stay. A redacted dead letter
+cannot be replayed any more, only discarded or purged.`,
 			example: `  cdc-relay deadletters redact 1042 --reason "GDPR request 7"
   cdc-relay deadletters redact --all --key customer-17`,
 		}),
 		newAct(g, act{
 			kind: dlq.Purge, of: dlq.Letters, done: "purged",
 			short: "Remove dead letters, or all of one key, for good",
-			long: `Removes all of a letter: what was not published is then lost. --all purges replayed and discarded letters, open ones only with
---state open. --key removes what there is of a key in both tables, dead letters of any state and parked rows: a person's data. Of a
-purged row its bare position stays until the slot cannot send the event again.`,
+			long: `Removes all of a dead letter: what was not published is then lost. --all purges those that were
+replayed or discarded, and with --state open the open ones. --key removes a person's data: what
+there is of a key in both tables, dead letters of any state and parked rows. Of a purged row its
+bare position stays until the slot cannot send the event again.`,
 			example: `  cdc-relay deadletters purge 1042
   cdc-relay deadletters purge --all --to 720h
   cdc-relay deadletters purge --key customer-17 --reason "GDPR request 7"`,
@@ -71,8 +74,9 @@ func newParked(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "parked",
 		Short: "List, retry or give up events that wait in the retry table",
-		Long: `Parked rows are events that could not be published when their turn came, and those of their key behind them. They are sent as
-soon as their destination takes events again, or their backoff is over: nothing has to be done about them.`,
+		Long: `Parked rows are events that could not be published when their turn came, and those of their key
+behind them. They are sent as soon as their destination takes events again, or their backoff is
+over: nothing has to be done about them.`,
 		RunE: needsSubcommand,
 	}
 	cmd.AddCommand(
@@ -82,16 +86,16 @@ soon as their destination takes events again, or their backoff is over: nothing 
 		newAct(g, act{
 			kind: dlq.Retry, of: dlq.Parked, done: "to be tried now",
 			short: "Try parked rows now, whatever their backoff",
-			long: `Ends the backoff of rows, as if its time had come. Rows without one go as soon as their destination takes events again, and are
-not among those of --all.`,
+			long: `Ends the backoff of rows, as if its time had come. Rows without one go as soon as their
+destination takes events again, and are not among those of --all.`,
 			example: `  cdc-relay parked retry 2017
   cdc-relay parked retry --all --class transient`,
 		}),
 		newAct(g, act{
 			kind: dlq.Bury, of: dlq.Parked, done: "now a dead letter",
 			short: "Make dead letters of parked rows",
-			long: `Gives rows up: they become dead letters, and with dead_letters.followers: release the later events of their key go on without
-them.`,
+			long: `Gives rows up: they become dead letters. With dead_letters.followers: release the later events of
+their key go on without them.`,
 			example: `  cdc-relay parked deadletter 2017 --reason "consumer cannot read it"
   cdc-relay parked deadletter --all --destination legacy.events`,
 		}),
@@ -109,7 +113,7 @@ func newList(g *global, of dlq.Of, example string) *cobra.Command {
 		short = "List parked rows, the newest first"
 	}
 	cmd := &cobra.Command{
-		Use: "list", Short: short, Example: example, Args: cobra.NoArgs,
+		Use: "list", Short: short, Example: example, Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := f.filter(cmd.Context(), nil); err != nil {
 				return err
@@ -147,9 +151,9 @@ func newShow(g *global, of dlq.Of, example string) *cobra.Command {
 		short = "Show a parked row and its contents"
 	}
 	cmd := &cobra.Command{
-		Use: "show NUMBER", Short: short, Example: example, Args: cobra.ExactArgs(1),
+		Use: "show NUMBER", Short: short, Example: example, Args: oneArg(1, "the number of one row", "17"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ns, err := numbers("row", args)
+			ns, err := numbers("a row", commandOf(of)+" list", args)
 			if err != nil {
 				return err
 			}

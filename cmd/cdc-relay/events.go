@@ -21,13 +21,14 @@ func newEvents(g *global) *cobra.Command {
 	var asJSON bool
 	show := &cobra.Command{
 		Use:   "show ID",
-		Short: "Say where the event of an id is: in flight, parked, dead, settled, or not held by the relay",
-		Long: `Looks for the id in the retry table, in the dead letters and in the outbox tables. An event whose row is in an outbox table, and
-that is neither parked nor dead, is settled once the slot is past its transaction: that is known some seconds later, and at once with
-track_commit_timestamp = on beside a running relay.`,
+		Short: "Say where the event of an id is: in flight, parked, dead, settled, or not held",
+		Long: `Looks for the id in the retry table, in the dead letters and in the outbox tables. An event whose
+row is in an outbox table, and that is neither parked nor dead, is settled once the slot is past
+its transaction. That is known some seconds later, and at once with track_commit_timestamp = on
+beside a running relay.`,
 		Example: `  cdc-relay events show 6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10
   cdc-relay events show 6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10 --json | jq -r .state`,
-		Args: cobra.ExactArgs(1),
+		Args: oneArg(1, "the id of one event", "6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return g.atDesk(cmd.Context(), 0, func(ctx context.Context, d *desk) error {
 				e, err := d.Event(ctx, args[0], outboxes(d.cfg), askedRelay(ctx, d.cfg))

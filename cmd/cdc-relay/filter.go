@@ -27,13 +27,14 @@ var filterNames = []string{"id", "key", "key-of", "aggregate", "type", "destinat
 func (f *filterFlags) add(cmd *cobra.Command, of dlq.Of) {
 	f.rows = of
 	flags := cmd.Flags()
-	at := "became a dead letter"
+	at := "dead"
 	if of == dlq.Parked {
-		at = "was parked"
+		at = "parked"
 	}
+	const times = "2026-11-20 (UTC), 2026-11-20T15:04:05Z, or 90m or 7d ago"
 	flags.StringVar(&f.id, "id", "", "id of the event")
 	flags.StringVar(&f.key, "key", "", "key of the event")
-	flags.Int64Var(&f.keyOf, "key-of", 0, "number of a row: all with the same aggregate and key, for keys that are too long or odd to be typed")
+	flags.Int64Var(&f.keyOf, "key-of", 0, "number of a row: all rows with its aggregate and key")
 	flags.StringVar(&f.aggregate, "aggregate", "", "aggregate of the event")
 	flags.StringVar(&f.typ, "type", "", "type of the event")
 	flags.StringVar(&f.destination, "destination", "", "exchange or topic, or EXCHANGE/ROUTING-KEY, as the list shows it")
@@ -43,8 +44,8 @@ func (f *filterFlags) add(cmd *cobra.Command, of dlq.Of) {
 		flags.StringVar(&f.state, "state", "", "state: "+strings.Join(dlq.States, ", "))
 		complete(cmd, "state", dlq.States)
 	}
-	flags.StringVar(&f.from, "from", "", "not before this time it "+at+": 2026-11-20 (UTC), 2026-11-20T15:04:05Z, or 90m or 7d for so long ago")
-	flags.StringVar(&f.to, "to", "", "before this time, written likewise")
+	flags.StringVar(&f.from, "from", "", at+" since "+times)
+	flags.StringVar(&f.to, "to", "", at+" before a time that is written likewise")
 	complete(cmd, "class", dlq.Classes)
 	f.given = flags.Changed
 }

@@ -20,11 +20,12 @@ func newHealth(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "health",
 		Short: "Ask the running relay whether it is healthy: exit 0, or 1 with the reason",
-		Long: `Asks /healthz of the running relay, as the health check of a container does. Exit 0 while it runs or waits for its servers, 1 when
-a loop is stuck or nobody answers. What the relay is doing is told by status.`,
+		Long: `Asks /healthz of the running relay, as the health check of a container does. Exit 0 while it runs
+or waits for its servers, 1 when a loop is stuck or nobody answers. What the relay is doing is
+told by status.`,
 		Example: `  cdc-relay health
   cdc-relay health --admin 127.0.0.1:9464`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if admin == "" {
 				c, err := g.load()

@@ -35,17 +35,21 @@ func newImportDebezium() *cobra.Command {
 	var opt importOptions
 	cmd := &cobra.Command{
 		Use:   "debezium FILE...",
-		Short: "Make cdc-relay.yaml of a Debezium connector with the Outbox Event Router, or of a Debezium Server",
-		Long: `Reads the configuration of Debezium and writes one of the relay that publishes the same records: the connector's JSON or .properties
-for Kafka Connect, with the worker's file for what stands only there; application.properties, application.yaml, an env file, a compose
-file or a DebeziumServer resource of Kubernetes for Debezium Server. Several FILEs are layers of one configuration, as Quarkus lays them: properties, YAML, environment. "-" is stdin.
+		Short: "Make cdc-relay.yaml of a Debezium connector for an outbox, or of a Debezium Server",
+		Long: `Reads the configuration of Debezium and writes one of the relay that publishes the same records.
+For Kafka Connect it reads the connector's JSON or .properties, with the worker's file for what
+stands only there. For Debezium Server it reads application.properties, application.yaml, an env
+file, a compose file or a DebeziumServer resource of Kubernetes. Several FILEs are layers of one
+configuration, as Quarkus lays them: properties, YAML, environment. "-" is stdin.
 
-A report says of each property what became of it: honoured, mapped, superseded or cannot. With a "cannot" nothing is written and the exit code
-is 2, unless --force. Nothing is connected to. The report goes to stderr when the configuration goes to stdout, else to stdout. A password that
-stands in a FILE is copied to the file of -o alone (mode 0600), else a variable stands in its place. Each verdict: docs/import.md.`,
-		Example: `  cdc-relay import debezium connector.json --worker-config connect-distributed.properties -o cdc-relay.yaml
+A report says of each property what became of it: honoured, mapped, superseded or cannot. With a
+"cannot" nothing is written and the exit code is 2, unless --force. Nothing is connected to. The
+report goes to stderr when the configuration goes to stdout, else to stdout. A password that
+stands in a FILE is copied to the file of -o alone (mode 0600), else a variable stands in its
+place. docs/import.md has the verdict on each property.`,
+		Example: `  cdc-relay import debezium connector.json --worker-config worker.properties -o cdc-relay.yaml
   cdc-relay import debezium application.properties server.env -o cdc-relay.yaml
-  curl -s http://connect:8083/connectors/orders-outbox | cdc-relay import debezium - --worker-config worker.properties
+  curl -s http://connect:8083/connectors/orders-outbox | cdc-relay import debezium -
   kubectl exec deploy/debezium -- env | cdc-relay import debezium application.properties -`,
 		Args: wantsFile,
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -56,7 +60,7 @@ stands in a FILE is copied to the file of -o alone (mode 0600), else a variable 
 		},
 	}
 	cmd.Flags().StringVarP(&opt.out, "out", "o", "", "file to write, which must not exist (default stdout)")
-	cmd.Flags().StringVar(&opt.worker, "worker-config", "", "the Connect worker's .properties, or an env file with its variables (- for stdin): its brokers, its converters")
+	cmd.Flags().StringVar(&opt.worker, "worker-config", "", "the Connect worker's .properties or env file (- for stdin)")
 	cmd.Flags().BoolVar(&opt.force, "force", false, "write the configuration although some of it cannot be carried over")
 	cmd.Flags().BoolVar(&opt.json, "json", false, "report as JSON")
 	if err := errors.Join(cmd.MarkFlagFilename("out", "yaml", "yml"), cmd.MarkFlagFilename("worker-config", "properties", "env")); err != nil {

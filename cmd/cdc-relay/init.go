@@ -14,14 +14,20 @@ func newInit(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Create what is missing: outbox table, schema cdc_relay, publication, slot, rights",
-		Long: `Creates the schema cdc_relay, the publication and the slot, and with --outbox-table the outbox table, where they are
-missing. It may be run any number of times. A slot that is created on a table with rows asks for source.backfill.
-With source.create: false publication and slot must be there already, and are left as they are.`,
+		Long: `Creates the schema cdc_relay, the publication and the slot where they are missing, and with
+--outbox-table the outbox table. It may be run any number of times. A slot that is created on a
+table with rows asks for source.backfill. With source.create: false publication and slot must be
+there already, and are left as they are.`,
 		Example: `  cdc-relay init --outbox-table
   cdc-relay init --url postgres://owner@db/shop --role relay
   cdc-relay init --print --role relay | psql shop`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if opt.URL != "" {
+				if err := config.CheckPostgres(opt.URL); err != nil {
+					return usageError("--url " + err.Error())
+				}
+			}
 			c, rc, log, err := sourceOnly(g)
 			if err != nil {
 				return err
@@ -35,7 +41,7 @@ With source.create: false publication and slot must be there already, and are le
 	}
 	cmd.Flags().BoolVar(&printOnly, "print", false, "only print the SQL")
 	cmd.Flags().BoolVar(&opt.OutboxTable, "outbox-table", false, "create the outbox table too")
-	cmd.Flags().StringVar(&opt.URL, "url", "", "URL of a role that may create tables, schemas and publications (default source.url)")
+	cmd.Flags().StringVar(&opt.URL, "url", "", "URL of a role that may create what is missing (default source.url)")
 	cmd.Flags().BoolVar(&opt.NoSlot, "no-slot", false, "leave the slot to the first start, or to takeover")
 	cmd.Flags().StringVar(&opt.Role, "role", "", "role of the relay, to be granted what it needs")
 	return cmd

@@ -18,14 +18,14 @@ func newJob(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "job [NUMBER]",
 		Short: "Tell how far a bulk request is, or cancel it; without a number list the newest",
-		Long: `Tells of what was asked for with --all, or with purge --key, of dead letters and of parked rows. What of a job that is cancelled was
-done stays done; the rest is left as it was.`,
+		Long: `Tells of what was asked for with --all, or with purge --key, of dead letters and of parked rows.
+What was done of a job that is cancelled stays done; the rest is left as it was.`,
 		Example: `  cdc-relay deadletters job
   cdc-relay deadletters job 12 --wait 5m
   cdc-relay deadletters job 12 --cancel`,
-		Args: cobra.MaximumNArgs(1),
+		Args: oneArg(0, "the number of one job, or none", "12"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ns, err := numbers("job", args)
+			ns, err := numbers("a job", "cdc-relay deadletters job", args)
 			if err != nil {
 				return err
 			}

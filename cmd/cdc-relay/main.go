@@ -14,7 +14,8 @@ func main() {
 	os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// execute runs one command line and gives its exit code. An error is one line on stderr, unless it was logged already.
+// execute runs one command line and gives its exit code. An error is one message on
+// stderr, unless it was logged already.
 func execute(args []string, stdout, stderr io.Writer) int {
 	root, g := newRoot()
 	root.SetArgs(args)
@@ -23,7 +24,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	err := root.Execute()
 	var done logged
 	if err != nil && !errors.As(err, &done) {
-		fmt.Fprintln(stderr, "cdc-relay:", err)
+		fmt.Fprintln(stderr, layOut("cdc-relay: "+err.Error(), columnsOf(stderr), 0))
 	}
 	return exitCode(err, g.started)
 }

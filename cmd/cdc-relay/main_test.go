@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap/zapcore"
@@ -49,17 +50,34 @@ func writeFile(t *testing.T, name, content string) {
 func TestUsageErrors(t *testing.T) {
 	elsewhere(t)
 	for line, want := range map[string]string{
-		"nonsense":                          "unknown command",
-		"version --nonsense":                "unknown flag: --nonsense",
-		"version more":                      "unknown command",
-		"-c":                                "flag needs an argument",
-		"config":                            "cdc-relay config wants one of print, schema, validate",
+		"nonsense":                          "unknown command \"nonsense\"; `cdc-relay --help` lists the commands",
+		"chek":                              "unknown command \"chek\"; there is `cdc-relay check`",
+		"replay 17":                         "unknown command \"replay\"; there is `cdc-relay deadletters replay`",
+		"show 17":                           "there is `cdc-relay deadletters show`, `cdc-relay events show`, `cdc-relay parked show`",
+		"run --confg x":                     "unknown flag: --confg; `cdc-relay run --help` lists the flags",
+		"version -x":                        "unknown flag: -x; `cdc-relay version --help` lists the flags",
+		"version more":                      "`cdc-relay version` takes no argument, has \"more\"",
+		"run relay.yaml":                    "has \"relay.yaml\"; name the configuration file with -c relay.yaml",
+		"init --url mysql://u:secret@h/d":   "--url begins with mysql://, and only PostgreSQL is supported",
+		"-c":                                "--config needs a value",
+		"dlq list --limit=":                 "--limit is \"\"; want a whole number",
+		"dlq list --json=5":                 "--json is \"5\"; want true or false",
+		"dlq replay 1 --wait soon":          "--wait is \"soon\"; want a time such as 30s",
+		"check --column a":                  "--column is \"a\"; want NAME=VALUE",
+		"events show":                       "`cdc-relay events show` wants the id of one event, such as `cdc-relay events show 6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10`",
+		"events show a b":                   "wants the id of one event",
+		"parked show":                       "`cdc-relay parked show` wants the number of one row, such as `cdc-relay parked show 17`",
+		"parked show abc":                   "\"abc\" is not the number of a row; want one that `cdc-relay parked list` shows, such as 17",
+		"dlq job 1 2":                       "`cdc-relay deadletters job` wants the number of one job, or none",
+		"dlq request abc":                   "\"abc\" is not the number of a request; want one that `cdc-relay deadletters show` shows",
+		"config":                            "`cdc-relay config` wants one of print, schema, validate",
 		"config nonsense":                   "not nonsense",
 		"config validate":                   "there is no configuration",
 		"config print -c /nonexistent.yaml": "/nonexistent.yaml: no such file",
 	} {
 		code, stdout, stderr := command(t, strings.Fields(line)...)
-		if code != outbox.ExitUsage || !strings.HasPrefix(stderr, "cdc-relay: ") || !strings.Contains(stderr, want) || stdout != "" {
+		said := strings.Join(strings.Fields(stderr), " ")
+		if code != outbox.ExitUsage || !strings.HasPrefix(said, "cdc-relay: ") || !strings.Contains(said, want) || stdout != "" {
 			t.Errorf("%s: exit %d, stdout %q, stderr %q; want exit 2 and %q", line, code, stdout, stderr, want)
 		}
 	}
@@ -141,11 +159,26 @@ func TestConfigValidate(t *testing.T) {
 	if code != 2 || stdout != "" || stderr != want {
 		t.Errorf("exit %d, %q, stderr\n%s", code, stdout, stderr)
 	}
+	writeFile(t, "cdc-relay.yaml", config.Minimal+"delivery: {exchange: orders}\n")
+	code, stdout, stderr = command(t, "config", "validate")
+	want = `cdc-relay: the configuration cannot be used: cdc-relay.yaml:3:12: delivery.exchange: unknown key;
+  known here are ordering, lanes, window, window_bytes, confirm_timeout, shutdown_grace;
+  elsewhere there is sink.rabbitmq.exchange and dead_letters.mirror.exchange
+`
+	if code != 2 || stdout != "" || stderr != want {
+		t.Errorf("exit %d, %q, stderr\n%s", code, stdout, stderr)
+	}
 }
 
 func TestVersion(t *testing.T) {
 	if code, stdout, _ := command(t, "version"); code != 0 || !strings.HasPrefix(stdout, "cdc-relay ") || !strings.Contains(stdout, " go1.") {
 		t.Errorf("exit %d, %q", code, stdout)
+	}
+	_, want, _ := command(t, "version")
+	for _, flag := range []string{"--version", "-v"} {
+		if code, stdout, stderr := command(t, flag); code != 0 || stdout != want || stderr != "" {
+			t.Errorf("%s: exit %d, %q, %q, want %q", flag, code, stdout, stderr, want)
+		}
 	}
 	code, stdout, _ := command(t, "version", "--json")
 	var b map[string]any
@@ -156,6 +189,34 @@ func TestVersion(t *testing.T) {
 		if _, ok := b[name]; !ok {
 			t.Errorf("no %s in %s", name, stdout)
 		}
+	}
+}
+
+// No line of a help is longer than a message may be, and no command is without one.
+func TestHelpFits(t *testing.T) {
+	root, _ := newRoot()
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	count := 0
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		count++
+		code, stdout, stderr := command(t, append(strings.Fields(cmd.CommandPath())[1:], "--help")...)
+		if code != 0 || stderr != "" || !strings.Contains(stdout, "Usage:\n  "+cmd.CommandPath()) {
+			t.Errorf("%s --help: exit %d, %s%s", cmd.CommandPath(), code, stdout, stderr)
+		}
+		for line := range strings.Lines(stdout) {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > mostColumns {
+				t.Errorf("%s --help has a line of %d columns: %s", cmd.CommandPath(), n, line)
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(root)
+	if count < 30 {
+		t.Errorf("only %d commands were found", count)
 	}
 }
 

@@ -16,13 +16,14 @@ func newRequest(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "request NUMBER",
 		Short: "Tell what became of a request about one row, or cancel it",
-		Long: `Tells of what was asked for about one dead letter or parked row, by the number that was said then. One that waits, because no
-relay runs or it has not come to it yet, can be cancelled: the row is left as it was.`,
+		Long: `Tells of what was asked for about one dead letter or parked row, by the number that was said then.
+A request waits while no relay runs, and until the relay has come to it. One that waits can be
+cancelled: the row is left as it was.`,
 		Example: `  cdc-relay deadletters request 317
   cdc-relay deadletters request 317 --cancel --reason "the wrong exchange"`,
-		Args: cobra.ExactArgs(1),
+		Args: oneArg(1, "the number of one request", "317"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ns, err := numbers("request", args)
+			ns, err := numbers("a request", "cdc-relay deadletters show", args)
 			if err != nil {
 				return err
 			}

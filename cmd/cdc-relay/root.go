@@ -3,14 +3,13 @@ package main
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 const (
@@ -27,11 +26,13 @@ type global struct {
 // newRoot is the whole command line.
 func newRoot() (*cobra.Command, *global) {
 	g := &global{}
+	var showVersion bool
 	root := &cobra.Command{
 		Use:   "cdc-relay",
 		Short: "Relay committed outbox rows from PostgreSQL to a message broker",
-		Long: `cdc-relay reads the rows that committed transactions insert into an outbox table from PostgreSQL's WAL, publishes each
-to the broker, and lets the replication slot move only after the broker has confirmed it: at least once, in order per key.`,
+		Long: `cdc-relay reads from PostgreSQL's WAL the rows that committed transactions insert into an outbox
+table. It publishes each to the broker. The replication slot moves only after the broker has
+confirmed: every event arrives at least once, in order per key.`,
 		Example: `  cdc-relay init --outbox-table
   cdc-relay check
   cdc-relay run -c cdc-relay.yaml
@@ -39,7 +40,20 @@ to the broker, and lets the replication slot move only after the broker has conf
 		SilenceUsage:     true,
 		SilenceErrors:    true,
 		PersistentPreRun: func(*cobra.Command, []string) { g.started = true },
+		Args:             cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) > 0:
+				return unknownCommand(cmd, args[0])
+			case showVersion:
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), thisBuild())
+				return err
+			}
+			return cmd.Help()
+		},
 	}
+	root.SetFlagErrorFunc(flagFault)
+	root.Flags().BoolVarP(&showVersion, "version", "v", false, "print the version")
 	root.PersistentFlags().StringVarP(&g.configPath, "config", "c", "",
 		"configuration file (default $"+configVariable+", then ./"+defaultConfigFile+")")
 	// No command takes a file but by -c; what a shell offers by itself are files.
@@ -65,18 +79,4 @@ func (g *global) path() string {
 		}
 	}
 	return path
-}
-
-// needsSubcommand is the RunE of a command that only groups others: cobra would print its help and exit 0 on a misspelt
-// one.
-func needsSubcommand(cmd *cobra.Command, args []string) error {
-	var names []string
-	for _, sub := range cmd.Commands() {
-		names = append(names, sub.Name())
-	}
-	what := cmd.CommandPath() + " wants one of " + strings.Join(names, ", ")
-	if len(args) > 0 {
-		what += ", not " + args[0]
-	}
-	return &outbox.Stop{Code: outbox.ExitUsage, Reason: "usage", What: what}
 }

@@ -21,11 +21,12 @@ func newRun(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Relay until stopped",
-		Long: `Reads the slot and publishes, until SIGTERM or SIGINT: then it finishes what it has read, within delivery.shutdown_grace,
-and exits 0. A second signal skips that. Servers that are not there are waited for.`,
+		Long: `Reads the slot and publishes, until SIGTERM or SIGINT. Then it finishes what it has read, within
+delivery.shutdown_grace, and exits 0. A second signal skips that. Servers that are not there are
+waited for.`,
 		Example: `  cdc-relay run -c cdc-relay.yaml
   cdc-relay run --hold-on-fatal`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := g.load()
 			if err != nil {
@@ -45,7 +46,7 @@ and exits 0. A second signal skips that. Servers that are not there are waited f
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&hold, "hold-on-fatal", false, "instead of exit 3 or 4 stay up, not ready and with the reason, until it is stopped")
+	cmd.Flags().BoolVar(&hold, "hold-on-fatal", false, "in place of exit 3 or 4 stay up, not ready, and tell the reason")
 	return cmd
 }
 

@@ -28,17 +28,17 @@ func newStatus(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "What the relay is doing",
-		Long: `Asks the running relay. When it does not answer, shows what the database knows and says so: exit 0 when somebody holds the
-slot, else 1.
+		Long: `Asks the running relay. When it does not answer, shows what the database knows and says so: exit 0
+when somebody holds the slot, else 1.
 
-With --watch it goes on asking until it is interrupted, and exits 0 then. On a terminal it redraws, with lines of how far behind the
-slot has been; elsewhere it prints a line each time, with --json an object. A relay that goes away is shown as that, and again when it
-is back.`,
+With --watch it goes on asking until it is interrupted, and exits 0 then. On a terminal it
+redraws, with lines of how far behind the slot has been. Elsewhere it prints a line each time,
+with --json an object. A relay that goes away is shown as that, and again when it is back.`,
 		Example: `  cdc-relay status
   cdc-relay status --watch
   cdc-relay status --watch --every 10s >> status.log
   cdc-relay status --admin 10.0.0.7:9464 --json | jq .slot.lag_bytes`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := g.load()
 			if err != nil {

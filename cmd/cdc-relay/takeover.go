@@ -18,18 +18,24 @@ func newTakeover(g *global) *cobra.Command {
 	var yes, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "takeover --from-slot NAME",
-		Short: "Take the place of another program's slot, of decoderbufs, wal2json or any other plugin, without a gap",
-		Long: `Creates the publication and the relay's own slot (source.slot) while the other program goes on with its slot, waits until that has
-confirmed what was committed before the relay's slot began, and then until the program was stopped. From then on the relay's slot goes
-on exactly where the other one stands: nothing is lost, and only what the program had published and not yet confirmed arrives twice.
+		Short: "Take the place of another program's slot of another plugin, without a gap",
+		Long: `Creates the publication and the relay's own slot (source.slot) while the other program goes on
+with its slot. Waits until that has confirmed what was committed before the relay's slot began,
+and then until the program was stopped. From then on the relay's slot goes on exactly where the
+other one stands. Nothing is lost, and only what the program had published and not yet confirmed
+arrives twice.
 
-It says what it waits for. It may be interrupted at any point, and run again: it goes on. Until it is complete "run" refuses the slot; to give it up:
-"cdc-relay teardown --yes". Both slots keep WAL meanwhile. Do not drop and create the other slot anew before the end. A pgoutput slot
-(Debezium's plugin.name=pgoutput) needs none of this: name it in source.slot, stop the program, and start the relay.`,
+It says what it waits for. It may be interrupted at any point, and run again: it goes on. Until it
+is complete "run" refuses the slot; "cdc-relay teardown --yes" gives it up. Both slots keep WAL
+meanwhile. Do not drop the other slot and create it again before the end.
+
+The other slot is one of decoderbufs, wal2json or any other plugin. One of pgoutput (Debezium's
+plugin.name=pgoutput) needs none of this: name it in source.slot, stop the program, and start the
+relay.`,
 		Example: `  cdc-relay takeover --from-slot debezium
   cdc-relay takeover --from-slot debezium --drop --yes
   cdc-relay takeover --from-slot debezium --wait 0 --json`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if opt.From == "" {
 				return &outbox.Stop{
@@ -63,7 +69,7 @@ It says what it waits for. It may be interrupted at any point, and run again: it
 	cmd.Flags().StringVar(&opt.From, "from-slot", "", "the other program's slot")
 	cmd.Flags().BoolVar(&opt.Drop, "drop", false, "drop that slot at the end (with --yes)")
 	cmd.Flags().BoolVar(&yes, "yes", false, "really drop it")
-	cmd.Flags().DurationVar(&opt.Wait, "wait", 0, "how long to wait for the other program; 0 says where it stands (default: as long as it takes)")
+	cmd.Flags().DurationVar(&opt.Wait, "wait", 0, "wait so long; 0 says where it stands (default: as long as it takes)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, at the end")
 	err := cmd.RegisterFlagCompletionFunc("from-slot", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return otherSlots(cmd.Context(), g), cobra.ShellCompDirectiveNoFileComp
@@ -122,5 +128,5 @@ func tellTakeover(w io.Writer, s replication.TakeoverState) {
 	default:
 		what = fmt.Sprintf("slot %s (%s) stands at %s and nobody reads it; slot %s begins at %s. Start its program: what was committed in between is in its slot alone", s.From, s.Plugin, s.Confirmed, s.Slot, s.Start)
 	}
-	_, _ = fmt.Fprintln(w, what) // a reader that has gone is no reason to stop
+	_, _ = fmt.Fprintln(w, shown(w, what, 0)) // a reader that has gone is no reason to stop
 }

@@ -16,13 +16,14 @@ func newTeardown(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "teardown",
 		Short: "Drop the relay's slot, publication and rows",
-		Long: `Drops the slot, the publication if a relay made it and no other slot is read with it, the relay's rows, and the schema
-cdc_relay when they were the last. The outbox table stays, and so does a publication of your own. It refuses while a relay holds
-the slot, and while events are parked or dead letters are open. What was committed and not delivered is then only in the outbox
-table: a slot created later does not send it.`,
+		Long: `Drops the slot, the relay's rows, the publication if a relay made it and no other slot is read
+with it, and the schema cdc_relay when the rows were the last. The outbox table stays, and so does
+a publication of your own. It refuses while a relay holds the slot, and while events are parked or
+dead letters are open. What was committed and not delivered is then only in the outbox table: a
+slot created later does not send it.`,
 		Example: `  cdc-relay teardown --yes
   cdc-relay teardown --yes --force`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !yes {
 				return &outbox.Stop{

@@ -62,7 +62,7 @@ func newVersion() *cobra.Command {
 		Short: "Print the version, the commit and the Go release it was built with",
 		Example: `  cdc-relay version
   cdc-relay version --json`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(thisBuild())

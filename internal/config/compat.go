@@ -132,7 +132,11 @@ func (l *loader) optionFault(section string, f debezium.Fault) {
 	}
 	words := f.Words
 	if f.Unknown {
-		words += ", the nearest known one is " + nearest(f.Option, debezium.Known(l.cfg.Sink.Compat.Profile))
+		if near := nearest(f.Option, debezium.Known(l.cfg.Sink.Compat.Profile)); near != "" {
+			words += ", the nearest known one is " + near
+		} else {
+			words += " of " + l.cfg.Sink.Compat.Profile + "; docs/import.md lists them"
+		}
 	}
 	l.fault(where, join(section, f.Option), words)
 }

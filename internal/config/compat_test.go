@@ -112,7 +112,7 @@ func TestCompatFaults(t *testing.T) {
 		},
 		{
 			"of the other profile", kafka + "format.value: json\n",
-			"relay.yaml:7:21: sink.compat.options.format.value: unknown option, the nearest known one is …",
+			"relay.yaml:7:21: sink.compat.options.format.value: unknown option of debezium-connect; docs/import.md lists them",
 		},
 		{
 			"a list", kafka + "table.fields.additional.placement: [type:header]\n",

@@ -49,7 +49,7 @@ func (t Table) String() string { return t.Schema + "." + t.Name }
 
 // Column names the column a part of the message is read from.
 type Column struct {
-	Names   []string // the first one that the table has; empty: not mapped
+	Names   []string // the first that the table has and that is not NULL in the row; empty: not mapped
 	Written bool     // the user wrote it: the table must have one of Names, also where the column is optional
 }
 

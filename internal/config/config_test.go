@@ -87,7 +87,7 @@ func TestMessagesAlone(t *testing.T) {
 	}
 	const unmapped = "outbox: {id: \"\", type: \"\"}\n"
 	_, err = load(t, strings.Replace(alone, "stdout", "rabbitmq", 1)+unmapped)
-	if got := faultsOf(t, err); len(got) != 2 || !strings.HasPrefix(got[0], "relay.yaml:3:14: outbox.id: must name a column") ||
+	if got := faultsOf(t, err); len(got) != 2 || !strings.HasPrefix(got[0], "relay.yaml:3:14: outbox.id: is empty") ||
 		!strings.Contains(got[1], "uses {type}, but no member of messages is mapped to it") {
 		t.Errorf("got %q, want that no member is mapped", got)
 	}
@@ -97,11 +97,56 @@ func TestMessagesAlone(t *testing.T) {
 	}
 }
 
+// A host and a port need no quotes, in whatever brackets they stand. What has a space behind its
+// colon, or quotes before it, is a mapping.
+func TestAddressesInFlowStyle(t *testing.T) {
+	c, err := load(t, "{source: {url: postgres://h:5432/d, tables: [{name: public.outbox, id: id}]}, admin: {listen: localhost:9464},\n"+
+		"sink: {rabbitmq: {urls: [amqp://h:5672/v?heartbeat=5, amqp://[::1]:5673/], exchange: y}}}\n")
+	if err == nil {
+		t.Errorf("a list with [ ] in it is %v, want it in quotes", c.Sink.RabbitMQ.URLs)
+	}
+	c, err = load(t, "{source: {url: postgres://h:5432/d, tables: [{name: public.outbox, id: id}]}, admin: {listen: localhost:9464},\n"+
+		"sink: {rabbitmq: {urls: [amqp://h:5672/v?heartbeat=5, 'amqp://[::1]:5673/'], exchange: y}}}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var urls []string
+	for _, u := range c.Sink.RabbitMQ.URLs {
+		url, err := u.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		urls = append(urls, url)
+	}
+	if got := fmt.Sprint(urls, c.Source.Tables, c.Admin.Listen); got != "[amqp://h:5672/v?heartbeat=5 amqp://[::1]:5673/] [public.outbox]localhost:9464" {
+		t.Errorf("got %s", got)
+	}
+	for _, item := range []string{"h: 9092", "h :9092", "'h':9092", "h:'9092'", "{h:9092}", "h:[9092]"} {
+		_, err := load(t, "source: {url: postgres://h/d}\nsink: {kafka: {brokers: ["+item+"]}}\n")
+		if got := faultsOf(t, err); len(got) != 1 || !strings.HasSuffix(got[0], "sink.kafka.brokers: wants a single value, has a mapping") {
+			t.Errorf("%s: got %q", item, got)
+		}
+	}
+}
+
 func TestNoConfigurationAtAll(t *testing.T) {
 	_, err := Load("", []string{"PATH=/bin", "CDC_RELAY_CONFIG=", "CDC_RELAY_TEST_POSTGRES=x"})
 	got := strings.Join(faultsOf(t, err), "\n")
 	if !strings.Contains(got, "there is no configuration") || !strings.Contains(got, Minimal) {
 		t.Errorf("got %q, want the two lines to begin with", got)
+	}
+}
+
+// A file without a key is no configuration either: what is said names it.
+func TestFileThatSetsNothing(t *testing.T) {
+	for _, content := range []string{"", "# nothing\n", "---\n", "source:\nsink:\n"} {
+		_, err := load(t, content)
+		if got := faultsOf(t, err)[0]; !strings.HasPrefix(got, "there is no configuration: relay.yaml sets nothing") || !strings.Contains(got, Minimal) {
+			t.Errorf("%q: got %q, want the two lines to begin with", content, got)
+		}
+	}
+	if _, err := load(t, "", "CDC_RELAY_SINK__STDOUT={}", "PGHOST=h"); err != nil {
+		t.Errorf("beside variables: %v", err)
 	}
 }
 

@@ -18,18 +18,27 @@ func TestFaults(t *testing.T) {
 		want    string // of the only fault; its beginning, when it ends with …
 	}{
 		{"not YAML", "source: [", "", "relay.yaml:1:9: not valid YAML: …"},
-		{"a tab", "source:\n\turl: x\n", "", "relay.yaml:2:1: not valid YAML: …"},
+		{"a tab", "source:\n\turl: x\n", "", "relay.yaml:2:1: not valid YAML: a tab is not allowed here; YAML is indented with spaces"},
+		{"a tab in a list", base + "log:\n  level: info\n\tformat: json\n", "", "relay.yaml:5:1: not valid YAML: a tab is not allowed here; YAML is indented with spaces"},
+		{"an address with brackets", source + "sink: {kafka: {brokers: [[::1]:9092]}}\n", "", "relay.yaml:2:27: not valid YAML: …"},
+		{"an address with brackets on a line", source + "sink:\n  kafka:\n    brokers:\n      - [::1]:9092\n", "", `relay.yaml:5:14: not valid YAML: value is not allowed in this context; a value with [ ] { } or : in it is written in quotes, such as "[::1]:9092"`},
 		{"two documents", base + "---\na: b\n", "", "relay.yaml:4:2: a second YAML document; the configuration is one document"},
-		{"not a mapping", "- a\n", "CDC_RELAY_SINK__STDOUT={};CDC_RELAY_SOURCE__URL=host=h", "relay.yaml:1:1: wants a mapping of keys, has a list"},
+		{"not a mapping", "- a\n", "CDC_RELAY_SINK__STDOUT={};CDC_RELAY_SOURCE__URL=host=h", "relay.yaml:1:1: wants a mapping of keys (source, outbox, sink, delivery, retry, dead_letters, admin, log), has a list"},
+		{"a text", "localhost\n", "", "relay.yaml:1:1: wants a mapping of keys (source, outbox, …"},
 		{"an anchor", base + "log: {level: &a info}\n", "", "relay.yaml:3:14: YAML anchors, aliases, tags and merge keys are not used here; write the value itself"},
 		{"a merge key", base + "log:\n  <<: {level: info}\n", "", "relay.yaml:4:3: YAML anchors…"},
 		{"a key twice", base + "log: {level: info, level: debug}\n", "", "relay.yaml:3:20: level: given twice, first at relay.yaml:3:7"},
 		{"unknown section", base + "delivry: {}\n", "", "relay.yaml:3:1: delivry: unknown key, the nearest known one is delivery"},
 		{"unknown key", base + "delivery:\n  windw: 3\n", "", "relay.yaml:4:3: delivery.windw: unknown key, the nearest known one is delivery.window"},
-		{"key of another section", base + "delivery:\n  exchange: e\n", "", "relay.yaml:4:3: delivery.exchange: unknown key, the nearest known one is sink.rabbitmq.exchange"},
-		{"unknown nested key", source + "sink: {rabbitmq: {tls: {cafile: x}}}\n", "", "relay.yaml:2:25: sink.rabbitmq.tls.cafile: unknown key, the nearest known one is sink.rabbitmq.tls.ca"},
-		{"unknown sink", source + "sink: {rabbitmq: {}, nats: {}}\n", "", "relay.yaml:2:22: sink.nats: unknown key, the nearest known one is sink.…"},
-		{"section of the wrong kind", base + "log: debug\n", "", "relay.yaml:3:6: log: wants a mapping of keys, has a single value"},
+		{"key of another section", base + "delivery:\n  exchange: e\n", "", "relay.yaml:4:3: delivery.exchange: unknown key; known here are ordering, lanes, window, window_bytes, confirm_timeout, shutdown_grace; elsewhere there is sink.rabbitmq.exchange and dead_letters.mirror.exchange"},
+		{"unknown key without a near one", "version: 1\n" + base, "", "relay.yaml:1:1: version: unknown key; known here are source, outbox, sink, delivery, retry, dead_letters, admin, log"},
+		{"unknown nested key", source + "sink: {rabbitmq: {tls: {cafile: x}}}\n", "", "relay.yaml:2:25: sink.rabbitmq.tls.cafile: unknown key; known here are ca, cert, key, server_name"},
+		{"unknown sink", source + "sink: {rabbitmq: {}, nats: {}}\n", "", "relay.yaml:2:22: sink.nats: unknown sink; want exactly one of rabbitmq, kafka, stdout"},
+		{"unknown sink alone", source + "sink: {webhook: {url: http://h}}\n", "", "relay.yaml:2:8: sink.webhook: unknown sink; want exactly one of rabbitmq, kafka, stdout"},
+		{"misspelt sink", source + "sink: {kafak: {}}\n", "", "relay.yaml:2:8: sink.kafak: unknown sink, the nearest known one is sink.kafka; want exactly one of rabbitmq, kafka, stdout"},
+		{"sink as a name", source + "sink: kafka\n", "", "relay.yaml:2:7: sink: wants a mapping of keys (compat, rabbitmq, kafka, stdout), has a single value"},
+		{"profile as a name", source + "sink: {kafka: {}, compat: debezium-server}\n", "", "relay.yaml:2:27: sink.compat: wants a mapping of keys (profile, options), has a single value"},
+		{"section of the wrong kind", base + "log: debug\n", "", "relay.yaml:3:6: log: wants a mapping of keys (level, format), has a single value"},
 		{"scalar of the wrong kind", base + "log: {level: [debug]}\n", "", "relay.yaml:3:14: log.level: wants a single value, has a list"},
 		{"choice", base + "delivery: {ordering: keys}\n", "", `relay.yaml:3:22: delivery.ordering: is "keys", want one of key, pipelined, commit, none`},
 		{"bool", source + "sink: {rabbitmq: {declare: yes}}\n", "", `relay.yaml:2:28: sink.rabbitmq.declare: is "yes", want true or false`},
@@ -47,7 +56,12 @@ func TestFaults(t *testing.T) {
 		{"long slot", "source: {url: postgres://h/d, slot: " + strings.Repeat("a", 64) + "}\n" + rabbit, "", `relay.yaml:1:37: source.slot: is "aaaa…`},
 		{"publication", "source: {url: postgres://h/d, publication: \"\"}\n" + rabbit, "", `relay.yaml:1:44: source.publication: is "", want a name of 1 to 63 bytes`},
 		{"source url", "source: {url: \"postgres://u:topsecret/x@h/d\"}\n" + rabbit, "", "relay.yaml:1:15: source.url: cannot be …"},
-		{"source url of another kind", "source: {url: \"mysql://u:topsecret@h/d\"}\n" + rabbit, "", "relay.yaml:1:15: source.url: cannot be parsed as postgres://…"},
+		{"source url of another kind", "source: {url: \"mysql://u:topsecret@h/d\"}\n" + rabbit, "", "relay.yaml:1:15: source.url: begins with mysql://, and only PostgreSQL is supported; want postgres://user:password@host:port/database"},
+		{"source url of JDBC", "source: {url: \"jdbc:mariadb://u:topsecret@h/d\"}\n" + rabbit, "", "relay.yaml:1:15: source.url: begins with jdbc:mariadb://, and only PostgreSQL is supported; …"},
+		{"source url of PostgreSQL's JDBC", "source: {url: \"jdbc:postgresql://u:topsecret@h/d\"}\n" + rabbit, "", "relay.yaml:1:15: source.url: begins with jdbc:postgresql://; want postgres://user:password@host:port/database"},
+		{"source url with a slash too few", "source: {url: \"postgres:/u:topsecret@h/d\"}\n" + rabbit, "", "relay.yaml:1:15: source.url: begins with postgres:/; want postgres://…"},
+		{"source url in upper case", "source: {url: \"POSTGRES://u:topsecret@h/d\"}\n" + rabbit, "", "relay.yaml:1:15: source.url: begins with POSTGRES://; want postgres://…"},
+		{"source url of the web", "source: {url: \"https://u:topsecret@h/d\"}\n" + rabbit, "", "relay.yaml:1:15: source.url: begins with https://, and only PostgreSQL is supported; …"},
 		{"source key=value", "source: {url: \"host=h password=top secret\"}\n" + rabbit, "", "relay.yaml:1:15: source.url: cannot be parsed as postgres://…"},
 		{"source sslmode", "source: {url: \"postgres://u:topsecret@h/d?sslmode=maybe\"}\n" + rabbit, "", "relay.yaml:1:15: source.url: cannot be used: failed to configure TLS (sslmode is invalid)"},
 		{"backfill true", "source: {url: postgres://h/d, backfill: true}\n" + rabbit, "", "relay.yaml:1:41: source.backfill: true is not in this version; …"},
@@ -60,9 +74,11 @@ func TestFaults(t *testing.T) {
 		{"long table", "source: {url: postgres://h/d, tables: [" + strings.Repeat("t", 64) + "]}\n" + rabbit, "", `relay.yaml:1:40: source.tables[0]: table "ttt…`},
 		{"table without name", "source: {url: postgres://h/d, tables: [{id: a}]}\n" + rabbit, "", "relay.yaml:1:40: source.tables[0]: has no name"},
 		{"unknown key of a table", "source: {url: postgres://h/d, tables: [{name: a, payloda: b}]}\n" + rabbit, "", "relay.yaml:1:50: source.tables[0].payloda: unknown key, the nearest known one is payload"},
-		{"table without payload", "source: {url: postgres://h/d, tables: [{name: a, payload: \"\"}]}\n" + rabbit, "", `relay.yaml:1:40: source.tables[0].payload: must name a column; …`},
+		{"table without payload", "source: {url: postgres://h/d, tables: [{name: a, payload: \"\"}]}\n" + rabbit, "", `relay.yaml:1:40: source.tables[0].payload: is empty, but every event needs a payload: name the column that holds it`},
 
-		{"no id", base + "outbox: {id: \"\"}\n", "", `relay.yaml:3:14: outbox.id: must name a column; "" is for keys that a message can do without`},
+		{"no id", base + "outbox: {id: \"\"}\n", "", `relay.yaml:3:14: outbox.id: is empty, but every event needs an id: name the column that holds it`},
+		{"no payload", base + "outbox: {payload: \"\"}\n", "", `relay.yaml:3:19: outbox.payload: is empty, but every event needs a payload: name the column that holds it`},
+		{"id as a mapping", base + "outbox: {id: {a: b}}\n", "", "relay.yaml:3:14: outbox.id: wants a single value, has a mapping"},
 		{"empty name in a list", base + "outbox: {key: [a, \"\"]}\n", "", "relay.yaml:3:19: outbox.key: has an empty column name in its list"},
 		{"column twice", base + "outbox: {key: [a, a]}\n", "", `relay.yaml:3:19: outbox.key: has column "a" twice`},
 		{"column as a mapping", base + "outbox: {key: {a: b}}\n", "", "relay.yaml:3:15: outbox.key: wants a single value, has a mapping"},
@@ -84,14 +100,14 @@ func TestFaults(t *testing.T) {
 		{"broker url", source + "sink: {rabbitmq: {url: \"amqp://u:topsecret/x@h/\"}}\n", "", "relay.yaml:2:24: sink.rabbitmq.url: cannot be parsed as amqp://…"},
 		{"broker url with an open escape", source + "sink: {rabbitmq: {url: \"amqp://u:topsecret%@h/\"}}\n", "", "relay.yaml:2:24: sink.rabbitmq.url: cannot be parsed as amqp://…"},
 		{"broker scheme", source + "sink: {rabbitmq: {url: \"http://h/\"}}\n", "", `relay.yaml:2:24: sink.rabbitmq.url: starts with "http:", want amqp:// or amqps://`},
-		{"broker without scheme", source + "sink: {rabbitmq: {url: localhost}}\n", "", `relay.yaml:2:24: sink.rabbitmq.url: starts with ":", want amqp:// or amqps://`},
+		{"broker without scheme", source + "sink: {rabbitmq: {url: localhost}}\n", "", `relay.yaml:2:24: sink.rabbitmq.url: has no amqp:// or amqps:// in front, want amqp://host:port/vhost`},
 		{"broker without host", source + "sink: {rabbitmq: {url: \"amqp:///v\"}}\n", "", "relay.yaml:2:24: sink.rabbitmq.url: has no host, want amqp://host:port/vhost"},
 		{"broker port", source + "sink: {rabbitmq: {url: \"amqp://h:99999/\"}}\n", "", "relay.yaml:2:24: sink.rabbitmq.url: has port 99999, want 1 to 65535"},
 		{"user twice", source + "sink: {rabbitmq: {url: \"amqp://u:p@h/\", username: v}}\n", "", "relay.yaml:2:24: sink.rabbitmq.url: has a user in the address, and username or password is given too; one of the two"},
 		{"user in some addresses", source + "sink: {rabbitmq: {urls: [\"amqp://u:p@h/\", amqp://i/]}}\n", "", "relay.yaml:2:25: sink.rabbitmq.urls: has a user in some addresses and not in others; in all, or none and username and password"},
 		{"tls without amqps", source + "sink: {rabbitmq: {tls: {ca: /ca.pem}}}\n", "", "relay.yaml:2:29: sink.rabbitmq.tls.ca: has no effect on an amqp:// address; write amqps://"},
 		{"key without cert", source + "sink: {rabbitmq: {url: \"amqps://h\", tls: {key: c}}}\n", "", "relay.yaml:2:48: sink.rabbitmq.tls.key: is the key of no certificate: tls.cert is not set"},
-		{"unknown property", source + "sink: {rabbitmq: {properties: {expiry: a}}}\n", "", "relay.yaml:2:32: sink.rabbitmq.properties.expiry: unknown property, the nearest known one is expiration"},
+		{"unknown property", source + "sink: {rabbitmq: {properties: {expiry: a}}}\n", "", "relay.yaml:2:32: sink.rabbitmq.properties.expiry: unknown property; known here are correlation_id, priority, expiration"},
 
 		{"no brokers", source + "sink: {kafka: {brokers: []}}\n", "", "relay.yaml:2:25: sink.kafka.brokers: names no broker"},
 		{"no brokers in a variable", source, "CDC_RELAY_SINK__KAFKA__BROKERS=", "CDC_RELAY_SINK__KAFKA__BROKERS: sink.kafka.brokers: names no broker"},
@@ -117,7 +133,7 @@ func TestFaults(t *testing.T) {
 		{"kafka tls that is empty", source + "sink: {kafka: {tls: {}}}\n", "", "relay.yaml:2:21: sink.kafka.tls: is empty, which would leave TLS off; write {enabled: true}, or leave it out"},
 		{"kafka key without cert", source + "sink: {kafka: {tls: {enabled: true, key: c}}}\n", "", "relay.yaml:2:42: sink.kafka.tls.key: is the key of no certificate: tls.cert is not set"},
 		{"lanes of kafka", source + "sink: {kafka: {}}\ndelivery: {lanes: 32}\n", "", "relay.yaml:3:19: delivery.lanes: has no effect with sink.kafka, where each partition of a topic is a lane; leave it out"},
-		{"unknown key of kafka", source + "sink: {kafka: {bootstrap: [a]}}\n", "", "relay.yaml:2:16: sink.kafka.bootstrap: unknown key, the nearest known one is sink.kafka.…"},
+		{"unknown key of kafka", source + "sink: {kafka: {bootstrap: [a]}}\n", "", "relay.yaml:2:16: sink.kafka.bootstrap: unknown key; known here are brokers, topic, compression, tls, sasl"},
 		{"unknown variable of kafka", source + "sink: {kafka: {}}\n", "CDC_RELAY_SINK__KAFKA__BROKER=a", "CDC_RELAY_SINK__KAFKA__BROKER: unknown override; the nearest known one is CDC_RELAY_SINK__KAFKA__BROKERS"},
 
 		{"retry attempts", base + "retry: {max_attempts: 0}\n", "", `relay.yaml:3:23: retry.max_attempts: is "0", want a whole number from 1 to 1000000`},
@@ -134,7 +150,7 @@ func TestFaults(t *testing.T) {
 		{"mirror of Kafka", source + "sink: {kafka: {}}\ndead_letters: {mirror: {exchange: x}}\n", "", "relay.yaml:3:35: dead_letters.mirror.exchange: is RabbitMQ's; with sink.kafka the mirror is dead_letters.mirror.topic"},
 		{"mirror topic", source + "sink: {kafka: {}}\ndead_letters: {mirror: {topic: a/b}}\n", "", `relay.yaml:3:32: dead_letters.mirror.topic: is "a/b"; a topic's name has only letters, digits, '.', '_' and '-'`},
 		{"mirror of stdout", source + "sink: {stdout: {}}\ndead_letters: {mirror: {topic: t}}\n", "", "relay.yaml:3:32: dead_letters.mirror.topic: has no effect with sink.stdout, which has no second place; leave it out"},
-		{"mirror as a name", base + "dead_letters: {mirror: dlx}\n", "", "relay.yaml:3:24: dead_letters.mirror: wants a mapping of keys, has a single value"},
+		{"mirror as a name", base + "dead_letters: {mirror: dlx}\n", "", "relay.yaml:3:24: dead_letters.mirror: wants a mapping of keys (exchange, routing_key, topic), has a single value"},
 		{"payloads of a doubtful kind", base + "admin: {show_payloads: no}\n", "", `relay.yaml:3:24: admin.show_payloads: is "no", want true or false`},
 
 		{"slot metrics of another kind", base + "admin: {slot_metrics: none}\n", "", `relay.yaml:3:23: admin.slot_metrics: is "none", want one of own, all`},
@@ -147,6 +163,7 @@ func TestFaults(t *testing.T) {
 		{"log level", base + "log: {level: trace}\n", "", `relay.yaml:3:14: log.level: is "trace", want one of debug, info, warn, error`},
 
 		{"unknown variable", base, "CDC_RELAY_SINK__RABBITMQ__URI=x", "CDC_RELAY_SINK__RABBITMQ__URI: unknown override; the nearest known one is CDC_RELAY_SINK__RABBITMQ__URL"},
+		{"variable of nothing that is known", base, "CDC_RELAY_LOG__COLOUR=red", "CDC_RELAY_LOG__COLOUR: unknown override: there is no key log.colour"},
 		{"variable in lower case", base, "CDC_RELAY_LOG__level=debug", "CDC_RELAY_LOG__level: unknown override; the nearest known one is CDC_RELAY_LOG__LEVEL"},
 		{"variable of a later key", base, "CDC_RELAY_GUARD__WARN_AT=1GiB", "CDC_RELAY_GUARD__WARN_AT: is not in this version"},
 		{"variable out of range", base, "CDC_RELAY_DELIVERY__LANES=0", `CDC_RELAY_DELIVERY__LANES: delivery.lanes: is "0", want a whole number from 1 to 1024`},
@@ -220,9 +237,9 @@ func TestEveryFaultAtOnce(t *testing.T) {
 	_, err := load(t, "delivery: {lanes: 0}\nwindow: 1\nlog:\n  level: x\n  colour: true\n", "CDC_RELAY_LOG__FORMAT=xml")
 	want := []string{
 		`relay.yaml:1:19: delivery.lanes: is "0", want a whole number from 1 to 1024`,
-		"relay.yaml:2:1: window: unknown key, the nearest known one is delivery.window",
+		"relay.yaml:2:1: window: unknown key; known here are source, outbox, sink, delivery, retry, dead_letters, admin, log; elsewhere there is delivery.window",
 		`relay.yaml:4:10: log.level: is "x", want one of debug, info, warn, error`,
-		"relay.yaml:5:3: log.colour: unknown key, the nearest known one is log.format",
+		"relay.yaml:5:3: log.colour: unknown key; known here are level, format",
 		`CDC_RELAY_LOG__FORMAT: log.format: is "xml", want one of json, console`,
 		"sink: none is configured; want exactly one of rabbitmq, kafka, stdout",
 		"source.url: is not set, and neither is PGHOST, PGSERVICE or PGDATABASE",
@@ -237,7 +254,7 @@ func TestEveryFaultAtOnce(t *testing.T) {
 
 // Whatever the file is, Load answers: it never panics.
 func FuzzLoad(f *testing.F) {
-	for _, seed := range []string{base, "a: &a [*a]", "? x\n: y", "<<: {a: b}", "- - -", "a:\n- b\n c", "source: {tables: [{name: }]}", "outbox: {headers: {1: [a], true: b}}", "%YAML 1.2\n---\n!!map {a: b}", "source: |\n  x\n", "sink: {kafka: {brokers: [[a], 'b,c']}}", "\x00", "'", "${", "sink: {rabbitmq: {url: ${}}}"} {
+	for _, seed := range []string{base, "a: &a [*a]", "? x\n: y", "<<: {a: b}", "- - -", "a:\n- b\n c", "source: {tables: [{name: }]}", "outbox: {headers: {1: [a], true: b}}", "%YAML 1.2\n---\n!!map {a: b}", "source: |\n  x\n", "sink: {kafka: {brokers: [[a], 'b,c']}}", "\x00", "'", "${", "sink: {rabbitmq: {url: ${}}}", "sink: {kafka: {brokers: [a:1, b: , 'c':1, d:[e], ü:2]}}"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, content string) {

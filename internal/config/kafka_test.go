@@ -25,6 +25,10 @@ func TestKafkaBrokers(t *testing.T) {
 	for written, want := range map[string]string{
 		"broker":                       "[broker:9092]",
 		"[a, 'b:9093']":                "[a:9092 b:9093]",
+		"localhost:9092":               "[localhost:9092]",
+		"[localhost:9092]":             "[localhost:9092]",
+		"[a:9093, 10.0.0.1:7 , b]":     "[a:9093 10.0.0.1:7 b:9092]",
+		"[\n  a:1,\n  b:2\n]":          "[a:1 b:2]",
 		"\"a:1, b ,c:3\"":              "[a:1 b:9092 c:3]", // as in bootstrap.servers
 		"[\"[::1]\", \"[fe80::1]:7\"]": "[[::1]:9092 [fe80::1]:7]",
 		"\"${BROKERS}\"":               "[x:9092 y:2]",

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"os"
 	"slices"
 	"strings"
@@ -32,10 +33,15 @@ func Load(path string, environ []string) (*Config, error) {
 		}
 	}
 	l.variables()
-	if path == "" && len(l.written) == 0 && len(l.faults) == 0 {
+	if len(l.written) == 0 && len(l.sinks) == 0 && len(l.faults) == 0 {
+		file := "no file"
+		if path != "" {
+			file = path + " sets nothing"
+		}
 		return nil, &outbox.Stop{
-			Code: outbox.ExitUsage, Reason: "config", What: "there is no configuration: no file, and no CDC_RELAY_SECTION__KEY variable",
-			Mend: "write cdc-relay.yaml, to start with:\n" + Minimal,
+			Code: outbox.ExitUsage, Reason: "config",
+			What: "there is no configuration: " + file + ", and no CDC_RELAY_SECTION__KEY variable",
+			Mend: "write " + cmp.Or(path, "cdc-relay.yaml") + ", to start with:\n" + Minimal,
 		}
 	}
 	l.assign()
@@ -54,6 +60,8 @@ type loader struct {
 	written map[string]assignment // by the path of the field
 	sinks   []mention             // the sinks of the file and of variables, in that order, each once
 	faults  Faults
+
+	wrongSink bool // what the file names as the sink is none, and was refused
 }
 
 // assignment is the value that a key has in the end, before it is read.
@@ -78,7 +86,8 @@ func (l *loader) fault(where place, key, what string) {
 	l.faults = append(l.faults, &Fault{where: where, Key: key, What: what})
 }
 
-// file takes what the file at path says; false when it is not YAML, and then nothing more can be said.
+// file takes what the file at path says. It is false when that is no YAML, or no mapping at all:
+// then nothing more can be said.
 func (l *loader) file(path string, content []byte) bool {
 	root, faults := parse(path, content)
 	l.faults = append(l.faults, faults...)
@@ -86,14 +95,15 @@ func (l *loader) file(path string, content []byte) bool {
 		return false
 	}
 	l.section("", root)
-	return true
+	return root.kind == null || root.kind == mapping
 }
 
 // section takes the keys of one mapping of the file; a section without a value is one without keys.
 func (l *loader) section(path string, n *node) {
 	if n.kind != mapping {
 		if n.kind != null {
-			l.fault(n.where, path, "wants a mapping of keys, has "+n.kind.String())
+			l.fault(n.where, path, "wants a mapping of keys ("+strings.Join(keysIn(path), ", ")+"), has "+n.kind.String())
+			l.wrongSink = l.wrongSink || path == "sink"
 		}
 		return
 	}
@@ -117,6 +127,13 @@ func (l *loader) key(path string, e entry) {
 		l.assignFile(path, target, e)
 	case isSection(path):
 		l.section(path, e.value)
+	case strings.HasPrefix(path, "sink.") && strings.Count(path, ".") == 1:
+		l.wrongSink = true
+		near := ""
+		if name := nearest(e.name, keysIn("sink")); name != "" {
+			near = ", the nearest known one is sink." + name
+		}
+		l.fault(e.where, path, "unknown sink"+near+"; "+wantSink)
 	default:
 		l.fault(e.where, path, "unknown key"+suggestKey(path))
 	}
@@ -172,7 +189,11 @@ func (l *loader) variable(name string) {
 		}
 		l.written[target] = assignment{path: path, value: value}
 	default:
-		l.fault(where, "", "unknown override; the nearest known one is "+nearest(name, knownVariables()))
+		words := "unknown override: there is no key " + path
+		if near := nearest(name, knownVariables()); near != "" {
+			words = "unknown override; the nearest known one is " + near
+		}
+		l.fault(where, "", words)
 	}
 }
 

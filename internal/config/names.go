@@ -56,21 +56,37 @@ func knownVariables() []string {
 	return names
 }
 
-// suggestKey names the known key that an unknown one probably means: the same name in another section, else the nearest
-// name of the same section.
+// suggestKey names the key that an unknown one probably means: the nearest of its section. Without
+// one it names all of the section, and the keys of other sections that have this name.
 func suggestKey(path string) string {
 	section, name, _ := cutLast(path)
-	var siblings []string
+	siblings := keysIn(section)
+	if near := nearest(name, siblings); near != "" {
+		return ", the nearest known one is " + join(section, near)
+	}
+	said := "; known here are " + strings.Join(siblings, ", ")
+	var elsewhere []string
 	for _, known := range knownPaths() {
 		if _, leaf, nested := cutLast(known); nested && leaf == name {
-			return ", the nearest known one is " + known
-		}
-		if rest, ok := strings.CutPrefix(known, join(section, "")); ok {
-			child, _, _ := strings.Cut(rest, ".")
-			siblings = append(siblings, child)
+			elsewhere = append(elsewhere, known)
 		}
 	}
-	return ", the nearest known one is " + join(section, nearest(name, siblings))
+	if len(elsewhere) > 0 {
+		said += "; elsewhere there is " + strings.Join(elsewhere, " and ")
+	}
+	return said
+}
+
+// keysIn is the names that may stand in a section.
+func keysIn(section string) []string {
+	var names []string
+	for _, known := range knownPaths() {
+		rest, inside := strings.CutPrefix(known, join(section, ""))
+		if name, _, _ := strings.Cut(rest, "."); inside && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // join puts a name under a section; the file itself is the section "".

@@ -2,16 +2,25 @@ package config
 
 import "strings"
 
-// nearest is the name of known that is spelled most like name; the first of equals.
+// nearest is the known name that name is a slip of: a third of it may differ, three bytes at most.
+// "" when there is none, because a name that is spelled otherwise helps nobody.
 func nearest(name string, known []string) string {
-	best, bestDistance := "", -1
+	best, most := "", 3
 	for _, candidate := range known {
 		d := distance(strings.ToLower(name), strings.ToLower(candidate))
-		if bestDistance < 0 || d < bestDistance {
-			best, bestDistance = candidate, d
+		if d <= min(most, max(1, len(name)/3)) {
+			best, most = candidate, d-1 // the first of equals
 		}
 	}
 	return best
+}
+
+// orNearest is the end of a sentence about an unknown name: the nearest one, else all there are.
+func orNearest(name string, known []string) string {
+	if near := nearest(name, known); near != "" {
+		return ", the nearest known one is " + near
+	}
+	return "; known here are " + strings.Join(known, ", ")
 }
 
 // distance is the number of bytes to insert, remove, replace or swap with their neighbour to get from a to b.

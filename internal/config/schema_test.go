@@ -48,7 +48,7 @@ func schemaTakes(t *testing.T, content string) error {
 }
 
 // structural matches the faults that a schema must see as well: one key or value that can be right nowhere.
-var structural = regexp.MustCompile(`unknown (key|property)|wants |want (one of [^{]|true|a whole|bytes)|is "[0-9]+", want a duration|twice$|` +
+var structural = regexp.MustCompile(`unknown (key|property|sink)|wants |want (one of [^{]|true|a whole|bytes)|is "[0-9]+", want a duration|twice$|` +
 	`names no broker|has no (name|keys)|is empty, which|is given beside|are configured|` +
 	`empty column name|a header without|not in this version|hhh…$`)
 

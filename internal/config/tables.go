@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -68,7 +69,7 @@ func (l *loader) override(into *Outbox, path string, e entry) {
 		for _, f := range outboxFields {
 			known = append(known, strings.TrimPrefix(f.path, "outbox."))
 		}
-		l.fault(e.where, join(path, e.name), "unknown key, the nearest known one is "+nearest(e.name, known))
+		l.fault(e.where, join(path, e.name), "unknown key"+orNearest(e.name, known))
 		return
 	}
 	section := l.outbox
@@ -77,14 +78,14 @@ func (l *loader) override(into *Outbox, path string, e entry) {
 	l.outbox = section
 }
 
-// requireColumns refuses a mapping without the two columns that every message has.
+// requireColumns refuses a mapping without the two columns that every event has.
 func (l *loader) requireColumns(path string, where place, o *Outbox) {
 	for _, required := range []struct {
-		key    string
-		column Column
-	}{{"id", o.ID}, {"payload", o.Payload}} {
-		if !required.column.Mapped() {
-			l.fault(where, join(path, required.key), `must name a column; "" is for keys that a message can do without`)
+		key, of string
+		column  Column
+	}{{"id", "an id", o.ID}, {"payload", "a payload", o.Payload}} {
+		if key := join(path, required.key); !required.column.Mapped() && !l.faulty(key) {
+			l.fault(cmp.Or(l.where(key), where), key, "is empty, but every event needs "+required.of+": name the column that holds it")
 		}
 	}
 }

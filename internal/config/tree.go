@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -82,9 +83,20 @@ func (t *tree) fault(tok *token.Token, what string) {
 func (t *tree) syntax(err error) *Fault {
 	var at yaml.Error
 	if errors.As(err, &at) {
-		return &Fault{where: t.place(at.GetToken()), What: "not valid YAML: " + at.GetMessage()}
+		return &Fault{where: t.place(at.GetToken()), What: "not valid YAML: " + plainly(at.GetMessage())}
 	}
 	return &Fault{where: t.place(nil), What: "not valid YAML"}
+}
+
+// plainly says what the parser means of two mistakes that people make and it has strange words for.
+func plainly(message string) string {
+	switch {
+	case strings.Contains(message, "tab character"), strings.Contains(message, "'\t'"):
+		return "a tab is not allowed here; YAML is indented with spaces"
+	case message == "found an invalid key for this map", message == "value is not allowed in this context":
+		return message + `; a value with [ ] { } or : in it is written in quotes, such as "[::1]:9092"`
+	}
+	return message
 }
 
 func (t *tree) node(n ast.Node) *node {
@@ -105,7 +117,11 @@ func (t *tree) node(n ast.Node) *node {
 	case *ast.SequenceNode:
 		out.kind = list
 		for _, value := range n.Values {
-			out.items = append(out.items, t.node(value))
+			if item := t.withColon(value); item != nil {
+				out.items = append(out.items, item)
+			} else {
+				out.items = append(out.items, t.node(value))
+			}
 		}
 	case *ast.StringNode:
 		out.kind, out.text = scalar, n.Value
@@ -117,6 +133,26 @@ func (t *tree) node(n ast.Node) *node {
 		t.fault(n.GetToken(), "YAML anchors, aliases, tags and merge keys are not used here; write the value itself")
 	}
 	return out
+}
+
+// withColon is a list's item such as localhost:9092, which YAML takes for a text, but the parser
+// inside of {} for a mapping; nil for any other item.
+func (t *tree) withColon(n ast.Node) *node {
+	pair, ok := n.(*ast.MappingNode)
+	if !ok || pair.IsFlowStyle || len(pair.Values) != 1 {
+		return nil
+	}
+	name, colon, value := pair.Values[0].Key.GetToken(), pair.Values[0].Start, pair.Values[0].Value.GetToken()
+	for _, part := range []*token.Token{name, value} {
+		if part.Indicator != token.NotIndicator {
+			return nil // in quotes, or no single value
+		}
+	}
+	at := name.Position.Column + utf8.RuneCountInString(name.Value)
+	if colon.Position.Line != value.Position.Line || colon.Position.Column != at || value.Position.Column != at+1 {
+		return nil
+	}
+	return &node{kind: scalar, where: t.place(name), text: name.Value + ":" + value.Value}
 }
 
 func (t *tree) entry(into *node, value *ast.MappingValueNode) {

@@ -20,7 +20,7 @@ func (l *loader) validate() {
 	l.validateMirror()
 	l.validateAdmin()
 	if _, written := l.written["source.tables"]; !written || !l.cfg.Outbox.ID.Mapped() || !l.cfg.Outbox.Payload.Mapped() {
-		l.requireColumns("outbox", l.where("outbox.id"), &l.cfg.Outbox)
+		l.requireColumns("outbox", place{}, &l.cfg.Outbox)
 	}
 }
 
@@ -74,17 +74,28 @@ func (l *loader) validateSource() {
 	}
 	value, err := s.URL.Read()
 	if err == nil {
-		err = checkPostgres(value)
+		err = CheckPostgres(value)
 	}
 	l.check("source.url", err)
 }
 
-// checkPostgres passes on pgconn's reason without the connection string that it quotes, and no reason where the string
-// does not even fall into parts: that one would quote a piece of it.
-func checkPostgres(value string) error {
+// urlScheme is the beginning of a URL, also of one with too few slashes or of JDBC.
+var urlScheme = regexp.MustCompile(`^(?i:jdbc:)?[a-zA-Z][a-zA-Z0-9+.-]*:/+`)
+
+// CheckPostgres says what is wrong with an address of PostgreSQL. It passes on pgconn's reason
+// without the connection string that it quotes, and no reason where the string does not even fall
+// into parts: that one would quote a piece of it.
+func CheckPostgres(value string) error {
 	_, err := pgconn.ParseConfig(value)
 	if err == nil {
 		return nil
+	}
+	if scheme := urlScheme.FindString(value); scheme != "" && !strings.HasPrefix(value, "postgres://") && !strings.HasPrefix(value, "postgresql://") {
+		only := "; "
+		if !strings.Contains(strings.ToLower(scheme), "postgres") {
+			only = ", and only PostgreSQL is supported; "
+		}
+		return errors.New("begins with " + scheme + only + "want postgres://user:password@host:port/database")
 	}
 	reason := err.Error()
 	if i := strings.LastIndex(reason, "`: "); i >= 0 {

@@ -14,12 +14,15 @@ import (
 
 // This file checks the section sink: one broker, its addresses, and what its templates need of the mapping.
 
+const wantSink = "want exactly one of rabbitmq, kafka, stdout"
+
 // validateSink keeps the one sink that is named and drops the others.
 func (l *loader) validateSink() {
-	const three = "rabbitmq, kafka, stdout"
 	switch len(l.sinks) {
 	case 0:
-		l.fault(place{}, "sink", "none is configured; want exactly one of "+three)
+		if !l.wrongSink {
+			l.fault(place{}, "sink", "none is configured; "+wantSink)
+		}
 	case 1:
 	default:
 		var names []string
@@ -27,7 +30,7 @@ func (l *loader) validateSink() {
 			_, name, _ := cutLast(m.path)
 			names = append(names, name)
 		}
-		l.fault(l.sinks[1].where, "sink", strings.Join(names, " and ")+" are configured; want exactly one of "+three)
+		l.fault(l.sinks[1].where, "sink", strings.Join(names, " and ")+" are configured; "+wantSink)
 	}
 	named := map[string]bool{}
 	for _, m := range l.sinks {
@@ -137,6 +140,8 @@ func parseAMQP(value string) (*url.URL, error) {
 	switch {
 	case err != nil:
 		return nil, errors.New("cannot be parsed as amqp://user:password@host:port/vhost (in a password / ? # @ : % are written %2F %3F %23 %40 %3A %25)")
+	case u.Scheme == "":
+		return nil, errors.New("has no amqp:// or amqps:// in front, want amqp://host:port/vhost")
 	case u.Scheme != "amqp" && u.Scheme != "amqps":
 		return nil, fmt.Errorf("starts with %q, want amqp:// or amqps://", u.Scheme+":")
 	case u.Hostname() == "":

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,7 +34,7 @@ func (l *loader) secret(path string, n *node, show func(text, value string) stri
 	return Secret{text: n.text, env: l.env, shown: show(n.text, value)}, true
 }
 
-// column reads a name, or a list of names of which the first one present is meant; "" is not mapped.
+// column reads a name, or a list of names of which the first is meant that a row has and that is not NULL there; "" is not mapped.
 func (l *loader) column(path string, n *node) Column {
 	c := Column{Written: true}
 	for _, item := range n.orItself() {
@@ -114,7 +115,7 @@ var propertyNames = []string{"correlation_id", "priority", "expiration"}
 
 func checkProperty(name string) error {
 	if !slices.Contains(propertyNames, name) {
-		return fmt.Errorf("unknown property, the nearest known one is %s", nearest(name, propertyNames))
+		return errors.New("unknown property" + orNearest(name, propertyNames))
 	}
 	return nil
 }

@@ -29,6 +29,11 @@ func TestConfigurationThatIsRefused(t *testing.T) {
 		{"unknown key", goodSource + goodSink + "delivery:\n  windw: 5\n", []string{"cdc-relay.yaml:4:3", "delivery.windw", "nearest", "delivery.window"}},
 		{"unknown section", goodSource + goodSink + "delivry: {window: 5}\n", []string{"cdc-relay.yaml:3:1", "delivry", "delivery"}},
 		{"two sinks", goodSource + "sink:\n  rabbitmq: {url: amqp://localhost/}\n  stdout: {}\n", []string{"cdc-relay.yaml:4:3", "rabbitmq and stdout", "exactly one of rabbitmq, kafka, stdout"}},
+		{"unknown sink", goodSource + "sink: {webhook: {url: 'http://h'}}\n", []string{"cdc-relay.yaml:2:8: sink.webhook", "exactly one of rabbitmq, kafka, stdout"}},
+		{"a version", "version: 1\n" + goodSource + goodSink, []string{"cdc-relay.yaml:1:1: version: unknown key", "known here are source, outbox, sink"}},
+		{"another database", "source: {url: 'mysql://u:pgsecret@h/d'}\n" + goodSink, []string{"source.url", "only PostgreSQL is supported"}},
+		{"a tab", "source:\n\turl: postgres://h/d\n" + goodSink, []string{"cdc-relay.yaml:2:1", "a tab is not allowed here"}},
+		{"no id", goodSource + goodSink + "outbox: {id: ''}\n", []string{"cdc-relay.yaml:3:14: outbox.id", "every event needs an id"}},
 		{"no sink", goodSource, []string{"sink", "none is configured", "exactly one of rabbitmq, kafka, stdout"}},
 		{"two brokers", goodSource + "sink:\n  kafka: {brokers: [h]}\n  rabbitmq: {url: amqp://h/}\n", []string{"cdc-relay.yaml:4:3", "kafka and rabbitmq", "exactly one of rabbitmq, kafka, stdout"}},
 		{"compression", goodSource + "sink: {kafka: {compression: brotli}}\n", []string{"cdc-relay.yaml:2:29: sink.kafka.compression", "brotli", "none, gzip, snappy, lz4, zstd"}},
@@ -73,6 +78,18 @@ func TestConfigurationThatIsRefused(t *testing.T) {
 				}
 				hidden(t, res.Stderr)
 			})
+		}
+	}
+}
+
+// The least configuration of each sink is valid, its address written without quotes.
+func TestLeastConfigurations(t *testing.T) {
+	t.Parallel()
+	for _, sink := range []string{"{rabbitmq: {url: amqp://localhost:5672/}}", "{kafka: {brokers: [localhost:9092]}}", "{stdout: {}}"} {
+		res, err := devenv.RunCommand(await.Context(t), devenv.BuildRelay(t), "source: {url: postgres://localhost:5432/shop}\nsink: "+sink+"\n", "config", "validate")
+		must(t, err)
+		if res.Code != 0 {
+			t.Errorf("%s: exit %d, %s", sink, res.Code, res.Stderr)
 		}
 	}
 }
@@ -170,7 +187,10 @@ func TestUsage(t *testing.T) {
 	for line, words := range map[string][]string{
 		"nonsense":                       {"unknown command", "nonsense"},
 		"run --nonsense":                 {"unknown flag", "--nonsense"},
-		"run more":                       {"unknown command", "more"},
+		"run more":                       {"takes no argument", "more"},
+		"run cdc-relay.yaml":             {"-c cdc-relay.yaml"},
+		"replay abc":                     {"`cdc-relay deadletters replay`"},
+		"events show":                    {"wants the id of one event", "`cdc-relay events show 6f1c"},
 		"config nonsense":                {"validate", "nonsense"},
 		"teardown":                       {"--yes"},
 		"run -c /nonexistent/relay.yaml": {"/nonexistent/relay.yaml"},
@@ -178,8 +198,10 @@ func TestUsage(t *testing.T) {
 	} {
 		refusal(t, run(line), 2, words...)
 	}
-	if res := run("version"); res.Code != 0 || !strings.HasPrefix(res.Stdout, "cdc-relay ") {
-		t.Errorf("version: exit %d, %q", res.Code, res.Stdout)
+	for _, line := range []string{"version", "--version", "-v"} {
+		if res := run(line); res.Code != 0 || !strings.HasPrefix(res.Stdout, "cdc-relay ") || strings.Count(res.Stdout, "\n") != 1 {
+			t.Errorf("%s: exit %d, %q%s", line, res.Code, res.Stdout, res.Stderr)
+		}
 	}
 	if res := run("completion bash"); res.Code != 0 || !strings.Contains(res.Stdout, "cdc-relay") {
 		t.Errorf("completion: exit %d, %q", res.Code, res.Stderr)

@@ -160,7 +160,7 @@ func TestDeadLettersShow(t *testing.T) {
 	}
 }
 
-// Everything that is wrong with a line is exit 2, one line, and nothing is done.
+// Everything that is wrong with a line is exit 2, one message, and nothing is done.
 func TestDeadLettersUsage(t *testing.T) {
 	look := aSiding.take(t)
 	t.Parallel()
@@ -169,9 +169,9 @@ func TestDeadLettersUsage(t *testing.T) {
 	for line, words := range map[string][]string{
 		"deadletters":                                {"wants one of", "replay"},
 		"deadletters nonsense":                       {"not nonsense"},
-		"deadletters list more":                      {"unknown command"},
+		"deadletters list more":                      {"takes no argument", "more"},
 		"deadletters list --limit 0":                 {"--limit is 0, want 1 to 1000"},
-		"deadletters list --limit many":              {"--limit", "many"},
+		"deadletters list --limit many":              {"--limit is \"many\"; want a whole number"},
 		"deadletters list --cursor x":                {"--cursor is \"x\""},
 		"deadletters list --class fatal":             {"--class is \"fatal\"", "destination, transient, permanent"},
 		"deadletters list --class=":                  {"--class is empty"},
@@ -180,9 +180,9 @@ func TestDeadLettersUsage(t *testing.T) {
 		"deadletters list --from -5m":                {"--from"},
 		"deadletters list --from 1h --to 2h":         {"--to is", "not after from"},
 		"deadletters list --key a --key-of 1":        {"--key-of is given beside --key"},
-		"deadletters show":                           {"accepts 1 arg"},
-		"deadletters show x":                         {`"x" is no number of a row`},
-		"deadletters show 0":                         {`"0" is no number of a row`},
+		"deadletters show":                           {"wants the number of one row"},
+		"deadletters show x":                         {`"x" is not the number of a row`, "`cdc-relay deadletters list`"},
+		"deadletters show 0":                         {`"0" is not the number of a row`},
 		"parked list --state open":                   {"unknown flag: --state"},
 		"deadletters replay":                         {"which?", "--all"},
 		"deadletters replay --class permanent":       {"--class chooses rows by a filter: say --all"},
@@ -190,25 +190,25 @@ func TestDeadLettersUsage(t *testing.T) {
 		"deadletters replay 1 --key k1":              {"beside --key"},
 		"deadletters replay 1 --id e-1":              {"beside --id"},
 		"deadletters replay --id e-1 --rate 5/s":     {"--rate is for --all"},
-		"deadletters replay x":                       {`"x" is no number`},
+		"deadletters replay x":                       {`"x" is not the number of a row`},
 		"deadletters replay 1 --rate 5/s":            {"--rate is for --all"},
 		"deadletters replay --all --rate 0/s":        {"--rate is \"0/s\""},
 		"deadletters replay --all --rate 5/m":        {"--rate is \"5/m\"", "50/s"},
 		"deadletters replay --all --rate=":           {"--rate is \"\""},
 		"deadletters replay 1 --wait -1s":            {"--wait is -1s"},
-		"deadletters replay 1 --wait soon":           {"--wait", "soon"},
+		"deadletters replay 1 --wait soon":           {"--wait is \"soon\"; want a time such as 30s"},
 		"deadletters replay 1 --exchange x":          {"--exchange and --routing-key are RabbitMQ's"},
 		"deadletters replay 1 --topic x":             {"--topic is Kafka's"},
 		"deadletters replay --all --state discarded": {"--state is \"discarded\"", "only open letters"},
 		"deadletters discard 1 --exchange x":         {"unknown flag: --exchange"},
 		"deadletters purge --class permanent":        {"say --all"},
 		"deadletters job --cancel":                   {"which job?"},
-		"deadletters request":                        {"accepts 1 arg"},
-		"deadletters request x":                      {`"x" is no number of a request`},
-		"deadletters job 1 2":                        {"accepts at most 1 arg"},
+		"deadletters request":                        {"wants the number of one request"},
+		"deadletters request x":                      {`"x" is not the number of a request`},
+		"deadletters job 1 2":                        {"wants the number of one job, or none"},
 		"parked retry --all --destination=":          {"--destination is empty"},
 		"parked deadletter":                          {"which?"},
-		"events show":                                {"accepts 1 arg"},
+		"events show":                                {"wants the id of one event"},
 		"events":                                     {"wants one of show"},
 	} {
 		r.refused(2, line, words...)
@@ -333,7 +333,7 @@ func TestOperatorsWithoutTheTables(t *testing.T) {
 		r.refused(1, line, "not in this database, or are of an older version", "cdc-relay init")
 	}
 	r.db = through(r.db, "127.0.0.1:1")
-	if res := r.command("deadletters", "list"); strings.Count(res.Stderr, "\n") != 1 || strings.Count(res.Stderr, "refused") != 1 {
+	if res := r.command("deadletters", "list"); strings.Count(res.Stderr, "cdc-relay: ") != 1 || strings.Count(res.Stderr, "refused") != 1 {
 		t.Errorf("without a server it says\n%s", res.Stderr)
 	}
 	r.refused(1, "deadletters list", "connect to PostgreSQL", "refused")

@@ -111,18 +111,26 @@ func refusal(t *testing.T, res devenv.Result, code int, words ...string) string 
 	return line
 }
 
-// lastWords finds the one error in what was written to stderr: "cdc-relay: …", or the log's line of level error.
+// lastWords finds the one error in what was written to stderr: "cdc-relay: …", with its further
+// lines behind it, or the log's line of level error.
 func lastWords(t *testing.T, stderr string) string {
 	t.Helper()
 	var found []string
+	further := false // the lines before are of such an error
 	for line := range strings.Lines(stderr) {
 		var entry struct{ Level, Error string }
 		switch {
+		case further && strings.HasPrefix(line, "  "):
+			found[len(found)-1] += " " + strings.TrimSpace(line)
+			continue
 		case strings.HasPrefix(line, "cdc-relay: "):
 			found = append(found, strings.TrimSpace(line))
+			further = true
+			continue
 		case json.Unmarshal([]byte(line), &entry) == nil && entry.Level == "error":
 			found = append(found, entry.Error)
 		}
+		further = false
 	}
 	if len(found) != 1 {
 		t.Fatalf("%d lines say why it ended, want one: %s", len(found), stderr)
