@@ -79,6 +79,21 @@ func TestInsertAllocatesNothing(t *testing.T) {
 	}
 }
 
+// TestReplacedColumnAllocatesNothing: nor does a row whose parts are taken from several columns.
+func TestReplacedColumnAllocatesNothing(t *testing.T) {
+	d := readyDecoder(t, true)
+	wal := insertFrame(16405, null, text("2"), null, text("k"), null, text("{}"), null)
+	var msg Message
+	allocs := testing.AllocsPerRun(1000, func() {
+		if err := d.Decode(wal, &msg); err != nil || msg.Kind != Row || msg.Event.Fault != nil || string(msg.Event.Key) != "k" {
+			t.Fatal(err, msg)
+		}
+	})
+	if allocs != 0 {
+		t.Errorf("%v allocations for an insert, want none", allocs)
+	}
+}
+
 // TestMessageAllocatesNothing: nothing but what encoding/json takes from its pool, which the race detector empties at random.
 func TestMessageAllocatesNothing(t *testing.T) {
 	d := readyDecoder(t, true)

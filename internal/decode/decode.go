@@ -29,6 +29,8 @@ type Config struct {
 	// known and has the columns of a partitioned one is a Stray there. 0: nowhere.
 	Detached pglogrepl.LSN
 	None     []uint32 // OIDs of tables that are known to be none
+	// Dropped are prefixes of messages that were relayed before and are not configured any more: a message with one of them is Foreign.
+	Dropped []string
 }
 
 // Kind is what a frame means to the reader.
@@ -42,6 +44,7 @@ const (
 	Skipped             // a change that is not an event: Message.Reason
 	Found               // a table of a configured name whose OID was not known is ours from now on: Message.Table, Message.OID
 	Stray               // an insert into a table that may have been a partition of ours: Message.Like, Message.OID, Message.Name
+	Foreign             // the first insert into a table that is not ours since it was described, or a message of Config.Dropped: Message.OID, Message.Name
 	Other               // a description (relation, type, origin) that changes nothing for the reader
 )
 
@@ -64,8 +67,8 @@ type Message struct {
 
 	Table *Table   // Found: belongs to the decoder
 	Like  []*Table // Stray: those that it may have been a partition of; likewise
-	OID   uint32   // Found, Stray, and with a Shape
-	Name  string   // Stray: of the table as the stream has it, schema.name
+	OID   uint32   // Found, Stray, Foreign (0: a message), and with a Shape
+	Name  string   // Stray, Foreign: of the table as the stream has it, schema.name, or the prefix of a message
 	// Shape is of a table of ours that was just described, when the configuration wants shapes; else nil. The frame does not know
 	// what is NOT NULL and what has a default: whoever reads the stream adds that and calls Shaped before the table's next row.
 	Shape *outbox.Shape
@@ -87,6 +90,7 @@ type Decoder struct {
 	shapes bool          // extra has outbox.ShapeColumn
 	strays pglogrepl.LSN // Config.Detached
 	none   []uint32      // Config.None
+	drop   []string      // Config.Dropped
 	// tableOf is the index in tables of every OID that was given or has been seen under a configured name. It ends with the
 	// session, so whoever makes the next decoder gives it what this one Found: a table that is renamed then stays ours.
 	tableOf   map[uint32]int
@@ -123,6 +127,7 @@ func New(cfg Config) *Decoder {
 		shapes:    slices.Contains(cfg.Columns, outbox.ShapeColumn),
 		strays:    cfg.Detached,
 		none:      slices.Clone(cfg.None),
+		drop:      slices.Clone(cfg.Dropped),
 	}
 	for i, t := range cfg.Tables {
 		for _, oid := range t.Also {

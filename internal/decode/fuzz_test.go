@@ -12,7 +12,8 @@ import (
 )
 
 // FuzzDecode: no input panics or changes the frame, and what is accepted is what pglogrepl reads. The frame arrives inside
-// or outside a transaction, after the descriptions of a table with a jsonb payload, one with bytea, and a foreign one.
+// or outside a transaction, after the descriptions of a table with a jsonb payload, one with bytea, a foreign one, and one
+// whose columns are being replaced.
 func FuzzDecode(f *testing.F) {
 	for _, wal := range capturedFrames(f) {
 		f.Add(true, wal)
@@ -20,6 +21,13 @@ func FuzzDecode(f *testing.F) {
 	}
 	for _, wal := range sampleFrames() {
 		f.Add(true, wal)
+	}
+	for _, row := range [][]value{
+		{text("1"), null, text("k"), null, text(`\xff`), null, text("t")},
+		{null, text("2"), null, text("k"), null, text("{}"), null},
+		{text("1"), text("2"), unchanged, text("k"), text("no hex"), text("{}"), {[]byte{1}, 'b'}},
+	} {
+		f.Add(true, insertFrame(16405, row...))
 	}
 	f.Add(true, append([]byte{'M', 0x31}, messageFrame(true, "p", sampleMessage)[2:]...)) // flags that nobody has yet
 	f.Fuzz(func(t *testing.T, inside bool, wal []byte) {
@@ -85,7 +93,7 @@ func TestValidRowsAgainstOracle(t *testing.T) {
 		}
 	})
 	rapid.Check(t, func(t *rapid.T) {
-		oid := rapid.SampledFrom([]uint32{16400, 16401}).Draw(t, "relation")
+		oid := rapid.SampledFrom([]uint32{16400, 16401, 16405}).Draw(t, "relation")
 		wal := insertFrame(oid, rapid.SliceOfN(column, 7, 7).Draw(t, "row")...)
 		var msg Message
 		if err := d.Decode(wal, &msg); err != nil {
@@ -103,12 +111,16 @@ func TestValidRowsAgainstOracle(t *testing.T) {
 func readyDecoder(t testing.TB, inside bool) *Decoder {
 	jsonb, bytea := outboxTable(), outboxTable()
 	bytea.Name = "outbox_bytea"
-	d := New(Config{Tables: []Table{jsonb, bytea}, Messages: Messages{Prefix: "p", Mapping: jsonb.Mapping}, Columns: []string{"type"}})
+	moving := Table{Schema: "public", Name: "outbox_moving", Mapping: movingMapping()}
+	d := New(Config{Tables: []Table{jsonb, bytea, moving}, Messages: Messages{Prefix: "p", Mapping: jsonb.Mapping}, Columns: []string{"type"}})
 	frames := [][]byte{
 		beginFrame(0x1000, 7),
 		relationFrame(16400, "public", "outbox", outboxColumns(3802)),
 		relationFrame(16401, "public", "outbox_bytea", outboxColumns(17)),
 		relationFrame(16402, "public", "foreigner", outboxColumns(23)),
+		relationFrame(16405, "public", "outbox_moving", []Column{
+			{"event_id", 2950}, {"id", 20}, {"customer", 25}, {"aggregateid", 25}, {"body", 17}, {"payload", 3802}, {"type", 25},
+		}),
 		commitFrame(0x1000, 0x1030),
 	}
 	if inside {
@@ -121,6 +133,12 @@ func readyDecoder(t testing.TB, inside bool) *Decoder {
 		}
 	}
 	return d
+}
+
+// movingMapping has two names for each of some parts.
+func movingMapping() Mapping {
+	names := func(any ...string) Names { return Names{Any: any} }
+	return Mapping{ID: names("event_id", "id"), Key: names("customer", "aggregateid"), Type: names("type"), Payload: names("body", "payload")}
 }
 
 // sampleFrames has one valid frame per type and form, for the inside of readyDecoder's second transaction.

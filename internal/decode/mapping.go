@@ -10,8 +10,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// Names are the candidates for one part of an event: the first that the table has is taken, so that a column can be
-// renamed while the relay runs. Without candidates the part is not mapped.
+// Names are the candidates for one part of an event. Its value in a row is that of the first one which the table has and
+// which is not NULL in the row. So a column can be renamed, or replaced by another while old and new versions of an
+// application each fill their own. Without candidates the part is not mapped.
 type Names struct {
 	Any      []string
 	Optional bool // the table may lack it (a default that nobody wrote)
@@ -25,6 +26,27 @@ type Mapping struct {
 	Compat bool
 	// Untimed leaves the timestamp unread: it must be there, and of its type, but an event has the time of its commit.
 	Untimed bool
+}
+
+// The parts that a mapping names, by their place in places.part and in Decoder.members. The extra columns come after them.
+const (
+	partID = iota
+	partAggregate
+	partKey
+	partType
+	partPayload
+	partTimestamp
+	partTraceparent
+	partHeaders
+	partExtra
+)
+
+// partKeys are the parts as the configuration names them.
+var partKeys = [partExtra]string{"id", "aggregate", "key", "type", "payload", "timestamp", "traceparent", "headers_column"}
+
+// parts are the names of each part.
+func (m *Mapping) parts() [partExtra]Names {
+	return [partExtra]Names{m.ID, m.Aggregate, m.Key, m.Type, m.Payload, m.Timestamp, m.Traceparent, m.Headers}
 }
 
 // Table is an outbox table as configured.
@@ -88,17 +110,12 @@ func (t Table) misfit(columns []Column, misfits []string, mend string) error {
 // Misses are the hidden columns that an event lacks: each is the first name of a part, or an extra column, of which no name
 // is among the columns that are not hidden.
 func (t Table) Misses(columns []Column, hidden, extra []string) []string {
-	m := t.Mapping
-	parts := []Names{m.ID, m.Aggregate, m.Key, m.Type, m.Payload, m.Timestamp, m.Traceparent, m.Headers}
-	for _, name := range extra {
-		parts = append(parts, Names{Any: []string{name}}) // that of the shape is hidden by nobody
-	}
 	isHidden := func(name string) bool { return slices.Contains(hidden, name) }
 	isSent := func(name string) bool {
 		return !isHidden(name) && slices.ContainsFunc(columns, func(c Column) bool { return c.Name == name })
 	}
 	var missed []string
-	for _, part := range parts {
+	for _, part := range t.parts(extra) {
 		i := slices.IndexFunc(part.Any, isHidden)
 		if i >= 0 && !slices.ContainsFunc(part.Any, isSent) && !slices.Contains(missed, part.Any[i]) {
 			missed = append(missed, part.Any[i])
@@ -107,42 +124,78 @@ func (t Table) Misses(columns []Column, hidden, extra []string) []string {
 	return missed
 }
 
+// Reads are those of the columns that an event may be made of: a row may have its value under any name of a part.
+func (t Table) Reads(columns, extra []string) (read []string) {
+	for _, part := range t.parts(extra) {
+		for _, name := range part.Any {
+			if slices.Contains(columns, name) && !slices.Contains(read, name) {
+				read = append(read, name)
+			}
+		}
+	}
+	return read
+}
+
+// parts are the names of each part and of each extra column. That of the shape is no column's.
+func (t Table) parts(extra []string) []Names {
+	mapped := t.Mapping.parts()
+	parts := mapped[:]
+	for _, name := range extra {
+		parts = append(parts, Names{Any: []string{name}})
+	}
+	return parts
+}
+
 // theShape is the place of outbox.ShapeColumn, which is no column of a tuple.
 const theShape = -2
 
-// places are the indexes in a tuple of an event's parts; -1 is not mapped.
+// places are the indexes in a tuple of an event's parts.
 type places struct {
-	id, aggregate, key, typ, payload, timestamp, traceparent, headers int
-
-	extra       []int
+	part        [partExtra]int // -1: not mapped
+	extra       []int          // -1: the table lacks it
 	payloadKind outbox.PayloadKind
+	// several are the columns of the parts that have more than one, by part and in the order of the names; nil as a rule. part and
+	// payloadKind are those of one row then: see choose.
+	several []candidate
+}
+
+// candidate is one of several columns of a part.
+type candidate struct {
+	part, place int
+	kind        outbox.PayloadKind // of a payload
 }
 
 // bind finds the places, or says what does not fit.
 func (t Table) bind(columns []Column, extra []string) (p places, misfits []string) {
 	b := binding{columns: columns}
-	m := t.Mapping
-	p = places{
-		id:          b.required("id", m.ID, nil),
-		aggregate:   b.place("aggregate", m.Aggregate, nil),
-		key:         b.place("key", m.Key, nil),
-		typ:         b.place("type", m.Type, nil),
-		payload:     b.required("payload", m.Payload, m.payloadTypes()),
-		timestamp:   b.place("timestamp", m.Timestamp, m.timestampTypes()),
-		traceparent: b.place("traceparent", m.Traceparent, nil),
-		headers:     b.place("headers_column", m.Headers, headersTypes),
+	for part, names := range t.Mapping.parts() {
+		if len(names.Any) == 0 && (part == partID || part == partPayload) {
+			b.misfits = append(b.misfits, partKeys[part]+" is not mapped to a column")
+		}
+		p.part[part] = -1
+		found := b.find(partKeys[part], names, t.Mapping.types(part))
+		if len(found) > 0 {
+			p.part[part] = found[0]
+		}
+		if len(found) > 1 {
+			for _, place := range found {
+				p.several = append(p.several, candidate{part, place, payloadKind(columns[place].TypeOID)})
+			}
+		}
 	}
 	for _, name := range extra {
+		place := -1
 		if name == outbox.ShapeColumn {
-			p.extra = append(p.extra, theShape)
-			continue
+			place = theShape
+		} else if found := b.find("template, header or property", Names{Any: []string{name}, Optional: slices.Contains(t.May, name)}, nil); len(found) > 0 {
+			place = found[0]
 		}
-		p.extra = append(p.extra, b.place("template, header or property", Names{Any: []string{name}, Optional: slices.Contains(t.May, name)}, nil))
+		p.extra = append(p.extra, place)
 	}
 	if len(b.misfits) > 0 {
 		return places{}, b.misfits
 	}
-	p.payloadKind = payloadKind(columns[p.payload].TypeOID)
+	p.payloadKind = payloadKind(columns[p.part[partPayload]].TypeOID)
 	return p, nil
 }
 
@@ -166,15 +219,8 @@ type binding struct {
 	misfits []string
 }
 
-func (b *binding) required(part string, names Names, types []columnType) int {
-	if len(names.Any) == 0 {
-		b.misfits = append(b.misfits, part+" is not mapped to a column")
-		return -1
-	}
-	return b.place(part, names, types)
-}
-
-func (b *binding) place(part string, names Names, types []columnType) int {
+// find finds the columns of these names. Each must be of a type that is taken: any of them may have a row's value.
+func (b *binding) find(part string, names Names, types []columnType) (found []int) {
 	for _, name := range names.Any {
 		i := slices.IndexFunc(b.columns, func(c Column) bool { return c.Name == name })
 		if i < 0 {
@@ -183,10 +229,10 @@ func (b *binding) place(part string, names Names, types []columnType) int {
 		if oid := b.columns[i].TypeOID; !accepts(types, oid) {
 			b.misfits = append(b.misfits, fmt.Sprintf("%s: column %q has type OID %d, wanted %s", part, name, oid, listTypes(types)))
 		}
-		return i
+		found = append(found, i)
 	}
-	if len(names.Any) > 0 && !names.Optional {
+	if len(found) == 0 && len(names.Any) > 0 && !names.Optional {
 		b.misfits = append(b.misfits, fmt.Sprintf("%s: no column %s", part, listNames(names.Any)))
 	}
-	return -1
+	return found
 }

@@ -5,6 +5,7 @@ package decode
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -25,31 +26,21 @@ type member struct {
 	names    []string
 	optional bool // a message may lack it; so it may what has no names
 
-	value []byte // JSON, as it stands in the message; nil: it has no member of these names
-	name  int    // the one of names that it was found by
+	value  []byte   // JSON as it stands in the message, the first that is not null; nil: it has no member of these names
+	values [][]byte // by names, where there are several, else nil
 }
-
-// The parts, by their place in Decoder.members. The extra columns come after them.
-const (
-	partID = iota
-	partAggregate
-	partKey
-	partType
-	partPayload
-	partTimestamp
-	partTraceparent
-	partHeaders
-	partExtra
-)
 
 func (c Messages) members(extra []string) []member {
 	if c.Prefix == "" {
 		return nil
 	}
 	var list []member
-	m := c.Mapping
-	for part, n := range [...]Names{m.ID, m.Aggregate, m.Key, m.Type, m.Payload, m.Timestamp, m.Traceparent, m.Headers} {
-		list = append(list, member{names: n.Any, optional: part > partPayload})
+	for part, n := range c.Mapping.parts() {
+		m := member{names: n.Any, optional: part > partPayload}
+		if len(n.Any) > 1 {
+			m.values = make([][]byte, len(n.Any))
+		}
+		list = append(list, m)
 	}
 	for _, name := range extra {
 		list = append(list, member{names: []string{name}, optional: true})
@@ -76,8 +67,14 @@ func (d *Decoder) message(f *frame, msg *Message) error {
 		return nil
 	}
 	index, err := d.count()
-	if err != nil || !ours {
+	if err != nil {
 		return err
+	}
+	if !ours {
+		if slices.Contains(d.drop, string(prefix)) {
+			msg.Kind, msg.Name = Foreign, string(prefix)
+		}
+		return nil
 	}
 	d.emitted(content, outbox.Position{Commit: d.commit, Index: index})
 	msg.Kind, msg.Reason, msg.Event = Row, "", &d.event
@@ -125,7 +122,7 @@ var (
 // The error is what is wrong with the message as a whole, or the first member that it lacks.
 func (d *Decoder) find(content []byte) error {
 	for i := range d.members {
-		d.members[i].value = nil
+		d.members[i].forget()
 	}
 	if !utf8.Valid(content) {
 		return errNotUTF8
@@ -139,23 +136,41 @@ func (d *Decoder) find(content []byte) error {
 			d.members[i].offer(name, value)
 		}
 	}
+	var err error
 	for i := range d.members {
-		if m := &d.members[i]; m.value == nil && !m.optional && len(m.names) > 0 {
-			return fmt.Errorf("the message has no member %s (null is a value)", listNames(m.names))
+		m := &d.members[i]
+		if m.choose(); m.value == nil && !m.optional && len(m.names) > 0 && err == nil {
+			err = fmt.Errorf("the message has no member %s (null is a value)", listNames(m.names))
 		}
 	}
-	return nil
+	return err
 }
 
-// offer takes a value that goes by one of the names, unless an earlier one of them has been found.
+// forget lets go of the message.
+func (m *member) forget() {
+	clear(m.values)
+	m.value = nil
+}
+
+// offer takes a value that goes by one of the names.
 func (m *member) offer(name, value []byte) {
 	for i, n := range m.names {
-		if m.value != nil && i > m.name {
+		if string(name) == n {
+			if m.values == nil {
+				m.value = value
+			} else {
+				m.values[i] = value
+			}
 			return
 		}
-		if string(name) == n {
-			m.name, m.value = i, value
-			return
+	}
+}
+
+// choose comes after the last offer: a name may come again, and be null then.
+func (m *member) choose() {
+	for _, v := range m.values {
+		if v != nil && (m.value == nil || string(m.value) == "null") {
+			m.value = v
 		}
 	}
 }

@@ -98,25 +98,27 @@ func wantSkipped(msg *Message, reason string) error {
 
 func compareRow(d *Decoder, msg *Message, m *pglogrepl.InsertMessage) error {
 	rel, ev := d.relations[m.RelationID], msg.Event
-	p := &rel.places
-	parts := map[string]struct {
-		place int
+	type named struct {
+		names []string
 		got   []byte
-	}{
-		"id": {p.id, ev.ID}, "aggregate": {p.aggregate, ev.Aggregate}, "key": {p.key, ev.Key}, "type": {p.typ, ev.Type},
-		"traceparent": {p.traceparent, ev.Traceparent}, "headers": {p.headers, ev.Headers}, "payload": {p.payload, ev.Payload},
 	}
-	for i, place := range p.extra {
-		parts[fmt.Sprint("extra ", i)] = struct {
-			place int
-			got   []byte
-		}{place, ev.Columns[i]}
+	mapped := &rel.table.Mapping
+	parts := map[string]named{
+		"id": {mapped.ID.Any, ev.ID}, "aggregate": {mapped.Aggregate.Any, ev.Aggregate}, "key": {mapped.Key.Any, ev.Key}, "type": {mapped.Type.Any, ev.Type},
+		"traceparent": {mapped.Traceparent.Any, ev.Traceparent}, "headers": {mapped.Headers.Any, ev.Headers}, "payload": {mapped.Payload.Any, ev.Payload},
+	}
+	for i, name := range d.extra {
+		parts[fmt.Sprint("extra ", i)] = named{[]string{name}, ev.Columns[i]}
 	}
 	for name, part := range parts {
-		if part.place < 0 {
+		column := oracleColumn(m.Tuple, rel.names, part.names)
+		if column == nil {
+			if part.got != nil {
+				return fmt.Errorf("%s: got %q without a column", name, part.got)
+			}
 			continue
 		}
-		want, ok := oracleValue(m.Tuple.Columns[part.place], name == "payload" && ev.PayloadKind == outbox.Binary)
+		want, ok := oracleValue(column, name == "payload" && ev.PayloadKind == outbox.Binary)
 		if !ok && ev.Fault == nil {
 			return fmt.Errorf("%s cannot be decoded, but the event has no fault", name)
 		}
@@ -172,6 +174,18 @@ func compareRaw(ev *outbox.Event, tuple *pglogrepl.TupleData, names []string) er
 		return fmt.Errorf("raw %q, want %q", got, want)
 	}
 	return nil
+}
+
+// oracleColumn is the first of the wanted columns that is not NULL, a NULL when all are, nil when there is none.
+func oracleColumn(tuple *pglogrepl.TupleData, names, wanted []string) (column *pglogrepl.TupleDataColumn) {
+	for _, name := range wanted {
+		for i, c := range tuple.Columns {
+			if names[i] == name && (column == nil || column.DataType == 'n') {
+				column = c
+			}
+		}
+	}
+	return column
 }
 
 // oracleValue is the column's value; ok is false when it has none that can be decoded.

@@ -18,7 +18,8 @@ type relation struct {
 	shape   *outbox.Shape // without what the catalogue knows; nil: it is not wanted
 	encoded []byte        // the shape, whole; nil: Shaped was not called
 	like    []*Table      // not ours, but it may have been a partition of one of these
-	name    string        // of such a table: schema.name
+	name    string        // of a table that is not ours: schema.name
+	passed  bool          // not ours, and Foreign was said of it
 }
 
 // describe reads a Relation frame. The server sends one before the first change of a table and again after the table
@@ -31,6 +32,7 @@ func (d *Decoder) describe(f *frame, msg *Message) error {
 	if err != nil {
 		return err
 	}
+	before := d.relations[oid]
 	// Until the new description is accepted, rows of this table are an error, not rows of the old shape.
 	delete(d.relations, oid)
 	rel := &relation{columns: len(columns)}
@@ -44,6 +46,9 @@ func (d *Decoder) describe(f *frame, msg *Message) error {
 		if err := rel.table.misfit(columns, misfits, rel.table.mendInStream()); err != nil {
 			return err
 		}
+		if err := rel.lost(before, columns); err != nil {
+			return err
+		}
 		for _, c := range columns {
 			rel.names = append(rel.names, c.Name)
 		}
@@ -53,8 +58,11 @@ func (d *Decoder) describe(f *frame, msg *Message) error {
 		}
 	}
 	d.relations[oid] = rel
-	if !ours && d.commit < d.strays && !slices.Contains(d.none, oid) {
-		rel.like, rel.name = d.partedLike(columns), schema+"."+name
+	if !ours {
+		rel.name = schema + "." + name
+		if d.commit < d.strays && !slices.Contains(d.none, oid) {
+			rel.like = d.partedLike(columns)
+		}
 	}
 	if found {
 		msg.Kind, msg.Table, msg.OID = Found, rel.table, oid
@@ -72,6 +80,30 @@ func (t Table) mendInStream() string {
 		return "rows that are committed keep the columns they were written with: start the relay with the names that these rows have under sink.compat.options, and let the table have them meanwhile (rename a column back, while nothing is inserted); when it stops again, at the first row with other names, go on with those; \"Exit 4\" in docs/operations.md has the steps"
 	}
 	return "rows that are committed keep the shape they were written in, so changing the table back is not enough: give the names of both shapes under outbox: in the configuration (such as `payload: [payload, body]`); where no names help, see \"Exit 4\" in docs/operations.md"
+}
+
+// lost is the Stop for parts of which rows of this table had a column until now, in this session, and have none any more. Such
+// a part is a default, which a table may lack: one that never had it is no misfit, and neither is a session that begins later.
+func (rel *relation) lost(before *relation, columns []Column) error {
+	if before == nil || before.table != rel.table {
+		return nil
+	}
+	var misfits []string
+	mend := ""
+	for part, place := range before.places.part {
+		if place < 0 || rel.places.part[part] >= 0 {
+			continue
+		}
+		key, name := partKeys[part], before.names[place]
+		misfits = append(misfits, fmt.Sprintf("%s: column %q is gone, which the rows before had", key, name))
+		if mend == "" {
+			mend = "start the relay again to go on without it"
+			if !rel.table.Mapping.Compat {
+				mend += fmt.Sprintf("; if it was renamed, give both names first, under outbox: in the configuration (`%s: [%s, ...]`)", key, name)
+			}
+		}
+	}
+	return rel.table.misfit(columns, misfits, mend)
 }
 
 // describedColumns reads the columns and their type modifiers, to the end of the frame.

@@ -33,6 +33,10 @@ func (d *Decoder) insert(f *frame, msg *Message) error {
 	}
 	if rel.table == nil {
 		msg.Kind, msg.Reason = Skipped, "foreign_table"
+		if !rel.passed {
+			rel.passed = true
+			msg.Kind, msg.OID, msg.Name = Foreign, oid, rel.name
+		}
 		return nil
 	}
 	if rel.shape != nil && rel.encoded == nil {
@@ -47,22 +51,25 @@ func (d *Decoder) insert(f *frame, msg *Message) error {
 // dropped here.
 func (d *Decoder) row(rel *relation, pos outbox.Position) {
 	p, ev := &rel.places, d.blank(pos)
-	ev.ID = d.text(rel, p.id)
+	if len(p.several) > 0 {
+		p.choose(d.values)
+	}
+	ev.ID = d.text(rel, p.part[partID])
 	if len(ev.ID) == 0 && ev.Fault == nil {
-		ev.Fault = fmt.Errorf("the id (column %q of %s) is NULL or empty", rel.names[p.id], rel.table)
+		ev.Fault = fmt.Errorf("the id (column %q of %s) is NULL or empty", rel.names[p.part[partID]], rel.table)
 	}
-	ev.Aggregate = d.text(rel, p.aggregate)
-	ev.Key = d.text(rel, p.key)
-	ev.Type = d.text(rel, p.typ)
-	ev.Traceparent = d.text(rel, p.traceparent)
-	ev.Headers = d.text(rel, p.headers)
+	ev.Aggregate = d.text(rel, p.part[partAggregate])
+	ev.Key = d.text(rel, p.part[partKey])
+	ev.Type = d.text(rel, p.part[partType])
+	ev.Traceparent = d.text(rel, p.part[partTraceparent])
+	ev.Headers = d.text(rel, p.part[partHeaders])
 	ev.PayloadKind = p.payloadKind
-	ev.Payload = d.text(rel, p.payload)
+	ev.Payload = d.text(rel, p.part[partPayload])
 	if p.payloadKind == outbox.Binary && ev.Payload != nil {
-		ev.Payload = d.unhex(rel, ev.Payload)
+		ev.Payload = d.unhex(rel, p.part[partPayload], ev.Payload)
 	}
-	if p.timestamp >= 0 && !rel.table.Mapping.Untimed {
-		d.timestamp(rel)
+	if place := p.part[partTimestamp]; place >= 0 && !rel.table.Mapping.Untimed {
+		d.timestamp(rel, place)
 	}
 	for i, place := range p.extra {
 		if place == theShape {
@@ -78,6 +85,21 @@ func (d *Decoder) row(rel *relation, pos outbox.Position) {
 		ev.Raw = d.raw
 	}
 	order(ev)
+}
+
+// choose takes for each part that has several columns the first that is not NULL in this row, or the first of all when every
+// one is.
+func (p *places) choose(row []value) {
+	for i, c := range p.several {
+		first := i == 0 || p.several[i-1].part != c.part
+		if !first && (row[p.part[c.part]].kind != 'n' || row[c.place].kind == 'n') {
+			continue
+		}
+		p.part[c.part] = c.place
+		if c.part == partPayload {
+			p.payloadKind = c.kind
+		}
+	}
 }
 
 // blank is the decoder's event, of which nothing is known but its place.
@@ -115,7 +137,7 @@ func (d *Decoder) text(rel *relation, place int) []byte {
 }
 
 // unhex decodes a bytea payload into d.binary, not in place: the frame is the caller's, and can be decoded again.
-func (d *Decoder) unhex(rel *relation, text []byte) []byte {
+func (d *Decoder) unhex(rel *relation, place int, text []byte) []byte {
 	if len(text) >= 2 && text[0] == '\\' && text[1] == 'x' {
 		size := hex.DecodedLen(len(text) - 2)
 		if d.binary = reuse(d.binary); d.binary == nil || cap(d.binary) < size {
@@ -125,7 +147,7 @@ func (d *Decoder) unhex(rel *relation, text []byte) []byte {
 			return d.binary[:n:n]
 		}
 	}
-	d.fault("the payload (column %q of %s) is not bytea in hex; is bytea_output pinned to hex?", rel, rel.places.payload)
+	d.fault("the payload (column %q of %s) is not bytea in hex; is bytea_output pinned to hex?", rel, place)
 	return nil
 }
 
@@ -144,15 +166,14 @@ func reuse(b []byte) []byte {
 func (d *Decoder) release() {
 	clear(d.values)
 	for i := range d.members {
-		d.members[i].value = nil
+		d.members[i].forget()
 	}
 	clear(d.columns)
 	d.event = outbox.Event{}
 	d.binary, d.texts, d.raw = reuse(d.binary), reuse(d.texts), reuse(d.raw)
 }
 
-func (d *Decoder) timestamp(rel *relation) {
-	place := rel.places.timestamp
+func (d *Decoder) timestamp(rel *relation, place int) {
 	text := d.text(rel, place)
 	if text == nil {
 		return

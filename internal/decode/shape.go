@@ -11,7 +11,7 @@ import (
 
 // shape is that of the columns which an event is made of, as far as the frame knows it.
 func (p *places) shape(schema, table string, columns []Column, typmods []int32) *outbox.Shape {
-	used := slices.Concat([]int{p.id, p.aggregate, p.key, p.typ, p.payload, p.timestamp}, p.extra)
+	used := slices.Concat(p.part[:partTimestamp+1], p.extra) // without several: a profile names one column
 	s := &outbox.Shape{Schema: schema, Table: table}
 	for i, c := range columns {
 		if slices.Contains(used, i) {

@@ -91,6 +91,10 @@ func storyConfig(t *testing.T, input string) Config {
 			cfg.Columns = words[1:]
 			continue
 		}
+		if words[0] == "dropped" {
+			cfg.Dropped = words[1:]
+			continue
+		}
 		if words[0] == "messages" {
 			cfg.Messages.Prefix = words[1]
 			for _, word := range words[2:] {
@@ -244,6 +248,8 @@ func describeMessage(m *Message) string {
 		return "skipped " + m.Reason
 	case Found:
 		return fmt.Sprintf("found %s oid=%d", m.Table, m.OID)
+	case Foreign:
+		return fmt.Sprintf("foreign %s oid=%d (%s)", m.Name, m.OID, m.Reason)
 	case Row:
 		return describeEvent(m.Event)
 	default:

@@ -34,19 +34,20 @@ var (
 	headersTypes   = []columnType{{pgtype.JSONBOID, "jsonb"}, {pgtype.JSONOID, "json"}}
 )
 
-// payloadTypes are those that a payload may have; nil is any.
-func (m *Mapping) payloadTypes() []columnType {
-	if m.Compat {
+// types are those that a part may have; nil is any.
+func (m *Mapping) types(part int) []columnType {
+	switch {
+	case part == partPayload && !m.Compat:
+		return payloadTypes
+	case part == partTimestamp && m.Compat:
+		return timestampTypes[1:]
+	case part == partTimestamp:
+		return timestampTypes
+	case part == partHeaders:
+		return headersTypes
+	default:
 		return nil
 	}
-	return payloadTypes
-}
-
-func (m *Mapping) timestampTypes() []columnType {
-	if m.Compat {
-		return timestampTypes[1:]
-	}
-	return timestampTypes
 }
 
 func payloadKind(oid uint32) outbox.PayloadKind {
