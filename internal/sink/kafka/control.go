@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/segmentio/kafka-go/protocol/initproducerid"
@@ -35,9 +36,12 @@ type control struct {
 	ids    []*stream            // that need a producer id
 	woken  chan struct{}        // cap 1
 
+	questions atomic.Int64 // for metadata, so far
+
 	// The goroutine's own.
 	conn    wire
 	addr    string
+	session int64     // counts the connections
 	last    time.Time // when metadata was asked for last
 	all     time.Time // when all topics were
 	turn    bool      // metadata was asked for since the last id
@@ -89,6 +93,24 @@ func (c *control) withdraw(s *stream) bool {
 		c.ids = slices.Delete(c.ids, i, i+1)
 	}
 	return i >= 0
+}
+
+// witness waits for an answer to a question that is asked after the call, and returns the session
+// that it came in. The question is about the topic.
+func (c *control) witness(ctx context.Context, topic string) (session int64, err error) {
+	asked := c.questions.Load()
+	for {
+		known := c.sink.known.Load()
+		if known.witness.question > asked {
+			return known.witness.session, nil
+		}
+		c.ask(topic)
+		select {
+		case <-known.stale:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
 }
 
 func (c *control) wake() { tell(c.woken) }
@@ -221,6 +243,7 @@ func (c *control) again(s *stream, topics []string) {
 
 // refresh asks for metadata and publishes what is known then.
 func (c *control) refresh(ctx context.Context, topics []string) error {
+	question := c.questions.Add(1)
 	res, err := over[*metadata.Response](ctx, c, &metadata.Request{TopicNames: topics})
 	if err != nil {
 		return err
@@ -229,6 +252,7 @@ func (c *control) refresh(ctx context.Context, topics []string) error {
 	was := s.known.Load()
 	now := time.Now()
 	is := was.merge(res, func(t *topicState) bool { return t.code == 0 || c.remembers(t.name, now) }, now)
+	is.witness = witness{c.session, question}
 	s.known.Store(is)
 	close(was.stale)
 	for range s.topics.takeWaiting() {
@@ -262,7 +286,9 @@ func (c *control) identity(ctx context.Context, s *stream) error {
 	case res.ErrorCode == 0 && (res.ProducerID < 0 || res.ProducerEpoch < 0):
 		s.answer = answer{kind: unsent, why: fmt.Errorf("broker %s: the producer id is %d", c.addr, res.ProducerID)}
 	default:
-		s.answer = answer{kind: identity, code: res.ErrorCode, producer: res.ProducerID, epoch: res.ProducerEpoch}
+		s.answer = answer{
+			kind: identity, code: res.ErrorCode, producer: res.ProducerID, epoch: res.ProducerEpoch, session: c.session,
+		}
 	}
 	s.deliver()
 	return err

@@ -27,6 +27,7 @@ func (c *control) connect(ctx context.Context) error {
 		conn, err := c.dial(ctx, addr, limit)
 		if err == nil {
 			c.conn, c.addr = conn, addr
+			c.session++
 			c.sink.connected(addr, c.had)
 			c.had = true
 			c.refused = time.Time{}

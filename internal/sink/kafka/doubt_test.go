@@ -2,9 +2,13 @@ package kafka
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
+	"reflect"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
@@ -140,4 +144,107 @@ func TestReplayIsNoRepeat(t *testing.T) {
 			t.Errorf("replayed again as %v, was %v", same, again)
 		}
 	})
+}
+
+// A call ends with a batch on its way, and the broker stores it afterwards. The database goes back
+// to an earlier state, and another event has the position. It is not taken for the one before, and
+// it is stored; that one is still known.
+func TestAnotherEventAtThePosition(t *testing.T) {
+	for name, otherwise := range map[string]bool{"another event": true, "the same event": false} {
+		t.Run(name, func(t *testing.T) {
+			inMemory(t, 1, 1, Config{}, func(m *memory, r *running) {
+				wantConfirmed(t, r.send(few(1)...))
+				m.turn(1, false, true, time.Hour)
+				first, second := few(1)[0], few(1)[0]
+				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+				defer cancel()
+				if outcomes, err := r.try(ctx, first); err == nil || outcomes[0].State != sink.Unknown {
+					t.Fatalf("%s, %v", outcomes[0].State, err)
+				}
+				m.turn(1, false, false, 0)
+				synctest.Wait()
+				want := []string{string(first.ID)}
+				if otherwise {
+					second.Position, second.Key, second.Hash = first.Position, first.Key, first.Hash
+					want = append(want, string(second.ID))
+				} else {
+					second = first
+				}
+				wantConfirmed(t, r.send(second))
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				var stored []string
+				for _, record := range m.appends[1:] {
+					stored = append(stored, record.id)
+				}
+				if !slices.Equal(stored, want) {
+					t.Errorf("stored %q, want %q", stored, want)
+				}
+			})
+		})
+	}
+}
+
+// Nor are the bytes that may be stored sent again in the place of another event's.
+func TestAnotherEventInDoubt(t *testing.T) {
+	onDesk(t, func(d *desk) {
+		ev := few(1)[0]
+		d.begin(ev)
+		first := d.taken()
+		d.answered(answer{kind: lost, why: io.EOF})
+		d.end()
+		other := *ev
+		other.Payload = []byte(`{"of": "another life of the database"}`)
+		d.begin(&other)
+		if again := d.taken(); again.producer == first.producer || bytes.Equal(again.bytes, first.bytes) {
+			t.Errorf("%v goes as %v", first, again)
+		}
+	})
+}
+
+// Whatever a record is made of tells two events of a position apart. Where an event has been
+// meanwhile does not: as a parked row it has a route, and times to the microsecond.
+func TestWhich(t *testing.T) {
+	unmade := map[string]bool{"Route": true, "Ordered": true, "Hash": true, "Fault": true, "Raw": true}
+	now := time.Now()
+	ev := &outbox.Event{CommitTime: now, Time: now, Payload: []byte{}, Columns: [][]byte{nil}}
+	w, fields := whichIs(ev), reflect.TypeFor[outbox.Event]()
+	for field := range fields.Fields() {
+		if unmade[field.Name] {
+			continue
+		}
+		other := *ev
+		switch at := reflect.ValueOf(&other).Elem().FieldByIndex(field.Index).Addr().Interface().(type) {
+		case *outbox.Position:
+			at.Index++
+		case *time.Time:
+			*at = at.Add(time.Microsecond)
+		case *outbox.PayloadKind:
+			*at++
+		case *[]byte:
+			if *at == nil {
+				*at = []byte{}
+			} else {
+				*at = nil
+			}
+		case *[][]byte:
+			*at = [][]byte{{}}
+		case *bool:
+			*at = true
+		default:
+			t.Fatalf("%s: is a record made of it?", field.Name)
+		}
+		if w.is(&other) {
+			t.Errorf("%s makes no difference", field.Name)
+		}
+	}
+	parked := *ev
+	parked.Route, parked.CommitTime, parked.Time = &outbox.Route{}, now.UTC().Truncate(time.Microsecond), now.UTC().Truncate(time.Microsecond)
+	if !w.is(&parked) {
+		t.Error("a parked row is another event")
+	}
+	moved := *ev
+	if ev.ID, moved.Key = []byte("a"), []byte("a"); whichIs(ev) == whichIs(&moved) {
+		t.Error("two columns are one text")
+	}
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -66,7 +68,10 @@ func TestHistories(t *testing.T) {
 		"destinations fail":  {nodes: 3, topics: 2, partitions: 3, odds: someOdds, lasts: 3 * time.Minute, chaos: (*history).destinationsFail},
 		"calls end":          {nodes: 3, topics: 1, partitions: 3, odds: someOdds, lasts: 20 * time.Second, cancels: true, duplicates: true},
 		"producers are lost": {nodes: 2, topics: 1, partitions: 3, odds: with(someOdds, func(o *odds) { o.forgottenOnce, o.unexplained = 100, 30 }), lasts: 20 * time.Second, duplicates: true},
-		"topics are remade":  {nodes: 3, topics: 2, partitions: 4, odds: someOdds, lasts: 30 * time.Second, chaos: (*history).topicsAreRemade, duplicates: true},
+		"storage is taken back": {
+			nodes: 3, topics: 2, partitions: 3, odds: someOdds, lasts: time.Minute, poisons: true, chaos: (*history).storageIsTakenBack,
+		},
+		"topics are remade": {nodes: 3, topics: 2, partitions: 4, odds: someOdds, lasts: 30 * time.Second, chaos: (*history).topicsAreRemade, duplicates: true},
 		"all of it": {
 			nodes: 3, topics: 2, partitions: 4, odds: with(someOdds, func(o *odds) { o.forgottenOnce, o.unexplained = 30, 10 }),
 			lasts: time.Minute, cancels: true, poisons: true, duplicates: true,
@@ -319,6 +324,9 @@ func (h *history) check(p plan, events []*outbox.Event) {
 			}
 			continue
 		}
+		if stored[id] == 0 && h.m.old[id] {
+			continue // it was taken back, or was in doubt then
+		}
 		if stored[id] == 0 {
 			h.t.Errorf("event %s of key %s is lost", id, key)
 			continue
@@ -380,6 +388,23 @@ func (h *history) topicsAreRemade() {
 			h.wait(rng, 5*time.Second)
 		}
 		h.m.change(func() { h.m.create("topic-0", 1+rng.IntN(6)) })
+	}
+}
+
+// storageIsTakenBack stops all nodes, and starts them with the storage of the beginning.
+func (h *history) storageIsTakenBack() {
+	rng := h.chaosRNG(8)
+	nodes := slices.Sorted(maps.Keys(h.m.nodes))
+	for h.wait(rng, 20*time.Second) {
+		for _, id := range nodes {
+			h.m.turn(id, true, false, time.Hour)
+			goBy(time.Duration(rng.IntN(1000)) * time.Millisecond)
+		}
+		h.m.change(h.m.takeBack)
+		for _, id := range nodes {
+			h.m.turn(id, false, false, 0)
+			goBy(time.Duration(rng.IntN(1000)) * time.Millisecond)
+		}
 	}
 }
 

@@ -58,8 +58,12 @@ type memory struct {
 	cluster  string
 	calm     bool // nothing goes wrong any more
 	requests int
-	metadata int // how often it was asked for
-	cuts     int // so many produce requests end their connection
+	metadata int             // how often it was asked for
+	life     int             // how often its storage was taken back
+	given    map[int64]int   // producer ids, by the life in which they were given
+	sent     map[string]bool // the ids of all records that were in a request
+	old      map[string]bool // those of sent that were on a connection of an earlier life
+	cuts     int             // so many produce requests end their connection
 	throttle int32
 }
 
@@ -111,7 +115,10 @@ type memView struct {
 }
 
 func newMemory(t testing.TB, nodes int, rng *rand.Rand) *memory {
-	m := &memory{t: t, rng: rng, nodes: map[int32]*memNode{}, topics: map[string]*memTopic{}, producer: 1000}
+	m := &memory{
+		t: t, rng: rng, nodes: map[int32]*memNode{}, topics: map[string]*memTopic{}, producer: 1000,
+		given: map[int64]int{}, sent: map[string]bool{}, old: map[string]bool{},
+	}
 	for n := range nodes {
 		m.nodes[int32(n+1)] = &memNode{changed: make(chan struct{})}
 	}
@@ -146,6 +153,22 @@ func (m *memory) grow(name string, partitions int) {
 	topic := m.topics[name]
 	for len(topic.partitions) < partitions {
 		topic.partitions = append(topic.partitions, &memPartition{leader: m.anyNode(), producers: map[int64]memProducer{}})
+	}
+}
+
+// takeBack takes the storage of all nodes back to before the first record. The connections that
+// stand are dead. A batch that is sent for the first time from then on, under a producer id from
+// before, is a fault of the sink: another producer may have the id now. The lock is held.
+func (m *memory) takeBack() {
+	m.life++
+	maps.Copy(m.old, m.sent)
+	for i := range m.appends {
+		m.appends[i].lost = true
+	}
+	for _, topic := range m.topics {
+		for _, p := range topic.partitions {
+			p.epoch, p.producers = 0, map[int64]memProducer{}
+		}
 	}
 }
 
@@ -216,6 +239,7 @@ func (m *memory) dial(ctx context.Context, addr string) (wire, error) {
 	}
 	w := &memWire{memory: m, node: int32(id), ended: make(chan struct{})}
 	m.mu.Lock()
+	w.life = m.life
 	m.wires = append(m.wires, w)
 	m.mu.Unlock()
 	if err := w.reach(ctx, dialTimeout); err != nil {
@@ -238,6 +262,7 @@ func (m *memory) cut() {
 type memWire struct {
 	memory *memory
 	node   int32
+	life   int // of the cluster
 	once   sync.Once
 	ended  chan struct{}
 	muted  time.Time // until then the node does not read from it: it is over its quota
@@ -359,11 +384,19 @@ func (w *memWire) roundTrip(ctx context.Context, timeout time.Duration, req prot
 
 func (w *memWire) exchange(ctx context.Context, req protocol.Message) (protocol.Message, error) {
 	m := w.memory
+	produce, ok := req.(*rawproduce.Request)
+	var sent []memSent
+	if ok {
+		sent = w.read(produce)
+	}
 	if !w.usable() {
 		return nil, net.ErrClosed
 	}
 	if err := w.reach(ctx, time.Hour); err != nil {
 		return nil, io.EOF
+	}
+	if w.dead() {
+		return nil, w.pass(ctx, time.Hour)
 	}
 	switch req := req.(type) {
 	case *metadata.Request:
@@ -381,9 +414,10 @@ func (w *memWire) exchange(ctx context.Context, req protocol.Message) (protocol.
 			return &initproducerid.Response{ErrorCode: int16(kafkago.GroupLoadInProgress)}, nil
 		}
 		m.producer++
+		m.given[m.producer] = m.life
 		return &initproducerid.Response{ProducerID: m.producer}, nil
 	case *rawproduce.Request:
-		return w.produce(ctx, req)
+		return w.produce(ctx, req, sent)
 	}
 	return nil, fmt.Errorf("a %T", req)
 }
@@ -438,7 +472,8 @@ type memSent struct {
 }
 
 // read takes the request's bytes, which are not the broker's to keep.
-func (m *memory) read(req *rawproduce.Request) (sent []memSent) {
+func (w *memWire) read(req *rawproduce.Request) (sent []memSent) {
+	m := w.memory
 	for _, topic := range req.Topics {
 		for _, p := range topic.Partitions {
 			var sealed bytes.Buffer
@@ -465,12 +500,21 @@ func (m *memory) read(req *rawproduce.Request) (sent []memSent) {
 			sent = append(sent, s)
 		}
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range sent {
+		for _, r := range s.records {
+			m.sent[r.id] = true
+			if w.life != m.life {
+				m.old[r.id] = true
+			}
+		}
+	}
 	return sent
 }
 
-func (w *memWire) produce(ctx context.Context, req *rawproduce.Request) (protocol.Message, error) {
+func (w *memWire) produce(ctx context.Context, req *rawproduce.Request, sent []memSent) (protocol.Message, error) {
 	m := w.memory
-	sent := m.read(req)
 	m.mu.Lock()
 	m.requests++
 	lost, late := m.roll(m.odds.requestLost) || m.cuts > 0, m.roll(m.odds.requestLate)
@@ -490,7 +534,7 @@ func (w *memWire) produce(ctx context.Context, req *rawproduce.Request) (protoco
 	case lost:
 		return nil, io.EOF
 	case late:
-		time.AfterFunc(delay, func() { m.produce(w.node, sent) })
+		time.AfterFunc(delay, func() { m.produce(w, sent) })
 		return nil, io.EOF
 	case slow:
 	default:
@@ -500,7 +544,7 @@ func (w *memWire) produce(ctx context.Context, req *rawproduce.Request) (protoco
 	if err := w.pass(ctx, delay); err != nil {
 		return nil, err
 	}
-	res := m.produce(w.node, sent)
+	res := m.produce(w, sent)
 	if res == nil || unanswered {
 		return nil, io.EOF
 	}
@@ -511,18 +555,26 @@ func (w *memWire) produce(ctx context.Context, req *rawproduce.Request) (protoco
 	return res, nil
 }
 
+// dead says that the storage was taken back, and so the node was stopped, since the connection
+// was made.
+func (w *memWire) dead() bool {
+	w.memory.mu.Lock()
+	defer w.memory.mu.Unlock()
+	return w.life != w.memory.life
+}
+
 // produce is the broker's part; nil when the node is down meanwhile.
-func (m *memory) produce(node int32, sent []memSent) *produce.Response {
+func (m *memory) produce(w *memWire, sent []memSent) *produce.Response {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.nodes[node].down {
+	if m.nodes[w.node].down || m.life != w.life {
 		return nil
 	}
 	res := &produce.Response{ThrottleTimeMs: m.throttle}
 	m.rng.Shuffle(len(sent), func(i, j int) { sent[i], sent[j] = sent[j], sent[i] })
 	for _, s := range sent {
 		said := produce.ResponsePartition{Partition: s.partition}
-		code, culprits := m.append(node, s)
+		code, culprits := m.append(w.node, s)
 		said.ErrorCode = int16(code)
 		if m.roll(m.odds.omitted) {
 			continue
@@ -567,6 +619,9 @@ func (m *memory) append(node int32, s memSent) (code kafkago.Error, culprits []i
 	}
 	if m.roll(m.odds.unexplained) && m.rng.IntN(2) == 0 {
 		return kafkago.Unknown, nil
+	}
+	if m.given[s.producer] != m.life && slices.ContainsFunc(s.records, func(r memRecord) bool { return !m.old[r.id] }) {
+		m.t.Errorf("producer %d was given before the storage was taken back, what it sends was not sent before", s.producer)
 	}
 	before, known := p.producers[s.producer]
 	batch := memBatch{first: s.first, last: s.first + int32(len(s.records)) - 1}

@@ -17,8 +17,13 @@ type snapshot struct {
 	at      time.Time // of the newest
 	brokers map[int32]string
 	topics  map[string]*topicState
+	witness witness       // the newest answer
 	stale   chan struct{} // closed when there is a newer one
 }
+
+// witness is an answer on the control connection: in which session, which counts the connections,
+// and to which question, counted over all sessions.
+type witness struct{ session, question int64 }
 
 // topicState is what is known of one topic. It is immutable.
 type topicState struct {

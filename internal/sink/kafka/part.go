@@ -58,6 +58,7 @@ type answer struct {
 	cut      bool    // lost: the broker ended the connection, and had seen nothing else on it
 	producer int64   // identity, code 0
 	epoch    int16
+	session  int64 // identity: of the control connection, in which it came
 }
 
 type answerKind uint8
@@ -67,6 +68,7 @@ const (
 	lost                       // written, perhaps, and not answered
 	answered                   // by the broker, for the batch
 	identity                   // by any broker: a producer id, or why there is none
+	outdated                   // not written: the producer id may be somebody else's by now
 )
 
 // duplicate reports whether the broker has called the batch a duplicate.
@@ -106,6 +108,8 @@ func (l *lane) apply(s *stream) {
 	case unsent:
 		p.cut = 0
 		l.trouble(s, noAnswer(s, a.why))
+	case outdated:
+		l.renew(s, noAnswer(s, errOutdated))
 	case lost:
 		l.lost(s)
 	case identity:
@@ -220,7 +224,7 @@ func (l *lane) lost(s *stream) {
 func (l *lane) identified(s *stream) {
 	a := &s.answer
 	if a.code == 0 {
-		s.identified(a.producer, a.epoch)
+		s.identified(a)
 		return
 	}
 	v := judge(a.code)

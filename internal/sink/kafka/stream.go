@@ -4,6 +4,7 @@ package kafka
 
 import (
 	"bytes"
+	"hash/maphash"
 	"math"
 	"slices"
 
@@ -32,6 +33,15 @@ import (
 // never hides others; and as it carries, of each of its keys, events in their order that nothing later of the key could
 // pass before they were confirmed, the first arrivals of a key stay in order.
 //
+//	R4  Bytes that were never in a request go only to a cluster whose storage still knows that
+//	    it gave the producer its id.
+//
+// R4 is for storage that is taken back to a snapshot, or wiped: the cluster then gives the same ids
+// to others, and a batch under one of ours may look like one of another producer's last five. The
+// worker keeps R4, see worker.current. Bytes that were in a request (tried) are exempt: under
+// another id they might be stored twice after any lost connection. So what is in doubt when the
+// storage is taken back keeps its id, and may be acknowledged there and stored nowhere.
+//
 // A stream belongs to its lane's goroutine, except that between push (or identify) and deliver its answer is the worker's
 // to write, and bytes is to be left alone because the worker reads it.
 type stream struct {
@@ -41,6 +51,7 @@ type stream struct {
 
 	producer int64 // none: it has no id yet
 	epoch    int16
+	session  int64 // of the control connection, in which the id came
 	next     int32 // the sequence number of the batch's first record
 
 	batch *batch // the records; nil: there are none
@@ -76,8 +87,8 @@ func newStream(l *lane, topic string, partition int32) *stream {
 }
 
 // identified takes a producer id that nothing was sent under yet.
-func (s *stream) identified(producer int64, epoch int16) {
-	s.producer, s.epoch, s.next = producer, epoch, 0
+func (s *stream) identified(a *answer) {
+	s.producer, s.epoch, s.session, s.next = a.producer, a.epoch, a.session, 0
 }
 
 // seal makes the batch ready to be sent: once, so that it is the same bytes however often it is sent. The stream has a
@@ -134,13 +145,54 @@ func (s *stream) unload() {
 	s.reader.Reset(nil)
 }
 
-// which tells the events of batches apart. A letter that is replayed has a header that its first record has not.
+// which tells the events of batches apart. A dead letter that is replayed has a header that its
+// first record has not, and so has the mirror's copy of one.
+//
+// A position alone does not name an event here. The sink outlives the line, and what the line
+// reads: a server whose storage was rolled back gives positions a second time
+// (replication/rolledback.go). An event that was taken for another one of its position would be
+// confirmed over that one's record, and stored nowhere. So the content has to be the same, too.
+// Then the record that is stored, or the bytes that are sent again, are this event's, whichever
+// history of the database it is from. Other content is another batch's, as R2 has it. A lost
+// session, or a new leader's term, does not change what a row says, so its batch is still known.
+// Memory that ended with a term would rest on every way to a second history being a new term.
 type which struct {
-	position outbox.Position
-	replay   bool
+	position       outbox.Position
+	replay, copied bool
+	content        uint64
 }
 
-func whichIs(ev *outbox.Event) which { return which{ev.Position, ev.Replay} }
+func whichIs(ev *outbox.Event) which { return which{ev.Position, ev.Replay, ev.Copy, contentOf(ev)} }
+
+// is reports whether w is the event. Hardly any position is w's, so hardly any content is read.
+func (w which) is(ev *outbox.Event) bool { return ev.Position == w.position && w == whichIs(ev) }
+
+var contentSeed = maphash.MakeSeed()
+
+// contentOf is a digest of all that a record is made of. Two different events have the same one
+// once in 2^64. Times are compared to the microsecond, which is what a parked row keeps of them.
+func contentOf(ev *outbox.Event) uint64 {
+	var h maphash.Hash
+	h.SetSeed(contentSeed)
+	for _, n := range [...]int64{ev.CommitTime.UnixMicro(), ev.Time.UnixMicro(), int64(ev.PayloadKind)} {
+		maphash.WriteComparable(&h, n)
+	}
+	add := func(value []byte) {
+		length := len(value)
+		if value == nil {
+			length = none
+		}
+		maphash.WriteComparable(&h, length)
+		h.Write(value)
+	}
+	for _, value := range [...][]byte{ev.ID, ev.Aggregate, ev.Key, ev.Type, ev.Payload, ev.Traceparent, ev.Headers} {
+		add(value)
+	}
+	for _, value := range ev.Columns {
+		add(value)
+	}
+	return h.Sum64()
+}
 
 // remember names the events of the batch, for a later call that carries them again.
 func (s *stream) remember(events []*outbox.Event, batch []int32) {
@@ -160,7 +212,7 @@ func (s *stream) forget() { s.of, s.landed = s.of[:0], false }
 func (s *stream) resumes(events []*outbox.Event, todo []int32) bool {
 	first, rest := make([]int32, 0, len(todo)), make([]int32, 0, len(todo))
 	for _, i := range todo {
-		if len(first) == len(s.of) || whichIs(events[i]) != s.of[len(first)] {
+		if len(first) == len(s.of) || !s.of[len(first)].is(events[i]) {
 			rest = append(rest, i)
 			continue
 		}
@@ -185,9 +237,9 @@ func (s *stream) settleLate() {
 	switch a := &s.answer; a.kind {
 	case identity:
 		if a.code == 0 {
-			s.identified(a.producer, a.epoch)
+			s.identified(a)
 		}
-	case unsent:
+	case unsent, outdated:
 	case lost:
 		s.tried = true
 	case answered:

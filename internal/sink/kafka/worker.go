@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
@@ -47,6 +48,8 @@ var (
 	errMoved   = errors.New("another broker leads the partition meanwhile")
 	errMissing = errors.New("the answer does not speak of the partition")
 	errUnknown = errors.New("the broker is not in the cluster's metadata")
+	// errOutdated is the trouble when connections break again and again before an id is used.
+	errOutdated = errors.New("the connections have ended before the producer id was used")
 )
 
 // worker sends what its broker's queue holds. It belongs to its goroutine, but for flight.
@@ -54,10 +57,12 @@ type worker struct {
 	broker *broker
 	number int
 	woken  chan struct{} // cap 1: it was idle, and there is work
+	ended  chan struct{} // cap 1: conn has ended while it was idle
 	conn   wire
-	fresh  bool // no produce request was answered on conn yet
-	had    bool // a connection was made at least once
-	fails  int  // attempts in a row to connect
+	seen   int64 // the control session that has answered since conn was made: see current
+	fresh  bool  // no produce request was answered on conn yet
+	had    bool  // a connection was made at least once
+	fails  int   // attempts in a row to connect
 	retry  time.Time
 	failed error // the last of them
 
@@ -68,7 +73,7 @@ type worker struct {
 }
 
 func (w *worker) init(b *broker, number int) {
-	w.broker, w.number, w.woken = b, number, make(chan struct{}, 1)
+	w.broker, w.number, w.woken, w.ended = b, number, make(chan struct{}, 1), make(chan struct{}, 1)
 	w.request = rawproduce.Request{Acks: -1, Timeout: int32(b.sink.cfg.ConfirmTimeout.Milliseconds())}
 }
 
@@ -84,12 +89,10 @@ func (w *worker) run(ctx context.Context) {
 		runtime.Gosched()
 		parts, apart := w.broker.take(w)
 		if len(parts) == 0 {
-			select {
-			case <-w.woken:
-				continue
-			case <-ctx.Done():
+			if !w.idle(ctx) {
 				return
 			}
+			continue
 		}
 		w.parts = parts
 		throttle := w.send(ctx)
@@ -112,10 +115,37 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
+// idle waits for work; false when ctx is done. It notices when the connection ends meanwhile: what
+// is sent on one that has ended is in doubt, and R4 does not hold for it.
+func (w *worker) idle(ctx context.Context) bool {
+	for {
+		unwatch := func() {}
+		if w.conn != nil {
+			unwatch = w.conn.watch(w.ended)
+		}
+		select {
+		case <-w.woken:
+			unwatch()
+			return true
+		case <-ctx.Done():
+			unwatch()
+			return false
+		case <-w.ended:
+			unwatch()
+			if w.conn != nil && !w.conn.usable() {
+				w.hangUp()
+			}
+		}
+	}
+}
+
 // send sends one request with all parts, and delivers each with its answer.
 func (w *worker) send(ctx context.Context) (throttle time.Duration) {
 	if err := w.connect(ctx); err != nil {
 		w.deliver(answer{kind: unsent, why: err})
+		return 0
+	}
+	if w.current(); len(w.parts) == 0 {
 		return 0
 	}
 	records, size := w.fill()
@@ -150,6 +180,38 @@ func (w *worker) send(ctx context.Context) (throttle time.Duration) {
 	w.usual += (took - w.usual) / 8
 	w.answer(produced)
 	return time.Duration(produced.ThrottleTimeMs) * time.Millisecond
+}
+
+// current leaves in parts what may go out on conn, and gives the others back, to come again under
+// new producer ids. It keeps R4 of stream.
+//
+// Why that is sound: for storage to be taken back all nodes are stopped at one moment, T, and a
+// connection ends with the process that answers on it. After conn was made the control connection
+// was asked a question, and answered it in session seen.
+//
+//   - T is not after conn was made: the leader has run since then, or nothing is answered on conn.
+//   - T is not between the gift of an id in session seen and then: the broker that gave it ran.
+//   - An id of a later session was asked for after conn was made.
+//   - An id of an earlier session may be from before T. It is not used.
+//
+// What it costs: nothing when a broker without the control connection restarts, or when a connection
+// was idle for too long. When the broker with it restarts, or the only one, every stream that goes
+// over a new connection takes an id for its next batch. Ids are asked for one after the other, a
+// round trip each, as at the start of the relay. Brokers have them in stock, a thousand at a time,
+// so those of 1000 partitions cost the controller one write or two.
+func (w *worker) current() {
+	may := func(s *stream) bool { return s.tried || s.session >= w.seen }
+	if !slices.ContainsFunc(w.parts, may) {
+		w.broker.set(w.number, returning)
+	}
+	w.parts = slices.DeleteFunc(w.parts, func(s *stream) bool {
+		if may(s) {
+			return false
+		}
+		s.answer = answer{kind: outdated}
+		s.deliver()
+		return true
+	})
 }
 
 // endedByPeer reports whether err is the connection's end, rather than a timeout.
@@ -245,7 +307,11 @@ func (w *worker) connect(ctx context.Context) error {
 	if known {
 		dial, cancel := context.WithCancel(ctx)
 		w.flight.begin(w.parts, cancel, overdueMin)
-		w.conn, err = b.sink.connect(dial, addr)
+		if w.conn, err = b.sink.connect(dial, addr); err == nil {
+			if w.seen, err = b.sink.control.witness(dial, w.parts[0].topic); err != nil {
+				w.conn.close()
+			}
+		}
 		_, moved, silent := w.flight.end()
 		cancel()
 		if err != nil {

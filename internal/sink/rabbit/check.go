@@ -23,18 +23,22 @@ func Check(ctx context.Context, cfg Config) []sink.Finding {
 	for _, url := range s.cfg.URLs {
 		sess, err := s.dialOne(ctx, url)
 		if err != nil {
-			found = append(found, sink.Finding{Name: "broker", Detail: words(err), Mend: mendDial(err)})
+			warn := !errors.Is(err, errOtherCluster) // two clusters are a fault, however well each answers
+			found = append(found, sink.Finding{Name: "broker", Warn: warn, Detail: words(err), Mend: mendDial(err)})
 			continue
 		}
 		found = append(found, sink.Finding{Name: "broker", OK: true, Detail: fmt.Sprintf("logged in to %s at %s", sess.product(), sess.address)})
 		sess.work.Go(sess.watch)
+		if doubt := s.doubt(sess); doubt != "" {
+			found = append(found, sink.Finding{Name: "broker", Warn: true, Detail: doubt, Mend: adviceDoubt})
+		}
 		if exchange == nil {
 			exchange = append(exchange, s.checkExchange(ctx, sess))
 		}
 		sess.close(closeTimeout)
 	}
 	for i := range found {
-		found[i].Warn = !found[i].OK && exchange != nil // another address is enough
+		found[i].Warn = found[i].Warn && exchange != nil // another address is enough
 	}
 	return append(found, exchange...)
 }
@@ -104,6 +108,8 @@ func mendRefusal(err error) string {
 	var ex *amqp.Error
 	var notTLS tls.RecordHeaderError
 	switch {
+	case errors.Is(err, errOtherCluster):
+		return adviceOtherCluster
 	case errors.As(err, &notTLS):
 		return "the port does not speak TLS: use the broker's TLS port, or an amqp:// URL"
 	case errors.As(err, &ex) && ex.Code == amqp.AccessRefused:

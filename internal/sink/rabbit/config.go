@@ -20,8 +20,9 @@ import (
 
 // Config says where to publish and how an event becomes a message. New copies it.
 type Config struct {
-	// URLs are amqp:// or amqps:// addresses of one cluster, tried in turn from a random one. User and password in them
-	// are used when Credentials is nil.
+	// URLs are amqp:// or amqps:// addresses of one cluster, tried in turn from a random one: the
+	// first connection says of which, and one to another cluster is refused. User and password in
+	// them are used when Credentials is nil.
 	URLs []string
 	// Credentials is asked at every connect, so that a changed secret is picked up.
 	Credentials func() (user, password string, err error)

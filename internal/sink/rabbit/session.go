@@ -64,6 +64,7 @@ func (s *Sink) dial(ctx context.Context, onBlocked func(bool)) (*session, error)
 	for i := range s.cfg.URLs {
 		sess, err := s.dialOne(ctx, s.cfg.URLs[(first+i)%len(s.cfg.URLs)])
 		if err == nil {
+			s.tell(sess, failures)
 			sess.onBlocked = onBlocked
 			sess.work.Go(sess.watch)
 			return sess, nil
@@ -79,7 +80,7 @@ func (s *Sink) dial(ctx context.Context, onBlocked func(bool)) (*session, error)
 // errSilent is of an address where something takes connections and does not speak AMQP.
 var errSilent = fmt.Errorf("no answer within %s", handshakeTimeout)
 
-// dialOne opens a connection to one address; watch is not started yet.
+// dialOne opens a connection to one address, of the sink's cluster; watch is not started yet.
 func (s *Sink) dialOne(ctx context.Context, url string) (*session, error) {
 	uri, err := amqp.ParseURI(url)
 	if err != nil {
@@ -116,6 +117,11 @@ func (s *Sink) dialOne(ctx context.Context, url string) (*session, error) {
 		return nil, fmt.Errorf("log in to %s: %w", addr, err)
 	}
 	sess.address, sess.limit = addr, s.cfg.ConfirmTimeout
+	if err := s.admit(sess); err != nil {
+		sess.work.Go(sess.watch)
+		sess.close(privateClose)
+		return nil, err
+	}
 	return sess, nil
 }
 

@@ -27,6 +27,10 @@ type Sink struct {
 	killers killers
 	private chan struct{} // held by the one lane that may have a connection of its own
 
+	cluster atomic.Pointer[cluster] // nil: no broker has named it yet
+	doubted atomic.Bool             // tell has written of a doubt
+	strays  sync.Map                // what it has written of addresses
+
 	connected    atomic.Bool  // a connection was made at least once
 	refusedSince atomic.Int64 // since when the login is refused, Unix nanoseconds; 0: it is not
 	channels     atomic.Int64
