@@ -159,6 +159,6 @@ func insertFrame(b []byte, id, aggregate, key, typ string, payload []byte) []byt
 // nullSiding has nothing to do: nullSink refuses nothing.
 type nullSiding struct{}
 
-func (nullSiding) Park([]*relay.Parked)                                 {}
-func (nullSiding) Fed([]*relay.Fed)                                     {}
-func (nullSiding) Known(context.Context, outbox.Position) (bool, error) { return false, nil }
+func (nullSiding) Park([]*relay.Parked)                               {}
+func (nullSiding) Fed([]*relay.Fed)                                   {}
+func (nullSiding) Known(context.Context, *outbox.Event) (bool, error) { return false, nil }

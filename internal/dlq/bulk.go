@@ -63,7 +63,7 @@ const MaxRate = 1_000_000
 func (b *Bulk) chosen(w *where, t *table) {
 	b.Filter.choose(w, t)
 	w.and("(" + b.Kind.allowed(t) + ")")
-	if b.Kind == Purge && t == letters && b.Filter.Key == nil && b.Filter.State == "" {
+	if b.ofClosed() && b.Filter.State == "" {
 		w.and("t.state IN ('replayed', 'discarded')")
 	}
 	if b.Kind == Retry {
@@ -78,6 +78,25 @@ func (b *Bulk) tables() []*table {
 		return []*table{parked, letters}
 	}
 	return []*table{b.Kind.table()}
+}
+
+// since is the column that says when a row of the table became what the request is about. A job
+// means what was there when it was asked for: a row that came to it later is one that nobody has
+// seen there.
+func (b *Bulk) since(t *table) string {
+	switch {
+	case len(b.tables()) > 1:
+		return parked.at // of both tables: a row that was parked then is meant where it is now
+	case t == letters && b.ofClosed():
+		return "closed_at"
+	}
+	return t.at
+}
+
+// ofClosed reports whether closed letters alone are meant.
+func (b *Bulk) ofClosed() bool {
+	return b.Filter.State == Replayed || b.Filter.State == Discarded ||
+		b.Kind == Purge && b.Filter.Key == nil && b.Filter.State == ""
 }
 
 func (b *Bulk) check() error {

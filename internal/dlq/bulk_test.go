@@ -3,6 +3,8 @@ package dlq
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -100,15 +102,94 @@ func TestBulkThatIsRefused(t *testing.T) {
 	}
 }
 
-// What comes after a bulk request was written is not meant by it, also when the leader comes to it only later.
+// A bulk request means what was there when it was written, also when the leader comes to it only
+// later: no row that was parked, died or was closed since. A key is purged of what the tables had
+// of it then, wherever that is by now.
 func TestBulkMeansWhatWasThere(t *testing.T) {
 	r := setup(t)
-	n := r.put(sample{})
-	j := r.start(Bulk{Kind: Discard})
-	r.put(sample{at: time.Now().Add(time.Minute)})
+	for _, x := range []struct {
+		name string
+		b    Bulk
+		want string // a row of each kind, by the names below
+	}{
+		{"replay", Bulk{Kind: Replay}, "open"},
+		{"discard", Bulk{Kind: Discard}, "open"},
+		{"redact", Bulk{Kind: Redact}, "open, closing, closed"},
+		{"redact what is closed", Bulk{Kind: Redact, Filter: Filter{State: Discarded}}, "closed"},
+		{"purge what is open", Bulk{Kind: Purge, Filter: Filter{State: Open}}, "open"},
+		{"purge what is closed", Bulk{Kind: Purge}, "closed"},
+		{"purge letters of a key and state", Bulk{Kind: Purge, Filter: Filter{Key: ptr("42"), State: Discarded}}, "closed"},
+		{"purge a key everywhere", Bulk{Kind: Purge, Filter: Filter{Key: ptr("42")}}, "parked, open, closing, closed, dying"},
+		{"retry", Bulk{Kind: Retry}, "parked"},
+		{"bury", Bulk{Kind: Bury}, "parked"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			inner := *r
+			inner.t = t
+			r := &inner
+			rows := map[int64]string{
+				r.put(sample{of: Parked, backoff: true}): "parked",
+				r.put(sample{}):                          "open",
+			}
+			closing, closed := r.put(sample{}), r.put(sample{state: Discarded})
+			dying := r.put(sample{of: Parked, backoff: true})
+			rows[closing], rows[closed], rows[dying] = "closing", "closed", "dying"
+			j := r.start(x.b)
+			r.exec(`UPDATE cdc_relay.dead_letter SET state = 'discarded', closed_at = now() WHERE n = $1`, closing)
+			r.die(dying)
+			later := time.Now().Add(time.Minute)
+			rows[r.put(sample{at: later})] = "new letter"
+			rows[r.put(sample{at: later, state: Discarded})] = "new closed letter"
+			rows[r.put(sample{at: later, of: Parked, backoff: true})] = "new row"
+			r.expand()
+			var got []string
+			for _, asked := range strings.Split(r.asked(j.ID), ", ") {
+				n, err := strconv.ParseInt(strings.TrimPrefix(asked, string(x.b.Kind)+" "), 10, 64)
+				r.must(err)
+				got = append(got, rows[n])
+			}
+			if got := strings.Join(got, ", "); got != x.want {
+				t.Errorf("it asks for %s, want %s", got, x.want)
+			}
+			r.exec(`DELETE FROM cdc_relay.request`)
+			r.exec(`DELETE FROM cdc_relay.retry`)
+			r.exec(`DELETE FROM cdc_relay.dead_letter`)
+		})
+	}
+}
+
+// die makes a letter of a parked row, as retry's Apply does.
+func (r *rig) die(n int64) {
+	r.t.Helper()
+	const columns = `slot, system_id, incarnation, commit_lsn, idx, n, chain, unit, dest, hash, keyed, ordered, attempts, bytes,
+		parked_at, first_failed_at, failed_at, class, reason, error_id, destination, route_name, routing_key,
+		commit_time, event_time, id, aggregate, key, type, payload_kind, payload`
+	r.exec(`WITH gone AS (DELETE FROM cdc_relay.retry WHERE n = $1 RETURNING *)
+		INSERT INTO cdc_relay.dead_letter (`+columns+`, key_digest) SELECT `+columns+`, $2 FROM gone`, n, outbox.Digest([]byte("42")))
+}
+
+// A letter's replay is refused after a job was asked for. It is the same letter, and was there; but
+// not one whose last refusal said that.
+func TestBulkAndAReplayRefusedSince(t *testing.T) {
+	r := setup(t)
+	replay := r.request(Replay, r.put(sample{class: "transient", reason: "nacked", words: "no"}))
+	var jobs []Job
+	for _, f := range []Filter{{Error: "too_large"}, {Error: "body of 5 bytes"}, {Class: "permanent"}} {
+		r.put(sample{}) // so that there is one
+		jobs = append(jobs, r.start(Bulk{Kind: Discard, Filter: f}))
+	}
+	r.exec(`DELETE FROM cdc_relay.dead_letter WHERE n > $1`, replay.N)
+	r.exec(`UPDATE cdc_relay.dead_letter SET class = 'permanent', reason = 'too_large', error_id = $1`, *outbox.Digest([]byte("body of # bytes")))
+	r.carryOut(replay.ID, RequestFailed, "too_large: body of 5 bytes")
+	again := r.start(Bulk{Kind: Discard, Filter: Filter{Error: "too_large"}})
 	r.expand()
-	if got := r.asked(j.ID); got != fmt.Sprint("discard ", n) {
-		t.Errorf("it asks for %s", got)
+	for _, j := range jobs {
+		if got := r.asked(j.ID); got != "" {
+			t.Errorf("job %d asks for %s", j.ID, got)
+		}
+	}
+	if got := r.asked(again.ID); got != fmt.Sprint("discard ", replay.N) {
+		t.Errorf("one that was asked for since asks for %s", got)
 	}
 }
 

@@ -233,7 +233,11 @@ func (l *Leader) advance(ctx context.Context, j *job, n int) error {
 func (l *Leader) ask(ctx context.Context, j *job, t *table, last bool, n int) error {
 	w := where{args: []any{l.cfg.Slot, l.cfg.Epoch, j.id, l.cfg.SystemID, n, j.place.incarnation, j.place.commit, j.place.index, j.created, last}}
 	w.and("t.slot = $1 AND t.system_id = $4 AND (t.incarnation, t.commit_lsn, t.idx) > ($6::bigint, $7::pg_lsn, $8::bigint)")
-	w.and("t.parked_at <= $9") // what came after it was asked for is not meant
+	w.and("t." + j.bulk.since(t) + " <= $9") // both are the database's now()
+	if t == letters && (j.bulk.Filter.Class != "" || j.bulk.Filter.Error != "") {
+		// Nor is a letter whose last refusal, which the filter asks about, came after it.
+		w.and("NOT EXISTS (SELECT FROM cdc_relay.request r WHERE r.n = t.n AND r.kind = 'replay' AND r.state = 'failed' AND r.done_at > $9)")
+	}
 	j.bulk.chosen(&w, t)
 	j.bulk.Filter.said(&w)
 	var found int

@@ -19,11 +19,12 @@ type Siding interface {
 	// Fed gives back rows that were offered, with their Outcome and Left filled in.
 	Fed(rows []*Fed)
 
-	// Known reports whether the siding had an event of that position already when this line began; the reader then
-	// settles it unsent. Positions are asked for in increasing order, but those of a transaction that comes once more, and of
-	// which no event was admitted, from its beginning. It may ask the database, and waits for it until ctx is done: the only
-	// error is then ctx's.
-	Known(ctx context.Context, pos outbox.Position) (bool, error)
+	// Known reports whether the siding had the event already when this line began; the reader then
+	// settles it unsent. Another event at the position of one that it had is not known. Positions
+	// are asked for in increasing order, but those of a transaction that comes once more, and of
+	// which no event was admitted, from its beginning. It may ask the database, and waits for it
+	// until ctx is done: the only error is then ctx's.
+	Known(ctx context.Context, ev *outbox.Event) (bool, error)
 }
 
 // Parked is an event on its way to the siding. The lane that made it does not touch it again.

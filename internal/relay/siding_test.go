@@ -18,7 +18,7 @@ type noSiding struct{}
 
 func (noSiding) Park(events []*Parked) { panic("parked: " + string(events[0].Event.ID)) }
 func (noSiding) Fed([]*Fed)            { panic("fed") }
-func (noSiding) Known(context.Context, outbox.Position) (bool, error) {
+func (noSiding) Known(context.Context, *outbox.Event) (bool, error) {
 	return false, nil
 }
 
@@ -30,10 +30,10 @@ type shelf struct {
 	said    []string  // since the test looked last
 }
 
-func (s *shelf) Known(_ context.Context, pos outbox.Position) (bool, error) {
+func (s *shelf) Known(_ context.Context, ev *outbox.Event) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.known[pos], nil
+	return s.known[ev.Position], nil
 }
 
 func (s *shelf) Park(events []*Parked) {
@@ -107,7 +107,7 @@ func newTable(seed uint64) *table {
 	}
 }
 
-func (s *table) Known(context.Context, outbox.Position) (bool, error) { return false, nil }
+func (s *table) Known(context.Context, *outbox.Event) (bool, error) { return false, nil }
 
 func (s *table) Park(events []*Parked) {
 	s.mu.Lock()

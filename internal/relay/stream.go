@@ -100,7 +100,7 @@ func (l *Line) Event(ctx context.Context, ev *outbox.Event) error {
 	}
 	l.refused = true
 	size := ev.Size()
-	known, err := l.cfg.Siding.Known(ctx, ev.Position)
+	known, err := l.cfg.Siding.Known(ctx, ev)
 	if err != nil {
 		return err
 	}

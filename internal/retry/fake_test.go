@@ -497,7 +497,7 @@ func (s *faultyStore) Answer(ctx context.Context, answers []Answer) (done []bool
 	return done, err
 }
 
-func (s *faultyStore) Positions(ctx context.Context, from outbox.Position, limit int) (list []outbox.Position, err error) {
+func (s *faultyStore) Positions(ctx context.Context, from outbox.Position, limit int) (list []Owned, err error) {
 	err = s.call("positions", func() (err error) { list, err = s.Memory.Positions(ctx, from, limit); return err })
 	return list, err
 }

@@ -1,9 +1,13 @@
 package retry
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"slices"
+
+	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
@@ -16,17 +20,38 @@ import (
 // was read is sent once more, after itself: a duplicate, and nothing overtakes.
 type known struct {
 	highest outbox.Position
-	page    []outbox.Position // those from last on
-	last    outbox.Position   // asked for last
-	all     bool              // nothing follows the page
+	page    []Owned         // those from last on
+	last    outbox.Position // asked for last
+	all     bool            // nothing follows the page
+	told    bool            // of another event's position, once in a term
 	pace    pace
 }
 
 const knownPage = 1000
 
-// Known reports whether an event of that position is in the tables.
-func (s *Siding) Known(ctx context.Context, pos outbox.Position) (bool, error) {
-	k := &s.known
+// Owned is the position of a row or letter, and the event that it is of.
+type Owned struct {
+	Position outbox.Position
+	ID       []byte // the SHA-256 of the event's id, so that a page is small; nil: it has none
+	Purged   bool   // nobody knows any more whose it was
+}
+
+// is reports whether the row is the event's. It is the rule of Park: the same id, or neither has
+// one, or the row is purged, which has no id to compare.
+func (o *Owned) is(ev *outbox.Event) bool {
+	if o.Purged || o.ID == nil || ev.ID == nil {
+		return o.Purged || o.ID == nil && ev.ID == nil
+	}
+	id := sha256.Sum256(ev.ID)
+	return bytes.Equal(o.ID, id[:])
+}
+
+// Known reports whether the event is in the tables. Another event can have the position of one that
+// is there: the source's storage was rolled back, say, and writes that part of its WAL a second
+// time. That one is not known: it is sent, or meets Park's error. By its position alone it would be
+// settled, and be nowhere.
+func (s *Siding) Known(ctx context.Context, ev *outbox.Event) (bool, error) {
+	k, pos := &s.known, ev.Position
 	if k.highest.Less(pos) {
 		k.page, k.all = nil, false // a transaction may come once more, of which no event was admitted
 		return false, nil
@@ -36,10 +61,21 @@ func (s *Siding) Known(ctx context.Context, pos outbox.Position) (bool, error) {
 	}
 	k.last = pos
 	for {
-		i, found := slices.BinarySearchFunc(k.page, pos, outbox.Position.Compare)
+		i, found := slices.BinarySearchFunc(k.page, pos, func(o Owned, pos outbox.Position) int { return o.Position.Compare(pos) })
 		k.page = k.page[i:]
-		if found || len(k.page) > 0 || k.all {
-			return found, nil
+		if found {
+			if k.page[0].is(ev) {
+				return true, nil
+			}
+			if !k.told {
+				k.told = true
+				s.cfg.Log.Warn("an event has the position of another one that is parked or dead; it is sent as any other. Was the server's storage rolled back?",
+					zap.Stringer("position", pos))
+			}
+			return false, nil
+		}
+		if len(k.page) > 0 || k.all {
+			return false, nil
 		}
 		page, err := s.cfg.Store.Positions(ctx, pos, knownPage)
 		switch {

@@ -86,7 +86,8 @@ func (l slowLine) Load(ctx context.Context, ev *outbox.Event, rows int) error {
 	return l.fakeLine.Load(ctx, ev, rows)
 }
 
-// What the stream repeats of what is in the tables is known, and nothing else; the database is asked once for many.
+// What the stream repeats of what is in the tables is known, and nothing else, not even another
+// event at such a position; the database is asked once for many.
 func TestKnown(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x")
@@ -113,8 +114,20 @@ func TestKnown(t *testing.T) {
 		f.start()
 		f.store.done()
 		found := 0
+		eventAt := func(lsn pglogrepl.LSN) *outbox.Event {
+			ev := &outbox.Event{Position: outbox.Position{Commit: lsn}, ID: fmt.Appendf(nil, "%04d", int(lsn-100)/16-1)}
+			if lsn == 100+2501*16 {
+				ev.ID = []byte("dead")
+			}
+			return ev
+		}
 		for lsn := pglogrepl.LSN(4); lsn < 100+2510*16; lsn += 8 {
-			known, err := f.s.Known(f.t.Context(), outbox.Position{Commit: lsn})
+			other := eventAt(lsn)
+			other.ID = append(other.ID, 'x')
+			if known, err := f.s.Known(f.t.Context(), other); err != nil || known {
+				t.Fatalf("%d: another event: %v, %v", lsn, known, err)
+			}
+			known, err := f.s.Known(f.t.Context(), eventAt(lsn))
 			want := lsn > 100 && lsn <= 100+2501*16 && (lsn-100)%16 == 0
 			if known {
 				found++
@@ -127,11 +140,11 @@ func TestKnown(t *testing.T) {
 			t.Errorf("asked %d times, found %d", asked, found)
 		}
 		// The last transaction comes once more after the reader was past it: its session ended before an event of it was admitted.
-		if known, _ := f.s.Known(f.t.Context(), outbox.Position{Commit: 100 + 2501*16}); !known {
+		if known, _ := f.s.Known(f.t.Context(), eventAt(100+2501*16)); !known {
 			t.Error("the last is not known any more")
 		}
 		// So does one of which several were known: it begins again with a lower position.
-		if known, _ := f.s.Known(f.t.Context(), outbox.Position{Commit: 100 + 16}); !known {
+		if known, _ := f.s.Known(f.t.Context(), eventAt(100+16)); !known {
 			t.Error("the first is not known any more")
 		}
 	})
@@ -157,7 +170,7 @@ func TestKnownWaits(t *testing.T) {
 		ctx, cancel := context.WithTimeout(f.t.Context(), time.Minute)
 		defer cancel()
 		began := time.Now()
-		if _, err := f.s.Known(ctx, outbox.Position{Commit: 1}); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Minute {
+		if _, err := f.s.Known(ctx, &outbox.Event{Position: outbox.Position{Commit: 1}}); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Minute {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"maps"
 	"slices"
 	"sync"
@@ -187,10 +188,11 @@ func (m *Memory) Park(ctx context.Context, rows []*Row) error {
 	for _, row := range rows {
 		at := place{m.c.Slot, m.c.SystemID, row.Incarnation, row.Event.Position}
 		there := cmp.Or(m.db.rows[at], fresh[at])
-		switch {
-		case there == nil:
+		if there == nil {
 			fresh[at] = m.write(at, row)
-		case there.state != Purged && !bytes.Equal(there.row.Event.ID, row.Event.ID):
+			continue
+		}
+		if of := there.owned(); !of.is(&row.Event) {
 			return taken(row)
 		}
 	}
@@ -289,7 +291,7 @@ func (m *Memory) load(ctx context.Context) (counts []*Count, highest outbox.Posi
 }
 
 // Positions implements Store.
-func (m *Memory) Positions(ctx context.Context, from outbox.Position, limit int) (list []outbox.Position, err error) {
+func (m *Memory) Positions(ctx context.Context, from outbox.Position, limit int) (list []Owned, err error) {
 	end, err := m.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -297,8 +299,17 @@ func (m *Memory) Positions(ctx context.Context, from outbox.Position, limit int)
 	defer end()
 	for _, e := range m.db.list(m.ours) {
 		if e.incarnation == m.c.Incarnation && !e.position.Less(from) && len(list) < limit {
-			list = append(list, e.position)
+			list = append(list, e.owned())
 		}
 	}
 	return list, nil
+}
+
+func (e *kept) owned() Owned {
+	o := Owned{Position: e.position, Purged: e.state == Purged}
+	if id := e.row.Event.ID; id != nil && !o.Purged {
+		digest := sha256.Sum256(id)
+		o.ID = digest[:]
+	}
+	return o
 }

@@ -70,7 +70,7 @@ func (p *Postgres) Load(ctx context.Context, each func(Count) error) (highest ou
 	}
 	list, err := p.positions(ctx, ` ORDER BY t.commit_lsn DESC, t.idx DESC LIMIT $5`, outbox.Position{}, 1)
 	if len(list) > 0 {
-		highest = list[0]
+		highest = list[0].Position
 	}
 	return highest, err
 }
@@ -111,21 +111,24 @@ func (p *Postgres) loadPage(ctx context.Context, sql string, at *place) (counts 
 }
 
 // Positions implements Store.
-func (p *Postgres) Positions(ctx context.Context, from outbox.Position, limit int) ([]outbox.Position, error) {
+func (p *Postgres) Positions(ctx context.Context, from outbox.Position, limit int) ([]Owned, error) {
 	return p.positions(ctx, ` ORDER BY t.commit_lsn, t.idx LIMIT $5`, from, limit)
 }
 
-func (p *Postgres) positions(ctx context.Context, order string, from outbox.Position, limit int) (list []outbox.Position, err error) {
-	of := func(table string) string {
-		return `(SELECT t.commit_lsn, t.idx FROM cdc_relay.` + table + ` t WHERE ` + ours("t") + ` AND t.incarnation = $4
+func (p *Postgres) positions(ctx context.Context, order string, from outbox.Position, limit int) (list []Owned, err error) {
+	of := func(table, purged string) string {
+		return `(SELECT t.commit_lsn, t.idx, t.id, ` + purged + ` AS purged FROM cdc_relay.` + table + ` t WHERE ` + ours("t") + ` AND t.incarnation = $4
 			AND (t.commit_lsn, t.idx) >= ($6::text::pg_lsn, $7::bigint)` + order + `)`
 	}
-	sql := fence + ` SELECT t.commit_lsn::text, t.idx FROM fence LEFT JOIN LATERAL (SELECT * FROM (` + of("retry") + ` UNION ALL ` + of("dead_letter") + `) t` + order + `) t ON true
+	tables := of("retry", "false") + ` UNION ALL ` + of("dead_letter", "t.state = 'purged'")
+	sql := fence + ` SELECT t.purged, sha256(t.id), t.commit_lsn::text, t.idx
+		FROM fence LEFT JOIN LATERAL (SELECT * FROM (` + tables + `) t` + order + `) t ON true
 		ORDER BY t.commit_lsn, t.idx`
 	args := []any{p.c.SystemID, p.c.Incarnation, limit, from.Commit.String(), int64(from.Index)}
 	err = p.read(ctx, "read positions", sql, args, func(rows pgx.Rows) error {
-		pos, err := scanPosition(rows)
-		list = append(list, pos)
+		var o Owned
+		o.Position, err = scanPosition(rows, &o.Purged, &o.ID)
+		list = append(list, o)
 		return err
 	})
 	return list, err

@@ -31,9 +31,10 @@ type Store interface {
 	// up. Chains of rows that were parked under another ordering are recomputed. each may wait.
 	Load(ctx context.Context, each func(Count) error) (highest outbox.Position, err error)
 
-	// Positions lists the positions of rows and letters from that one on, in order, at most limit. Those of former
-	// incarnations of the slot are not among them: their transactions do not come again.
-	Positions(ctx context.Context, from outbox.Position, limit int) ([]outbox.Position, error)
+	// Positions lists the positions of rows and letters from that one on, in order, at most limit,
+	// with whose they are. Those of former incarnations of the slot are not among them: their
+	// transactions do not come again.
+	Positions(ctx context.Context, from outbox.Position, limit int) ([]Owned, error)
 
 	// Park writes rows, all or none: to the retry table, Dead ones to the dead letters. A position that is there
 	// already with the same event id is left as it is. With another id the whole call is a *Refused that names the row.

@@ -2,6 +2,7 @@ package retry
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"reflect"
@@ -426,13 +427,17 @@ func testPositions(b *bench) {
 	for i, r := range rows {
 		r.Dead = i%3 == 0
 	}
-	var want []outbox.Position
+	unread, purged := rows[4], rows[6]
+	unread.Event.ID = nil // as of one that could not be read
+	var want []Owned
 	for _, r := range rows {
-		want = append(want, r.Event.Position)
+		want = append(want, ownedBy(r))
 	}
 	slices.Reverse(rows)
 	b.park(rows...)
-	var got []outbox.Position
+	b.answer(b.ask(b.c, Purge, purged.N, outbox.Route{}), true, sink.Outcome{})
+	want[6] = Owned{Position: purged.Event.Position, Purged: true}
+	var got []Owned
 	for from := (outbox.Position{}); ; {
 		page, err := b.Positions(await.Context(b.T), from, 10)
 		b.must(err)
@@ -440,13 +445,35 @@ func testPositions(b *bench) {
 		if len(page) < 10 {
 			break
 		}
-		from = page[9]
+		from = page[9].Position
 		from.Index++
 	}
 	equal(b, "positions", got, want)
-	page, err := b.Positions(await.Context(b.T), want[3], 2)
+	page, err := b.Positions(await.Context(b.T), want[3].Position, 2)
 	b.must(err)
 	equal(b, "from one that is there", page, want[3:5])
+	// What is known is what Park leaves as it is, and nothing else.
+	for i, r := range []*Row{rows[len(rows)-2], rows[len(rows)-1], unread, purged} {
+		for _, id := range [][]byte{bytes.Clone(r.Event.ID), []byte("another"), {}, nil} {
+			again := *r
+			again.Event.ID = id
+			at := slices.IndexFunc(got, func(o Owned) bool { return o.Position == r.Event.Position })
+			known, refused := got[at].is(&again.Event), b.Park(await.Context(b.T), []*Row{&again})
+			want := r == purged || (id == nil) == (r.Event.ID == nil) && bytes.Equal(id, r.Event.ID)
+			if known != want || (refused == nil) != want {
+				b.Errorf("row %d, id %q: known %t, and Park says %v", i, id, known, refused)
+			}
+		}
+	}
+}
+
+func ownedBy(r *Row) Owned {
+	o := Owned{Position: r.Event.Position}
+	if r.Event.ID != nil {
+		id := sha256.Sum256(r.Event.ID)
+		o.ID = id[:]
+	}
+	return o
 }
 
 func testRuns(b *bench) {
@@ -1021,7 +1048,7 @@ func testFormerIncarnation(b *bench) {
 	b.wantRows(newer.Chain, older, newer)
 	page, err := b.Positions(await.Context(b.T), outbox.Position{}, 10)
 	b.must(err)
-	equal(b, "positions", page, []outbox.Position{newer.Event.Position})
+	equal(b, "positions", page, []Owned{ownedBy(newer)})
 	highest, err := b.Load(await.Context(b.T), func(Count) error { return nil })
 	b.must(err)
 	equal(b, "highest", highest, newer.Event.Position)

@@ -401,7 +401,7 @@ func TestFencedLeaderEnds(t *testing.T) {
 		{"feeder", "requests", func(*fixture) {}}, // it is at most a second away
 		{"reader", "positions", func(f *fixture) {
 			go func() {
-				if known, err := f.s.Known(f.t.Context(), outbox.Position{}); err == nil {
+				if known, err := f.s.Known(f.t.Context(), &outbox.Event{}); err == nil {
 					f.t.Errorf("Known says %t, nobody knows", known)
 				}
 			}()
