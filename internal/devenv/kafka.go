@@ -229,6 +229,15 @@ func (k *Kafka) ThawNode(id int) error {
 	return n.freeze(false)
 }
 
+// Data is the directory with all that a node stores; "": there is no such node.
+func (k *Kafka) Data(id int) string {
+	n, err := k.node(id)
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(n.dir, "data")
+}
+
 // Pid is the process of a node; 0: there is none.
 func (k *Kafka) Pid(id int) int {
 	n, err := k.node(id)

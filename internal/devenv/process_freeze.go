@@ -14,11 +14,13 @@ import (
 
 // freeze stops the process by SIGSTOP, and returns when each of its threads stands: one that runs on another processor stops a
 // moment after the signal was sent, and may answer somebody until then.
-func (p *process) freeze() error {
-	if err := p.signal(syscall.SIGSTOP); err != nil {
+func (p *process) freeze() error { return freezePID(p.pid()) }
+
+func freezePID(pid int) error {
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		return err
 	}
-	tasks := filepath.Join("/proc", strconv.Itoa(p.pid()), "task")
+	tasks := filepath.Join("/proc", strconv.Itoa(pid), "task")
 	err := poll(context.Background(), time.Millisecond, func() (bool, error) {
 		threads, err := os.ReadDir(tasks)
 		if err != nil {
@@ -34,7 +36,7 @@ func (p *process) freeze() error {
 		return true, nil
 	})
 	if err != nil {
-		return fmt.Errorf("freeze process %d: %w", p.pid(), err)
+		return fmt.Errorf("freeze process %d: %w", pid, err)
 	}
 	return nil
 }

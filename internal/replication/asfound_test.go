@@ -261,3 +261,22 @@ func TestSlotOlderThanItsTable(t *testing.T) {
 		t.Error(stop)
 	}
 }
+
+// A table of which an operator has said that it was no partition is not asked about again, though the publication listed it.
+func TestTableThatWasNoPartitionAndWasListed(t *testing.T) {
+	b := shared(t)
+	b.partition("waits")
+	b.exec(`CREATE TABLE outbox_archive (id text, payload jsonb)`)
+	b.exec(`CREATE PUBLICATION p FOR TABLE outbox, outbox_archive`)
+	b.createSlot("pgoutput")
+	b.exec(`INSERT INTO outbox_archive VALUES ('archived', '{}')`)
+	b.exec(`ALTER PUBLICATION p SET (publish_via_partition_root = true)`)
+	b.exec(`ALTER PUBLICATION p DROP TABLE outbox_archive`)
+	b.insert("after")
+	b.accept()
+	_, none := b.stray("public.outbox_archive")
+	b.runMend(none)
+	r := b.run()
+	r.waitSeen("after")
+	r.endClean()
+}

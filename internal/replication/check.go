@@ -193,6 +193,9 @@ func (k *checker) slot(ctx context.Context, rec *record) {
 		}
 		k.add("publication", k.c.Publication, err)
 		k.scope(ctx, slot != nil || rec != nil)
+		if err == nil {
+			k.beside(ctx, sent.after(rec.sends()))
+		}
 	}
 	readable := k.readable(ctx, slot != nil)
 	switch {

@@ -79,9 +79,10 @@ func (s shape) checkGenerated(c *Config, t decode.Table, used bool) error {
 	}
 }
 
-// checkListed refuses a column list without a mapped column. accept is added to the mend.
+// checkListed refuses a column list without a mapped column, also where another name of the part is listed: an application
+// that fills the hidden one would send events without it. accept is added to the mend.
 func (s shape) checkListed(c *Config, t decode.Table, accept string) error {
-	missed := t.Misses(s.columns, s.unlisted, c.Columns)
+	missed := t.Reads(s.unlisted, c.Columns)
 	if len(missed) == 0 {
 		return nil
 	}

@@ -151,9 +151,9 @@ func connectStream(ctx context.Context, c *Config) (*pgconn.PgConn, error) {
 		cfg.RuntimeParams[name] = value
 	}
 	cfg.RuntimeParams["replication"] = "database"
-	var server identity
-	onlyPrimary(cfg, func(id identity) error {
-		server = id
+	var at sighting
+	onlyPrimary(cfg, func(now sighting) error {
+		at = now
 		return nil
 	})
 	// The creation of a slot waits for the transactions that are open, however long they are.
@@ -187,7 +187,7 @@ func connectStream(ctx context.Context, c *Config) (*pgconn.PgConn, error) {
 		return nil, err
 	}
 	// Both are of the last that was tried: that of the connection that was made.
-	conn.CustomData()[gulpKey], conn.CustomData()[serverKey] = pace, server
+	conn.CustomData()[gulpKey], conn.CustomData()[serverKey] = pace, at
 	return conn, nil
 }
 

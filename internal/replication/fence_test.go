@@ -107,7 +107,7 @@ func (b *bench) epoch() string {
 }
 
 // ceilingOf is a term of the present leader's epoch as keepCeiling has it.
-func ceilingOf(epoch int64) *term { return &term{epoch: epoch} }
+func ceilingOf(epoch int64) *term { return &term{epoch: epoch, line: newRecorder(1)} }
 
 func TestCeilingIsRaisedOnlyByTheHolderUnderItsEpoch(t *testing.T) {
 	b := shared(t)

@@ -77,7 +77,7 @@ func meetServer(ctx context.Context, pool *pgxpool.Pool, c *Config) (*pgconn.PgC
 		closeStream(stream)
 		return nil, identity{}, err
 	}
-	c.home.meet(serverOf(stream))
+	c.home.meet(serverOf(stream).server)
 	return stream, id, nil
 }
 
@@ -93,16 +93,16 @@ func acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *Config, id identity, rec *record, slot *slotView) error {
 	switch {
 	case rec == nil && slot == nil:
-		return createSlot(ctx, pool, stream, c, id, true)
+		return createSlot(ctx, pool, stream, c, id, sends{}, true)
 	case rec == nil: // by our name, with no record of ours: made by hand, or by another tool
 		return adoptSlot(ctx, pool, c, id, slot, sends{}, false, "no relay has used it before")
 	case rec.State == stateCreating:
 		if err := dropUnfinished(ctx, pool, c, id, slot); err != nil {
 			return err
 		}
-		return createSlot(ctx, pool, stream, c, id, true)
+		return createSlot(ctx, pool, stream, c, id, rec.sentBefore(id), true)
 	case rec.State == stateAdopt && slot == nil:
-		return createSlot(ctx, pool, stream, c, id, false)
+		return createSlot(ctx, pool, stream, c, id, rec.sentBefore(id), false)
 	case rec.State == stateAdopt:
 		return adoptSlot(ctx, pool, c, id, slot, rec.sentBefore(id), true, "its row in cdc_relay.slots says adopt")
 	case rec.State == stateTakeover:
@@ -113,7 +113,7 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	if err := checkIdentity(c, rec, slot, id); err != nil {
 		return err
 	}
-	_, err := checkSends(ctx, pool, c, rec)
+	_, err := lookAtSends(ctx, pool, c, rec)
 	return err
 }
 
@@ -124,8 +124,9 @@ func slotGone(c *Config, rec *record) *outbox.Stop {
 
 // createSlot creates publication and slot and, when ask is set, asks in the slot's own snapshot whether the tables have
 // rows. A query before the slot exists would miss a row whose transaction is still open, and a query after it would
-// count rows that the slot will deliver: only the snapshot splits them exactly, all rows in it are not in the slot.
-func createSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *Config, id identity, ask bool) error {
+// count rows that the slot will deliver: only the snapshot splits them exactly, all rows in it are not in the slot. was is
+// what is remembered of a slot of the name that was lost.
+func createSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *Config, id identity, was sends, ask bool) error {
 	if !c.Create {
 		stop := &outbox.Stop{
 			Code: outbox.ExitOperator, Reason: "slot_missing",
@@ -146,6 +147,11 @@ func createSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	}
 	if err := checkReadable(ctx, pool, c); err != nil {
 		return err
+	}
+	if ask {
+		if err := refuseAbandoned(ctx, pool, c); err != nil {
+			return err
+		}
 	}
 	if err := beginCreating(ctx, pool, c, id); err != nil {
 		return err
@@ -184,9 +190,11 @@ func createSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 		c.Log.Warn("rows that were in the outbox before the slot are left behind: they are not sent",
 			zap.Int64("rows", behind.rows), zap.String("newest", behind.newest), zap.String("slot", c.Slot))
 	}
+	sent = sent.found(was).after(was)
 	if err := makeReady(ctx, pool, c, id, sent, at); err != nil {
 		return err
 	}
+	sent.sayForeign(ctx, pool, c)
 	c.Log.Info("slot created", append(c.relayed(), zap.String("slot", c.Slot), zap.String("publication", c.Publication),
 		zap.Stringer("lsn", at))...)
 	return nil
@@ -221,8 +229,8 @@ func nameTaken(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, 
 	return fmt.Errorf("create slot %q: %w", c.Slot, err)
 }
 
-// adoptSlot takes a slot as it stands and says from where it goes on. Of what was sent before only the tables that had the
-// names are kept: their rows may lie in the slot. accepted: an operator has said that it will do as it is.
+// adoptSlot takes a slot as it stands and says from where it goes on. Of what was sent before the tables and prefixes are
+// kept: their rows may lie in the slot. accepted: an operator has said that it will do as it is.
 func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, slot *slotView, was sends, accepted bool, why string) error {
 	if err := checkIdentity(c, nil, slot, id); err != nil {
 		return err
@@ -250,9 +258,11 @@ func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, 
 			return err
 		}
 	}
-	if err := makeReady(ctx, pool, c, id, sent.after(was), slot.ConfirmedFlush); err != nil {
+	sent = sent.after(was)
+	if err := makeReady(ctx, pool, c, id, sent, slot.ConfirmedFlush); err != nil {
 		return err
 	}
+	sent.sayForeign(ctx, pool, c)
 	c.Log.Warn("slot adopted: events committed before its position are not sent by this relay",
 		zap.String("slot", c.Slot), zap.Stringer("lsn", slot.ConfirmedFlush), zap.String("why", why))
 	return nil
@@ -300,10 +310,14 @@ func undoFailed(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 
 const undoPatience = 5 * time.Second
 
+// forgetUnmade takes back beginCreating. The row of a slot that was in use before stays, with the operator's word that its loss is
+// accepted: it holds the incarnation, and other relays' teardown must see that somebody needs the schema.
 func forgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *Config) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	_, err := pool.Exec(ctx, `DELETE FROM cdc_relay.slots WHERE slot = $1 AND state = 'creating'`, c.Slot)
+	_, err := pool.Exec(ctx, `WITH used AS (UPDATE cdc_relay.slots SET state = 'adopt', changed_at = now()
+			WHERE slot = $1 AND state = 'creating' AND slot IN (SELECT slot FROM cdc_relay.progress) RETURNING slot)
+		DELETE FROM cdc_relay.slots WHERE slot = $1 AND state = 'creating' AND slot NOT IN (SELECT slot FROM cdc_relay.progress)`, c.Slot)
 	return err
 }
 

@@ -89,7 +89,7 @@ func TestCreationWithoutAnAnswerStaysUnfinished(t *testing.T) {
 		t.Fatal(err)
 	}
 	created := make(chan error, 1)
-	go func() { created <- createSlot(ctx, pool, stream, &direct, identity{"1", 1, "x"}, true) }()
+	go func() { created <- createSlot(ctx, pool, stream, &direct, identity{"1", 1, "x"}, sends{}, true) }()
 	b.waitCreating()
 	p.Reset()
 	if err := <-created; err == nil {

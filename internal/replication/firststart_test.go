@@ -144,7 +144,7 @@ func TestNameTakenBeforeTheCreation(t *testing.T) {
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		created := createSlot(ctx, pool, stream, &b.cfg, id, true)
+		created := createSlot(ctx, pool, stream, &b.cfg, id, sends{}, true)
 		rec, err := readRecord(ctx, pool, b.cfg.Slot)
 		if err != nil {
 			b.t.Fatal(err)

@@ -69,6 +69,7 @@ func TestServerStopsAsFastWithARelay(t *testing.T) {
 	stops(0)
 	starts()
 	b.current().hold() // the broker is dead from now on
+	b.held = true
 	b.insert("b")
 	r.waitSeen("b")
 	stops(0, 1)

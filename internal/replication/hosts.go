@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
@@ -19,15 +20,30 @@ import (
 // errStandby is the answer of a server that can only be read.
 var errStandby = errors.New("this server is a standby: it can only be read")
 
+// server is who answers at the other end: a cluster, on a timeline, in one life of its postmaster. Empty fields are not known.
+type server struct {
+	SystemID string
+	Timeline int32
+	Started  string // pg_postmaster_start_time, to the microsecond
+}
+
+// sighting is a server, and where its WAL ended when it was asked.
+type sighting struct {
+	server
+	WAL pglogrepl.LSN
+}
+
 // home is the server that the stream reads, as it was met last. nil is for commands: they have no stream.
 type home struct {
-	met   atomic.Pointer[identity]
+	met   atomic.Pointer[server]
 	moved func() // called when it is another server than before, also the first time
+	// wal is the highest position of which this process knows that it was durable there: received or reported.
+	wal atomic.Uint64
 }
 
 // meet sets what the pool's new connections are compared with. Those that it has may lead elsewhere: the stream's first choice may have
 // been away while they were made.
-func (h *home) meet(id identity) {
+func (h *home) meet(id server) {
 	if h == nil {
 		return
 	}
@@ -36,9 +52,22 @@ func (h *home) meet(id identity) {
 	}
 }
 
+// still is an error when a connection leads to another server, or another life of it, than the one that was met.
+func (h *home) still(id server) error {
+	if at := h.met.Load(); at == nil || *at != id {
+		return errRestarted
+	}
+	return nil
+}
+
+// leave lets the pool work on whatever server there is: no stream reads one any more.
+func (h *home) leave() { h.met.Store(nil) }
+
+var errRestarted = errors.New("the server was restarted: the relay checks it over the replication connection first")
+
 // onlyPrimary has every attempt to connect go on to the next host when this one is a standby, whatever target_session_attrs
 // asks for besides. One that is not preferred is asked all the same: it is taken when there is no better one.
-func onlyPrimary(cfg *pgconn.Config, accept func(identity) error) {
+func onlyPrimary(cfg *pgconn.Config, accept func(sighting) error) {
 	asked := cfg.ValidateConnect
 	cfg.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
 		var rank error
@@ -60,39 +89,55 @@ func onlyPrimary(cfg *pgconn.Config, accept func(identity) error) {
 }
 
 // serverOf is the server that a connection of connectStream was made to, by the same answer as the pool's are compared by.
-func serverOf(conn *pgconn.PgConn) identity {
-	id, _ := conn.CustomData()[serverKey].(identity)
+func serverOf(conn *pgconn.PgConn) sighting {
+	id, _ := conn.CustomData()[serverKey].(sighting)
 	return id
 }
 
 // serverKey is where a connection keeps it.
 const serverKey = "server"
 
-// whichServer is the system and timeline at the other end, or errStandby. It is asked in the simple protocol, which a
-// walsender understands too. The name of the WAL file that is written now begins with the timeline; pg_control_checkpoint
-// would tell the old one for a while after a promotion. A service that keeps these functions to itself says no more than
-// whether it is a standby.
-func whichServer(ctx context.Context, conn *pgconn.PgConn) (identity, error) {
-	answer, err := askText(ctx, conn, `SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN '' ELSE
-		(SELECT system_identifier::text FROM pg_catalog.pg_control_system()) || ' ' || pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()) END`)
+// whichServer is the server at the other end, or errStandby. It is asked in the simple protocol, which a walsender
+// understands too. The name of the WAL file that is written now begins with the timeline; pg_control_checkpoint would tell
+// the old one for a while after a promotion. A service that keeps these functions to itself says no more than whether it is
+// a standby, and since when it runs.
+func whichServer(ctx context.Context, conn *pgconn.PgConn) (sighting, error) {
+	const question = `SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN '' ELSE %s || ' ' ||
+		(extract(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)::bigint || ' ' || pg_catalog.pg_current_wal_lsn() END`
+	answer, err := askText(ctx, conn, fmt.Sprintf(question, `(SELECT system_identifier::text FROM pg_catalog.pg_control_system()) || ' ' ||
+		pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn())`))
 	if pgCode(err) != "" {
-		answer, err = askText(ctx, conn, `SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN '' ELSE ' ' END`)
+		answer, err = askText(ctx, conn, fmt.Sprintf(question, `' '`))
 	}
 	switch {
 	case err != nil:
-		return identity{}, fmt.Errorf("ask whether this is a primary: %w", err)
+		return sighting{}, fmt.Errorf("ask whether this is a primary: %w", err)
 	case answer == "":
-		return identity{}, errStandby
+		return sighting{}, errStandby
 	}
-	system, file, _ := strings.Cut(answer, " ")
-	if system == "" {
-		return identity{}, nil
+	return readSighting(answer)
+}
+
+// readSighting reads the four parts of whichServer's answer.
+func readSighting(answer string) (sighting, error) {
+	parts := strings.Split(answer, " ")
+	if len(parts) != 4 {
+		return sighting{}, fmt.Errorf("which server this is: it answers %q", answer)
 	}
-	timeline, err := strconv.ParseUint(file[:min(8, len(file))], 16, 31)
-	if err != nil {
-		return identity{}, fmt.Errorf("read the timeline in %q: %w", file, err)
+	var s sighting
+	var err error
+	s.SystemID, s.Started = parts[0], parts[2]
+	if s.WAL, err = pglogrepl.ParseLSN(parts[3]); err != nil {
+		return sighting{}, fmt.Errorf("read the position in %q: %w", answer, err)
 	}
-	return identity{SystemID: system, Timeline: int32(timeline)}, nil
+	if file := parts[1]; file != "" {
+		timeline, err := strconv.ParseUint(file[:min(8, len(file))], 16, 31)
+		if err != nil {
+			return sighting{}, fmt.Errorf("read the timeline in %q: %w", file, err)
+		}
+		s.Timeline = int32(timeline)
+	}
+	return s, nil
 }
 
 // askText is the one text that a statement answers, in the simple protocol.
@@ -110,19 +155,40 @@ func askText(ctx context.Context, conn *pgconn.PgConn, sql string) (string, erro
 // sameServer refuses a connection of the pool to another server than the stream's: with a primary that was cut off and the
 // one that was promoted in its place both writable, rows of the one would be settled in the other. The slot is not there,
 // or not where it was, so this is as final as when the stream itself comes there.
-func (c *Config) sameServer(id identity) error {
+//
+// It also refuses another life of the same server, until the stream has met it and the line of before has ended. Its
+// storage may have been rolled back: what the line still has to write is about events that are not in that database. Such
+// a row would have the position of another event, which would then count as deferred already, and never be sent.
+func (c *Config) sameServer(now sighting) error {
 	if c.home == nil {
 		return nil
 	}
 	at := c.home.met.Load()
-	switch {
-	case at == nil || at.SystemID == "" || id.SystemID == "":
+	if at == nil {
 		return nil
-	case at.SystemID != id.SystemID:
-		return slotMoved(c, fmt.Sprintf("slot %q is read from system %s, and source.url now leads to system %s", c.Slot, at.SystemID, id.SystemID))
-	case at.Timeline != id.Timeline:
+	}
+	if err := c.elsewhere(*at, now); err != nil {
+		return err
+	}
+	if at.Started != now.Started {
+		return errRestarted
+	}
+	if short := c.lowerWAL(now); short != nil {
+		return c.rolledBack(short.why, now.WAL, short.to)
+	}
+	return nil
+}
+
+// elsewhere is not nil for another system, or another timeline of it, if both are known.
+func (c *Config) elsewhere(at server, now sighting) error {
+	switch {
+	case at.SystemID == "" || now.SystemID == "":
+		return nil
+	case at.SystemID != now.SystemID:
+		return slotMoved(c, fmt.Sprintf("slot %q is read from system %s, and source.url now leads to system %s", c.Slot, at.SystemID, now.SystemID))
+	case at.Timeline != now.Timeline:
 		return slotMoved(c, fmt.Sprintf("slot %q is read on timeline %d, and source.url now leads to a server on timeline %d: it was restored or promoted, rows may be missing from its WAL",
-			c.Slot, at.Timeline, id.Timeline))
+			c.Slot, at.Timeline, now.Timeline))
 	}
 	return nil
 }

@@ -141,6 +141,7 @@ func TestPoolStaysOnTheServerOfTheStream(t *testing.T) {
 	b := setup(t, primary.URL("shop"))
 	p := b.through()
 	b.cfg.URL = several(t, b.url, p.Addr(), standby.Addr())
+	started := b.text(`SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text`)
 	r := b.settledRun("a")
 	p.Cut()
 	b.url = standby.URL("shop")
@@ -155,7 +156,10 @@ func TestPoolStaysOnTheServerOfTheStream(t *testing.T) {
 	// A connection of the pool alone, while the stream is where it was.
 	b.cfg.home = new(home)
 	for addr, reason := range map[string]string{primary.URL("shop"): "", standby.URL("shop"): "slot_moved"} {
-		b.cfg.home.meet(identity{SystemID: b.text(`SELECT system_identifier::text FROM pg_control_system()`), Timeline: 1})
+		b.cfg.home.meet(server{
+			SystemID: b.text(`SELECT system_identifier::text FROM pg_control_system()`), Timeline: 1,
+			Started: started,
+		})
 		b.cfg.URL = addr
 		pool, err := connectPool(&b.cfg)
 		if err != nil {
@@ -171,7 +175,7 @@ func TestPoolStaysOnTheServerOfTheStream(t *testing.T) {
 		}
 	}
 	b.cfg.URL = primary.URL("shop")
-	b.cfg.home.meet(identity{SystemID: "42", Timeline: 1})
+	b.cfg.home.meet(server{SystemID: "42", Timeline: 1})
 	pool, err := connectPool(&b.cfg)
 	if err != nil {
 		t.Fatal(err)

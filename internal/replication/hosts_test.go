@@ -30,20 +30,20 @@ func TestPoolStaysOnTheServerOfTheStreamAlsoIfItPrefersAStandby(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closeStream(stream)
-	server := serverOf(stream)
-	if id, err := identify(await.Context(t), stream); err != nil || server.SystemID != id.SystemID || server.Timeline != id.Timeline {
-		t.Errorf("the stream is on %+v, and is taken to be on %+v (%v)", id, server, err)
+	here := serverOf(stream).server
+	if id, err := identify(await.Context(t), stream); err != nil || here.SystemID != id.SystemID || here.Timeline != id.Timeline {
+		t.Errorf("the stream is on %+v, and is taken to be on %+v (%v)", id, here, err)
 	}
 	var at home
 	pool := b.poolOf(&at)
 	for _, c := range []struct {
-		at     identity
+		at     server
 		reason string
 	}{
-		{server, ""},
-		{identity{}, ""}, // a server that does not say which it is
-		{identity{SystemID: "42", Timeline: server.Timeline}, "slot_moved"},
-		{identity{SystemID: server.SystemID, Timeline: server.Timeline + 1}, "slot_moved"},
+		{here, ""},
+		{server{Started: here.Started}, ""}, // a server that does not say which it is
+		{server{SystemID: "42", Timeline: here.Timeline, Started: here.Started}, "slot_moved"},
+		{server{SystemID: here.SystemID, Timeline: here.Timeline + 1, Started: here.Started}, "slot_moved"},
 	} {
 		at.meet(c.at)
 		pool.Reset()
@@ -83,9 +83,9 @@ func TestPoolIsMadeAnewWhereTheStreamGoes(t *testing.T) {
 	moved := 0
 	at = &home{moved: func() { moved++ }}
 	for _, c := range []struct {
-		id   identity
+		id   server
 		want int
-	}{{identity{SystemID: "1"}, 1}, {identity{SystemID: "1"}, 1}, {identity{SystemID: "1", Timeline: 2}, 2}, {identity{SystemID: "2", Timeline: 2}, 3}} {
+	}{{server{SystemID: "1"}, 1}, {server{SystemID: "1"}, 1}, {server{SystemID: "1", Timeline: 2}, 2}, {server{SystemID: "2", Timeline: 2}, 3}} {
 		if at.meet(c.id); moved != c.want {
 			t.Errorf("with %+v it has moved %d times, want %d", c.id, moved, c.want)
 		}

@@ -69,18 +69,49 @@ func (se *session) check(ctx context.Context) error {
 	if err := refuseSyncStandby(ctx, se.pool, &se.cfg); err != nil {
 		return err
 	}
+	if err := checkLogged(ctx, se.pool); err != nil {
+		return err
+	}
 	rec, err := readRecord(ctx, se.pool, se.cfg.Slot)
 	if err != nil {
 		return err
 	}
-	sent, err := checkSends(ctx, se.pool, &se.cfg, rec)
+	if err := se.disarm(ctx, rec); err != nil {
+		return err
+	}
+	sent, err := lookAtSends(ctx, se.pool, &se.cfg, rec)
 	if err != nil {
 		return err
+	}
+	if rec != nil { // else it is being torn down
+		// The reader may have written what it found meanwhile: the next look compares with that.
+		if err := rememberSends(ctx, se.pool, &se.cfg, se.t.epoch, rec, sent, 0); err != nil && !errors.Is(err, errSendsChanged) {
+			return err
+		}
 	}
 	if err := se.known.all(sent.ours(se.cfg.Tables)); err != nil {
 		return err
 	}
+	if err := se.warnBeside(ctx, sent); err != nil {
+		return err
+	}
 	se.lastGood.Store(uint64(slot.Current))
+	return nil
+}
+
+// disarm takes back a word of an operator that came while the slot was in use, so that there was nothing to accept. It would
+// stand for weeks, and accept beforehand whatever becomes of the slot.
+func (se *session) disarm(ctx context.Context, rec *record) error {
+	if rec == nil || rec.State != stateAdopt || rec.Epoch != se.t.epoch {
+		return nil
+	}
+	_, err := se.pool.Exec(ctx, `UPDATE cdc_relay.slots SET state = 'ready' WHERE slot = $1 AND epoch = $2 AND state = 'adopt'`, se.cfg.Slot, se.t.epoch)
+	if err != nil {
+		return fmt.Errorf("write cdc_relay.slots: %w", err)
+	}
+	rec.State = stateReady
+	se.cfg.Log.Warn("the row of the slot said adopt while this relay leads: nothing can be accepted now, and it says ready again; should this relay stop over something, accept that",
+		zap.String("slot", se.cfg.Slot))
 	return nil
 }
 

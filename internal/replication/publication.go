@@ -119,6 +119,9 @@ func checkPublication(ctx context.Context, q querier, c *Config, was sends) (sen
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	now := sends{Tables: map[string]sentTable{}}
+	if c.Messages.Prefix != "" {
+		now.Prefixes = []string{c.Messages.Prefix}
+	}
 	var inserts, viaRoot, bySchema bool
 	err := q.QueryRow(ctx, `SELECT oid, xmin::text, pubinsert, pubviaroot, to_regclass('pg_catalog.pg_publication_namespace') IS NOT NULL
 		FROM pg_publication WHERE pubname = $1`, c.Publication).Scan(&now.Publication, &now.Version, &inserts, &viaRoot, &bySchema)
@@ -145,6 +148,15 @@ func checkPublication(ctx context.Context, q querier, c *Config, was sends) (sen
 			return now, err
 		}
 		now.Tables[quoteTable(t)] = p.sentTable
+	}
+	now.Foreign = was.Foreign
+	if was.Publication == 0 { // the slot's first use: what is listed beside ours belongs to others
+		if now.Foreign, err = listedBeside(ctx, q, c, now); err != nil {
+			return now, err
+		}
+	}
+	if now.Foreign, err = withLeaves(ctx, q, now.Foreign); err != nil {
+		return now, err
 	}
 	// No alteration hides a message.
 	if len(c.Tables)+len(was.Tables) > 0 && was.Version != "" && was.Version != now.Version {

@@ -188,10 +188,11 @@ func TestRowFilter(t *testing.T) {
 	b.goesOn("d")
 }
 
-// A column list is refused when it hides a mapped column, an optional one too, and is no matter otherwise.
+// A column list is refused when it hides a mapped column, an optional one and one of several names too, and is no matter otherwise.
 func TestColumnList(t *testing.T) {
 	b := shared(t)
 	b.exec(`ALTER TABLE outbox ADD COLUMN traceparent text, ADD COLUMN note text`)
+	b.cfg.Tables[0].Mapping.Payload = decode.Names{Any: []string{"body", "payload"}}
 	b.cfg.Tables[0].Mapping.Traceparent = decode.Names{Any: []string{"trace", "traceparent"}, Optional: true}
 	if !b.since15(`CREATE PUBLICATION p FOR TABLE outbox (id, note)`) {
 		return
@@ -217,6 +218,10 @@ func TestColumnList(t *testing.T) {
 	b.wantGap(stop, before, after)
 	b.runMend(stop)
 	b.goesOn("c")
+	b.exec(`ALTER PUBLICATION p SET TABLE outbox (id, payload, traceparent)`)
+	b.exec(`ALTER TABLE outbox ADD COLUMN body jsonb`)
+	b.runMend(wantList(b.run().wait(), "body"))
+	b.goesOn("d")
 }
 
 // Before PostgreSQL 18 a generated column is never sent, from it on when the publication says so.

@@ -20,6 +20,7 @@ type published struct {
 	filter    string // row filter (PostgreSQL 15 and later)
 	shape     shape
 	heirs     []string // tables that inherit from it and are not configured
+	unsent    []string // partitions whose rows are not in the WAL, and why
 }
 
 // readPublished looks a table up by its configured name and by the OID we know it by. OID 0: there is neither.
@@ -45,12 +46,17 @@ func readPublished(ctx context.Context, q querier, c *Config, t decode.Table, kn
 				SELECT inhrelid FROM pg_inherits WHERE inhparent = c.oid AND c.relkind = 'r'
 				UNION SELECT i.inhrelid FROM pg_inherits i JOIN heir ON i.inhparent = heir.inhrelid)
 				SELECT hn.nspname || '.' || h.relname FROM heir JOIN pg_class h ON h.oid = heir.inhrelid JOIN pg_namespace hn ON hn.oid = h.relnamespace
-				WHERE h.oid <> ALL ($5::oid[]) AND hn.nspname || '.' || h.relname <> ALL ($6::text[]) ORDER BY 1)
+				WHERE h.oid <> ALL ($5::oid[]) AND hn.nspname || '.' || h.relname <> ALL ($6::text[]) ORDER BY 1),
+			array(WITH RECURSIVE part AS (SELECT inhrelid FROM pg_inherits WHERE inhparent = c.oid AND c.relkind = 'p'
+				UNION SELECT i.inhrelid FROM pg_inherits i JOIN part ON i.inhparent = part.inhrelid)
+				SELECT hn.nspname || '.' || h.relname || CASE h.relkind WHEN 'f' THEN ' (a foreign table)' ELSE ' (UNLOGGED)' END
+				FROM part JOIN pg_class h ON h.oid = part.inhrelid JOIN pg_namespace hn ON hn.oid = h.relnamespace
+				WHERE h.relkind = 'f' OR h.relkind = 'r' AND h.relpersistence <> 'p' ORDER BY 1)
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 			LEFT JOIN pg_publication_tables p ON p.pubname = $1 AND p.schemaname = n.nspname AND p.tablename = c.relname
 		WHERE c.oid = $2 OR n.nspname = $3 AND c.relname = $4 AND c.relkind IN ('r', 'p')
 		ORDER BY n.nspname = $3 AND c.relname = $4 DESC LIMIT 1`, c.Publication, known, t.Schema, t.Name, oids, names).
-		Scan(&p.OID, &p.kind, &p.knownLeft, &p.member, &p.filter, &p.listed, &p.Through, &p.heirs)
+		Scan(&p.OID, &p.kind, &p.knownLeft, &p.member, &p.filter, &p.listed, &p.Through, &p.heirs, &p.unsent)
 	if err != nil && !isNoRows(err) {
 		return p, fmt.Errorf("read pg_publication_tables: %w", err)
 	}
@@ -93,6 +99,9 @@ func (p published) check(c *Config, t decode.Table, was sends, viaRoot bool) err
 	if len(p.heirs) > 0 {
 		return p.inherited(c, t)
 	}
+	if len(p.unsent) > 0 {
+		return p.hidden(c, t)
+	}
 	if remembered && !p.uninterrupted(old) {
 		return publicationStop(c, fmt.Sprintf("had table %s.%s taken out and put back", t.Schema, t.Name),
 			"find and re-send what is missing"+adoptHint(c))
@@ -109,6 +118,16 @@ func (p published) inherited(c *Config, t decode.Table) *outbox.Stop {
 		What: fmt.Sprintf("table %s has tables that inherit from it (%s), whose rows are sent under their own names and would be skipped", t, heirs),
 		Mend: fmt.Sprintf("name them in source.tables too, with the publication sending them (ALTER PUBLICATION %s ADD TABLE ...), or end it: ALTER TABLE ... NO INHERIT %s; a partitioned table has no such trouble",
 			quoteName(c.Publication), quoteTable(t)),
+	}
+}
+
+// hidden: PostgreSQL refuses to publish a table that it does not log, but not one with such a partition. Rows that go there are
+// nowhere in the stream.
+func (p published) hidden(c *Config, t decode.Table) *outbox.Stop {
+	return &outbox.Stop{
+		Code: outbox.ExitOperator, Reason: "table",
+		What: fmt.Sprintf("table %s has partitions whose rows are not in the WAL and would never be sent: %s", t, strings.Join(p.unsent, ", ")),
+		Mend: "ALTER TABLE ... SET LOGGED, or ALTER TABLE ... DETACH PARTITION; then find and re-send what is in them, and start the relay again",
 	}
 }
 

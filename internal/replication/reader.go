@@ -106,7 +106,9 @@ func (r *reading) copyData(data []byte) error {
 		}
 		return r.frame()
 	case len(data) >= keepaliveSize && data[0] == 'k':
-		r.keepalive(pglogrepl.LSN(binary.BigEndian.Uint64(data[1:])), data[17] != 0)
+		if err := r.keepalive(pglogrepl.LSN(binary.BigEndian.Uint64(data[1:])), data[17] != 0); err != nil {
+			return err
+		}
 		if r.stopping.Load() && !r.inTx.Load() {
 			return errReadStopped
 		}
@@ -129,12 +131,18 @@ func (r *reading) frame() error {
 		r.inTx.Store(true)
 		r.gulp.open = true
 		r.admitted = 0
+		if err := r.again.begin(&r.cfg, r.msg.Commit, r.msg.Xid); err != nil {
+			return err
+		}
 		return r.t.line.Begin(r.msg.Commit, r.msg.Xid)
 	case decode.Row:
 		return r.event(r.msg.Event)
 	case decode.Commit:
 		r.gulp.frames, r.gulp.open, r.gulp.closed = 0, false, r.admitted > 0
 		r.t.line.Commit(r.msg.End)
+		if r.msg.Commit > r.t.newest.commit {
+			r.t.newest = seenAgain{commit: r.msg.Commit, xid: r.msg.Xid}
+		}
 		r.advance(r.msg.End)
 		r.inTx.Store(false)
 		if r.stopping.Load() {
@@ -148,6 +156,8 @@ func (r *reading) frame() error {
 		}
 	case decode.Stray:
 		return r.stray(r.msg.Like, r.msg.Name, r.msg.OID)
+	case decode.Foreign:
+		return r.foreign(r.msg.Name, r.msg.OID, r.msg.Reason)
 	case decode.Other:
 	}
 	if r.msg.Shape != nil {
@@ -174,7 +184,7 @@ func (r *reading) skipped(reason string) {
 func (r *reading) found(t *decode.Table, oid uint32) error {
 	r.known.add(oid)
 	r.t.line.Wake(true)
-	if err := rememberTable(r.ctx, r.pool, &r.cfg, *t, oid); err != nil {
+	if err := rememberTable(r.ctx, r.pool, &r.cfg, r.t.epoch, *t, oid); err != nil {
 		if r.ctx.Err() != nil {
 			return errReadCut
 		}
@@ -197,16 +207,19 @@ func (r *reading) event(ev *outbox.Event) error {
 
 // keepalive is a commit without events when it comes outside a transaction: everything up to it that concerns us was
 // sent before it. Inside one it says how far the server is, and that it is busy with what is not for us.
-func (r *reading) keepalive(end pglogrepl.LSN, reply bool) {
+func (r *reading) keepalive(end pglogrepl.LSN, reply bool) error {
 	if r.inTx.Load() {
 		r.t.line.Wake(true)
-	} else {
+	} else if passes, err := r.again.passes(&r.cfg, end); err != nil {
+		return err
+	} else if passes {
 		r.t.line.Keepalive(end)
 	}
 	r.advance(end)
 	if reply {
 		signal(r.replyNow)
 	}
+	return nil
 }
 
 func (r *reading) advance(to pglogrepl.LSN) {

@@ -21,7 +21,9 @@ type record struct {
 	Incarnation int64
 	Epoch       int64
 	Leader      string
+	Raised      string // when the row was changed last: by whom the epoch was raised, if two have raised it to the same number
 	Sends       sends
+	SendsText   string        // as the row has it: what a write is compared with
 	Ceiling     pglogrepl.LSN // 0 while creating
 	Reported    pglogrepl.LSN
 	Good        pglogrepl.LSN
@@ -49,13 +51,13 @@ func readRecord(ctx context.Context, q querier, slot string) (*record, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	var r record
-	err := q.QueryRow(ctx, `SELECT s.system_id, s.timeline, s.publication, s.state, s.incarnation, s.epoch, s.leader, s.sends,
+	err := q.QueryRow(ctx, `SELECT s.system_id, s.timeline, s.publication, s.state, s.incarnation, s.epoch, s.leader, s.changed_at::text, s.sends, s.sends::text,
 			coalesce(p.ceiling, '0/0'::pg_lsn), coalesce(p.reported, '0/0'::pg_lsn),
 			coalesce(p.good, '0/0'::pg_lsn),
 			coalesce(to_jsonb(s)->>'took_from', ''), CASE to_jsonb(s)->>'took_incarnation' WHEN s.incarnation::text
 				THEN (to_jsonb(s)->>'took_until')::pg_lsn ELSE '0/0' END
 		FROM cdc_relay.slots s LEFT JOIN cdc_relay.progress p USING (slot) WHERE s.slot = $1`, slot).
-		Scan(&r.SystemID, &r.Timeline, &r.Publication, &r.State, &r.Incarnation, &r.Epoch, &r.Leader, &r.Sends, &r.Ceiling, &r.Reported, &r.Good, &r.TookFrom, &r.TookUntil)
+		Scan(&r.SystemID, &r.Timeline, &r.Publication, &r.State, &r.Incarnation, &r.Epoch, &r.Leader, &r.Raised, &r.Sends, &r.SendsText, &r.Ceiling, &r.Reported, &r.Good, &r.TookFrom, &r.TookUntil)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
@@ -143,13 +145,19 @@ func beginCreating(ctx context.Context, pool *pgxpool.Pool, c *Config, id identi
 	_, err := pool.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)
 		VALUES ($1, $2, $3, $4, 'creating', 1)
 		ON CONFLICT (slot) DO UPDATE SET system_id = excluded.system_id, timeline = excluded.timeline,
-			publication = excluded.publication, state = 'creating', changed_at = now()`,
+			publication = excluded.publication, state = 'creating', changed_at = now(),
+			sends = CASE WHEN slots.system_id = excluded.system_id THEN slots.sends ELSE '{}' END`,
 		c.Slot, id.SystemID, id.Timeline, c.Publication)
 	if err != nil {
 		return fmt.Errorf("write cdc_relay.slots: %w", err)
 	}
 	return nil
 }
+
+// nextIncarnation is above that of the slot's row, and above that of every event that waits under the slot's name: these go
+// first, by incarnation and position, also when the row was lost meanwhile.
+const nextIncarnation = `1 + greatest((SELECT incarnation FROM cdc_relay.slots WHERE slot = $1),
+	(SELECT max(incarnation) FROM cdc_relay.retry WHERE slot = $1), (SELECT max(incarnation) FROM cdc_relay.dead_letter WHERE slot = $1), 0)`
 
 // makeReady records a slot that may be used from now on: created, or adopted as it stands, at position at. Its
 // incarnation is a new one. What the publication sends was read before a new slot was created: what changed since differs.
@@ -158,9 +166,9 @@ func makeReady(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, 
 	defer cancel()
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation)
-			VALUES ($1, $2, $3, $4, $5, 'ready', 1)
+			VALUES ($1, $2, $3, $4, $5, 'ready', `+nextIncarnation+`)
 			ON CONFLICT (slot) DO UPDATE SET system_id = excluded.system_id, timeline = excluded.timeline,
-				publication = excluded.publication, sends = excluded.sends, state = 'ready', incarnation = slots.incarnation + 1,
+				publication = excluded.publication, sends = excluded.sends, state = 'ready', incarnation = excluded.incarnation,
 				epoch = slots.epoch + 1, changed_at = now()`,
 			c.Slot, id.SystemID, id.Timeline, c.Publication, now)
 		if err != nil {

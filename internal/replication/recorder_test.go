@@ -35,6 +35,7 @@ type recorder struct {
 
 type recorded struct {
 	id, key, payload string
+	headers          string
 	columns          []string
 	position         outbox.Position
 	fault, raw       string
@@ -79,7 +80,7 @@ func (r *recorder) Event(ctx context.Context, ev *outbox.Event) error {
 	if r.open == nil { // of a transaction that came whole before
 		return nil
 	}
-	rec := recorded{id: string(ev.ID), key: string(ev.Key), payload: string(ev.Payload), position: ev.Position, raw: string(ev.Raw)}
+	rec := recorded{id: string(ev.ID), key: string(ev.Key), payload: string(ev.Payload), headers: string(ev.Headers), position: ev.Position, raw: string(ev.Raw)}
 	if ev.Fault != nil {
 		rec.fault = ev.Fault.Error()
 	}

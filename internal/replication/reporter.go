@@ -125,6 +125,9 @@ func (r *reporter) write() error {
 		return fmt.Errorf("report %s: outside of what may be reported (%s to %s)", flush,
 			pglogrepl.LSN(r.t.reported.Load()), pglogrepl.LSN(r.t.ceiling.Load()))
 	}
+	if wal := max(r.wal, r.received.Load()); uint64(flush) > wal { // the server would skip what it writes up to there
+		return fmt.Errorf("report %s: beyond the server's WAL, which is known up to %s", flush, pglogrepl.LSN(wal))
+	}
 	now := time.Now()
 	written := max(pglogrepl.LSN(r.received.Load()), flush)
 	b := append(r.buf[:0], 'd', 0, 0, 0, 4+34, 'r')

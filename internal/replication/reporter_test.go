@@ -30,7 +30,7 @@ func newReporter(t *testing.T) *reporterTest {
 	tm := &term{line: line}
 	tm.ceiling.Store(50)
 	tm.reported.Store(50)
-	se := &session{Stream: &Stream{cfg: Config{WALSenderTimeout: 1 << 40}}, t: tm, conn: ours, raise: make(chan struct{}, 1), gulp: &gulp{}}
+	se := &session{wal: 1 << 40, Stream: &Stream{cfg: Config{WALSenderTimeout: 1 << 40}}, t: tm, conn: ours, raise: make(chan struct{}, 1), gulp: &gulp{}}
 	return &reporterTest{T: t, line: line, reporter: reporter{session: se, flush: outbox.Watermark{LSN: 50}}}
 }
 
@@ -160,8 +160,9 @@ func TestRaiseIsNotAnsweredByTheFileThatItBegan(t *testing.T) {
 }
 
 func TestReportOutsideOfItsBoundsEndsTheSession(t *testing.T) {
-	for _, c := range []struct{ flush, ceiling, reported pglogrepl.LSN }{{0, 100, 0}, {101, 100, 50}, {49, 100, 50}} {
+	for _, c := range []struct{ flush, ceiling, reported, wal pglogrepl.LSN }{{0, 100, 0, 100}, {101, 100, 50, 200}, {49, 100, 50, 100}, {90, 100, 50, 80}} {
 		r := newReporter(t)
+		r.wal = uint64(c.wal)
 		r.flush.LSN = c.flush
 		r.t.ceiling.Store(uint64(c.ceiling))
 		r.t.reported.Store(uint64(c.reported))

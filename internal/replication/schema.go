@@ -142,7 +142,32 @@ func checkSchemaRights(ctx context.Context, pool *pgxpool.Pool) error {
 	if !ok {
 		return needInit(pool, nil)
 	}
-	return nil
+	return checkLogged(ctx, pool)
+}
+
+// checkLogged refuses tables of ours that a crash of the server empties: what is in them counts as settled, and the slot has
+// moved on.
+func checkLogged(ctx context.Context, q querier) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	var unlogged []string
+	err := q.QueryRow(ctx, `SELECT array(SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname = 'cdc_relay' AND c.relkind = 'r' AND c.relpersistence <> 'p' ORDER BY 1)`).Scan(&unlogged)
+	if err != nil {
+		return fmt.Errorf("read pg_class: %w", err)
+	}
+	if len(unlogged) == 0 {
+		return nil
+	}
+	var mends []string
+	for _, table := range unlogged {
+		mends = append(mends, "ALTER TABLE cdc_relay."+quoteName(table)+" SET LOGGED")
+	}
+	return &outbox.Stop{
+		Code: outbox.ExitOperator, Reason: "schema",
+		What: fmt.Sprintf("tables of schema cdc_relay are UNLOGGED (%s): a crash of PostgreSQL empties them, and with them goes what the slot has passed", strings.Join(unlogged, ", ")),
+		Mend: strings.Join(mends, "; ") + "; then start the relay again",
+	}
 }
 
 func needInit(pool *pgxpool.Pool, cause error) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -35,14 +36,17 @@ func (s *Stream) seize(ctx context.Context, t **term) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	var sent sends
+	var o opening
 	id, err := identify(ctx, conn)
 	if err == nil {
-		s.cfg.home.meet(serverOf(conn))
-		sent, err = s.start(ctx, conn, id)
+		err = s.cfg.home.still(serverOf(conn).server)
 	}
 	if err == nil {
-		err = s.lead(ctx, patient, conn, t)
+		o, err = s.start(ctx, conn, id)
+	}
+	var slot *slotView
+	if err == nil {
+		slot, err = s.lead(ctx, patient, conn, t, o)
 	}
 	if err != nil {
 		closeStream(conn)
@@ -53,7 +57,7 @@ func (s *Stream) seize(ctx context.Context, t **term) (*session, error) {
 		closeStream(conn)
 		return nil, fmt.Errorf("take over the replication connection: %w", err)
 	}
-	return newSession(s, *t, hijacked, sent), nil
+	return newSession(s, *t, hijacked, o, slot), nil
 }
 
 // standBy returns when nobody holds the slot. Only another cdc-relay is waited for: any other holder reads rows that we
@@ -150,37 +154,55 @@ func held(c *Config, slot *slotView) error {
 	}
 }
 
+// opening is what was found before START_REPLICATION was sent.
+type opening struct {
+	was  sends // what is remembered of the publication
+	sent sends // what is to be remembered of it by a leader with this configuration
+	// resumed is what this process has settled, when it led last and the server proves that it is the same one; else 0.
+	resumed pglogrepl.LSN
+	from    pglogrepl.LSN // the position that was asked for; the slot's own may be higher
+}
+
 // start checks what can be checked before, and sends START_REPLICATION. Proto 1 and messages are always asked for, so that
-// an event's index in its transaction never depends on the configuration. It returns what the publication sends.
-func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn, id identity) (sends, error) {
+// an event's index in its transaction never depends on the configuration.
+func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn, id identity) (o opening, _ error) {
 	c := &s.cfg
 	rec, slot, err := s.recordAndSlot(ctx)
 	if err != nil {
-		return sends{}, err
+		return o, err
 	}
 	if rec == nil { // it was there: this runs after prepare
-		return sends{}, slotLost(c, fmt.Sprintf("the row of slot %q in cdc_relay.slots is gone: somebody tore the relay down", c.Slot),
+		return o, slotLost(c, fmt.Sprintf("the row of slot %q in cdc_relay.slots is gone: somebody tore the relay down", c.Slot),
 			"start the relay again: it adopts the slot as it is, or creates a new one")
 	}
 	if slot == nil || rec.State != stateReady {
-		return sends{}, errPrepareAgain // its table of cases says what to do
+		return o, errPrepareAgain // its table of cases says what to do
 	}
 	if err := checkIdentity(c, rec, slot, id); err != nil {
-		return sends{}, err
+		return o, err
+	}
+	if err := s.refuseLowerRecord(rec); err != nil {
+		return o, err
 	}
 	if err := refuseSyncStandby(ctx, s.pool, c); err != nil {
-		return sends{}, err
+		return o, err
 	}
-	sent, err := checkSends(ctx, s.pool, c, rec)
-	if err != nil {
-		return sends{}, err
+	if err := checkLogged(ctx, s.pool); err != nil {
+		return o, err
+	}
+	o.was = rec.sends()
+	if o.sent, err = lookAtSends(ctx, s.pool, c, rec); err != nil {
+		return o, err
 	}
 	s.lastGood.Store(uint64(slot.Current))
 	if err := s.pool.QueryRow(ctx, `SELECT pg_size_bytes(current_setting('wal_segment_size'))`).Scan(&s.segment); err != nil {
-		return sends{}, fmt.Errorf("read wal_segment_size: %w", err)
+		return o, fmt.Errorf("read wal_segment_size: %w", err)
 	}
-	// The server goes on from the slot's own position when that is higher, which it is soon.
-	err = pglogrepl.StartReplication(ctx, conn, c.Slot, rec.TookUntil, pglogrepl.StartReplicationOptions{
+	// The server goes on from the slot's own position when that is higher, which it is soon. It is lower than what this process
+	// has settled after a restart of the server, which does not save the slot at each report.
+	o.resumed = s.durable.resume(rec)
+	o.from = max(rec.TookUntil, o.resumed)
+	err = pglogrepl.StartReplication(ctx, conn, c.Slot, o.from, pglogrepl.StartReplicationOptions{
 		PluginArgs: []string{
 			"proto_version '1'",
 			"publication_names " + quoteText(quoteName(c.Publication)),
@@ -188,34 +210,38 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn, id identity) (s
 		},
 	})
 	if pgCode(err) == "55006" { // object_in_use
-		return sends{}, errTaken
+		return o, errTaken
 	}
 	if err != nil {
-		return sends{}, fmt.Errorf("start replication: %w", err)
+		return o, fmt.Errorf("start replication: %w", err)
 	}
-	return sent, nil
+	return o, nil
 }
 
 // lead runs while our walsender holds the slot. The epoch is read, or raised, after START_REPLICATION: whoever held the
 // slot before has raised it by then, or never will without holding the slot again.
 //
-// What a new line counts may take longer than all the rest: patient is done when the relay is to stop.
-func (s *Stream) lead(ctx, patient context.Context, conn *pgconn.PgConn, t **term) error {
+// What a new line counts may take longer than all the rest: patient is done when the relay is to stop. It returns the slot as
+// it was before the first report.
+func (s *Stream) lead(ctx, patient context.Context, conn *pgconn.PgConn, t **term, o opening) (*slotView, error) {
 	c := &s.cfg
 	rec, err := readRecord(ctx, s.pool, c.Slot)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if rec == nil || rec.State != stateReady {
-		return errPrepareAgain
+		return nil, errPrepareAgain
 	}
 	old := *t
 	if old != nil && old.continues(rec) {
 		slot, err := s.held(ctx, conn.PID())
 		if err != nil {
-			return err
+			return nil, err
 		}
-		return checkPosition(c, rec, slot, pglogrepl.LSN(old.reported.Load()))
+		if err := checkPosition(c, rec, slot, pglogrepl.LSN(old.reported.Load())); err != nil {
+			return nil, err
+		}
+		return slot, s.remember(ctx, rec, o, slot)
 	}
 	if old != nil {
 		c.Log.Warn("another relay led in between, or the slot was adopted: what is in memory is thrown away and read again",
@@ -225,29 +251,43 @@ func (s *Stream) lead(ctx, patient context.Context, conn *pgconn.PgConn, t **ter
 	}
 	epoch, err := raiseEpoch(ctx, s.pool, c)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	slot, err := s.held(ctx, conn.PID())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if rec, err = readRecord(ctx, s.pool, c.Slot); err != nil {
-		return err
+		return nil, err
 	}
 	if rec == nil || rec.Epoch != epoch {
-		return errPrepareAgain
+		return nil, errPrepareAgain
 	}
 	if err := checkPosition(c, rec, slot, 0); err != nil {
-		return err
+		return nil, err
 	}
+	s.durable = durable{epoch: epoch, raised: rec.Raised, ceiling: rec.Ceiling, settled: o.resumed}
+	if err := s.remember(ctx, rec, o, slot); err != nil {
+		return nil, err
+	}
+	from := max(slot.ConfirmedFlush, o.resumed)
 	done := reassure(patient, conn, c.WALSenderTimeout/3, slot.ConfirmedFlush)
-	*t, err = newTerm(patient, s.pool, c, rec, slot.ConfirmedFlush)
+	*t, err = newTerm(patient, s.pool, c, rec, from, slot.ConfirmedFlush)
 	done()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c.Log.Info("leading", zap.String("slot", c.Slot), zap.Int64("epoch", epoch), zap.Stringer("lsn", slot.ConfirmedFlush))
-	return nil
+	c.Log.Info("leading", zap.String("slot", c.Slot), zap.Int64("epoch", epoch), zap.Stringer("lsn", from))
+	return slot, nil
+}
+
+// remember makes durable, before a row passes, what this session relays. It begins with what it looked at before it held
+// the slot: should another leader have written since, all is looked at again.
+func (s *Stream) remember(ctx context.Context, rec *record, o opening, slot *slotView) error {
+	if !reflect.DeepEqual(rec.sends(), o.was) {
+		return errSendsChanged
+	}
+	return rememberSends(ctx, s.pool, &s.cfg, rec.Epoch, rec, o.sent, max(slot.ConfirmedFlush, o.from))
 }
 
 // reassure reports the slot's own position every so often, until it is called off: a line may take longer to make than

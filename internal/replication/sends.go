@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -27,12 +28,35 @@ type sends struct {
 	AsFound pglogrepl.LSN `json:"as_found,omitempty"`
 	// None are tables, by OID, of which an operator has said that they were no partitions of ours.
 	None []uint32 `json:"none,omitempty"`
+	// Foreign are tables, by OID, that the publication lists by name and whose rows are not events: those that it listed
+	// and the configuration lacked when the slot was first used, and those that an operator ignores.
+	Foreign []uint32 `json:"foreign,omitempty"`
+	// Prefixes of messages that the slot has relayed, in ascending order.
+	Prefixes []string `json:"prefixes,omitempty"`
 }
 
-// found keeps what is remembered of how the slot was found.
+// found keeps what is remembered of how the slot was found, and which tables of the publication were foreign then.
 func (s sends) found(was sends) sends {
 	s.AsFound, s.None = was.AsFound, was.None
+	if was.Publication == s.Publication {
+		s.Foreign = was.Foreign
+		return s
+	}
+	relayed := func(oid uint32) bool {
+		for _, t := range was.Tables {
+			if (t.OID == oid || slices.Contains(t.Also, oid)) && !slices.Contains(was.Foreign, oid) {
+				return true
+			}
+		}
+		return false
+	}
+	s.Foreign = slices.DeleteFunc(slices.Clone(s.Foreign), relayed)
 	return s
+}
+
+// droppedPrefixes are those of messages that were relayed and are not configured any more.
+func (s sends) droppedPrefixes(c *Config) []string {
+	return slices.DeleteFunc(slices.Clone(s.Prefixes), func(prefix string) bool { return prefix == c.Messages.Prefix })
 }
 
 type sentTable struct {
@@ -63,12 +87,32 @@ func (s sends) oid(t decode.Table) uint32 {
 	return t.OID
 }
 
-// after adds to what is sent now the tables that had the names before.
+// after adds to what is sent now the tables that had the names before, and the tables and prefixes that the slot has
+// relayed and that are not configured any more: another relay of the slot may have them, and a row of theirs that the
+// publication still sends must not pass unseen. A table that is ours now is foreign no longer.
 func (s sends) after(was sends) sends {
+	var ours []uint32
 	for name, t := range s.Tables {
 		old := was.Tables[name]
-		s.Tables[name] = t.with(append(slices.Clone(old.Also), old.OID)...)
+		t = t.with(append(slices.Clone(old.Also), old.OID)...)
+		s.Tables[name] = t
+		ours = append(append(ours, t.OID), t.Also...)
 	}
+	for name, t := range was.Tables {
+		if _, configured := s.Tables[name]; !configured {
+			s.Tables[name] = t
+		}
+	}
+	if len(s.Tables) == 0 {
+		s.Tables = nil // as it comes back from the table
+	}
+	s.Foreign = slices.DeleteFunc(slices.Clone(s.Foreign), func(oid uint32) bool { return slices.Contains(ours, oid) })
+	if len(s.Foreign) == 0 {
+		s.Foreign = nil // as it comes back from the table
+	}
+	s.Prefixes = slices.Concat(s.Prefixes, was.Prefixes)
+	slices.Sort(s.Prefixes)
+	s.Prefixes = slices.Compact(s.Prefixes)
 	return s
 }
 
@@ -118,40 +162,60 @@ func (s sends) ours(tables []decode.Table) []decode.Table {
 	return tables
 }
 
-// checkSends compares the publication with what the relay needs and with what is remembered of it, and remembers what is
-// new without harm: a table configured since, or created anew while the publication had it without its being listed.
-// What is remembered of tables that are not configured (any more) is left: another relay of the slot may have them.
-// It returns what is remembered from now on.
-func checkSends(ctx context.Context, q querier, c *Config, rec *record) (sends, error) {
+// lookAtSends compares the publication with what the relay needs and with what is remembered of it. It changes nothing:
+// a relay that stands by, or has yet to lead, may have a configuration that is never used. next is what is to be
+// remembered by whoever leads: with tables and prefixes configured since, or a table created again while the publication
+// had it without its being listed.
+func lookAtSends(ctx context.Context, q querier, c *Config, rec *record) (next sends, err error) {
 	was := rec.sends()
 	now, err := checkPublication(ctx, q, c, was)
 	if err != nil || rec == nil {
 		return now, err
 	}
-	next := now.after(was).found(was)
-	for name, t := range was.Tables {
-		if _, configured := next.Tables[name]; !configured {
-			next.Tables[name] = t
-		}
-	}
-	if reflect.DeepEqual(was, next) {
-		return next, nil
-	}
-	// Against what was read: another relay of the slot that was faster is not overwritten, the next check looks again.
-	tag, err := q.Exec(ctx, `UPDATE cdc_relay.slots SET sends = $2 WHERE slot = $1 AND sends = $3 AND state = 'ready'`, c.Slot, next, was)
-	if err != nil {
-		return next, fmt.Errorf("write cdc_relay.slots: %w", err)
-	}
-	for name := range next.Tables {
-		if _, known := was.Tables[name]; !known && tag.RowsAffected() > 0 {
-			c.Log.Info("table added: its rows are events from now on", zap.String("table", name), zap.String("slot", c.Slot))
-		}
-	}
-	return next, nil
+	return now.found(was).after(was), nil
 }
 
-// rememberTable makes it durable that the rows of a table of this OID are those of t.
-func rememberTable(ctx context.Context, q querier, c *Config, t decode.Table, oid uint32) error {
+// rememberSends makes next durable in the place of what rec has, under the epoch of the term that holds the slot, and
+// says what is relayed from now on. from is the position that the session reads from.
+//
+// Only the session that holds the slot may do this. What a table's rows are is decided by the leader that reads them: a
+// standby that wrote the table down would make a promise that the leader, with another configuration, does not keep.
+func rememberSends(ctx context.Context, q querier, c *Config, epoch int64, rec *record, next sends, from pglogrepl.LSN) error {
+	was := rec.sends()
+	if reflect.DeepEqual(was, next) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	tag, err := q.Exec(ctx, `UPDATE cdc_relay.slots SET sends = $2 WHERE slot = $1 AND sends::text = $3 AND epoch = $4 AND state = 'ready'`,
+		c.Slot, next, rec.SendsText, epoch)
+	if err != nil {
+		return fmt.Errorf("write cdc_relay.slots: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return errSendsChanged
+	}
+	for name := range next.Tables {
+		if _, known := was.Tables[name]; !known {
+			c.Log.Info("table added: its rows are relayed from this position on",
+				zap.String("table", name), zap.Stringer("lsn", from), zap.String("slot", c.Slot))
+			warnOfRowsBefore(ctx, q, c, name, next.Tables[name])
+		}
+	}
+	for _, prefix := range next.Prefixes {
+		if !slices.Contains(was.Prefixes, prefix) {
+			c.Log.Info("message prefix added: its messages are relayed from this position on",
+				zap.String("message_prefix", prefix), zap.Stringer("lsn", from), zap.String("slot", c.Slot))
+		}
+	}
+	return nil
+}
+
+// errSendsChanged: another session, or an operator, wrote the slot's row between our look and our write.
+var errSendsChanged = errors.New("what is remembered of the publication was changed meanwhile")
+
+// rememberTable makes it durable, under the epoch, that the rows of a table of this OID are those of t.
+func rememberTable(ctx context.Context, q querier, c *Config, epoch int64, t decode.Table, oid uint32) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	rec, err := readRecord(ctx, q, c.Slot)
@@ -166,15 +230,8 @@ func rememberTable(ctx context.Context, q querier, c *Config, t decode.Table, oi
 		return fmt.Errorf("remember table %s by its OID %d: the slot's row does not know it", t, oid)
 	}
 	next.Tables[name] = was.Tables[name].with(oid)
-	if reflect.DeepEqual(was, next) {
-		return nil
-	}
-	tag, err := q.Exec(ctx, `UPDATE cdc_relay.slots SET sends = $2 WHERE slot = $1 AND sends = $3 AND state = 'ready'`, c.Slot, next, was)
-	if err != nil {
-		return fmt.Errorf("write cdc_relay.slots: %w", err)
-	}
-	if tag.RowsAffected() == 0 {
-		return fmt.Errorf("remember table %s by its OID %d: the slot's row was changed meanwhile", t, oid)
+	if err := rememberSends(ctx, q, c, epoch, rec, next, 0); err != nil {
+		return fmt.Errorf("remember table %s by its OID %d: %w", t, oid, err)
 	}
 	return nil
 }

@@ -27,6 +27,10 @@ type session struct {
 	pid     uint32
 	decoder *decode.Decoder
 	known   *knownTables
+	sent    sends  // what the publication sends, as it is remembered
+	wal     uint64 // the end of the server's WAL when the session began
+
+	again seenAgain // the reader's
 
 	// admitted is how many events of the transaction being read the line took: the reader's, and after its end finish's.
 	admitted int
@@ -48,14 +52,23 @@ type session struct {
 	gulp *gulp // counts the bytes read
 }
 
-// newSession takes what the publication sends: with every OID by which rows of our tables may come.
-func newSession(s *Stream, t *term, h *pgconn.HijackedConn, sent sends) *session {
+// newSession takes what the publication sends, with every OID by which rows of our tables may come, and the slot as it was
+// before the first report.
+func newSession(s *Stream, t *term, h *pgconn.HijackedConn, o opening, slot *slotView) *session {
+	sent := o.sent
 	tables := sent.ours(s.cfg.Tables)
 	pace, _ := h.CustomData[gulpKey].(*gulp)
+	var again seenAgain
+	if t.newest.commit >= max(slot.ConfirmedFlush, o.from) { // what begins to commit there or later is sent
+		again = t.newest
+		again.from = max(slot.ConfirmedFlush, o.from)
+	}
 	return &session{
 		Stream: s, t: t, conn: h.Conn, front: h.Frontend, pid: h.PID, gulp: pace,
-		decoder:  decode.New(decode.Config{Tables: tables, Messages: s.cfg.Messages, Columns: s.cfg.Columns, Detached: sent.AsFound, None: sent.None}),
-		known:    knowing(tables),
+		decoder: decode.New(decode.Config{
+			Tables: tables, Messages: s.cfg.Messages, Columns: s.cfg.Columns, Detached: sent.AsFound, None: sent.None, Dropped: sent.droppedPrefixes(&s.cfg),
+		}),
+		known: knowing(tables), sent: sent, wal: uint64(slot.Current), again: again,
 		replyNow: make(chan struct{}, 1), kick: make(chan struct{}, 1), raise: make(chan struct{}, 1),
 		suspect: make(chan struct{}, 1), shutdown: make(chan struct{}),
 	}
@@ -150,13 +163,35 @@ func (se *session) attend(reading, draining context.Context, readerDone <-chan e
 		return errors.New("the lanes ended")
 	case err := <-readerDone:
 		var stop *outbox.Stop
-		if errors.As(err, &stop) && stop.Code == outbox.ExitMapping {
+		// What was read before is delivered and reported: whoever goes on, after the mapping was corrected or with the
+		// configuration that this relay lacks, has less to repeat.
+		if errors.As(err, &stop) && (stop.Code == outbox.ExitMapping || stop.Reason == notConfigured) {
 			ctx, cancel := se.grace(draining)
 			defer cancel()
-			return se.finish(ctx, err)
+			return se.unlessHidden(draining, se.finish(ctx, err))
 		}
 		return err
 	}
+}
+
+// unlessHidden is the Stop over a publication that was altered, where there is one: a column that it hides is missing from the
+// stream as one that is gone. Else it is err, why the stream does not fit.
+func (se *session) unlessHidden(ctx context.Context, err error) error {
+	var stop *outbox.Stop
+	if !errors.As(err, &stop) || stop.Code != outbox.ExitMapping {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	rec, asked := readRecord(ctx, se.pool, se.cfg.Slot)
+	if asked != nil || rec == nil {
+		return err
+	}
+	_, asked = lookAtSends(ctx, se.pool, &se.cfg, rec)
+	if errors.As(asked, &stop) && stop.Reason == "publication" {
+		return stop
+	}
+	return err
 }
 
 // grace is the time that a stop has: delivery.shutdown_grace, or what a server has that is shutting down too (I10).

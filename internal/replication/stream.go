@@ -30,11 +30,13 @@ type Stream struct {
 	started       time.Time
 	everConnected bool
 	sessions      int
-	said          string        // the last reason for waiting that was logged
-	holder        holder        // of the slot, while we stand by
-	segment       uint64        // size in bytes of a file of WAL, at the last session's begin
-	warned        bool          // of a message with our prefix that is not transactional; the reader's
-	lastGood      atomic.Uint64 // position of the server at the last check that found publication and tables in order; 0: none
+	said          string          // the last reason for waiting that was logged
+	holder        holder          // of the slot, while we stand by
+	segment       uint64          // size in bytes of a file of WAL, at the last session's begin
+	warned        bool            // of a message with our prefix that is not transactional; the reader's
+	warnedOf      map[string]bool // what the relay will stop at, by its words; the monitor's
+	durable       durable         // what the database is known to have, of the last session
+	lastGood      atomic.Uint64   // position of the server at the last check that found publication and tables in order; 0: none
 }
 
 // New checks the configuration and makes the pool; it does not connect.
@@ -48,7 +50,7 @@ func New(cfg Config) (*Stream, error) {
 		return nil, err
 	}
 	cfg.home.moved = pool.Reset
-	return &Stream{cfg: cfg, pool: pool, tables: cfg.quotedTables()}, nil
+	return &Stream{cfg: cfg, pool: pool, tables: cfg.quotedTables(), warnedOf: map[string]bool{}}, nil
 }
 
 // Pool is what everything but the stream uses of the database, until Close.
@@ -62,30 +64,25 @@ func (s *Stream) Close() { closePool(s.pool) }
 func (s *Stream) Run(reading, draining context.Context) error {
 	s.started = time.Now()
 	var t *term
-	defer func() { t.end() }()
+	defer func() {
+		t.end()
+		s.cfg.home.leave()
+	}()
 
 	prepared := false
 	wait := backoff{min: 100 * time.Millisecond, max: 5 * time.Second}
 	for {
-		if !prepared {
-			if _, err := prepare(reading, s.pool, &s.cfg); err != nil {
-				if again, err := s.pause(reading, &wait, s.nameGap(reading, err)); !again {
-					return err
-				}
-				continue
-			}
-			prepared, s.everConnected = true, true
-			wait.reset()
-		}
-		se, err := s.seize(reading, &t)
-		if err == nil {
-			began := time.Now()
-			err = se.run(reading, draining)
-			if time.Since(began) > steady {
+		err := s.meet(reading, &t)
+		if err == nil && !prepared {
+			_, err = prepare(reading, s.pool, &s.cfg)
+			err = s.nameGap(reading, err)
+			if err == nil {
+				prepared, s.everConnected = true, true
 				wait.reset()
 			}
-			// What ended the session may have ended the pool's connections too, without their noticing.
-			s.pool.Reset()
+		}
+		if err == nil {
+			err = s.session(reading, draining, &t, &wait)
 		}
 		switch {
 		case errors.Is(err, errCleanStop):
@@ -111,6 +108,23 @@ func (s *Stream) Run(reading, draining context.Context) error {
 			return err
 		}
 	}
+}
+
+// session is one session of a leader, once the slot is free.
+func (s *Stream) session(reading, draining context.Context, t **term, wait *backoff) error {
+	se, err := s.seize(reading, t)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	err = se.run(reading, draining)
+	s.keep(*t, se.received.Load())
+	if time.Since(began) > steady {
+		wait.reset()
+	}
+	// What ended the session may have ended the pool's connections too, without their noticing.
+	s.pool.Reset()
+	return err
 }
 
 // stoppedWithoutSession ends a process that leads but has lost its session: nothing can be reported any more.

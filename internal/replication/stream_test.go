@@ -146,7 +146,7 @@ func (b *bench) waitFree() {
 
 var statements = regexp.MustCompile(`CREATE PUBLICATION [^;]*|ALTER PUBLICATION [^;]*|SELECT pg_drop_replication_slot\('\w+'\)|` +
 	`UPDATE cdc_relay\.slots SET state = 'adopt' WHERE slot = '\w+'|UPDATE cdc_relay\.slots SET sends = .* WHERE slot = '\w+'|` +
-	`INSERT INTO cdc_relay\.slots [^;]*`)
+	`INSERT INTO cdc_relay\.slots [^;]*|WITH ignored AS [^;]*`)
 
 // runMend runs the statements that a stop prints.
 func (b *bench) runMend(stop *outbox.Stop) {
@@ -272,12 +272,22 @@ func (r *running) waitPhase(p Phase) {
 func (r *running) waitSeen(ids ...string) {
 	r.b.t.Helper()
 	await.Until(r.b.t, fmt.Sprintf("events %v", ids), func() bool {
-		line := r.b.current()
-		if line == nil {
-			return false
+		ended := false
+		select {
+		case <-r.done:
+			ended = true
+		default:
 		}
-		have := line.seen()
-		return !slices.ContainsFunc(ids, func(id string) bool { return !slices.Contains(have, id) })
+		if line := r.b.current(); line != nil {
+			have := line.seen()
+			if !slices.ContainsFunc(ids, func(id string) bool { return !slices.Contains(have, id) }) {
+				return true
+			}
+		}
+		if ended {
+			r.b.t.Fatalf("ended, before events %v: %v", ids, r.err)
+		}
+		return false
 	})
 }
 

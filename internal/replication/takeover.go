@@ -224,13 +224,13 @@ func (m *takeover) complete(ctx context.Context, rec *record, ours, theirs *slot
 	if err != nil {
 		return err
 	}
-	sent = sent.found(rec.Sends)
+	sent = sent.found(rec.Sends).after(rec.Sends)
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	err = pgx.BeginFunc(ctx, m.pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `UPDATE cdc_relay.slots SET state = 'ready', sends = $3, took_until = $4, took_incarnation = incarnation + 1,
-				incarnation = incarnation + 1, epoch = epoch + 1, changed_at = now()
-			WHERE slot = $1 AND state = 'takeover' AND took_from = $2`, m.c.Slot, m.opt.From, sent.after(rec.Sends), theirs.ConfirmedFlush)
+		tag, err := tx.Exec(ctx, `UPDATE cdc_relay.slots SET state = 'ready', sends = $3, took_until = $4, took_incarnation = `+nextIncarnation+`,
+				incarnation = `+nextIncarnation+`, epoch = epoch + 1, changed_at = now()
+			WHERE slot = $1 AND state = 'takeover' AND took_from = $2`, m.c.Slot, m.opt.From, sent, theirs.ConfirmedFlush)
 		if err == nil && tag.RowsAffected() != 1 {
 			return tornDown(m.c)
 		}
@@ -244,6 +244,7 @@ func (m *takeover) complete(ctx context.Context, rec *record, ours, theirs *slot
 	if err != nil {
 		return fmt.Errorf("write cdc_relay.slots: %w", err)
 	}
+	sent.sayForeign(ctx, m.pool, m.c)
 	m.state.Complete = true
 	return nil
 }

@@ -144,6 +144,16 @@ func dropObjects(ctx context.Context, tx pgx.Tx, c *Config, have int) error {
 	if have == 0 || slots > 0 {
 		return nil
 	}
+	if have >= sidingVersion {
+		var others int
+		if err := tx.QueryRow(ctx, `SELECT (SELECT count(*) FROM cdc_relay.retry) + (SELECT count(*) FROM cdc_relay.dead_letter WHERE state = 'open')`).Scan(&others); err != nil {
+			return fmt.Errorf("count what other slots have in schema cdc_relay: %w", err)
+		}
+		if others > 0 {
+			c.Log.Warn("schema cdc_relay kept: it has events that wait, and open dead letters, under other slots' names", zap.Int("rows", others))
+			return nil
+		}
+	}
 	if _, err := tx.Exec(ctx, `DROP SCHEMA cdc_relay CASCADE`); err != nil {
 		return fmt.Errorf("drop schema cdc_relay: %w", err)
 	}

@@ -15,7 +15,8 @@ import (
 // term is the time under one epoch of ours: its line, and how far it may report and did.
 type term struct {
 	epoch       int64
-	incarnation int64 // of the slot that was read
+	raised      string // record.Raised, of the epoch
+	incarnation int64  // of the slot that was read
 	line        Line
 
 	// ceiling is durable in cdc_relay.progress before it is stored here, so that what is in the table is never below
@@ -25,6 +26,12 @@ type term struct {
 	// to the slot since. Nobody else writes under this epoch, so the slot is never above it.
 	reported atomic.Uint64
 
+	// proven is the term's start, or the watermark when the last raise of the ceiling was sent: a database that has our epoch and
+	// that ceiling has all by which what is below was settled.
+	proven atomic.Uint64
+
+	newest seenAgain // the last transaction that was read whole: the reader's, and between sessions nobody's
+
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error // of line.Run, valid after done
@@ -32,19 +39,21 @@ type term struct {
 
 // continues reports whether nobody led, and the slot was neither made anew nor adopted, since the term began.
 func (t *term) continues(rec *record) bool {
-	return t.epoch == rec.Epoch && t.incarnation == rec.Incarnation
+	return t.epoch == rec.Epoch && t.raised == rec.Raised && t.incarnation == rec.Incarnation
 }
 
-// newTerm starts the lanes of a new line at the slot's position, under the epoch of rec.
-func newTerm(ctx context.Context, pool *pgxpool.Pool, c *Config, rec *record, start pglogrepl.LSN) (*term, error) {
+// newTerm starts the lanes of a new line at start, under the epoch of rec. reported is the slot's position: start is higher
+// when this process has settled more than the slot has kept.
+func newTerm(ctx context.Context, pool *pgxpool.Pool, c *Config, rec *record, start, reported pglogrepl.LSN) (*term, error) {
 	line, err := c.NewLine(ctx, Term{Start: start, Epoch: rec.Epoch, Incarnation: rec.Incarnation, SystemID: rec.SystemID, Pool: pool})
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	t := &term{epoch: rec.Epoch, incarnation: rec.Incarnation, line: line, cancel: cancel, done: make(chan struct{})}
+	t := &term{epoch: rec.Epoch, raised: rec.Raised, incarnation: rec.Incarnation, line: line, cancel: cancel, done: make(chan struct{})}
 	t.ceiling.Store(uint64(rec.Ceiling))
-	t.reported.Store(uint64(start))
+	t.reported.Store(uint64(reported))
+	t.proven.Store(uint64(start)) // the raise of the epoch came after all by which that was settled
 	go func() {
 		defer close(t.done)
 		t.err = t.line.Run(ctx)
@@ -103,6 +112,7 @@ func raiseCeiling(ctx context.Context, pool *pgxpool.Pool, c *Config, t *term, p
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	var ceiling pglogrepl.LSN
+	settled := uint64(t.line.Watermark().LSN) // before the statement is sent
 	err := pool.QueryRow(ctx, `WITH fence AS (SELECT FROM cdc_relay.slots WHERE slot = $1 AND epoch = $2 FOR SHARE)
 		UPDATE cdc_relay.progress p SET ceiling = pg_current_wal_insert_lsn(), reported = $3, good = greatest(p.good, $5), at = now()
 		FROM fence WHERE p.slot = $1
@@ -115,6 +125,7 @@ func raiseCeiling(ctx context.Context, pool *pgxpool.Pool, c *Config, t *term, p
 		return fmt.Errorf("raise ceiling: %w", err)
 	}
 	t.ceiling.Store(max(t.ceiling.Load(), uint64(ceiling)))
+	t.proven.Store(settled)
 	return nil
 }
 

@@ -12,6 +12,9 @@ import (
 
 func init() {
 	ofOnePostgres = append(ofOnePostgres,
+		ofOne[*devenv.Postgres]{"StopsImmediately", func(t *testing.T, pg *devenv.Postgres) {
+			postgresStops{mode: "immediate"}.meet(stand.On(t, pg, stand.SharedRabbitMQ(t)), pg)
+		}},
 		ofOne[*devenv.Postgres]{"StopsFastWithTheBrokerAway", func(t *testing.T, pg *devenv.Postgres) {
 			postgresStops{mode: "fast", brokerAway: true, says: `"unsettled":[1-9]`}.meet(stand.On(t, pg, stand.SharedRabbitMQ(t)), pg)
 		}},

@@ -12,6 +12,32 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
+// A bulk discard that spares the server, at a rate, is under way when one more parked event becomes
+// a dead letter. The operator has not seen that one among the letters: it stays open.
+func TestDiscardLeavesWhatDiesMeanwhile(t *testing.T) {
+	stand.KindRabbitMQ.OnRouted(t, func(s *stand.Stand) {
+		s.WatchFlush()
+		s.Start()
+		for i := range 4 {
+			event(s, fmt.Sprint("dead-", i), 1, s.Poison(1, 0))
+		}
+		s.AwaitSided(devenv.Open, 4)
+		later := event(s, "later", 1, s.ToLater(1, 0))
+		s.AwaitSided(devenv.Parked, 1)
+		operated(s, "deadletters", "discard", "--all", "--rate", "1/s", "--wait", "0s")
+		var n int64
+		s.Query([]any{&n}, `SELECT n FROM cdc_relay.retry WHERE slot = $1`, s.Slot)
+		operated(s, "parked", "deadletter", fmt.Sprint(n), "--wait", "30s")
+		s.Until("the job to end", func() (ended bool) {
+			s.Query([]any{&ended}, `SELECT closed_at IS NOT NULL FROM cdc_relay.bulk WHERE slot = $1`, s.Slot)
+			return ended
+		})
+		if open := s.SidedIDs(devenv.Open); len(open) != 1 || open[0] != later {
+			s.T.Errorf("open are %v, want %s", open, later)
+		}
+	})
+}
+
 // What follows a letter that is discarded goes on (followers: hold), and the letter never arrives.
 func TestDiscardReleasesWhatIsHeld(t *testing.T) {
 	stand.KindRabbitMQ.OnRouted(t, func(s *stand.Stand) {

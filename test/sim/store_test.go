@@ -108,7 +108,7 @@ func (s *store) Load(ctx context.Context, each func(retry.Count) error) (highest
 	return highest, err
 }
 
-func (s *store) Positions(ctx context.Context, from outbox.Position, limit int) (list []outbox.Position, err error) {
+func (s *store) Positions(ctx context.Context, from outbox.Position, limit int) (list []retry.Owned, err error) {
 	err = s.do(ctx, &s.lookup, theLookup, "lookup", func(ctx context.Context) (err error) {
 		list, err = s.Store.Positions(ctx, from, min(limit, 1000))
 		return err

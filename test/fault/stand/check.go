@@ -171,6 +171,23 @@ func (s *Stand) Since(at pglogrepl.LSN) (n int) {
 	return n
 }
 
+// Unproven is how many committed events a server that was started again does not prove to have been settled: those beyond the
+// position that the relay had reported when it last wrote that down. A relay that lives through the restart may send them
+// again. It is called while the relay is kept away.
+func (s *Stand) Unproven() (n int) {
+	s.T.Helper()
+	var at pglogrepl.LSN
+	s.Query([]any{&at, &n}, `SELECT (SELECT reported FROM cdc_relay.progress WHERE slot = $1), count(*) FROM outbox`, s.Slot)
+	s.Must(s.Consumer.Drain(s.Context()))
+	below := map[string]bool{}
+	for _, d := range s.Consumer.Deliveries() {
+		if d.Position.Commit < at {
+			below[d.ID] = true
+		}
+	}
+	return n - len(below)
+}
+
 // Flush is the slot's position.
 func (s *Stand) Flush() (at pglogrepl.LSN) {
 	s.T.Helper()

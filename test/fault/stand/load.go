@@ -3,6 +3,7 @@ package stand
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
@@ -39,11 +40,16 @@ func (s *Stand) Load(rate float64) (stop func()) {
 	return stop
 }
 
+const (
+	writers   = 4
+	rowsPerTx = 3 // at the most
+)
+
 func (s *Stand) workload(events int, rate float64) *devenv.Workload {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := &devenv.Workload{
-		URL: s.DB, Writers: 4, Keys: s.Keys, RowsPerTx: 3, Rollbacks: 0.1, SavepointRollbacks: 0.05,
+		URL: s.DB, Writers: writers, Keys: s.Keys, RowsPerTx: rowsPerTx, Rollbacks: 0.1, SavepointRollbacks: 0.05,
 		Events: int64(events), Rate: rate, Seed: uint64(len(s.loads) + 1), Kinds: s.Kinds, Routed: s.usual, Personal: true,
 	}
 	s.loads = append(s.loads, w)
@@ -74,6 +80,11 @@ func (s *Stand) rolledBack() (ids []string) {
 func Insert(table, aggregate, key string) string {
 	return fmt.Sprintf(`INSERT INTO %s (id, aggregatetype, aggregateid, type, payload)
 		VALUES (gen_random_uuid(), '%s', '%[3]s', 'placed', '{"key": "%[3]s", "seq": 1}');`, table, aggregate, key)
+}
+
+// InsertReturning is Insert, and returns the row's id.
+func InsertReturning(table, aggregate, key string) string {
+	return strings.TrimSuffix(Insert(table, aggregate, key), ";") + " RETURNING id::text"
 }
 
 // Arrived waits until so many rows as are committed at the call have arrived.

@@ -1,0 +1,80 @@
+package replication
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// A column is replaced as docs/postgresql.md says: the new one is added, old and new versions of the application write for a
+// time, each its own, and in the end the old one is dropped. Every event has its key and its payload, whoever wrote it.
+func TestColumnReplacedDuringARollout(t *testing.T) {
+	b := shared(t)
+	b.exec(`DROP TABLE outbox`)
+	b.exec(`CREATE TABLE outbox (id text PRIMARY KEY, aggregateid text, payload jsonb)`)
+	mapping := &b.cfg.Tables[0].Mapping
+	mapping.Key = decode.Names{Any: []string{"customer_id", "aggregateid"}}
+	mapping.Payload = decode.Names{Any: []string{"body", "payload"}}
+	r := b.run()
+	r.waitPhase(Streaming)
+	b.exec(`INSERT INTO outbox VALUES ('before', '42', '{"n": 1}')`)
+	b.exec(`ALTER TABLE outbox ADD COLUMN customer_id bigint, ADD COLUMN body bytea`)
+	b.exec(`INSERT INTO outbox (id, aggregateid, payload) VALUES ('old version', '42', '{"n": 2}')`)
+	b.exec(`INSERT INTO outbox (id, customer_id, body) VALUES ('new version', 42, '{"n":3}')`)
+	b.exec(`INSERT INTO outbox (id, aggregateid, payload, customer_id, body) VALUES ('both', '42', '{"n": 4}', 42, '{"n":4}')`)
+	b.exec(`ALTER TABLE outbox DROP COLUMN aggregateid, DROP COLUMN payload`)
+	b.exec(`INSERT INTO outbox (id, customer_id, body) VALUES ('after', 42, '{"n":5}')`)
+	r.waitSeen("after")
+	var got []string
+	for _, e := range b.current().events {
+		got = append(got, e.id+": "+e.key+" "+e.payload+e.fault)
+	}
+	if want := []string{
+		`before: 42 {"n": 1}`, `old version: 42 {"n": 2}`, `new version: 42 {"n":3}`, `both: 42 {"n":4}`, `after: 42 {"n":5}`,
+	}; !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	r.endClean()
+}
+
+// A column that is used by default, where the table has it, is renamed under the relay. It stops before the first row without
+// it, and what came before is settled and reported: so the next start goes on, with the new name too or without the column.
+func TestDefaultColumnRenamedWhileRunning(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]struct {
+		headers decode.Names
+		sent    string
+	}{
+		"both names":         {decode.Names{Any: []string{"headers", "message_headers"}}, `{"tenant": "c"}`},
+		"without the column": {decode.Names{Any: []string{"headers"}, Optional: true}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := shared(t)
+			b.exec(`ALTER TABLE outbox ADD COLUMN headers jsonb`)
+			headers := &b.cfg.Tables[0].Mapping.Headers
+			*headers = decode.Names{Any: []string{"headers"}, Optional: true}
+			r := b.settledRun("a")
+			b.exec(`INSERT INTO outbox VALUES ('b', '{}', '{"tenant": "b"}')`)
+			r.waitSeen("b")
+			b.exec(`ALTER TABLE outbox RENAME headers TO message_headers`)
+			b.exec(`INSERT INTO outbox VALUES ('c', '{}', '{"tenant": "c"}')`)
+			stop := wantStop(t, r.wait(), outbox.ExitMapping, "mapping")
+			if !strings.Contains(stop.What, `headers_column: column "headers" is gone`) || !strings.Contains(stop.Mend, "`headers_column: [headers, ...]`") {
+				t.Errorf("%s; the mend: %s", stop.What, stop.Mend)
+			}
+			if events := b.current().events; len(events) != 2 || events[1].headers != `{"tenant": "b"}` {
+				t.Errorf("passed: %+v", events)
+			}
+			*headers = want.headers
+			r = b.run()
+			r.waitSeen("c")
+			if events := b.current().events; len(events) != 1 || events[0].headers != want.sent {
+				t.Errorf("passed: %+v, want c alone with the headers %s", events, want.sent)
+			}
+			r.endClean()
+		})
+	}
+}

@@ -1,0 +1,347 @@
+// Rolling deployments: tables and prefixes that one relay of a slot has in its configuration and another one has not.
+
+package replication
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pglogrepl"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// alsoOf is a bench for a relay that has one table more in its configuration.
+func (b *bench) alsoOf(table string) *bench {
+	o := b.another()
+	o.cfg.Tables = append(slices.Clone(b.cfg.Tables), b.cfg.Tables[0])
+	o.cfg.Tables[1].Name = table
+	return o
+}
+
+func (b *bench) makeTable(table string) {
+	b.t.Helper()
+	b.exec(fmt.Sprintf(`CREATE TABLE %s (id text PRIMARY KEY, payload jsonb)`, table))
+}
+
+func (b *bench) insertInto(table, id string) {
+	b.t.Helper()
+	b.exec(fmt.Sprintf(`INSERT INTO %s VALUES ($1, '{}')`, table), id)
+}
+
+// sends is what is remembered of the publication, as text.
+func (b *bench) sends() string {
+	b.t.Helper()
+	return b.text(`SELECT sends::text FROM cdc_relay.slots WHERE slot = $1`, b.cfg.Slot)
+}
+
+// A table joins the publication, and a relay that has it stands by while one that has not leads. The first row of the table
+// stops the leader, and the standby delivers it. What the standby did before it led has changed nothing.
+func TestRollout(t *testing.T) {
+	b := shared(t)
+	b.makeTable("outbox2")
+	next := b.alsoOf("outbox2")
+	old := b.settledRun("a")
+	b.exec(`ALTER PUBLICATION p ADD TABLE outbox2`)
+	before := b.sends()
+	standby := next.run()
+	standby.waitPhase(Standby)
+	warned := func() []observer.LoggedEntry { return b.logs.FilterMessageSnippet("will stop at the next row").All() }
+	await.Until(t, "the leader to warn", func() bool { return len(warned()) > 0 })
+	if after := b.sends(); after != before || b.logs.FilterMessageSnippet("table added").Len() != 0 {
+		t.Errorf("a standby changed what is remembered from %s to %s", before, after)
+	}
+	if why := fmt.Sprint(warned()[0].ContextMap()["why"]); len(warned()) != 1 || !strings.Contains(why, "public.outbox2") {
+		t.Errorf("warned of %s beforehand", why)
+	}
+	b.wantFinding("not configured", "lists table public.outbox2", "source.tables")
+	b.insert("b")
+	old.waitSeen("b")
+	at := b.confirmedFlush()
+	b.exec(`BEGIN; INSERT INTO outbox VALUES ('c', '{}'); INSERT INTO outbox2 VALUES ('d', '{}'); COMMIT`)
+	b.insert("after")
+	stop := wantStop(t, old.endsBefore("after"), outbox.ExitOperator, notConfigured)
+	for _, want := range []string{"public.outbox2", "source.tables"} {
+		if !strings.Contains(stop.Error(), want) {
+			t.Errorf("%q is not in: %v", want, stop)
+		}
+	}
+	standby.waitSeen("c", "d", "after")
+	b.insertInto("outbox2", "e")
+	standby.waitSeen("e")
+	standby.endClean()
+	if got := strings.Join(next.current().seen(), " "); got != "c d after e" {
+		t.Errorf("the standby has %s, want c d after e: what the leader had read was delivered before it stopped", got)
+	}
+	added := b.logs.FilterMessageSnippet("table added").All()
+	if len(added) != 1 || announced(t, added[0]) < at {
+		t.Errorf("announced %v, want once, from a position after %s", added, at)
+	}
+}
+
+// announced is the position that a line of the log names.
+func announced(t *testing.T, line observer.LoggedEntry) pglogrepl.LSN {
+	t.Helper()
+	at, err := pglogrepl.ParseLSN(fmt.Sprint(line.ContextMap()["lsn"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+// What the leader warns of can be ignored while it leads: it asks again before it stops.
+func TestIgnoredWhileARelayLeads(t *testing.T) {
+	b := shared(t)
+	b.makeTable("outbox2")
+	b.relayMessages()
+	b.settledRun("a").endClean()
+	b.cfg.Messages = decode.Messages{}
+	r := b.run()
+	r.waitPhase(Streaming)
+	b.exec(`ALTER PUBLICATION p ADD TABLE outbox2`)
+	warned := func() []observer.LoggedEntry { return b.logs.FilterMessageSnippet("will stop at the next row").All() }
+	await.Until(t, "two warnings", func() bool { return len(warned()) == 2 })
+	for _, line := range warned() {
+		b.runMend(&outbox.Stop{Mend: fmt.Sprint(line.ContextMap()["mend"])})
+	}
+	b.insertInto("outbox2", "ignored")
+	b.exec(message("ignored", "1"))
+	b.exec(message("ignored", "1"))
+	b.insert("b")
+	r.waitSeen("b")
+	r.endClean()
+	if got := strings.Join(b.current().seen(), " "); got != "b" {
+		t.Errorf("events %s, want b", got)
+	}
+}
+
+// The rollout is rolled back. The relay without the table leads again and goes on, up to the table's next row. Then the newer
+// configuration delivers that, or an operator says that it is not an event, and it is passed over from then on.
+func TestRolloutIsRolledBack(t *testing.T) {
+	for name, publication := range map[string]string{
+		"listed":     `CREATE PUBLICATION p FOR TABLE outbox, outbox2 WITH (publish = 'insert')`,
+		"all tables": `CREATE PUBLICATION p FOR ALL TABLES WITH (publish = 'insert')`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := shared(t)
+			b.makeTable("outbox2")
+			b.exec(publication)
+			next := b.alsoOf("outbox2")
+			r := next.settledRun("a")
+			b.insertInto("outbox2", "b")
+			r.waitSeen("b")
+			r.endClean()
+
+			b.settledRun("c").endClean()
+			b.wantFinding("not configured", "has relayed table public.outbox2", "source.tables")
+			b.insertInto("outbox2", "d")
+			b.insert("e")
+			for range 2 {
+				wantStop(t, b.run().endsBefore("e"), outbox.ExitOperator, notConfigured)
+			}
+			r = next.run()
+			r.waitSeen("d", "e")
+			r.endClean()
+
+			b.insertInto("outbox2", "skipped")
+			stop := wantStop(t, b.run().wait(), outbox.ExitOperator, notConfigured)
+			if !strings.Contains(stop.What, "has relayed table public.outbox2") {
+				t.Error(stop)
+			}
+			b.runMend(stop)
+			b.insert("f")
+			b.goesOn("g")
+			if got := strings.Join(b.current().seen(), " "); got != "f g" {
+				t.Errorf("events %s, want f g", got)
+			}
+			if got := b.text(`SELECT who || ' ' || action || ' ' || result FROM cdc_relay.audit WHERE slot = $1`, b.cfg.Slot); !strings.Contains(got, "ignore_table") ||
+				!strings.Contains(got, "public.outbox2") {
+				t.Errorf("the audit has %s", got)
+			}
+			// Configured again, it is an event again, and the word about it is spent.
+			next.goesOn("h")
+			b.insertInto("outbox2", "i")
+			wantStop(t, b.run().wait(), outbox.ExitOperator, notConfigured)
+		})
+	}
+}
+
+// A mistake in the new configuration: it names a table that is not sent, or no longer names the one that was. The former never
+// leads and leaves the leader alone; the latter stops at the first row.
+func TestTypoInARollout(t *testing.T) {
+	b := shared(t)
+	b.makeTable("outbox2")
+	wrong := b.alsoOf("outbox2") // not in the publication
+	r := b.settledRun("a")
+	before := b.sends()
+	wantStop(t, wrong.run().wait(), outbox.ExitOperator, "publication")
+	b.insert("b")
+	r.waitSeen("b")
+	if after := b.sends(); after != before {
+		t.Errorf("what is remembered went from %s to %s", before, after)
+	}
+	r.endClean()
+
+	b.exec(`ALTER PUBLICATION p ADD TABLE outbox2`)
+	wrong.cfg.Tables = wrong.cfg.Tables[1:]
+	b.insert("c")
+	wantStop(t, wrong.run().endsBefore("none"), outbox.ExitOperator, notConfigured)
+	r = b.run()
+	r.waitSeen("c")
+	r.endClean()
+}
+
+// A publication that listed other tables when the slot was first used keeps them to itself: their rows are passed over, also
+// after a restart and when they come as partitions. One that is listed later stops the relay.
+func TestPublicationSharedWithAnotherProgram(t *testing.T) {
+	b := shared(t)
+	b.makeTable("theirs")
+	b.makeTable("later")
+	b.exec(`CREATE TABLE parted (id text, payload jsonb) PARTITION BY LIST (id)`)
+	b.exec(`CREATE TABLE parted_x PARTITION OF parted FOR VALUES IN ('x')`)
+	b.exec(`CREATE PUBLICATION p FOR TABLE outbox, theirs, parted`)
+	b.wantLine(LevelOK, "other tables", "public.theirs")
+	b.init(InitOptions{})
+	for _, id := range []string{"a", "b"} {
+		r := b.run()
+		r.waitPhase(Streaming)
+		b.insertInto("theirs", "their "+id)
+		b.insertInto("parted", "x")
+		b.insert(id)
+		r.waitSeen(id)
+		r.waitSeen(id)
+		r.endClean()
+		if got := strings.Join(b.current().seen(), " "); got != id {
+			t.Errorf("events %s, want %s", got, id)
+		}
+	}
+	if said := b.logs.FilterMessageSnippet("lists other tables").All(); len(said) != 1 ||
+		!strings.Contains(fmt.Sprint(said[0].ContextMap()["tables"]), "public.parted, public.theirs") {
+		t.Errorf("said %v, want it once", said)
+	}
+	b.wantLine(LevelOK, "other tables", "public.parted, public.theirs")
+	b.insertInto("parted", "x")
+	b.exec(`DROP TABLE parted_x`) // their housekeeping, before the relay comes to the row
+	r := b.run()
+	r.waitPhase(Streaming)
+	b.exec(`ALTER PUBLICATION p ADD TABLE later`)
+	b.insertInto("later", "c")
+	b.runMend(wantStop(t, r.wait(), outbox.ExitOperator, notConfigured))
+	b.goesOn("d")
+}
+
+// A publication of all tables, or of a schema, sends what nobody asked for: those rows are passed over, whenever their table
+// came. A table that is listed as well is not one of them.
+func TestForeignTablesOfAWidePublication(t *testing.T) {
+	for name, publication := range map[string]string{
+		"all tables": `CREATE PUBLICATION p FOR ALL TABLES`,
+		"schema":     `CREATE PUBLICATION p FOR TABLES IN SCHEMA public`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := shared(t)
+			if name == "all tables" {
+				b.exec(publication)
+			} else if !b.since15(publication) {
+				return
+			}
+			r := b.settledRun("a")
+			b.makeTable("theirs")
+			b.exec(`BEGIN; CREATE TABLE staging (id int); INSERT INTO staging VALUES (1); COMMIT`)
+			b.exec(`DROP TABLE staging`) // perhaps before the relay comes to its row
+			b.insertInto("theirs", "their")
+			b.insert("b")
+			r.waitSeen("b")
+			if name == "schema" {
+				b.exec(`ALTER PUBLICATION p ADD TABLE theirs`)
+				b.insertInto("theirs", "again")
+				wantStop(t, r.wait(), outbox.ExitOperator, notConfigured)
+				return
+			}
+			r.endClean()
+		})
+	}
+}
+
+// A table that was taken out of the publication again, before the relay came to its rows, was sent when they were committed.
+func TestRowsOfATableThatWasListed(t *testing.T) {
+	b := shared(t)
+	b.makeTable("outbox2")
+	b.settledRun("a").endClean()
+	b.exec(`ALTER PUBLICATION p ADD TABLE outbox2`)
+	b.insertInto("outbox2", "b")
+	b.exec(`ALTER PUBLICATION p DROP TABLE outbox2`)
+	b.runMend(wantStop(t, b.run().wait(), outbox.ExitOperator, notConfigured))
+	b.goesOn("c")
+}
+
+// A prefix is announced by the leader, with the position; when it leaves the configuration, the next of its messages stops the
+// relay until it is back, or an operator has said that they are not events.
+func TestPrefixLeavesTheConfiguration(t *testing.T) {
+	b := shared(t)
+	without := b.another()
+	b.settledRun("a").endClean()
+	before := b.confirmedFlush()
+	b.relayMessages()
+	r := b.run()
+	r.waitPhase(Streaming)
+	added := b.logs.FilterMessageSnippet("message prefix added").All()
+	if len(added) != 1 || added[0].ContextMap()["message_prefix"] != "orders" || announced(t, added[0]) != before {
+		t.Errorf("announced %v, want orders from %s", added, before)
+	}
+	b.exec(message("b", "1"))
+	r.waitSeen("b")
+	r.endClean()
+
+	without.settledRun("c").endClean()
+	without.wantFinding("not configured", `prefix "orders"`, "source.message_prefix")
+	b.exec(message("d", "1"))
+	wantStop(t, without.run().wait(), outbox.ExitOperator, notConfigured)
+	r = b.run()
+	r.waitSeen("d")
+	r.endClean()
+	b.exec(message("skipped", "1"))
+	without.runMend(wantStop(t, without.run().wait(), outbox.ExitOperator, notConfigured))
+	without.goesOn("e")
+	if got := without.current().seen(); slices.Contains(got, "skipped") {
+		t.Errorf("events %v", got)
+	}
+}
+
+// What another leader wrote between a look and the write is not overwritten.
+func TestOnlyTheLeaderRemembers(t *testing.T) {
+	b := shared(t)
+	b.settledRun("a").endClean()
+	pool, err := connectPool(&b.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	ctx := await.Context(t)
+	rec, err := readRecord(ctx, pool, b.cfg.Slot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := b.sends()
+	next := rec.sends()
+	next.Prefixes = []string{"new"}
+	if err := rememberSends(ctx, pool, &b.cfg, rec.Epoch-1, rec, next, 1); !errors.Is(err, errSendsChanged) {
+		t.Errorf("under a former epoch: %v", err)
+	}
+	other := *rec
+	other.SendsText = `{}`
+	if err := rememberSends(ctx, pool, &b.cfg, rec.Epoch, &other, next, 1); !errors.Is(err, errSendsChanged) {
+		t.Errorf("after another look: %v", err)
+	}
+	if err := rememberTable(ctx, pool, &b.cfg, rec.Epoch-1, decode.Table{Schema: "public", Name: "outbox"}, 1); err == nil {
+		t.Error("a table is remembered under a former epoch")
+	}
+	if after := b.sends(); after != before {
+		t.Errorf("%s became %s", before, after)
+	}
+}

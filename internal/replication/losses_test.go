@@ -1,0 +1,222 @@
+// Losses on days that nobody names: each was silent once.
+
+package replication
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// What an operator accepts while a relay leads is nothing: a second run of the printed statement, or that of a standby with a
+// mistake in its configuration. The leader takes it back, so that it does not accept beforehand what becomes of the slot weeks
+// later, and goes on comparing with what it remembers.
+func TestAcceptedWhileARelayLeads(t *testing.T) {
+	b := shared(t)
+	r := b.settledRun("a")
+	standby := b.another()
+	standby.cfg.Publication = "p2"
+	standby.runMend(wantStop(t, standby.run().wait(), outbox.ExitOperator, "slot_moved"))
+	await.Until(t, "the leader to take it back", func() bool {
+		return b.text(`SELECT state FROM cdc_relay.slots WHERE slot = $1`, b.cfg.Slot) == stateReady
+	})
+	if b.logs.FilterMessageSnippet("nothing can be accepted").Len() == 0 {
+		t.Error("nothing is said of it")
+	}
+	b.exec(`UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = $1`, b.cfg.Slot)
+	b.exec(`ALTER PUBLICATION p SET (publish = '')`)
+	b.insert("hidden")
+	b.exec(`ALTER PUBLICATION p SET (publish = 'insert')`)
+	wantStop(t, r.wait(), outbox.ExitOperator, "publication")
+}
+
+// PostgreSQL does not let an unlogged table into a publication, but a partition of one that is there it does. Rows that go to it,
+// or to a foreign table, are in no WAL.
+func TestPartitionThatIsNotLogged(t *testing.T) {
+	for name, late := range map[string]bool{"before the start": false, "while it runs": true} {
+		t.Run(name, func(t *testing.T) {
+			b := shared(t)
+			b.exec(`DROP TABLE outbox`)
+			b.exec(`CREATE TABLE outbox (id text, payload jsonb) PARTITION BY LIST (id)`)
+			b.exec(`CREATE TABLE outbox_rest PARTITION OF outbox DEFAULT`)
+			b.exec(`CREATE TABLE outbox_x PARTITION OF outbox FOR VALUES IN ('hidden')`)
+			var r *running
+			if late {
+				r = b.settledRun("a")
+			}
+			b.exec(`ALTER TABLE outbox_x SET UNLOGGED`)
+			if !late {
+				r = b.run()
+			}
+			stop := wantStop(t, r.wait(), outbox.ExitOperator, "table")
+			if !strings.Contains(stop.What, "public.outbox_x (UNLOGGED)") {
+				t.Error(stop)
+			}
+			b.exec(`ALTER TABLE outbox_x SET LOGGED`)
+			b.goesOn("b")
+		})
+	}
+}
+
+func TestPartitionThatIsAForeignTable(t *testing.T) {
+	b := shared(t)
+	u, err := url.Parse(b.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{
+		`DROP TABLE outbox`, `CREATE TABLE outbox (id text, payload jsonb) PARTITION BY LIST (id)`, `CREATE TABLE archive (id text, payload jsonb)`,
+		`CREATE EXTENSION postgres_fdw`,
+		fmt.Sprintf(`CREATE SERVER archive FOREIGN DATA WRAPPER postgres_fdw OPTIONS (dbname '%s', host '%s', port '%s')`,
+			strings.TrimPrefix(u.Path, "/"), u.Hostname(), u.Port()),
+		`CREATE FOREIGN TABLE outbox_x PARTITION OF outbox FOR VALUES IN ('hidden') SERVER archive OPTIONS (table_name 'archive')`,
+	} {
+		b.exec(sql)
+	}
+	if stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "table"); !strings.Contains(stop.What, "public.outbox_x (a foreign table)") {
+		t.Error(stop)
+	}
+}
+
+// The relay's own tables are made UNLOGGED, to spare WAL: a crash would empty them after the slot has moved.
+func TestRetryTableThatIsNotLogged(t *testing.T) {
+	b := shared(t)
+	r := b.settledRun("a")
+	b.exec(`ALTER TABLE cdc_relay.retry SET UNLOGGED`)
+	stop := wantStop(t, r.wait(), outbox.ExitOperator, "schema")
+	wantStop(t, b.run().wait(), outbox.ExitOperator, "schema")
+	b.wantFinding("schema", "UNLOGGED (retry)", "SET LOGGED")
+	for _, sql := range strings.Split(stop.Mend, "; ")[:1] {
+		b.exec(sql)
+	}
+	b.goesOn("b")
+}
+
+// A loss is accepted, and the new slot cannot be made at once. The slot's row stays, with its incarnation, by which events that wait
+// are ordered, and with the operator's word; another relay's teardown leaves the schema to it.
+func TestAcceptedLossWhoseSlotCannotBeMade(t *testing.T) {
+	b := alone(t)
+	b.settledRun("a").endClean()
+	b.exec(`UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = $1`, b.cfg.Slot)
+	b.goesOn("b")
+	b.deferRow()
+	other := b.another()
+	other.cfg.Slot += "_b"
+	other.cfg.Backfill = new(bool)
+	other.goesOn("x")
+	of := func() string {
+		return b.text(`SELECT incarnation || ', epoch ' || epoch FROM cdc_relay.slots WHERE slot = $1`, b.cfg.Slot)
+	}
+	before := of()
+	b.dropSlot()
+	b.exec(`UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = $1`, b.cfg.Slot)
+	b.exec(`SELECT pg_create_physical_replication_slot('full_' || i) FROM generate_series(1, current_setting('max_replication_slots')::int
+		- (SELECT count(*)::int FROM pg_replication_slots)) i`)
+	t.Cleanup(func() {
+		b.exec(`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name LIKE 'full\_%'`)
+	})
+	wantStop(t, b.run().wait(), outbox.ExitFailure, "no_slot")
+	if err := Teardown(await.Context(t), other.cfg, false); err != nil {
+		t.Fatal(err)
+	}
+	b.exec(`DELETE FROM outbox`)
+	r := b.run() // in the room that the teardown made
+	r.waitPhase(Streaming)
+	if after := of(); after <= before {
+		t.Errorf("the slot is of incarnation %s, and was of %s", after, before)
+	}
+	r.endClean()
+}
+
+// The slot's row is gone, by hand. The incarnation of the next one is above that of the events that wait; and teardown of another
+// relay keeps the schema for them.
+func TestIncarnationGoesOnWithoutTheSlotsRow(t *testing.T) {
+	b := shared(t)
+	b.exec(`CREATE PUBLICATION p FOR TABLE outbox`)
+	b.goesOn("a")
+	b.exec(`UPDATE cdc_relay.slots SET incarnation = 7 WHERE slot = $1`, b.cfg.Slot)
+	b.deferRow()
+	b.exec(`DELETE FROM cdc_relay.progress`)
+	b.exec(`DELETE FROM cdc_relay.slots`)
+	other := b.another()
+	other.cfg.Slot += "_b"
+	other.cfg.Backfill = new(bool)
+	other.goesOn("x")
+	if err := Teardown(await.Context(t), other.cfg, false); err != nil {
+		t.Fatal(err)
+	}
+	b.accept()
+	b.goesOn("b")
+	if n := b.text(`SELECT incarnation::text FROM cdc_relay.slots WHERE slot = $1`, b.cfg.Slot); n != "8" {
+		t.Errorf("incarnation %s, and an event of incarnation 7 waits", n)
+	}
+}
+
+// deferRow is an event in the retry table, of the slot's incarnation.
+func (b *bench) deferRow() {
+	b.t.Helper()
+	b.exec(`INSERT INTO cdc_relay.retry (slot, system_id, incarnation, commit_lsn, idx, n, chain, unit, dest, hash, keyed, ordered, attempts, bytes,
+			class, reason, destination, commit_time, event_time, id, payload_kind, payload)
+		SELECT slot, system_id, incarnation, '0/1', 0, nextval('cdc_relay.row_number'), 1, 1, 1, 1, true, true, 0, 1, '', '', '', now(), now(), 'waits', 0, '{}'
+		FROM cdc_relay.slots WHERE slot = $1`, b.cfg.Slot)
+}
+
+// The configuration names another slot, and what waits in the old one is read by nobody. The tables do not show it where rows are
+// deleted at once.
+func TestSlotRenamedInTheConfiguration(t *testing.T) {
+	b := shared(t)
+	b.settledRun("a").endClean()
+	b.insert("waits")
+	b.exec(`DELETE FROM outbox`)
+	old := b.cfg.Slot
+	b.cfg.Slot += "_v2"
+	stop := wantStop(t, b.run().wait(), outbox.ExitUsage, "backfill")
+	if !strings.Contains(stop.What, old) {
+		t.Error(stop)
+	}
+	b.cfg.Slot = old
+	r := b.run()
+	r.waitSeen("waits")
+	r.endClean()
+	b.cfg.Slot += "_v2" // another relay, beside one that is stopped
+	b.cfg.Backfill = new(bool)
+	b.goesOn("b")
+	if b.logs.FilterMessageSnippet("beside one that nobody reads").Len() != 1 {
+		t.Error("the old slot is not named")
+	}
+}
+
+// A table joins the publication while a transaction is open that has inserted into it. PostgreSQL does not send that row, so it is
+// said when the table is announced.
+func TestTableAddedUnderAnOpenTransaction(t *testing.T) {
+	b := shared(t)
+	b.makeTable("outbox2")
+	b.settledRun("a").endClean()
+	ctx := await.Context(t)
+	app := b.connect()
+	for _, sql := range []string{`BEGIN`, `INSERT INTO outbox2 VALUES ('early', '{}')`} {
+		if _, err := app.Exec(ctx, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.exec(`ALTER PUBLICATION p ADD TABLE outbox2`)
+	two := b.alsoOf("outbox2")
+	r := two.settledRun("b")
+	if b.logs.FilterMessageSnippet("are open still").Len() != 1 {
+		t.Errorf("it is not said: %v", b.logs.All())
+	}
+	if _, err := app.Exec(ctx, `COMMIT`); err != nil {
+		t.Fatal(err)
+	}
+	b.insertInto("outbox2", "late")
+	r.waitSeen("late")
+	if slices.Contains(two.current().seen(), "early") {
+		t.Error("PostgreSQL sends it now: the warning has no cause")
+	}
+	r.endClean()
+}

@@ -1,0 +1,331 @@
+// A server whose storage is restored to an earlier state while a relay runs, or between two runs.
+
+package replication
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// restorable is a bench on a server of its own, whose relay comes through a proxy: it is kept away while the server goes back.
+type restorable struct {
+	*bench
+	pg    *devenv.Postgres
+	proxy *devenv.Proxy
+	image string
+}
+
+func onRestorable(t *testing.T, pg *devenv.Postgres) *restorable {
+	t.Helper()
+	b := setup(t, pg.Database(t))
+	return &restorable{bench: b, pg: pg, proxy: b.through()}
+}
+
+func (b *restorable) must(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// keepImage copies the server's storage.
+func (b *restorable) keepImage() {
+	b.t.Helper()
+	var err error
+	b.image, err = b.pg.Image(await.Context(b.t))
+	b.must(err)
+}
+
+// back restores the storage, starts the server, and writes there before the relay comes: of other tables so many bytes of WAL,
+// then events of these ids.
+func (b *restorable) back(wal int, ids ...string) {
+	b.t.Helper()
+	ctx := await.Context(b.t)
+	b.proxy.Cut()
+	b.must(b.pg.RollBack(ctx, b.image))
+	b.must(b.pg.Start(ctx))
+	b.reconnect()
+	for range wal >> 20 {
+		b.exec(`SELECT pg_logical_emit_message(true, 'filler', repeat('x', 1 << 20))`)
+	}
+	for _, id := range ids {
+		b.insert(id)
+	}
+	b.must(b.proxy.Mend())
+}
+
+var lostInterval = regexp.MustCompile(`committed between ([0-9A-F]+/[0-9A-F]+) and ([0-9A-F]+/[0-9A-F]+) may be gone`)
+
+// wantLost wants the stop to name an interval that holds a position.
+func (b *restorable) wantLost(stop *outbox.Stop, at string) {
+	b.t.Helper()
+	m := lostInterval.FindStringSubmatch(stop.What)
+	if m == nil || b.text(`SELECT ($1::pg_lsn <= $2::pg_lsn AND $2::pg_lsn <= $3::pg_lsn)::text`, m[1], at, m[2]) != "true" {
+		b.t.Errorf("%s is not in an interval that is named: %s", at, stop.What)
+	}
+}
+
+func TestRolledBackServer(t *testing.T) {
+	t.Parallel()
+	pg, err := devenv.StartPostgres(await.Context(t), devenv.PostgresOptions{NoFsync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := pg.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, c := range []struct {
+		name string
+		test func(b *restorable)
+	}{
+		{"UnderALivingRelay", func(b *restorable) { b.underALivingRelay(0) }},
+		{"UnderALivingRelayThatComesLate", func(b *restorable) { b.underALivingRelay(64 << 20) }},
+		{"UnderAStoppedRelay", (*restorable).underAStoppedRelay},
+		{"UnderALeaderWithAStandby", (*restorable).underALeaderWithAStandby},
+		{"ToBeforeTheLeadersTerm", (*restorable).toBeforeTheLeadersTerm},
+		{"BeforeAnythingWasReported", (*restorable).beforeAnythingWasReported},
+		{"AndResumedWithItsMemory", (*restorable).andResumedWithItsMemory},
+		{"CrashIsNone", (*restorable).crashIsNone},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.test(onRestorable(t, pg)) })
+	}
+}
+
+// What the relay had reported is not in the server any more: it stops, and names what. Started again it reads from the slot,
+// and nothing that was committed since is missed. With much WAL written meanwhile only the flush limit shows it.
+func (b *restorable) underALivingRelay(wal int) {
+	b.t.Helper()
+	r := b.settledRun("a")
+	b.keepImage()
+	b.insert("gone")
+	at := b.text(`SELECT pg_current_wal_insert_lsn()::text`)
+	b.exec(`SELECT pg_logical_emit_message(true, 'filler', repeat('x', 1 << 20))`) // more than the new start writes
+	b.insert("gone too")
+	r.waitSeen("gone", "gone too")
+	await.Until(b.t, "it to be reported", func() bool { return b.confirmedFlush() >= b.current().ownWatermark() })
+	b.back(wal, "b", "c", "d")
+	stop := wantStop(b.t, r.endsBefore("b"), outbox.ExitOperator, "rolled_back")
+	b.wantLost(stop, at)
+	if says := map[bool]string{true: "WAL ends at", false: "ceiling"}[wal == 0]; !strings.Contains(stop.What, says) {
+		b.t.Errorf("%q is not said: %s", says, stop.What)
+	}
+	r = b.run()
+	r.waitSeen("b", "c", "d")
+	r.endClean()
+}
+
+// A process that starts remembers nothing: it repeats what the slot has, and all that is committed since is there.
+func (b *restorable) underAStoppedRelay() {
+	b.t.Helper()
+	r := b.settledRun("a")
+	b.keepImage()
+	b.insert("gone")
+	r.waitSeen("gone")
+	r.endClean()
+	b.back(0, "b", "c")
+	r = b.run()
+	r.waitSeen("b", "c")
+	r.endClean()
+}
+
+// Whoever leads next, nothing that was committed since is missed: the standby has received nothing and goes on from the slot; the
+// former leader stops when it comes first, and else forgets what it had and stands by.
+func (b *restorable) underALeaderWithAStandby() {
+	b.t.Helper()
+	r := b.settledRun("a")
+	other := b.another()
+	standby := other.run()
+	standby.waitPhase(Standby)
+	b.keepImage()
+	b.insert("gone")
+	r.waitSeen("gone")
+	await.Until(b.t, "it to be reported", func() bool { return b.confirmedFlush() >= b.current().ownWatermark() })
+	b.back(0, "b", "c")
+	standby.waitSeen("b", "c")
+	await.Until(b.t, "the former leader to stop or to stand by", func() bool {
+		select {
+		case <-r.done:
+			wantStop(b.t, r.err, outbox.ExitOperator, "rolled_back")
+			return true
+		default:
+			return r.s.Snapshot().Phase == Standby
+		}
+	})
+	standby.endClean()
+}
+
+// The image is from before the leader's term. Another relay leads there, and has raised the epoch to the same number; its limit is
+// above the leader's, and an event is not settled when it dies. The leader of before must not take it for its own time.
+func (b *restorable) toBeforeTheLeadersTerm() {
+	b.t.Helper()
+	other := b.another()
+	other.cfg.URL = b.url // past the proxy
+	other.goesOn("a")
+	b.keepImage()
+	r := b.settledRun("gone")
+	b.proxy.Cut()
+	ctx := await.Context(b.t)
+	b.must(b.pg.RollBack(ctx, b.image))
+	b.must(b.pg.Start(ctx))
+	b.reconnect()
+	other.conn = b.conn
+	for range 2 {
+		b.exec(`SELECT pg_logical_emit_message(true, 'filler', repeat('x', 1 << 20))`)
+	}
+	b.insert("b")
+	b.insert("c")
+	other.held = true
+	next := other.run()
+	next.waitSeen("b", "c")
+	line := other.current()
+	line.settle(len(line.seen()) - 1)
+	await.Until(b.t, "the first to be reported", func() bool { return b.confirmedFlush() > line.all()[len(line.seen())-2].position.Commit })
+	b.must(b.proxy.Mend())
+	r.waitPhase(Standby)
+	next.stop()
+	next.cut()
+	<-next.done
+	wantStop(b.t, r.endsBefore("later"), outbox.ExitOperator, "rolled_back")
+	r = b.run()
+	r.waitSeen("c")
+	r.endClean()
+}
+
+// Events were received and none was confirmed since the image: nothing was reported, and the limit is the same. When the WAL has
+// grown past them, the relay goes on, and what it remembered hides nothing.
+func (b *restorable) beforeAnythingWasReported() {
+	b.t.Helper()
+	r := b.settledRun("a")
+	b.current().hold()
+	b.keepImage()
+	b.insert("gone")
+	r.waitSeen("gone")
+	b.back(2<<20, "b", "c")
+	r.waitSeen("b", "c")
+	r.endClean()
+}
+
+// A virtual machine that is resumed with its memory has the same postmaster as before. The transaction that was read last tells
+// that the WAL is another one.
+func (b *restorable) andResumedWithItsMemory() {
+	b.t.Helper()
+	r := b.settledRun("a")
+	b.current().hold()
+	b.keepImage()
+	at := b.text(`SELECT pg_current_wal_insert_lsn()::text`)
+	b.insert("gone")
+	r.waitSeen("gone")
+	b.proxy.Cut()
+	ctx := await.Context(b.t)
+	b.must(b.pg.RollBack(ctx, b.image))
+	b.must(b.pg.Start(ctx))
+	b.reconnect()
+	as := *r.s.cfg.home.met.Load()
+	as.Started = b.text(`SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text`)
+	r.s.cfg.home.met.Store(&as)
+	for range 2 {
+		b.exec(`SELECT pg_logical_emit_message(true, 'filler', repeat('x', 1 << 20))`)
+	}
+	b.insert("b")
+	b.must(b.proxy.Mend())
+	stop := wantStop(b.t, r.endsBefore("b"), outbox.ExitOperator, "rolled_back")
+	b.wantLost(stop, at)
+	if !strings.Contains(stop.What, "is not in the WAL any more") {
+		b.t.Error(stop)
+	}
+	r = b.run()
+	r.waitSeen("b")
+	r.endClean()
+}
+
+// After a crash the server has all that it had made durable. The relay goes on, in the same process, and sends again what the
+// slot had not kept, not more.
+func (b *restorable) crashIsNone() {
+	b.t.Helper()
+	r := b.settledRun("a")
+	b.insert("b")
+	r.waitSeen("b")
+	first := b.current()
+	b.proxy.Cut()
+	ctx := await.Context(b.t)
+	b.must(b.pg.Kill())
+	b.must(b.pg.Start(ctx))
+	b.reconnect()
+	kept := b.confirmedFlush()
+	b.insert("c")
+	b.must(b.proxy.Mend())
+	await.Until(b.t, "a new line", func() bool { return b.current() != first })
+	r.waitSeen("c")
+	r.endClean()
+	for _, tx := range b.current().transactions() {
+		if tx.commit < kept {
+			b.t.Errorf("the commit at %s is sent again, the slot was at %s", tx.commit, kept)
+		}
+	}
+	if got := strings.Join(b.current().seen(), " "); !strings.HasSuffix("a b c", got) {
+		b.t.Errorf("events %s after the crash", got)
+	}
+}
+
+// A process goes on from what the last raise of the ceiling proves, not from what it settled or reported since: a row of the retry
+// table that settled it may be gone. And only while nobody led in between, on a database that has the ceiling.
+func TestResumesWhereTheCeilingProvesIt(t *testing.T) {
+	s := &Stream{cfg: Config{home: new(home)}}
+	tm := &term{epoch: 5, raised: "then", line: newRecorder(200)}
+	tm.proven.Store(100)
+	tm.reported.Store(200)
+	tm.ceiling.Store(300)
+	s.keep(tm, 400)
+	for _, c := range []struct {
+		rec  record
+		want pglogrepl.LSN
+	}{
+		{record{Epoch: 5, Raised: "then", Ceiling: 300}, 100},
+		{record{Epoch: 5, Raised: "then", Ceiling: 310}, 100}, // a raise without an answer
+		{record{Epoch: 5, Raised: "then", Ceiling: 299}, 0},
+		{record{Epoch: 6, Raised: "later", Ceiling: 300}, 0},
+		{record{Epoch: 5, Raised: "later", Ceiling: 310}, 0}, // by another relay, on storage from before
+	} {
+		if got := s.durable.resume(&c.rec); got != c.want {
+			t.Errorf("epoch %d, ceiling %s: from %s, want %s", c.rec.Epoch, c.rec.Ceiling, got, c.want)
+		}
+	}
+	if had := pglogrepl.LSN(s.cfg.home.wal.Load()); had != 400 {
+		t.Errorf("WAL is known up to %s", had)
+	}
+}
+
+// A stream that is read again must bring the transaction that was read last, before anything behind it counts.
+func TestSeenAgain(t *testing.T) {
+	var c Config
+	newest := seenAgain{commit: 100, xid: 7, from: 50}
+	for name, read := range map[string]func(a *seenAgain) (ok bool, err error){
+		"itself":               func(a *seenAgain) (bool, error) { return true, a.begin(&c, 100, 7) },
+		"one before it":        func(a *seenAgain) (bool, error) { return true, a.begin(&c, 90, 6) },
+		"a keepalive before":   func(a *seenAgain) (bool, error) { ok, err := a.passes(&c, 100); return !ok, err },
+		"another in its place": func(a *seenAgain) (bool, error) { return a.begin(&c, 100, 8) != nil, nil },
+		"one behind it":        func(a *seenAgain) (bool, error) { return a.begin(&c, 110, 8) != nil, nil },
+		"a keepalive behind":   func(a *seenAgain) (bool, error) { _, err := a.passes(&c, 101); return err != nil, nil },
+		"what follows it": func(a *seenAgain) (bool, error) {
+			if err := a.begin(&c, 100, 7); err != nil {
+				return false, err
+			}
+			ok, err := a.passes(&c, 120)
+			return ok && a.begin(&c, 130, 9) == nil, err
+		},
+	} {
+		a := newest
+		if ok, err := read(&a); !ok || err != nil {
+			t.Errorf("%s: %v, %v", name, ok, err)
+		}
+	}
+}
