@@ -23,7 +23,8 @@ func columnsOf(w io.Writer) int {
 	return mostColumns
 }
 
-// shown is a line as it is printed to w: broken on a terminal alone, so that a program finds it whole.
+// shown is a line as it is printed to w: broken on a terminal alone, so that a program finds it
+// whole.
 func shown(w io.Writer, line string, hang int) string {
 	if onTerminal(w) {
 		return layOut(line, columnsOf(w), hang)
@@ -31,9 +32,9 @@ func shown(w io.Writer, line string, hang int) string {
 	return line
 }
 
-// layOut breaks the lines of a message that are longer than width: each clause goes on a line of its
-// own, so that what to do stands below what is wrong, and one that is still too long is broken at
-// spaces. Further lines are indented, by hang at least. Joined with single spaces they are the
+// layOut breaks the lines of a message that are longer than width: each clause goes on a line of
+// its own, so that what to do stands below what is wrong, and one that is still too long is broken
+// at spaces. Further lines are indented, by hang at least. Joined with single spaces they are the
 // message again.
 func layOut(message string, width, hang int) string {
 	var out []string
@@ -68,8 +69,8 @@ var sql = regexp.MustCompile("^" + strings.TrimSpace(statement) + kept)
 
 const statement = `(?:ALTER|COMMENT|CREATE|DELETE|DROP|GRANT|INSERT|SELECT|UPDATE|WITH) `
 
-// breakAtSpaces breaks one clause, but not within what is copied. The first line begins with indent,
-// the others with further.
+// breakAtSpaces breaks one clause, but not within what is copied. The first line begins with
+// indent, the others with further.
 func breakAtSpaces(indent, further, clause string, width int) (lines []string) {
 	clause = copied.ReplaceAllStringFunc(clause, func(s string) string {
 		return s[:1] + strings.ReplaceAll(s[1:], " ", kept)

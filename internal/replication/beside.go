@@ -1,4 +1,4 @@
-// What the publication sends beside the configured tables: for the log, and for check.
+// What the publication sends next to the configured tables: for the log, and for check.
 
 package replication
 
@@ -54,8 +54,8 @@ func (s sends) lookBeside(ctx context.Context, q querier, c *Config) (b beside, 
 	return b, nil
 }
 
-// unlisted adds the tables that the slot has relayed, that are not configured any more, and that the publication has with all
-// tables or their schema.
+// unlisted adds the tables that the slot has relayed, that are not configured any more, and that
+// the publication has with all tables or their schema.
 func (s sends) unlisted(ctx context.Context, q querier, c *Config, b *beside) error {
 	configured := c.quotedTables()
 	for quoted, t := range s.Tables {
@@ -98,7 +98,8 @@ func (s sends) sayForeign(ctx context.Context, q querier, c *Config) {
 	}
 }
 
-// warnBeside says beforehand, once for each, what the relay will stop at: there may be time to configure it.
+// warnBeside says beforehand, once for each, what the relay will stop at: there may be time to
+// configure it.
 func (se *session) warnBeside(ctx context.Context, sent sends) error {
 	b, err := sent.lookBeside(ctx, se.pool, &se.cfg)
 	if err != nil {

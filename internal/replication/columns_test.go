@@ -9,8 +9,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// A column is replaced as docs/postgresql.md says: the new one is added, old and new versions of the application write for a
-// time, each its own, and in the end the old one is dropped. Every event has its key and its payload, whoever wrote it.
+// A column is replaced as docs/postgresql.md says: the new one is added, old and new versions of
+// the application write for a time, each its own, and in the end the old one is dropped. Every
+// event has its key and its payload, whoever wrote it.
 func TestColumnReplacedDuringARollout(t *testing.T) {
 	b := shared(t)
 	b.exec(`DROP TABLE outbox`)
@@ -40,8 +41,9 @@ func TestColumnReplacedDuringARollout(t *testing.T) {
 	r.endClean()
 }
 
-// A column that is used by default, where the table has it, is renamed under the relay. It stops before the first row without
-// it, and what came before is settled and reported: so the next start goes on, with the new name too or without the column.
+// A column that is used by default, where the table has it, is renamed under the relay. It stops
+// before the first row without it, and what came before is settled and reported: so the next start
+// goes on, with the new name too or without the column.
 func TestDefaultColumnRenamedWhileRunning(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]struct {

@@ -1,4 +1,5 @@
-// Rows that the stream brings and the configuration does not name: which of them are passed over, and which stop the relay.
+// Rows that the stream brings and the configuration does not name: which of them are passed over,
+// and which stop the relay.
 
 package replication
 
@@ -11,12 +12,14 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// foreign decides about the first row, in this session, of a table that is not configured, or about a message of a prefix
-// that was relayed before. nil: it is not ours, and is counted and passed over.
+// foreign decides about the first row, in this session, of a table that is not configured, or about
+// a message of a prefix that was relayed before. nil: it is not ours, and is counted and passed
+// over.
 //
-// A row must not be passed over when somebody meant it to be relayed. During a rolling deployment the leader still has the
-// old configuration while the table is in the publication already; after its rollback the other way round. The leader cannot
-// know who is right, so it stops before the row. Its transaction stays in the slot, for a relay that knows the table.
+// A row must not be passed over when somebody meant it to be relayed. During a rolling deployment
+// the leader still has the old configuration while the table is in the publication already; after
+// its rollback the other way round. The leader cannot know who is right, so it stops before the
+// row. Its transaction stays in the slot, for a relay that knows the table.
 func (r *reading) foreign(name string, oid uint32, reason string) error {
 	if oid == 0 && !slices.Contains(r.sent.Prefixes, name) { // an operator ignores it
 		r.skipped(reason)
@@ -71,14 +74,15 @@ type scope struct {
 	leftOID uint32
 }
 
-// foreign reports whether the rows are nobody's word to us. A table that is in the stream though the publication neither
-// lists it nor has its schema was listed when the row was written, so it is not foreign.
+// foreign reports whether the rows are nobody's word to us. A table that is in the stream though
+// the publication neither lists it nor has its schema was listed when the row was written, so it is
+// not foreign.
 func (s scope) foreign() bool {
 	return s.ignored || s.left == "" && s.listed == "" && (s.all || s.schema)
 }
 
-// scopeOf asks the catalogue for the scope of a table, which may have been dropped since its row was written. One that is
-// remembered as foreign by its own OID is not asked about.
+// scopeOf asks the catalogue for the scope of a table, which may have been dropped since its row
+// was written. One that is remembered as foreign by its own OID is not asked about.
 func (s sends) scopeOf(ctx context.Context, q querier, c *Config, oid uint32, name string) (scope, error) {
 	if slices.Contains(s.Foreign, oid) || slices.Contains(s.None, oid) {
 		return scope{ignored: true}, nil
@@ -103,8 +107,8 @@ func (s sends) scopeOf(ctx context.Context, q querier, c *Config, oid uint32, na
 	return of, err
 }
 
-// sentBySchema reports whether the publication has the schema of one of the tables, or of one of this name (PostgreSQL 15 and
-// later).
+// sentBySchema reports whether the publication has the schema of one of the tables, or of one of
+// this name (PostgreSQL 15 and later).
 func sentBySchema(ctx context.Context, q querier, c *Config, tables []uint32, name string) (yes bool, err error) {
 	if err := q.QueryRow(ctx, `SELECT to_regclass('pg_catalog.pg_publication_namespace') IS NOT NULL`).Scan(&yes); err != nil || !yes {
 		return false, err
@@ -115,7 +119,8 @@ func sentBySchema(ctx context.Context, q querier, c *Config, tables []uint32, na
 	return yes, err
 }
 
-// leftOut is the remembered table that is not configured any more and goes by this name or one of these OIDs.
+// leftOut is the remembered table that is not configured any more and goes by this name or one of
+// these OIDs.
 func (s sends) leftOut(c *Config, name string, tree []uint32) (table string, oid uint32) {
 	configured := c.quotedTables()
 	for quoted, t := range s.Tables {
@@ -136,7 +141,8 @@ func unquoted(table string) string {
 	return strings.ReplaceAll(schema, `""`, `"`) + "." + strings.ReplaceAll(name, `""`, `"`)
 }
 
-// listedBeside are the tables that the publication lists by name and that are not configured, by OID, in ascending order.
+// listedBeside are the tables that the publication lists by name and that are not configured, by
+// OID, in ascending order.
 func listedBeside(ctx context.Context, q querier, c *Config, ours sends) ([]uint32, error) {
 	var known []uint32
 	for _, t := range ours.Tables {
@@ -151,8 +157,8 @@ func listedBeside(ctx context.Context, q querier, c *Config, ours sends) ([]uint
 	return beside, nil
 }
 
-// withLeaves adds the partitions of foreign tables, by whose OIDs their rows may come, also when they are detached or dropped by
-// then.
+// withLeaves adds the partitions of foreign tables, by whose OIDs their rows may come, also when
+// they are detached or dropped by then.
 func withLeaves(ctx context.Context, q querier, foreign []uint32) ([]uint32, error) {
 	if len(foreign) == 0 {
 		return nil, nil
@@ -202,15 +208,16 @@ func prefixLeftOut(c *Config, prefix string) *outbox.Stop {
 			prefix, ignorePrefixSQL(c, prefix)))
 }
 
-// leftOutStop has a reason of its own: nothing is missing, and what was read is delivered before the slot is let go.
+// leftOutStop has a reason of its own: nothing is missing, and what was read is delivered before
+// the slot is let go.
 func leftOutStop(what, mend string) *outbox.Stop {
 	return &outbox.Stop{Code: outbox.ExitOperator, Reason: notConfigured, What: what, Mend: mend}
 }
 
 const notConfigured = "not_configured"
 
-// ignoreTableSQL is an operator's word that the rows of a table are not events: in what is remembered of the slot, and in the
-// audit, in one statement.
+// ignoreTableSQL is an operator's word that the rows of a table are not events: in what is
+// remembered of the slot, and in the audit, in one statement.
 func ignoreTableSQL(c *Config, name string, oid uint32) string {
 	return ignoreSQL(c, fmt.Sprintf("jsonb_set(sends, '{foreign}', coalesce(sends->'foreign', '[]') || '%d')", oid),
 		"ignore_table", fmt.Sprintf("rows of table %s (OID %d) are not relayed", name, oid))

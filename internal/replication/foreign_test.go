@@ -1,4 +1,5 @@
-// Rolling deployments: tables and prefixes that one relay of a slot has in its configuration and another one has not.
+// Rolling deployments: tables and prefixes that one relay of a slot has in its configuration and
+// another one has not.
 
 package replication
 
@@ -41,8 +42,9 @@ func (b *bench) sends() string {
 	return b.text(`SELECT sends::text FROM cdc_relay.slots WHERE slot = $1`, b.cfg.Slot)
 }
 
-// A table joins the publication, and a relay that has it stands by while one that has not leads. The first row of the table
-// stops the leader, and the standby delivers it. What the standby did before it led has changed nothing.
+// A table joins the publication, and a relay that has it stands by while one that has not leads.
+// The first row of the table stops the leader, and the standby delivers it. What the standby did
+// before it led has changed nothing.
 func TestRollout(t *testing.T) {
 	b := shared(t)
 	b.makeTable("outbox2")
@@ -121,8 +123,9 @@ func TestIgnoredWhileARelayLeads(t *testing.T) {
 	}
 }
 
-// The rollout is rolled back. The relay without the table leads again and goes on, up to the table's next row. Then the newer
-// configuration delivers that, or an operator says that it is not an event, and it is passed over from then on.
+// The rollout is rolled back. The relay without the table leads again and goes on, up to the
+// table's next row. Then the newer configuration delivers that, or an operator says that it is not
+// an event, and it is passed over from then on.
 func TestRolloutIsRolledBack(t *testing.T) {
 	for name, publication := range map[string]string{
 		"listed":     `CREATE PUBLICATION p FOR TABLE outbox, outbox2 WITH (publish = 'insert')`,
@@ -172,8 +175,8 @@ func TestRolloutIsRolledBack(t *testing.T) {
 	}
 }
 
-// A mistake in the new configuration: it names a table that is not sent, or no longer names the one that was. The former never
-// leads and leaves the leader alone; the latter stops at the first row.
+// A mistake in the new configuration: it names a table that is not sent, or no longer names the one
+// that was. The former never leads and leaves the leader alone; the latter stops at the first row.
 func TestTypoInARollout(t *testing.T) {
 	b := shared(t)
 	b.makeTable("outbox2")
@@ -197,8 +200,9 @@ func TestTypoInARollout(t *testing.T) {
 	r.endClean()
 }
 
-// A publication that listed other tables when the slot was first used keeps them to itself: their rows are passed over, also
-// after a restart and when they come as partitions. One that is listed later stops the relay.
+// A publication that listed other tables when the slot was first used keeps them to itself: their
+// rows are passed over, also after a restart and when they come as partitions. One that is listed
+// later stops the relay.
 func TestPublicationSharedWithAnotherProgram(t *testing.T) {
 	b := shared(t)
 	b.makeTable("theirs")
@@ -236,8 +240,8 @@ func TestPublicationSharedWithAnotherProgram(t *testing.T) {
 	b.goesOn("d")
 }
 
-// A publication of all tables, or of a schema, sends what nobody asked for: those rows are passed over, whenever their table
-// came. A table that is listed as well is not one of them.
+// A publication of all tables, or of a schema, sends what nobody asked for: those rows are passed
+// over, whenever their table came. A table that is listed as well is not one of them.
 func TestForeignTablesOfAWidePublication(t *testing.T) {
 	for name, publication := range map[string]string{
 		"all tables": `CREATE PUBLICATION p FOR ALL TABLES`,
@@ -268,7 +272,8 @@ func TestForeignTablesOfAWidePublication(t *testing.T) {
 	}
 }
 
-// A table that was taken out of the publication again, before the relay came to its rows, was sent when they were committed.
+// A table that was taken out of the publication again, before the relay came to its rows, was sent
+// when they were committed.
 func TestRowsOfATableThatWasListed(t *testing.T) {
 	b := shared(t)
 	b.makeTable("outbox2")
@@ -280,8 +285,9 @@ func TestRowsOfATableThatWasListed(t *testing.T) {
 	b.goesOn("c")
 }
 
-// A prefix is announced by the leader, with the position; when it leaves the configuration, the next of its messages stops the
-// relay until it is back, or an operator has said that they are not events.
+// A prefix is announced by the leader, with the position; when it leaves the configuration, the
+// next of its messages stops the relay until it is back, or an operator has said that they are not
+// events.
 func TestPrefixLeavesTheConfiguration(t *testing.T) {
 	b := shared(t)
 	without := b.another()

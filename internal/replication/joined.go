@@ -8,9 +8,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// warnOfRowsBefore says which rows of a table that was added are not sent: PostgreSQL leaves out what was inserted before the
-// table was in the publication, whenever that commits. ALTER PUBLICATION does not wait for writers, so such a row may appear
-// after the table was announced.
+// warnOfRowsBefore says which rows of a table that was added are not sent: PostgreSQL leaves out
+// what was inserted before the table was in the publication, whenever that commits. ALTER
+// PUBLICATION does not wait for writers, so such a row may appear after the table was announced.
 func warnOfRowsBefore(ctx context.Context, q querier, c *Config, table string, t sentTable) {
 	if len(t.Through) == 0 { // with all tables: its rows are sent from its first one on
 		return

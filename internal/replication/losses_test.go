@@ -13,9 +13,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// What an operator accepts while a relay leads is nothing: a second run of the printed statement, or that of a standby with a
-// mistake in its configuration. The leader takes it back, so that it does not accept beforehand what becomes of the slot weeks
-// later, and goes on comparing with what it remembers.
+// What an operator accepts while a relay leads is nothing: a second run of the printed statement,
+// or that of a standby with a mistake in its configuration. The leader takes it back, so that it
+// does not accept beforehand what becomes of the slot weeks later, and goes on comparing with what
+// it remembers.
 func TestAcceptedWhileARelayLeads(t *testing.T) {
 	b := shared(t)
 	r := b.settledRun("a")
@@ -35,8 +36,8 @@ func TestAcceptedWhileARelayLeads(t *testing.T) {
 	wantStop(t, r.wait(), outbox.ExitOperator, "publication")
 }
 
-// PostgreSQL does not let an unlogged table into a publication, but a partition of one that is there it does. Rows that go to it,
-// or to a foreign table, are in no WAL.
+// PostgreSQL does not let an unlogged table into a publication, but a partition of one that is
+// there it does. Rows that go to it, or to a foreign table, are in no WAL.
 func TestPartitionThatIsNotLogged(t *testing.T) {
 	for name, late := range map[string]bool{"before the start": false, "while it runs": true} {
 		t.Run(name, func(t *testing.T) {
@@ -83,7 +84,8 @@ func TestPartitionThatIsAForeignTable(t *testing.T) {
 	}
 }
 
-// The relay's own tables are made UNLOGGED, to spare WAL: a crash would empty them after the slot has moved.
+// The relay's own tables are made UNLOGGED, to spare WAL: a crash would empty them after the slot
+// has moved.
 func TestRetryTableThatIsNotLogged(t *testing.T) {
 	b := shared(t)
 	r := b.settledRun("a")
@@ -97,8 +99,9 @@ func TestRetryTableThatIsNotLogged(t *testing.T) {
 	b.goesOn("b")
 }
 
-// A loss is accepted, and the new slot cannot be made at once. The slot's row stays, with its incarnation, by which events that wait
-// are ordered, and with the operator's word; another relay's teardown leaves the schema to it.
+// A loss is accepted, and the new slot cannot be made at once. The slot's row stays, with its
+// incarnation, by which events that wait are ordered, and with the operator's word; another relay's
+// teardown leaves the schema to it.
 func TestAcceptedLossWhoseSlotCannotBeMade(t *testing.T) {
 	b := alone(t)
 	b.settledRun("a").endClean()
@@ -133,8 +136,8 @@ func TestAcceptedLossWhoseSlotCannotBeMade(t *testing.T) {
 	r.endClean()
 }
 
-// The slot's row is gone, by hand. The incarnation of the next one is above that of the events that wait; and teardown of another
-// relay keeps the schema for them.
+// The slot's row is gone, by hand. The incarnation of the next one is above that of the events that
+// wait; and teardown of another relay keeps the schema for them.
 func TestIncarnationGoesOnWithoutTheSlotsRow(t *testing.T) {
 	b := shared(t)
 	b.exec(`CREATE PUBLICATION p FOR TABLE outbox`)
@@ -166,8 +169,8 @@ func (b *bench) deferRow() {
 		FROM cdc_relay.slots WHERE slot = $1`, b.cfg.Slot)
 }
 
-// The configuration names another slot, and what waits in the old one is read by nobody. The tables do not show it where rows are
-// deleted at once.
+// The configuration names another slot, and what waits in the old one is read by nobody. The tables
+// do not show it where rows are deleted at once.
 func TestSlotRenamedInTheConfiguration(t *testing.T) {
 	b := shared(t)
 	b.settledRun("a").endClean()
@@ -191,8 +194,8 @@ func TestSlotRenamedInTheConfiguration(t *testing.T) {
 	}
 }
 
-// A table joins the publication while a transaction is open that has inserted into it. PostgreSQL does not send that row, so it is
-// said when the table is announced.
+// A table joins the publication while a transaction is open that has inserted into it. PostgreSQL
+// does not send that row, so it is said when the table is announced.
 func TestTableAddedUnderAnOpenTransaction(t *testing.T) {
 	b := shared(t)
 	b.makeTable("outbox2")

@@ -14,7 +14,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// restorable is a bench on a server of its own, whose relay comes through a proxy: it is kept away while the server goes back.
+// restorable is a bench on a server of its own, whose relay comes through a proxy: it is kept away
+// while the server goes back.
 type restorable struct {
 	*bench
 	pg    *devenv.Postgres
@@ -43,8 +44,8 @@ func (b *restorable) keepImage() {
 	b.must(err)
 }
 
-// back restores the storage, starts the server, and writes there before the relay comes: of other tables so many bytes of WAL,
-// then events of these ids.
+// back restores the storage, starts the server, and writes there before the relay comes: of other
+// tables so many bytes of WAL, then events of these ids.
 func (b *restorable) back(wal int, ids ...string) {
 	b.t.Helper()
 	ctx := await.Context(b.t)
@@ -100,8 +101,9 @@ func TestRolledBackServer(t *testing.T) {
 	}
 }
 
-// What the relay had reported is not in the server any more: it stops, and names what. Started again it reads from the slot,
-// and nothing that was committed since is missed. With much WAL written meanwhile only the flush limit shows it.
+// What the relay had reported is not in the server any more: it stops, and names what. Started
+// again it reads from the slot, and nothing that was committed since is missed. With much WAL
+// written meanwhile only the flush limit shows it.
 func (b *restorable) underALivingRelay(wal int) {
 	b.t.Helper()
 	r := b.settledRun("a")
@@ -123,7 +125,8 @@ func (b *restorable) underALivingRelay(wal int) {
 	r.endClean()
 }
 
-// A process that starts remembers nothing: it repeats what the slot has, and all that is committed since is there.
+// A process that starts remembers nothing: it repeats what the slot has, and all that is committed
+// since is there.
 func (b *restorable) underAStoppedRelay() {
 	b.t.Helper()
 	r := b.settledRun("a")
@@ -137,8 +140,9 @@ func (b *restorable) underAStoppedRelay() {
 	r.endClean()
 }
 
-// Whoever leads next, nothing that was committed since is missed: the standby has received nothing and goes on from the slot; the
-// former leader stops when it comes first, and else forgets what it had and stands by.
+// Whoever leads next, nothing that was committed since is missed: the standby has received nothing
+// and goes on from the slot; the former leader stops when it comes first, and else forgets what it
+// had and stands by.
 func (b *restorable) underALeaderWithAStandby() {
 	b.t.Helper()
 	r := b.settledRun("a")
@@ -163,8 +167,9 @@ func (b *restorable) underALeaderWithAStandby() {
 	standby.endClean()
 }
 
-// The image is from before the leader's term. Another relay leads there, and has raised the epoch to the same number; its limit is
-// above the leader's, and an event is not settled when it dies. The leader of before must not take it for its own time.
+// The image is from before the leader's term. Another relay leads there, and has raised the epoch
+// to the same number; its limit is above the leader's, and an event is not settled when it dies.
+// The leader of before must not take it for its own time.
 func (b *restorable) toBeforeTheLeadersTerm() {
 	b.t.Helper()
 	other := b.another()
@@ -200,8 +205,9 @@ func (b *restorable) toBeforeTheLeadersTerm() {
 	r.endClean()
 }
 
-// Events were received and none was confirmed since the image: nothing was reported, and the limit is the same. When the WAL has
-// grown past them, the relay goes on, and what it remembered hides nothing.
+// Events were received and none was confirmed since the image: nothing was reported, and the limit
+// is the same. When the WAL has grown past them, the relay goes on, and what it remembered hides
+// nothing.
 func (b *restorable) beforeAnythingWasReported() {
 	b.t.Helper()
 	r := b.settledRun("a")
@@ -214,8 +220,8 @@ func (b *restorable) beforeAnythingWasReported() {
 	r.endClean()
 }
 
-// A virtual machine that is resumed with its memory has the same postmaster as before. The transaction that was read last tells
-// that the WAL is another one.
+// A virtual machine that is resumed with its memory has the same postmaster as before. The
+// transaction that was read last tells that the WAL is another one.
 func (b *restorable) andResumedWithItsMemory() {
 	b.t.Helper()
 	r := b.settledRun("a")
@@ -247,8 +253,8 @@ func (b *restorable) andResumedWithItsMemory() {
 	r.endClean()
 }
 
-// After a crash the server has all that it had made durable. The relay goes on, in the same process, and sends again what the
-// slot had not kept, not more.
+// After a crash the server has all that it had made durable. The relay goes on, in the same
+// process, and sends again what the slot had not kept, not more.
 func (b *restorable) crashIsNone() {
 	b.t.Helper()
 	r := b.settledRun("a")
@@ -276,8 +282,9 @@ func (b *restorable) crashIsNone() {
 	}
 }
 
-// A process goes on from what the last raise of the ceiling proves, not from what it settled or reported since: a row of the retry
-// table that settled it may be gone. And only while nobody led in between, on a database that has the ceiling.
+// A process goes on from what the last raise of the ceiling proves, not from what it settled or
+// reported since: a row of the retry table that settled it may be gone. And only while nobody led
+// in between, on a database that has the ceiling.
 func TestResumesWhereTheCeilingProvesIt(t *testing.T) {
 	s := &Stream{cfg: Config{home: new(home)}}
 	tm := &term{epoch: 5, raised: "then", line: newRecorder(200)}
@@ -304,7 +311,8 @@ func TestResumesWhereTheCeilingProvesIt(t *testing.T) {
 	}
 }
 
-// A stream that is read again must bring the transaction that was read last, before anything behind it counts.
+// A stream that is read again must bring the transaction that was read last, before anything behind
+// it counts.
 func TestSeenAgain(t *testing.T) {
 	var c Config
 	newest := seenAgain{commit: 100, xid: 7, from: 50}

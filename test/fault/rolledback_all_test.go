@@ -28,7 +28,8 @@ func init() {
 	})
 }
 
-// A relay that is started on storage of an earlier time remembers nothing, and goes on from the slot.
+// A relay that is started on storage of an earlier time remembers nothing, and goes on from the
+// slot.
 func underAStoppedRelay(s *stand.Stand, pg *devenv.Postgres) {
 	s.T.Helper()
 	r := s.Start()

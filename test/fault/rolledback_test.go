@@ -36,7 +36,8 @@ func keepImage(s *stand.Stand, pg *devenv.Postgres) restored {
 	return restored{s, pg, image}
 }
 
-// back restores the storage and lets the relays come once so many bytes of WAL were written, and some events.
+// back restores the storage and lets the relays come once so many bytes of WAL were written, and
+// some events.
 func (s restored) back(wal int) {
 	s.T.Helper()
 	s.Postgres.Cut()
@@ -57,8 +58,9 @@ func (s restored) allArrive() {
 	s.Must(s.Consumer.WaitIDs(s.Context(), ids))
 }
 
-// The storage of the server goes back while a relay runs, and with it what the relay had reported: the relay stops, and says
-// which interval is gone. The next one delivers all that the database has.
+// The storage of the server goes back while a relay runs, and with it what the relay had reported:
+// the relay stops, and says which interval is gone. The next one delivers all that the database
+// has.
 func underALivingRelay(s *stand.Stand, pg *devenv.Postgres, wal int) {
 	s.T.Helper()
 	r := s.Start()

@@ -12,8 +12,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// A rolling deployment as deploy/kubernetes has it, by a controller that does what Kubernetes' does: with the new configuration,
-// which has one table more, and rows of it all the time. None is passed over by an old pod that leads.
+// A rolling deployment as deploy/kubernetes has it, by a controller that does what Kubernetes'
+// does: with the new configuration, which has one table more, and rows of it all the time. None is
+// passed over by an old pod that leads.
 func TestRollout(t *testing.T) { stand.KindRabbitMQ.On(t, rollout) }
 
 func rollout(s *stand.Stand) {
@@ -87,7 +88,8 @@ func (d *deployment) scale(n int) {
 	}
 }
 
-// start starts a pod with the configuration of now, and waits until it is ready, as the controller does.
+// start starts a pod with the configuration of now, and waits until it is ready, as the controller
+// does.
 func (d *deployment) start() {
 	d.T.Helper()
 	pod := devenv.StartRelayIn(d.T, d.Env, d.Binary, d.Config(), d.args...)
