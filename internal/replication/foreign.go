@@ -28,9 +28,14 @@ func (r *reading) foreign(name string, oid uint32, reason string) error {
 	r.t.line.Wake(true) // what was read need not wait for the catalogue
 	err := r.leftOut(name, oid)
 	if err != nil { // an operator may have said since that it is ignored: the log has warned
-		var rec *record
-		if rec, err = readRecord(r.ctx, r.pool, r.cfg.Slot); err == nil && rec != nil {
-			r.sent = rec.sends()
+		// Only what our own term's row remembers counts, whatever state it says. A row that is gone, or
+		// another leader's, says nothing of it: the Stop stays.
+		rec, lookErr := readRecord(r.ctx, r.pool, r.cfg.Slot)
+		switch {
+		case lookErr != nil:
+			err = lookErr
+		case rec != nil && rec.Epoch == r.t.epoch:
+			r.sent = rec.Sends
 			err = r.leftOut(name, oid)
 		}
 	}

@@ -123,6 +123,27 @@ func TestIgnoredWhileARelayLeads(t *testing.T) {
 	}
 }
 
+// What the slot's row does not say is no word of an operator: a row that says adopt, or is gone, has nothing
+// passed over.
+func TestLeftOutTableWhoseRecordChanges(t *testing.T) {
+	for name, change := range map[string]string{
+		"adopt": `UPDATE cdc_relay.slots SET state = 'adopt'`,
+		"gone":  `DELETE FROM cdc_relay.slots`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := shared(t)
+			b.makeTable("outbox2")
+			b.exec(`CREATE PUBLICATION p FOR ALL TABLES WITH (publish = 'insert')`)
+			b.alsoOf("outbox2").goesOn("a")
+			r := b.settledRun("b")
+			b.exec(change)
+			b.insertInto("outbox2", "c")
+			b.insert("after")
+			wantStop(t, r.endsBefore("after"), outbox.ExitOperator, notConfigured)
+		})
+	}
+}
+
 // The rollout is rolled back. The relay without the table leads again and goes on, up to the
 // table's next row. Then the newer configuration delivers that, or an operator says that it is not
 // an event, and it is passed over from then on.
