@@ -7,6 +7,19 @@ import (
 	"strconv"
 )
 
+const (
+	microsPerDay = 24 * 60 * 60 * 1_000_000
+	epoch        = "1970-01-01"
+)
+
+// The values that Debezium has for the infinities (PostgresValueConverter).
+const (
+	infinityDays        = -2147472692 // LocalDate -5877611-06-21, of a wrong sign there
+	minusInfinity       = -2147472691
+	infinityMicros      = 9223372036825200000 // PGStatement.DATE_POSITIVE_INFINITY, taken for microseconds
+	minusInfinityMicros = -9223372036832400000
+)
+
 // instant is a point in time, its days since 1970 and the microseconds of its day kept apart: PostgreSQL's last timestamps, from
 // the year 294247 on, are more microseconds than 64 bits hold.
 type instant struct{ days, micros int64 }

@@ -19,12 +19,6 @@ type Column struct {
 	raw    reader // of bytea
 }
 
-// reader makes a value of a text that PostgreSQL printed, with DateStyle ISO and bytea_output hex. What it cannot take from
-// text it appends to scratch, and gives back scratch as it is then.
-type reader func(scratch, text []byte) (Value, []byte, error)
-
-// timetzOID is one that package pgtype has no name for.
-const timetzOID = 1266
 
 // NewColumn is the column with that shape under these modes (PostgresValueConverter and TableSchemaBuilder of Debezium). The
 // error names a type that Debezium renders in a way that we do not, or not at all.
@@ -78,17 +72,6 @@ func (c *Column) Binary(scratch, data []byte) (Value, []byte, error) {
 	return c.raw(scratch, data)
 }
 
-// columnKind is what a column's type gives.
-type columnKind struct {
-	schema Schema
-	read   reader
-	raw    reader // of bytea's bytes
-	parse  reader // of a default's literal; nil: Debezium reads no defaults of this type
-	filler string // what stands for a default that a function makes
-	// literal takes a default's literal out of its expression in another way than the usual one; nil: in that one
-	literal func(expression string) (string, error)
-}
-
 // simple are the types whose schema depends on nothing but the type.
 var simple = map[uint32]columnKind{
 	pgtype.BoolOID:    {schema: Schema{Type: Boolean}, read: readBool, parse: parseBool, filler: "false"},
@@ -135,7 +118,7 @@ func kindOf(shape outbox.ColumnShape, modes Modes) (columnKind, error) {
 		return dateKind(modes.Time), nil
 	case pgtype.TimeOID:
 		return timeKind(digits(shape.Typmod), modes.Time), nil
-	case timetzOID:
+	case pgtype.TimetzOID:
 		return columnKind{schema: logical(String, "io.debezium.time.ZonedTime"), read: readTimetz}, nil
 	case pgtype.TimestampOID:
 		return timestampKind(digits(shape.Typmod), modes.Time), nil
@@ -158,13 +141,3 @@ func digits(typmod int32) int {
 	}
 	return int(typmod)
 }
-
-// logical is a schema with a name, in Debezium always in version 1.
-func logical(t Type, name string) Schema {
-	return Schema{Type: t, Name: name, Version: Versioned(1)}
-}
-
-var (
-	errNotIts     = errors.New("the value is not one of its type")
-	errOutOfRange = errors.New("the value has no place in the schema's type")
-)

@@ -70,6 +70,8 @@ type expansion struct {
 	members int
 }
 
+var errMixed = errors.New("an array whose members have no common schema")
+
 var (
 	optionalString  = &Schema{Type: String, Optional: true}
 	optionalBoolean = &Schema{Type: Boolean, Optional: true}
@@ -77,9 +79,6 @@ var (
 	optionalInt64   = &Schema{Type: Int64, Optional: true}
 	optionalFloat64 = &Schema{Type: Float64, Optional: true}
 	optionalBytes   = &Schema{Type: Bytes, Optional: true}
-
-	errMixed   = errors.New("an array whose members have no common schema")
-	errMembers = errors.New("a payload of more than 1,048,576 members is not expanded")
 )
 
 // schema is a node's schema, nil for what is left out.

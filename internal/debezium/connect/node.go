@@ -33,7 +33,6 @@ type node struct {
 
 // The limits of Jackson's StreamReadConstraints that a payload can meet.
 const (
-	maxDepth  = 1000
 	maxDigits = 1000
 	maxName   = 50_000
 )
@@ -41,7 +40,10 @@ const (
 // maxMembers is a limit of our own.
 const maxMembers = 1 << 20
 
-var errNotJSON = errors.New("not JSON that Jackson reads")
+var (
+	errMembers = errors.New("a payload of more than 1,048,576 members is not expanded")
+	errNotJSON = errors.New("not JSON that Jackson reads")
+)
 
 // parseNode reads the object or array that text begins with. Whatever follows it is not looked at: FAIL_ON_TRAILING_TOKENS is
 // off. A name that comes twice keeps its first place and its last value.
@@ -55,26 +57,6 @@ func parseNode(text []byte) (node, error) {
 		return node{}, errNotJSON
 	}
 	return n, nil
-}
-
-type nodeParser struct {
-	text    []byte
-	at      int
-	members int
-	failed  bool
-}
-
-// peek is the next byte after white space, 0 at the end or after a fault.
-func (p *nodeParser) peek() byte {
-	for p.at < len(p.text) && !p.failed {
-		switch c := p.text[p.at]; c {
-		case ' ', '\t', '\n', '\r':
-			p.at++
-		default:
-			return c
-		}
-	}
-	return 0
 }
 
 func (p *nodeParser) fail() node {
@@ -109,14 +91,6 @@ func (p *nodeParser) value(depth int) node {
 	default:
 		return p.fail()
 	}
-}
-
-func (p *nodeParser) word(w string) bool {
-	if len(p.text)-p.at < len(w) || string(p.text[p.at:p.at+len(w)]) != w {
-		return false
-	}
-	p.at += len(w)
-	return true
 }
 
 func (p *nodeParser) array(depth int) node {

@@ -1,4 +1,4 @@
-// JSON's strings as Jackson reads them.
+// The parser's lowest level: white space, words and strings as Jackson reads them.
 
 package connect
 
@@ -7,6 +7,35 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 )
+
+// nodeParser reads a document from its beginning.
+type nodeParser struct {
+	text    []byte
+	at      int
+	members int
+	failed  bool
+}
+
+// peek is the next byte after white space, 0 at the end or after a fault.
+func (p *nodeParser) peek() byte {
+	for p.at < len(p.text) && !p.failed {
+		switch c := p.text[p.at]; c {
+		case ' ', '\t', '\n', '\r':
+			p.at++
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+func (p *nodeParser) word(w string) bool {
+	if len(p.text)-p.at < len(w) || string(p.text[p.at:p.at+len(w)]) != w {
+		return false
+	}
+	p.at += len(w)
+	return true
+}
 
 // string reads a string from its quote on. A lone surrogate becomes the three bytes that UTF-8 would have for it.
 func (p *nodeParser) string() []byte {

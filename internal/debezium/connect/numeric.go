@@ -182,7 +182,7 @@ func decimalString(scale int, variable bool) reader {
 
 // appendPlain is BigDecimal.toPlainString of a scale that is not negative.
 func appendPlain(dst []byte, v Value) []byte {
-	digits := v.unscaled(nil)
+	digits := unscaled(nil, v)
 	if digits[0] == '-' {
 		dst = append(dst, '-')
 		digits = digits[1:]

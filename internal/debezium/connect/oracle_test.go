@@ -174,9 +174,8 @@ func TestPayloadsExpandAsDebeziumsDo(t *testing.T) {
 		}
 		schema, v := x.Schema, x.Value
 		if x.Unchanged {
-			payload := logical(String, "io.debezium.data.Json")
-			payload.Optional = true
-			schema, v = &payload, TextValue([]byte(q.Text))
+			schema = &Schema{Type: String, Name: "io.debezium.data.Json", Version: Versioned(1), Optional: true}
+			v = TextValue([]byte(q.Text))
 		}
 		// Java merges in an order that is another one each time.
 		asked := func(name, got, want string) {

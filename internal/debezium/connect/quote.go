@@ -79,11 +79,3 @@ func appendEscape(dst []byte, c byte) []byte {
 func appendUnicode(dst []byte, unit uint16) []byte {
 	return append(dst, '\\', 'u', upperHex[unit>>12], upperHex[unit>>8&0xF], upperHex[unit>>4&0xF], upperHex[unit&0xF])
 }
-
-// surrogate reads the three bytes that stand for a lone surrogate.
-func surrogate(s string) (uint16, bool) {
-	if len(s) < 3 || s[0] != 0xED || s[1] < 0xA0 || s[1] > 0xBF || s[2] < 0x80 || s[2] > 0xBF {
-		return 0, false
-	}
-	return 0xD000 | uint16(s[1]&0x3F)<<6 | uint16(s[2]&0x3F), true
-}

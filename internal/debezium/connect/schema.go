@@ -52,6 +52,19 @@ type Field struct {
 	Schema *Schema
 }
 
+// The names of Kafka Connect's own logical types of dates and times.
+const (
+	connectDate      = "org.apache.kafka.connect.data.Date"
+	connectTime      = "org.apache.kafka.connect.data.Time"
+	connectTimestamp = "org.apache.kafka.connect.data.Timestamp"
+)
+
+// millisPerDay is a day of a Moment.
+const millisPerDay = 24 * 60 * 60 * 1000
+
+// maxDepth is how deep JSON may be nested: a limit of Jackson's StreamReadConstraints and StreamWriteConstraints.
+const maxDepth = 1000
+
 // Versioned is the pointer that Schema.Version wants.
 func Versioned(version int32) *int32 { return &version }
 

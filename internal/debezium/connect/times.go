@@ -6,27 +6,6 @@ import (
 	"math"
 )
 
-// The names of Kafka Connect's own logical types, which time.precision.mode connect uses.
-const (
-	connectDate      = "org.apache.kafka.connect.data.Date"
-	connectTime      = "org.apache.kafka.connect.data.Time"
-	connectTimestamp = "org.apache.kafka.connect.data.Timestamp"
-)
-
-const (
-	microsPerDay = 24 * 60 * 60 * 1_000_000
-	millisPerDay = 24 * 60 * 60 * 1000
-	epoch        = "1970-01-01"
-)
-
-// The values that Debezium has for the infinities (PostgresValueConverter).
-const (
-	infinityDays        = -2147472692 // LocalDate -5877611-06-21, of a wrong sign there
-	minusInfinity       = -2147472691
-	infinityMicros      = 9223372036825200000 // PGStatement.DATE_POSITIVE_INFINITY, taken for microseconds
-	minusInfinityMicros = -9223372036832400000
-)
-
 func dateKind(mode TimeMode) columnKind {
 	switch mode {
 	case TimeISOString:
