@@ -19,7 +19,6 @@ type Column struct {
 	raw    reader // of bytea
 }
 
-
 // NewColumn is the column with that shape under these modes (PostgresValueConverter and TableSchemaBuilder of Debezium). The
 // error names a type that Debezium renders in a way that we do not, or not at all.
 func NewColumn(shape outbox.ColumnShape, modes Modes) (*Column, error) {

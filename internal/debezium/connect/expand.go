@@ -127,7 +127,7 @@ func (x *expansion) object(key string, n *node) (*Schema, error) {
 		if err != nil {
 			return nil, err
 		}
-		if field == nil || x.Names != NamesAsTheyAre && s.field(name) >= 0 {
+		if field == nil || x.Names != NamesAsTheyAre && fieldIndex(s, name) >= 0 {
 			continue
 		}
 		if name == "" {
@@ -138,7 +138,7 @@ func (x *expansion) object(key string, n *node) (*Schema, error) {
 	return s, nil
 }
 
-func (s *Schema) field(name string) int {
+func fieldIndex(s *Schema, name string) int {
 	return slices.IndexFunc(s.Fields, func(f Field) bool { return f.Name == name })
 }
 
