@@ -7,11 +7,12 @@ import (
 	"fmt"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
+	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/converter"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // convert makes the bytes of a column's text, nil for null.
-func (rec *Record) convert(to connect.Converter, c *column, text []byte) ([]byte, error) {
+func (rec *Record) convert(to converter.Converter, c *column, text []byte) ([]byte, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
@@ -23,7 +24,7 @@ func (rec *Record) convert(to connect.Converter, c *column, text []byte) ([]byte
 	return rec.write(to, c.Schema, v)
 }
 
-func (rec *Record) write(to connect.Converter, schema *connect.Schema, v connect.Value) ([]byte, error) {
+func (rec *Record) write(to converter.Converter, schema *connect.Schema, v connect.Value) ([]byte, error) {
 	start := len(rec.buf)
 	out, null, err := to.Append(rec.buf, schema, v)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
+	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/converter"
 )
 
 // The classes that are taken.
@@ -63,7 +63,7 @@ func (p *parsing) converters() {
 	p.o.keys, p.o.values, p.o.headers = p.converter("key"), p.converter("value"), p.converter("header")
 }
 
-func (p *parsing) converter(role string) connect.Converter {
+func (p *parsing) converter(role string) converter.Converter {
 	c := &chosen{p: p, role: role}
 	if p.o.profile == Connect {
 		c.option, c.prefixes = role+".converter", []string{role + ".converter."}
@@ -81,13 +81,13 @@ func WritesSchemas(profile string, options map[string]string, of ...string) bool
 	return slices.ContainsFunc(of, func(role string) bool { return writesSchemas(p.converter(role)) })
 }
 
-func writesSchemas(c connect.Converter) bool {
+func writesSchemas(c converter.Converter) bool {
 	switch c := c.(type) {
-	case connect.JSONConverter:
+	case converter.JSONConverter:
 		return c.Schemas
-	case connect.BinaryDataConverter:
+	case converter.BinaryDataConverter:
 		return writesSchemas(c.Delegate)
-	case connect.LegacyByteArrayConverter:
+	case converter.LegacyByteArrayConverter:
 		return writesSchemas(c.Delegate)
 	default:
 		return false
@@ -142,32 +142,32 @@ func (c *chosen) setting(name string) (value, option string, given bool) {
 }
 
 // make makes the converter of the class; inner is "" or the prefix of a delegate's settings.
-func (c *chosen) make(inner string) connect.Converter {
+func (c *chosen) make(inner string) converter.Converter {
 	switch class := strings.TrimSpace(c.class); class {
 	case "":
 	case classString:
 		if encoding, option, given := c.setting(inner + "converter.encoding"); given && !isUTF8(encoding) {
 			c.p.fault(option, "is "+encoding+", only UTF-8 is taken here")
 		}
-		return connect.StringConverter{}
+		return converter.StringConverter{}
 	case classJSON:
 		return c.json(inner)
 	case classSimple:
 		if c.role == "header" {
-			return connect.SimpleHeaderConverter{}
+			return converter.SimpleHeaderConverter{}
 		}
 		c.p.fault(c.option, "is SimpleHeaderConverter, which is for headers")
 	case classBytes:
-		return connect.ByteArrayConverter{}
+		return converter.ByteArrayConverter{}
 	case classBinary, classLegacy:
 		if c.role == "header" || inner != "" {
 			c.p.fault(c.option, "is "+class+", which is for keys and values")
 			return nil
 		}
 		if class == classBinary {
-			return connect.BinaryDataConverter{Delegate: c.delegate()}
+			return converter.BinaryDataConverter{Delegate: c.delegate()}
 		}
-		return connect.LegacyByteArrayConverter{Delegate: c.delegate()}
+		return converter.LegacyByteArrayConverter{Delegate: c.delegate()}
 	default:
 		c.p.fault(c.option, fmt.Sprintf("is %q, which is not taken here: want one of %s", class, strings.Join(c.takes(), ", ")))
 	}
@@ -184,7 +184,7 @@ func (c *chosen) takes() []string {
 const delegateType = "delegate.converter.type"
 
 // delegate is what takes the values that are no bytes; nil: nothing does.
-func (c *chosen) delegate() connect.Converter {
+func (c *chosen) delegate() converter.Converter {
 	class, option, given := c.setting(delegateType)
 	if !given {
 		return nil
@@ -198,8 +198,8 @@ func (c *chosen) delegate() connect.Converter {
 	return inner.make(delegateType + ".")
 }
 
-func (c *chosen) json(inner string) connect.Converter {
-	j := connect.JSONConverter{Schemas: true, ReplaceNulls: true}
+func (c *chosen) json(inner string) converter.Converter {
+	j := converter.JSONConverter{Schemas: true, ReplaceNulls: true}
 	for _, s := range []struct {
 		name string
 		set  func(value string) error

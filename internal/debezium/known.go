@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
+	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/columns"
 )
 
 // definition is one option. Without set its value is read elsewhere, or has no effect on a record.
@@ -45,9 +46,9 @@ var definitions = slices.Concat([]definition{
 	{name: "negate", set: refused("belongs to predicate, which is not taken here")},
 
 	{name: "topic.prefix", set: func(o *Options, v string) error { o.prefix = v; return nil }},
-	{name: "binary.handling.mode", set: oneOf(func(o *Options, i int) { o.modes.Binary = connect.BinaryMode(i) }, connect.BinaryModes...)},
-	{name: optionTime, set: oneOf(func(o *Options, i int) { o.modes.Time = connect.TimeMode(i) }, connect.TimeModes...)},
-	{name: "decimal.handling.mode", set: oneOf(func(o *Options, i int) { o.modes.Decimal = connect.DecimalMode(i) }, connect.DecimalModes...)},
+	{name: "binary.handling.mode", set: oneOf(func(o *Options, i int) { o.modes.Binary = columns.BinaryMode(i) }, columns.BinaryModes...)},
+	{name: optionTime, set: oneOf(func(o *Options, i int) { o.modes.Time = columns.TimeMode(i) }, columns.TimeModes...)},
+	{name: "decimal.handling.mode", set: oneOf(func(o *Options, i int) { o.modes.Decimal = columns.DecimalMode(i) }, columns.DecimalModes...)},
 	{name: "field.name.adjustment.mode", set: oneOf(func(o *Options, i int) { o.expander.Names = connect.NameMode(i) }, connect.NameModes...)},
 	{name: "schema.name.adjustment.mode", set: oneOf(func(o *Options, i int) { o.names = connect.NameMode(i) }, connect.NameModes...)},
 }, rabbitDefinitions)

@@ -7,18 +7,19 @@ import (
 	"slices"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
+	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/columns"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // Misfits says what is wrong with the types of the columns that the options name. A column that is not there is none of them.
-func (o *Options) Misfits(columns []outbox.ColumnShape) []string {
+func (o *Options) Misfits(shapes []outbox.ColumnShape) []string {
 	var found []string
 	check := func(option, name string, wants ...connect.Type) {
-		i := slices.IndexFunc(columns, func(c outbox.ColumnShape) bool { return c.Name == name })
+		i := slices.IndexFunc(shapes, func(c outbox.ColumnShape) bool { return c.Name == name })
 		if i < 0 {
 			return
 		}
-		c, err := connect.NewColumn(columns[i], o.modes)
+		c, err := columns.NewColumn(shapes[i], o.modes)
 		switch {
 		case err != nil:
 			found = append(found, fmt.Sprintf("%s: %s", option, err))

@@ -9,6 +9,9 @@ import (
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
+	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/columns"
+	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/converter"
+	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/expand"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
@@ -32,13 +35,13 @@ type Options struct {
 	topics                             *topics
 	tombstones                         bool
 	expand                             bool
-	expander                           connect.Expander // when expand
+	expander                           expand.Expander // when expand
 
 	prefix string // topic.prefix
-	modes  connect.Modes
+	modes  columns.Modes
 	names  connect.NameMode // of the connector's schemas
 
-	keys, values, headers connect.Converter
+	keys, values, headers converter.Converter
 	textKeys, textHeaders bool // Debezium Server hands them on as strings, not as bytes
 
 	rabbit rabbitOptions
@@ -133,8 +136,8 @@ func (p *parsing) columns() {
 			*at = v
 		}
 	}
-	if o.timestamp != "" && (o.modes.Time == connect.TimeConnect || o.modes.Time == connect.TimeISOString) {
-		p.fault(optionTime, fmt.Sprintf("%s cannot stand beside %s: the Event Router takes no timestamp of that form", connect.TimeModes[o.modes.Time], optionTimestamp))
+	if o.timestamp != "" && (o.modes.Time == columns.TimeConnect || o.modes.Time == columns.TimeISOString) {
+		p.fault(optionTime, fmt.Sprintf("%s cannot stand beside %s: the Event Router takes no timestamp of that form", columns.TimeModes[o.modes.Time], optionTimestamp))
 	}
 	placed, err := parsePlacement(p.given[optionPlacement])
 	if _, given := p.given[optionPlacement]; given && err != nil {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
+	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/converter"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
@@ -50,11 +50,11 @@ func (o *Options) Sample(ev *outbox.Event, columns []string) {
 }
 
 // wantsBytes reports whether a converter takes nothing but bytes.
-func wantsBytes(c connect.Converter) bool {
+func wantsBytes(c converter.Converter) bool {
 	switch c := c.(type) {
-	case connect.ByteArrayConverter:
+	case converter.ByteArrayConverter:
 		return true
-	case connect.BinaryDataConverter:
+	case converter.BinaryDataConverter:
 		return c.Delegate == nil
 	}
 	return false

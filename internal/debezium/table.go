@@ -11,6 +11,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
+	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/columns"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
@@ -28,7 +29,7 @@ type table struct {
 
 // column is one of its columns, or why rows cannot be rendered with it.
 type column struct {
-	*connect.Column
+	*columns.Column
 	err     error
 	missing bool // and that is no error
 }
@@ -87,7 +88,7 @@ var errMissing = errors.New("the table has no such column")
 func (o *Options) column(shape *outbox.Shape, name string) column {
 	for _, s := range shape.Columns {
 		if s.Name == name {
-			c, err := connect.NewColumn(s, o.modes)
+			c, err := columns.NewColumn(s, o.modes)
 			return column{Column: c, err: err}
 		}
 	}

@@ -15,10 +15,10 @@ func (o *Options) Templates() (topic, exchange, routingKey string) {
 		part = "{key}"
 	}
 	for _, p := range o.topics.replace {
-		if p.group >= 0 {
+		if p.Group >= 0 {
 			made.WriteString(part)
 		} else {
-			made.WriteString(p.literal)
+			made.WriteString(p.Literal)
 		}
 	}
 	topic = made.String()

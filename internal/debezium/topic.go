@@ -6,13 +6,15 @@ import (
 	"bytes"
 	"regexp"
 	"sync"
+
+	"github.com/cdc-relay/cdc-relay/internal/debezium/regex"
 )
 
 // topics makes topics. It is safe for concurrent use.
 type topics struct {
 	whole   *regexp.Regexp // matches when the expression matches all of the value; nil: it always does, and takes all of it
 	first   *regexp.Regexp
-	replace replacement
+	replace regex.Replacement
 
 	mu    sync.RWMutex
 	known map[string][]byte // what was made of which value; small: an outbox has few kinds of aggregates
@@ -26,10 +28,10 @@ var everything = map[string]bool{`(?<routedByValue>.*)`: true, `(.*)`: true}
 
 func newTopics(pattern, replace string) (t *topics, regexFault, replaceFault error) {
 	t = &topics{known: map[string][]byte{}}
-	if t.first, regexFault = javaRegex(pattern); regexFault != nil {
+	if t.first, regexFault = regex.Compile(pattern); regexFault != nil {
 		return nil, regexFault, nil
 	}
-	if t.replace, replaceFault = javaReplacement(replace, t.first); replaceFault != nil {
+	if t.replace, replaceFault = regex.NewReplacement(replace, t.first); replaceFault != nil {
 		return nil, nil, replaceFault
 	}
 	if !everything[pattern] {
@@ -43,8 +45,8 @@ func newTopics(pattern, replace string) (t *topics, regexFault, replaceFault err
 func (t *topics) append(dst, value []byte) []byte {
 	if t.whole == nil && !bytes.ContainsAny(value, "\n\r\u0085\u2028\u2029") {
 		for i := range t.replace {
-			if p := &t.replace[i]; p.group < 0 {
-				dst = append(dst, p.literal...)
+			if p := &t.replace[i]; p.Group < 0 {
+				dst = append(dst, p.Literal...)
 			} else {
 				dst = append(dst, value...)
 			}
@@ -72,6 +74,6 @@ func (t *topics) make(value []byte) []byte {
 	}
 	loc := t.first.FindSubmatchIndex(value)
 	made := bytes.Clone(value[:loc[0]])
-	made = t.replace.appendTo(made, value, loc)
+	made = t.replace.AppendTo(made, value, loc)
 	return append(made, value[loc[1]:]...)
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf16"
+
+	"github.com/cdc-relay/cdc-relay/internal/debezium/regex"
 )
 
 // answers are Java's: testdata/Topics.java says how they were made.
@@ -94,7 +96,7 @@ func TestTopicsAreJavas(t *testing.T) {
 
 // matches says whether Java would have come to the replacement.
 func (*topics) matches(pattern, value string) bool {
-	re, err := javaRegex(pattern)
+	re, err := regex.Compile(pattern)
 	return err == nil && regexp.MustCompile(`\A(?:`+re.String()+`)\z`).MatchString(value)
 }
 

@@ -60,7 +60,7 @@ func (m NameMode) adjust(name string, dot bool) string {
 func units(name string) []uint16 {
 	var all []uint16
 	for len(name) > 0 {
-		if unit, alone := surrogate(name); alone {
+		if unit, alone := Surrogate(name); alone {
 			all, name = append(all, unit), name[3:]
 			continue
 		}

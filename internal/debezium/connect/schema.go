@@ -1,8 +1,9 @@
-// Package connect is Kafka Connect's data model as far as the rows of an outbox need it: schemas, values, PostgreSQL's
-// columns as Debezium's connector presents them, and the converters that make bytes of them.
+// Package connect is Kafka Connect's data model as far as the rows of an outbox need it: schemas, values, names.
+// columns makes them of PostgreSQL's columns, expand of a JSON payload; converter makes bytes of them.
 //
-// It is pure: no I/O, no clock, no goroutine. The rules are those of Kafka Connect 4.3 (api, json) and of Debezium 3.6.1.Final
-// (PostgreSQL connector, outbox Event Router, converters); testdata holds what these gave for our questions.
+// It is pure: no I/O, no clock, no goroutine. The rules are those of Kafka Connect 4.3 (api, json) and of Debezium
+// 3.6.1.Final (PostgreSQL connector, outbox Event Router, converters); converter/testdata holds what these gave for our
+// questions.
 package connect
 
 // Type is a schema's type.
@@ -54,31 +55,31 @@ type Field struct {
 
 // The names of Kafka Connect's own logical types of dates and times.
 const (
-	connectDate      = "org.apache.kafka.connect.data.Date"
-	connectTime      = "org.apache.kafka.connect.data.Time"
-	connectTimestamp = "org.apache.kafka.connect.data.Timestamp"
+	DateName      = "org.apache.kafka.connect.data.Date"
+	TimeName      = "org.apache.kafka.connect.data.Time"
+	TimestampName = "org.apache.kafka.connect.data.Timestamp"
 )
 
-// millisPerDay is a day of a Moment.
-const millisPerDay = 24 * 60 * 60 * 1000
+// MillisPerDay is a day of a Moment.
+const MillisPerDay = 24 * 60 * 60 * 1000
 
-// maxDepth is how deep JSON may be nested: a limit of Jackson's StreamReadConstraints and StreamWriteConstraints.
-const maxDepth = 1000
+// MaxDepth is how deep JSON may be nested: a limit of Jackson's StreamReadConstraints and StreamWriteConstraints.
+const MaxDepth = 1000
 
 // Versioned is the pointer that Schema.Version wants.
 func Versioned(version int32) *int32 { return &version }
 
-// equal reports whether two schemas are the same in everything that an expanded JSON payload can differ in.
-func (s *Schema) equal(other *Schema) bool {
+// Equal reports whether two schemas are the same in everything that an expanded JSON payload can differ in.
+func (s *Schema) Equal(other *Schema) bool {
 	if s == nil || other == nil {
 		return s == other
 	}
 	if s.Type != other.Type || s.Optional != other.Optional || s.Name != other.Name || len(s.Fields) != len(other.Fields) ||
-		!s.Items.equal(other.Items) {
+		!s.Items.Equal(other.Items) {
 		return false
 	}
 	for i := range s.Fields {
-		if s.Fields[i].Name != other.Fields[i].Name || !s.Fields[i].Schema.equal(other.Fields[i].Schema) {
+		if s.Fields[i].Name != other.Fields[i].Name || !s.Fields[i].Schema.Equal(other.Fields[i].Schema) {
 			return false
 		}
 	}

@@ -2,8 +2,8 @@
 
 package connect
 
-// surrogate reads the three bytes that stand for a lone surrogate.
-func surrogate(s string) (uint16, bool) {
+// Surrogate reads the three bytes that stand for a lone surrogate.
+func Surrogate(s string) (uint16, bool) {
 	if len(s) < 3 || s[0] != 0xED || s[1] < 0xA0 || s[1] > 0xBF || s[2] < 0x80 || s[2] > 0xBF {
 		return 0, false
 	}

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/internal/debezium"
+	"github.com/cdc-relay/cdc-relay/internal/debezium/regex"
 )
 
 // This file finds the names of tables that a pattern stands for, when they can be counted.
@@ -24,7 +24,7 @@ const maxTables = 64
 
 // finite is every text that a pattern fits, when they are few. A dot alone is read as the dot it is meant to be.
 func finite(pattern string) ([]string, error) {
-	if _, err := debezium.JavaRegexp(pattern); err != nil {
+	if _, err := regex.Compile(pattern); err != nil {
 		return nil, err
 	}
 	re, err := syntax.Parse(pattern, syntax.Perl)

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/internal/debezium"
+	"github.com/cdc-relay/cdc-relay/internal/debezium/regex"
 )
 
 // This file has the rules about which tables and columns are captured.
@@ -133,7 +133,7 @@ func (b *builder) filtered(names []string) (kept, past []string, err error) {
 	if pattern == "" {
 		return names, nil, nil
 	}
-	re, err := debezium.JavaRegexp(pattern)
+	re, err := regex.Compile(pattern)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot be compared with the pattern of the predicate, which %w", err)
 	}
@@ -170,7 +170,7 @@ func (b *builder) takeColumns(p *property) {
 	for _, name := range names {
 		hit := false
 		for _, pattern := range splitList(text) {
-			re, err := debezium.JavaRegexp("(?i)" + pattern)
+			re, err := regex.Compile("(?i)" + pattern)
 			if err != nil {
 				b.cannot(p, err.Error())
 				return

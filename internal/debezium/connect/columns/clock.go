@@ -1,0 +1,251 @@
+// The text of dates and times: PostgreSQL's (DateStyle ISO) read, ISO 8601 as Java formats it written.
+
+package columns
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
+)
+
+const (
+	microsPerDay = 24 * 60 * 60 * 1_000_000
+	epoch        = "1970-01-01"
+)
+
+// The values that Debezium has for the infinities (PostgresValueConverter).
+const (
+	infinityDays        = -2147472692 // LocalDate -5877611-06-21, of a wrong sign there
+	minusInfinity       = -2147472691
+	infinityMicros      = 9223372036825200000 // PGStatement.DATE_POSITIVE_INFINITY, taken for microseconds
+	minusInfinityMicros = -9223372036832400000
+)
+
+// instant is a point in time, its days since 1970 and the microseconds of its day kept apart: PostgreSQL's last timestamps, from
+// the year 294247 on, are more microseconds than 64 bits hold.
+type instant struct{ days, micros int64 }
+
+// parseTimestamp reads "2025-11-20 12:25:01.5", with an offset from UTC or without, and with " BC" or without.
+func parseTimestamp(text []byte) (at instant, ok bool) {
+	text, bc := cutBC(text)
+	days, rest, ok := parseDays(text, bc)
+	if !ok {
+		return instant{}, false
+	}
+	if len(rest) == 0 { // a default's date
+		return instant{days: days}, true
+	}
+	if rest[0] != ' ' && rest[0] != 'T' {
+		return instant{}, false
+	}
+	clock, rest, ok := parseClock(rest[1:])
+	if !ok {
+		return instant{}, false
+	}
+	offset, ok := parseOffset(rest)
+	at = instantOf(clock - offset)
+	at.days += days
+	return at, ok
+}
+
+func instantOf(micros int64) instant {
+	days := floorDiv(micros, microsPerDay)
+	return instant{days: days, micros: micros - days*microsPerDay}
+}
+
+func (at instant) millis() int64 { return at.days*connect.MillisPerDay + at.micros/1000 }
+
+// toMicros is what Debezium counts: its seconds stop at what 64 bits of microseconds hold, and the fraction is added all the same.
+func (at instant) toMicros() int64 {
+	const perSecond = 1_000_000
+	seconds := at.days*(microsPerDay/perSecond) + at.micros/perSecond
+	whole := int64(math.MaxInt64)
+	if seconds <= math.MaxInt64/perSecond {
+		whole = seconds * perSecond
+	}
+	return whole + at.micros%perSecond
+}
+
+// parseDate reads a date, or one of the infinities.
+func parseDate(text []byte) (days int64, ok bool) {
+	switch string(text) {
+	case "infinity":
+		return infinityDays, true
+	case "-infinity":
+		return minusInfinity, true
+	}
+	text, bc := cutBC(text)
+	days, rest, ok := parseDays(text, bc)
+	return days, ok && len(rest) == 0
+}
+
+func cutBC(text []byte) (rest []byte, bc bool) {
+	if n := len(text) - len(" BC"); n > 0 && string(text[n:]) == " BC" {
+		return text[:n], true
+	}
+	return text, false
+}
+
+// parseDays reads "2025-11-20" at the beginning of text, and counts the days from 1970.
+func parseDays(text []byte, bc bool) (days int64, rest []byte, ok bool) {
+	year, n := 0, 0
+	for ; n < len(text) && n < 7 && text[n]-'0' <= 9; n++ {
+		year = 10*year + int(text[n]-'0')
+	}
+	if n < 4 || len(text) < n+6 || text[n] != '-' || text[n+3] != '-' {
+		return 0, nil, false
+	}
+	month, day := pair(text[n+1:]), pair(text[n+4:])
+	if month < 1 || month > 12 || day < 1 || day > 31 {
+		return 0, nil, false
+	}
+	if bc {
+		year = 1 - year
+	}
+	return daysOf(int64(year), int64(month), int64(day)), text[n+6:], true
+}
+
+// parseClock reads "12:25", "12:25:01" or "12:25:01.5" at the beginning of text.
+func parseClock(text []byte) (micros int64, rest []byte, ok bool) {
+	if len(text) < 5 || text[2] != ':' {
+		return 0, nil, false
+	}
+	hour, minute, second := pair(text), pair(text[3:]), 0
+	rest = text[5:]
+	if len(rest) >= 3 && rest[0] == ':' {
+		second, rest = pair(rest[1:]), rest[3:]
+	}
+	if hour < 0 || hour > 24 || minute < 0 || minute > 59 || second < 0 || second > 59 {
+		return 0, nil, false
+	}
+	micros = int64((hour*60+minute)*60+second) * 1_000_000
+	if len(rest) > 1 && rest[0] == '.' {
+		unit := int64(100_000)
+		rest = rest[1:]
+		for len(rest) > 0 && rest[0]-'0' <= 9 {
+			micros += int64(rest[0]-'0') * unit
+			unit /= 10
+			rest = rest[1:]
+		}
+	}
+	return micros, rest, micros <= microsPerDay
+}
+
+// parseOffset reads "", "+02", "-03:30" or "+01:02:03".
+func parseOffset(text []byte) (micros int64, ok bool) {
+	if len(text) == 0 {
+		return 0, true
+	}
+	if len(text)%3 != 0 || text[0] != '+' && text[0] != '-' {
+		return 0, false
+	}
+	unit := int64(3600)
+	for i := 0; i < len(text); i += 3 {
+		n := pair(text[i+1:])
+		if n < 0 || n > 59 || i > 0 && text[i] != ':' || unit == 0 {
+			return 0, false
+		}
+		micros += int64(n) * unit * 1_000_000
+		unit /= 60
+	}
+	if text[0] == '-' {
+		micros = -micros
+	}
+	return micros, true
+}
+
+// pair is the number that two digits write, or -1.
+func pair(text []byte) int {
+	tens, ones := text[0]-'0', text[1]-'0'
+	if tens > 9 || ones > 9 {
+		return -1
+	}
+	return 10*int(tens) + int(ones)
+}
+
+// daysOf counts the days from 1970-01-01 in the calendar of today, backwards too: 400 years are 146,097 days, and a year is
+// counted from March, so that the day that comes and goes is its last.
+func daysOf(year, month, day int64) int64 {
+	if month <= 2 {
+		year--
+		month += 12
+	}
+	era := floorDiv(year, 400)
+	ofEra := year - era*400
+	ofYear := (153*(month-3)+2)/5 + day - 1
+	return era*146097 + ofEra*365 + ofEra/4 - ofEra/100 + ofYear - 719468
+}
+
+// dateOf is daysOf backwards.
+func dateOf(days int64) (year, month, day int64) {
+	days += 719468
+	era := floorDiv(days, 146097)
+	ofEra := days - era*146097
+	year = (ofEra - ofEra/1460 + ofEra/36524 - ofEra/146096) / 365
+	ofYear := ofEra - (365*year + year/4 - year/100)
+	month = (5*ofYear + 2) / 153
+	day = ofYear - (153*month+2)/5 + 1
+	month += 3
+	year += era * 400
+	if month > 12 {
+		month -= 12
+		year++
+	}
+	return year, month, day
+}
+
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b != 0 && (a < 0) != (b < 0) {
+		q--
+	}
+	return q
+}
+
+// appendDate is ISO_LOCAL_DATE: a year of four digits, with a sign when it has more or lies before the year 0.
+func appendDate(dst []byte, days int64) []byte {
+	year, month, day := dateOf(days)
+	if year < 0 {
+		dst = append(dst, '-')
+		year = -year
+	} else if year > 9999 {
+		dst = append(dst, '+')
+	}
+	if year < 1000 {
+		dst = append(dst, '0', byte('0'+year/100))
+		dst = appendPair(dst, year%100)
+	} else {
+		dst = strconv.AppendInt(dst, year, 10)
+	}
+	dst = appendPair(append(dst, '-'), month)
+	return appendPair(append(dst, '-'), day)
+}
+
+// appendClock is ISO_LOCAL_TIME: hours, minutes and seconds, and a fraction of that many digits; of as many as it has for 0.
+func appendClock(dst []byte, micros int64, digits int) []byte {
+	seconds, fraction := micros/1_000_000, micros%1_000_000
+	dst = appendPair(dst, seconds/3600)
+	dst = appendPair(append(dst, ':'), seconds/60%60)
+	dst = appendPair(append(dst, ':'), seconds%60)
+	if digits == 0 && fraction == 0 {
+		return dst
+	}
+	dst = append(dst, '.')
+	for unit, n := int64(100_000), 0; unit > 0; unit, n = unit/10, n+1 {
+		if digits == 0 && fraction == 0 || digits > 0 && n == digits {
+			break
+		}
+		dst = append(dst, byte('0'+fraction/unit))
+		fraction %= unit
+	}
+	return dst
+}
+
+// appendTimestamp is ISO_OFFSET_DATE_TIME in UTC.
+func appendTimestamp(dst []byte, at instant, digits int) []byte {
+	dst = append(appendDate(dst, at.days), 'T')
+	return append(appendClock(dst, at.micros, digits), 'Z')
+}
+
+func appendPair(dst []byte, n int64) []byte { return append(dst, byte('0'+n/10), byte('0'+n%10)) }

@@ -1,0 +1,81 @@
+package regex
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// What RE2 does not have is named, so that whoever reads the line knows what to write otherwise.
+func TestRegexRefusesByName(t *testing.T) {
+	t.Parallel()
+	for pattern, want := range map[string]string{
+		`(?=a)a`: "lookahead (?=...)", `(?!a)b`: "negative lookahead (?!...)", `(?<=a)b`: "lookbehind (?<=...)", `(?<!a)b`: "negative lookbehind (?<!...)",
+		`(?>a)b`: "atomic group (?>...)", `(a)\1`: `backreference \1`, `(?<n>a)\k<n>`: `backreference \k`,
+		`a*+`: "possessive quantifier", `a++b`: "possessive quantifier", `a{2}+`: "possessive quantifier", `a?+`: "possessive quantifier",
+		`[a&&b]`: "intersection of classes", `[a[bc]]`: "class within a class", `a\Z`: `\Z`, `\Ga`: `\G`, `\Rx`: `\R`, `\X`: `\X`, `\b{g}`: `\b{g}`,
+		`\N{DIGIT ONE}`: `\N`, `(?m)^a`: "flag (?m)", `(?x)a b`: "flag (?x)", `(?U)a`: "flag (?U)", `(?d)a`: "flag (?d)", `(?iu)a`: "flag (?u)",
+		`a$b`: "$ that is not at an end", `a{1001}`: "RE2", `\p{IsAlphabetic}`: "property", `\p{InGreek}`: "property", `\ud83d\ude00`: "no character by itself",
+	} {
+		if re, err := Compile(pattern); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q gives %v, %v; want an error about %s", pattern, re, err, want)
+		}
+	}
+}
+
+// FuzzJavaRegex: a pattern is refused or compiles, and never panics; one without special characters means itself.
+func FuzzJavaRegex(f *testing.F) {
+	for _, p := range []string{`(?<a>.*)`, `[a-z\d]+`, `\Qx\E`, `a{2,3}?`, `(?s:.)|\x{41}`, `[^\]]`, `\p{Lu}`, `\`, `[`, `(?`, `\u00`, "\xff"} {
+		f.Add(p)
+	}
+	f.Fuzz(func(t *testing.T, pattern string) {
+		re, err := Compile(pattern)
+		if err == nil && strings.IndexFunc(pattern, func(r rune) bool { return !strings.ContainsRune("abcXYZ019_- /:@äß", r) }) < 0 {
+			if m := re.FindString("." + pattern + "."); m != pattern {
+				t.Fatalf("%q matches %q", pattern, m)
+			}
+		}
+	})
+}
+
+// A literal is replaced by itself, however it is escaped, and a reference by what the group has matched.
+func TestReplacementProperties(t *testing.T) {
+	t.Parallel()
+	re := regexp.MustCompile(`\A(?P<first>[a-z]*)([0-9]*)`)
+	rapid.Check(t, func(t *rapid.T) {
+		value := rapid.StringMatching(`[a-z]{0,3}[0-9]{0,3}`).Draw(t, "value")
+		loc := re.FindStringSubmatchIndex(value)
+		groups := re.FindStringSubmatch(value)
+		var text, want strings.Builder
+		for range rapid.IntRange(0, 6).Draw(t, "pieces") {
+			switch rapid.IntRange(0, 4).Draw(t, "kind") {
+			case 0:
+				s := rapid.String().Draw(t, "literal")
+				text.WriteString(strings.NewReplacer(`\`, `\\`, `$`, `\$`).Replace(s))
+				want.WriteString(s)
+			case 1:
+				text.WriteString("${first}")
+				want.WriteString(groups[1])
+			case 2:
+				text.WriteString("$2") // and any digit behind it: there is no group 20
+				want.WriteString(groups[2])
+			case 3:
+				text.WriteString("$0|") // so that no digit comes behind it, which would belong to the reference where there is such a group
+				want.WriteString(groups[0] + "|")
+			default:
+				c := rapid.ByteRange('!', '~').Draw(t, "escaped")
+				text.WriteString(`\` + string(c))
+				want.WriteByte(c)
+			}
+		}
+		r, err := NewReplacement(text.String(), re)
+		if err != nil {
+			t.Fatalf("%q: %v", text.String(), err)
+		}
+		if got := string(r.AppendTo(nil, []byte(value), loc)); got != want.String() {
+			t.Fatalf("%q for %q gives %q, want %q", text.String(), value, got, want.String())
+		}
+	})
+}
