@@ -7,34 +7,8 @@ import (
 	"fmt"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
-	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/converter"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
-
-// convert makes the bytes of a column's text, nil for null.
-func (rec *Record) convert(to converter.Converter, c *column, text []byte) ([]byte, error) {
-	if c.err != nil {
-		return nil, c.err
-	}
-	v, scratch, err := c.Value(rec.scratch, text)
-	rec.scratch = scratch
-	if err != nil {
-		return nil, err
-	}
-	return rec.write(to, c.Schema, v)
-}
-
-func (rec *Record) write(to converter.Converter, schema *connect.Schema, v connect.Value) ([]byte, error) {
-	start := len(rec.buf)
-	out, null, err := to.Append(rec.buf, schema, v)
-	if err != nil {
-		return nil, err
-	}
-	if rec.buf = out; null {
-		return nil, nil
-	}
-	return rec.since(start), nil
-}
 
 // Build makes the event's record, or says why there is none. The error holds nothing of the row.
 func (r *Router) Build(ev *outbox.Event, rec *Record) error {

@@ -25,6 +25,9 @@ const (
 
 var placements = map[string]placed{"header": inHeader, "envelope": inEnvelope, "partition": asPartition}
 
+// envelopePayload is the name of the payload in an envelope.
+const envelopePayload = "payload"
+
 // parsePlacement reads column:placement[:alias], separated by commas, with the white space that Debezium allows.
 func parsePlacement(list string) ([]placement, error) {
 	var found []placement

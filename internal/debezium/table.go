@@ -12,6 +12,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/columns"
+	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/converter"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
@@ -127,9 +128,6 @@ func (t *table) envelope(o *Options, payload *connect.Schema, version *int32, re
 	return s
 }
 
-// envelopePayload is the name of the payload in an envelope.
-const envelopePayload = "payload"
-
 func (t *table) newEnvelope(o *Options, payload *connect.Schema, version *int32, route string) *connect.Schema {
 	if version != nil {
 		version = connect.Versioned(*version) // the caller's is for one event
@@ -145,4 +143,29 @@ func (t *table) newEnvelope(o *Options, payload *connect.Schema, version *int32,
 		}
 	}
 	return s
+}
+
+// convert makes the bytes of a column's text, nil for null.
+func (rec *Record) convert(to converter.Converter, c *column, text []byte) ([]byte, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	v, scratch, err := c.Value(rec.scratch, text)
+	rec.scratch = scratch
+	if err != nil {
+		return nil, err
+	}
+	return rec.write(to, c.Schema, v)
+}
+
+func (rec *Record) write(to converter.Converter, schema *connect.Schema, v connect.Value) ([]byte, error) {
+	start := len(rec.buf)
+	out, null, err := to.Append(rec.buf, schema, v)
+	if err != nil {
+		return nil, err
+	}
+	if rec.buf = out; null {
+		return nil, nil
+	}
+	return rec.since(start), nil
 }

@@ -53,6 +53,37 @@ var definitions = slices.Concat([]definition{
 	{name: "schema.name.adjustment.mode", set: oneOf(func(o *Options, i int) { o.names = connect.NameMode(i) }, connect.NameModes...)},
 }, rabbitDefinitions)
 
+var rabbitDefinitions = []definition{
+	{name: rabbitPrefix + "exchange", only: Server, set: func(o *Options, v string) error { o.rabbit.exchange = v; return nil }},
+	{name: rabbitPrefix + "routingKey", only: Server, set: func(o *Options, v string) error { o.rabbit.routingKey = v; return nil }},
+	{name: rabbitPrefix + "routingKey.source", only: Server, set: oneOf(func(o *Options, i int) { o.rabbit.source = routingKeySource(i) }, "static", "topic", "key")},
+	{name: rabbitPrefix + "deliveryMode", only: Server, set: deliveryMode},
+	{name: rabbitPrefix + "null.value", only: Server, set: func(o *Options, v string) error { o.rabbit.null = []byte(v); return nil }},
+	{name: rabbitPrefix + "autoCreateRoutingKey", only: Server, set: truthThatIs(false, "declares a queue of the routing key's name; declare it at the broker")},
+	{name: rabbitPrefix + "routingKeyDurable", only: Server, set: truth(func(*Options, bool) {})},       // of the queue that is not declared
+	{name: rabbitPrefix + "routingKeyFromTopicName", only: Server, set: truth(func(*Options, bool) {})}, // Debezium warns, and does nothing
+	{name: rabbitPrefix + "ackTimeout", only: Server, set: refused("is delivery.confirm_timeout here")},
+}
+
+func deliveryMode(o *Options, value string) error {
+	if value != "1" && value != "2" {
+		return fmt.Errorf("is %q, want 1 (transient) or 2 (persistent)", value)
+	}
+	o.rabbit.transient = value == "1"
+	return nil
+}
+
+// truthThatIs takes a boolean of one value.
+func truthThatIs(want bool, otherwise string) func(*Options, string) error {
+	return func(_ *Options, value string) error {
+		v, err := parseTruth(value)
+		if err == nil && v != want {
+			err = errors.New("is not taken: it " + otherwise)
+		}
+		return err
+	}
+}
+
 // lookup finds the option of a name; nil when there is none.
 func lookup(profile, name string) *definition {
 	for i := range definitions {
@@ -86,16 +117,6 @@ func truth(set func(o *Options, v bool)) func(*Options, string) error {
 		}
 		return err
 	}
-}
-
-func parseTruth(value string) (bool, error) {
-	switch strings.ToLower(strings.TrimSpace(value)) {
-	case "true":
-		return true, nil
-	case "false":
-		return false, nil
-	}
-	return false, fmt.Errorf("is %q, want true or false", value)
 }
 
 // oneOf takes one of some values, in any case, as Debezium does.
