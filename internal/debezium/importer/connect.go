@@ -10,10 +10,10 @@ import (
 )
 
 // connector takes the properties of one connector of Connect, and below them those of its worker that count for it.
-func (b *builder) connector(l layer, worker *Input) error {
+func (set *settings) connector(l layer, worker *Input) error {
 	pairs, dropped := l.unique()
 	for _, name := range dropped {
-		b.note(Superseded, name, l.file, "", "given again further down")
+		set.note(Superseded, name, l.file, "", "given again further down")
 	}
 	var settings []setting
 	for _, p := range pairs {
@@ -22,56 +22,56 @@ func (b *builder) connector(l layer, worker *Input) error {
 	var below []setting
 	if worker != nil {
 		var err error
-		if below, err = b.readWorker(worker); err != nil {
+		if below, err = set.readWorker(worker); err != nil {
 			return fmt.Errorf("%s: %w", worker.Name, err)
 		}
 		if !slices.ContainsFunc(below, func(p setting) bool { return p.name == "bootstrap.servers" || p.name == "key.converter" }) {
 			return fmt.Errorf("%s: %w", worker.Name, errors.New("has neither bootstrap.servers nor key.converter: it configures no worker"))
 		}
-		b.worker = true
+		set.worker = true
 	}
 	for _, p := range below {
 		if alias, ok := strings.CutPrefix(p.name, "config.providers."); ok {
 			if alias, ok = strings.CutSuffix(alias, ".class"); ok {
-				b.providers[alias] = strings.TrimSpace(p.text)
+				set.providers[alias] = strings.TrimSpace(p.text)
 			}
 		}
 	}
-	b.aliases(settings)
+	set.aliases(settings)
 	for _, s := range settings {
 		name := s.name
 		if rest, ok := strings.CutPrefix(name, "producer.override."); ok {
 			name = "producer." + rest
 		}
-		b.addReference(&property{name: b.canonical(name), written: s.written, file: s.file, value: literal(s.text)})
+		set.addReference(&property{name: set.canonical(name), written: s.written, file: s.file, value: literal(s.text)})
 	}
-	b.withoutClass()
+	set.withoutClass()
 	for _, p := range below {
-		b.addShared(&property{name: workerName(p.name), written: p.written, file: worker.Name, value: literal(p.text)})
+		set.addShared(&property{name: workerName(p.name), written: p.written, file: worker.Name, value: literal(p.text)})
 	}
 	return nil
 }
 
 // addShared takes a property of the worker. The options of a converter count only together with its class.
-func (b *builder) addShared(p *property) {
+func (set *settings) addShared(p *property) {
 	if class, _, option := cutConverter(p.name); option {
-		if own := b.byName[class]; own != nil && own.file != p.file {
-			b.say(p, Superseded, "", "the connector has its own "+class)
+		if own := set.byName[class]; own != nil && own.file != p.file {
+			set.say(p, Superseded, "", "the connector has its own "+class)
 			return
 		}
 	}
-	b.addReference(p)
+	set.addReference(p)
 }
 
 // withoutClass drops the options of converters whose class the connector leaves to its worker: Connect reads them from there.
-func (b *builder) withoutClass() {
-	b.props = slices.DeleteFunc(b.props, func(p *property) bool {
+func (set *settings) withoutClass() {
+	set.props = slices.DeleteFunc(set.props, func(p *property) bool {
 		class, _, option := cutConverter(p.name)
-		if !option || b.byName[class] != nil {
+		if !option || set.byName[class] != nil {
 			return false
 		}
-		b.say(p, Superseded, "", "counts only beside "+class+" in the same file")
-		delete(b.byName, p.name)
+		set.say(p, Superseded, "", "counts only beside "+class+" in the same file")
+		delete(set.byName, p.name)
 		return true
 	})
 }
@@ -83,18 +83,18 @@ func cutConverter(name string) (class, option string, ok bool) {
 }
 
 // addReference follows the references to providers.
-func (b *builder) addReference(p *property) {
-	v, err := expandProviders(p.value, b.providers)
+func (set *settings) addReference(p *property) {
+	v, err := expandProviders(p.value, set.providers)
 	if err != nil {
 		p.fault = err.Error()
 	} else {
 		p.value = v
 	}
-	b.add(p)
+	set.add(p)
 }
 
 // readWorker reads the worker's .properties, or the environment of a container that makes them of it.
-func (b *builder) readWorker(worker *Input) (settings []setting, err error) {
+func (set *settings) readWorker(worker *Input) (settings []setting, err error) {
 	if wrapping.Match(worker.Content) {
 		return nil, errors.New("is of Compose or Kubernetes; give the worker's .properties, or its environment as an env file (docker compose exec SERVICE env, kubectl exec NAME -- env)")
 	}
@@ -108,7 +108,7 @@ func (b *builder) readWorker(worker *Input) (settings []setting, err error) {
 	l, err := readEnvironment(worker.Name, worker.Content)
 	var dropped []string
 	if l.pairs, dropped = l.unique(); len(dropped) > 0 {
-		b.note(Superseded, strings.Join(dropped, ", "), worker.Name, "", "given again further down")
+		set.note(Superseded, strings.Join(dropped, ", "), worker.Name, "", "given again further down")
 	}
 	pairs, others := workerVariables(l)
 	for _, p := range pairs {
@@ -117,7 +117,7 @@ func (b *builder) readWorker(worker *Input) (settings []setting, err error) {
 		settings = append(settings, setting{name: name, written: p.name, file: worker.Name, text: p.text})
 	}
 	if len(others) > 0 {
-		b.note(Superseded, strings.Join(others, ", "), worker.Name, "", "not Connect's")
+		set.note(Superseded, strings.Join(others, ", "), worker.Name, "", "not Connect's")
 	}
 	return settings, err
 }

@@ -50,17 +50,14 @@ func (d *document) secret(path string, v value, variable, comment string) {
 	d.lines = append(d.lines, l)
 }
 
-// HasSecrets is true when a password would stand in what Write writes.
-func (r *Result) HasSecrets() bool { return r.doc.secrets }
-
-// Write writes the configuration. public leaves out passwords: a variable stands in their place.
-func (r *Result) Write(w io.Writer, public bool) error {
+// write writes the configuration. public leaves out passwords: a variable stands in their place.
+func (d *document) write(w io.Writer, public bool) error {
 	var out strings.Builder
-	for _, h := range r.doc.heading {
+	for _, h := range d.heading {
 		out.WriteString("# " + clean(h) + "\n")
 	}
 	var open []string
-	for _, l := range r.doc.sorted() {
+	for _, l := range d.sorted() {
 		section := l.path[:len(l.path)-1]
 		same := 0
 		for same < len(open) && same < len(section) && open[same] == section[same] {
@@ -106,14 +103,4 @@ func quote(s string) string {
 		return s
 	}
 	return strconv.Quote(s)
-}
-
-// clean makes one line of a comment.
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r == 0x85 || r == 0x2028 || r == 0x2029 {
-			return ' '
-		}
-		return r
-	}, s)
 }

@@ -1,7 +1,6 @@
 package importer
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -9,31 +8,13 @@ import (
 // This file finds the properties that variables of the environment stand for. Their names have lost the dots, the dashes and
 // the capitals: SINK_RABBITMQ_ROUTINGKEY_SOURCE is routingKey.source only for who knows that name.
 
-var notOfName = regexp.MustCompile(`[^A-Z0-9]`)
-
-// variablePrefixes begin the variables that are properties. Others begin with DEBEZIUM_ too: the image has DEBEZIUM_VERSION, its
-// start script reads DEBEZIUM_OPTS, and Kubernetes puts DEBEZIUM_SERVICE_HOST, DEBEZIUM_PORT and more into each container beside
-// a service of this name.
-var variablePrefixes = []string{
-	"DEBEZIUM_SOURCE_", "DEBEZIUM_SINK_", "DEBEZIUM_FORMAT_", "DEBEZIUM_TRANSFORMS", "DEBEZIUM_PREDICATES", "DEBEZIUM_API_", "QUARKUS_",
-}
-
-// isPropertyVariable is true of a variable that is a property of Debezium Server's.
-func isPropertyVariable(name string) bool {
-	upper := variableOf(name)
-	return slices.ContainsFunc(variablePrefixes, func(prefix string) bool { return strings.HasPrefix(upper, prefix) })
-}
-
-// variableOf is a property's name as a variable's.
-func variableOf(name string) string { return notOfName.ReplaceAllString(strings.ToUpper(name), "_") }
-
 // environment takes Debezium's variables of one layer; the others go to variables, for references to them.
-func (b *builder) environment(l layer, below []setting, variables map[string]string) []setting {
+func (set *settings) environment(l layer, below []setting, variables map[string]string) []setting {
 	pairs, dropped := l.unique()
 	for _, name := range dropped {
-		b.note(Superseded, name, l.file, "", "given again further down")
+		set.note(Superseded, name, l.file, "", "given again further down")
 	}
-	names := variableNames(pairs, below)
+	names := variableNames(set.known, pairs, below)
 	var out []setting
 	var others []string
 	for _, p := range pairs {
@@ -54,13 +35,13 @@ func (b *builder) environment(l layer, below []setting, variables map[string]str
 	}
 	if len(others) > 0 {
 		slices.Sort(others)
-		b.note(Superseded, strings.Join(others, ", "), l.file, "", "no properties of Debezium's; references to them are followed")
+		set.note(Superseded, strings.Join(others, ", "), l.file, "", "no properties of Debezium's; references to them are followed")
 	}
 	return out
 }
 
 // variableNames are the properties by the names of their variables: those that a file below has, and those that the rules know.
-func variableNames(pairs []pair, below []setting) map[string]string {
+func variableNames(known []string, pairs []pair, below []setting) map[string]string {
 	names := map[string]string{}
 	transforms, predicates := "", ""
 	for _, s := range below {
@@ -85,18 +66,16 @@ func variableNames(pairs []pair, below []setting) map[string]string {
 			names[variableOf(name)] = name
 		}
 	}
-	for _, r := range rules {
-		for _, name := range r.names {
-			option, router := strings.CutPrefix(name, "router.")
-			switch {
-			case strings.Contains(name, "*"):
-			case router:
-				for _, alias := range splitList(transforms) {
-					add("debezium.transforms." + alias + "." + option)
-				}
-			default:
-				add(serverName(name))
+	for _, name := range known {
+		option, router := strings.CutPrefix(name, "router.")
+		switch {
+		case strings.Contains(name, "*"):
+		case router:
+			for _, alias := range splitList(transforms) {
+				add("debezium.transforms." + alias + "." + option)
 			}
+		default:
+			add(serverName(name))
 		}
 	}
 	for _, alias := range splitList(predicates) {

@@ -5,38 +5,9 @@ package importer
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 )
-
-// Input is one file: its name, as it is shown, and what is in it.
-type Input struct {
-	Name    string
-	Content []byte
-}
-
-// Verdict is what became of a property.
-type Verdict string
-
-// The verdicts.
-const (
-	Honoured   Verdict = "honoured"   // it means the same here, under its own name
-	Mapped     Verdict = "mapped"     // another key of ours does what it did
-	Superseded Verdict = "superseded" // nothing is set for it, and nothing is missing: Why says why
-	Cannot     Verdict = "cannot"     // the relay would do something else than Debezium does
-)
-
-// Verdicts are all of them, the worst first.
-var Verdicts = []Verdict{Cannot, Superseded, Mapped, Honoured}
-
-// Entry is one line of the report. It never holds the value of a property that may be secret.
-type Entry struct {
-	Verdict  Verdict `json:"verdict"`
-	Property string  `json:"property"`         // as it is written in the file, or as it would be, where its absence matters
-	File     string  `json:"file,omitempty"`   // "" for one that is in no file
-	Target   string  `json:"target,omitempty"` // our key
-	Why      string  `json:"why,omitempty"`
-	Warning  bool    `json:"warning,omitempty"` // to be read before the relay runs
-}
 
 // Result is what the files become.
 type Result struct {
@@ -70,11 +41,11 @@ func Import(files []Input, worker *Input) (*Result, error) {
 		}
 		layers[i] = read
 	}
-	b := newBuilder()
-	if err := b.together(layers, worker); err != nil {
+	s := newSettings(ruleNames())
+	if err := s.together(layers, worker); err != nil {
 		return nil, err
 	}
-	b.decide()
+	b := decide(s)
 	names := make([]string, 0, len(files)+1)
 	for _, f := range files {
 		names = append(names, f.Name)
@@ -87,14 +58,11 @@ func Import(files []Input, worker *Input) (*Result, error) {
 	return r, nil
 }
 
-// next is what to do with the file. A slot of another plugin is told apart here: a relay that is started on a new slot once
-// Debezium is stopped begins behind what was committed in between.
-func (b *builder) next() string {
-	if !b.pgoutput() {
-		return "Do not stop Debezium: cdc-relay takeover --from-slot " + b.slot() + " says when. Once that is complete: cdc-relay run."
-	}
-	return "Once Debezium is stopped: cdc-relay init, cdc-relay check, cdc-relay run."
-}
+// HasSecrets is true when a password would stand in what Write writes.
+func (r *Result) HasSecrets() bool { return r.doc.secrets }
+
+// Write writes the configuration. public leaves out passwords: a variable stands in their place.
+func (r *Result) Write(w io.Writer, public bool) error { return r.doc.write(w, public) }
 
 // heading is what stands above the configuration: what it was made of, and what it lacks.
 func (r *Result) heading(files []string, next string) []string {

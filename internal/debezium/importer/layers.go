@@ -18,7 +18,7 @@ type setting struct {
 }
 
 // together decides what the layers are of, and gives their properties to the builder.
-func (b *builder) together(layers []layer, worker *Input) error {
+func (set *settings) together(layers []layer, worker *Input) error {
 	connect := slices.DeleteFunc(slices.Clone(layers), func(l layer) bool { return l.form != formConnect })
 	switch {
 	case len(connect) > 1:
@@ -27,33 +27,33 @@ func (b *builder) together(layers []layer, worker *Input) error {
 	case len(connect) == 1 && len(layers) > 1:
 		return fmt.Errorf("%s is of Kafka Connect and another file of Debezium Server: they are not layers of one configuration", connect[0].file)
 	case len(connect) == 1:
-		b.profile = debezium.Connect
-		return b.connector(connect[0], worker)
+		set.profile = debezium.Connect
+		return set.connector(connect[0], worker)
 	case worker != nil:
 		return errors.New("--worker-config is for a connector of Kafka Connect; Debezium Server has no worker")
 	}
-	b.profile = debezium.Server
-	return b.server(layers)
+	set.profile = debezium.Server
+	return set.server(layers)
 }
 
 // server lays the files over each other as Quarkus does: .properties below YAML below the environment; of one kind the later
 // file wins.
-func (b *builder) server(layers []layer) error {
+func (set *settings) server(layers []layer) error {
 	layers = slices.Clone(layers)
 	slices.SortStableFunc(layers, func(x, y layer) int { return cmp.Compare(x.form, y.form) })
 	var all []setting
 	variables := map[string]string{}
 	for _, l := range layers {
 		if l.form == formEnvironment {
-			all = slices.Concat(all, b.environment(l, all, variables))
+			all = slices.Concat(all, set.environment(l, all, variables))
 			continue
 		}
-		all = slices.Concat(all, b.active(l))
+		all = slices.Concat(all, set.active(l))
 	}
 	top := map[string]setting{}
 	for _, s := range all {
 		if below, ok := top[s.name]; ok {
-			b.note(Superseded, below.written, below.file, "", "overridden by "+s.written+inFile(s.file, below.file))
+			set.note(Superseded, below.written, below.file, "", "overridden by "+s.written+inFile(s.file, below.file))
 		}
 		top[s.name] = s
 	}
@@ -61,25 +61,25 @@ func (b *builder) server(layers []layer) error {
 	if !slices.ContainsFunc(kept, func(s setting) bool { return strings.HasPrefix(s.name, "debezium.") }) {
 		return errors.New("no file has a name that begins with debezium. or DEBEZIUM_: they configure no Debezium Server")
 	}
-	b.aliases(kept)
+	set.aliases(kept)
 	for _, s := range kept {
 		if alias, ok := strings.CutPrefix(s.name, "debezium.source.config.providers."); ok {
 			if alias, ok = strings.CutSuffix(alias, ".class"); ok {
-				b.providers[alias] = strings.TrimSpace(s.text)
+				set.providers[alias] = strings.TrimSpace(s.text)
 			}
 		}
 	}
 	for _, s := range kept {
 		left := maxReferences
 		v, err := expandQuarkus(s.text, lookup{settings: top, variables: variables, left: &left})
-		if err == nil && len(b.providers) > 0 && strings.HasPrefix(s.name, "debezium.source.") {
-			v, err = expandProviders(v, b.providers)
+		if err == nil && len(set.providers) > 0 && strings.HasPrefix(s.name, "debezium.source.") {
+			v, err = expandProviders(v, set.providers)
 		}
-		p := &property{name: b.canonical(serverless(s.name)), written: s.written, file: s.file, value: v}
+		p := &property{name: set.canonical(serverless(s.name)), written: s.written, file: s.file, value: v}
 		if err != nil {
 			p.fault = err.Error()
 		}
-		b.add(p)
+		set.add(p)
 	}
 	return nil
 }
@@ -93,11 +93,11 @@ func inFile(file, same string) string {
 
 // active are the settings of a file that count: those without a profile, and over them those of the profile prod, which is
 // the one that a packaged Debezium Server runs with.
-func (b *builder) active(l layer) []setting {
+func (set *settings) active(l layer) []setting {
 	var plain, prod []setting
 	pairs, dropped := l.unique()
 	for _, name := range dropped {
-		b.note(Superseded, name, l.file, "", "given again further down")
+		set.note(Superseded, name, l.file, "", "given again further down")
 	}
 	for _, p := range pairs {
 		s := setting{name: p.name, written: p.name, file: l.file, text: p.text}
@@ -108,7 +108,7 @@ func (b *builder) active(l layer) []setting {
 			s.name = rest
 			prod = append(prod, s)
 		default:
-			b.note(Superseded, p.name, l.file, "", "of the profile "+profile+", which a packaged Debezium Server does not run with")
+			set.note(Superseded, p.name, l.file, "", "of the profile "+profile+", which a packaged Debezium Server does not run with")
 		}
 	}
 	for i := range plain {
@@ -118,19 +118,6 @@ func (b *builder) active(l layer) []setting {
 		prod[i].name = afterQuarkus(prod[i].name)
 	}
 	return append(plain, prod...)
-}
-
-// cutProfile splits %dev.debezium.sink.type.
-func cutProfile(name string) (profile, rest string, ok bool) {
-	if !strings.HasPrefix(name, "%") {
-		return "", name, false
-	}
-	return strings.Cut(name[1:], ".")
-}
-
-func afterProfile(name string) string {
-	_, rest, _ := cutProfile(name)
-	return rest
 }
 
 // afterQuarkus gives names of the engine's own extension, which 3.7 knows beside the old ones, their old name.

@@ -25,25 +25,6 @@ func (r *Result) Report(w io.Writer) error {
 	return err
 }
 
-// line is the entry for people.
-func (e Entry) line() string {
-	text := clean(e.Property)
-	if e.File != "" {
-		text += " (" + clean(e.File) + ")"
-	}
-	if e.Target != "" && e.Verdict != Cannot {
-		text += " -> " + e.Target
-	}
-	if e.Why != "" {
-		text += ": "
-		if e.Warning {
-			text += "WARNING: "
-		}
-		text += clean(e.Why)
-	}
-	return text
-}
-
 // ReportJSON writes the same for programs. written is the file that the configuration is in, "" for none.
 func (r *Result) ReportJSON(w io.Writer, written string) error {
 	counts := map[Verdict]int{}

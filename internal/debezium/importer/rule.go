@@ -52,6 +52,14 @@ func allRules() (all []rule) {
 	return all
 }
 
+// ruleNames are the names that the rules have for properties.
+func ruleNames() (names []string) {
+	for _, r := range rules {
+		names = append(names, r.names...)
+	}
+	return names
+}
+
 // rule is the first one that fits the name.
 func (b *builder) rule(name string) *rule {
 	for i := range rules {

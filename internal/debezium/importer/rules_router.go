@@ -5,7 +5,6 @@ import "strings"
 // This file has the rules about transforms: the Outbox Event Router's own options, and what else is in the chain.
 
 const (
-	eventRouter = "io.debezium.transforms.outbox.EventRouter"
 	mongoRouter = "io.debezium.connector.mongodb.transforms.outbox.MongoEventRouter"
 )
 

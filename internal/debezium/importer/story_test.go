@@ -114,12 +114,12 @@ func build(t *testing.T, files []Input, worker *Input) (*builder, *Result) {
 			t.Fatal(err)
 		}
 	}
-	b := newBuilder()
-	if err := b.together(layers, worker); err != nil {
+	s := newSettings(ruleNames())
+	if err := s.together(layers, worker); err != nil {
 		t.Fatal(err)
 	}
-	kept := slices.Clone(b.props)
-	b.decide()
+	kept := slices.Clone(s.props)
+	b := decide(s)
 	b.props = kept // with those that were taken out
 	r, err := Import(files, worker)
 	if err != nil {
