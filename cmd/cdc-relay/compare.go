@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
-	"github.com/cdc-relay/cdc-relay/internal/debezium/compare"
+	"github.com/cdc-relay/cdc-relay/internal/migrate/compare"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/debezium/compare"
+	"github.com/cdc-relay/cdc-relay/internal/migrate/compare"
 )
 
 // rabbitHeaders are the headers of an AMQP message by name: a table has no order. Each carries its type, which consumers see.

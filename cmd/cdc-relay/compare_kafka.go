@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
-	"github.com/cdc-relay/cdc-relay/internal/debezium/compare"
+	"github.com/cdc-relay/cdc-relay/internal/migrate/compare"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/cdc-relay/cdc-relay/internal/debezium/compare"
+	"github.com/cdc-relay/cdc-relay/internal/migrate/compare"
 )
 
 // side reads the topics or exchanges of one relay.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/internal/debezium/compare"
+	"github.com/cdc-relay/cdc-relay/internal/migrate/compare"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 

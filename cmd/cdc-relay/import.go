@@ -11,7 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/cdc-relay/cdc-relay/internal/debezium/importer"
+	"github.com/cdc-relay/cdc-relay/internal/migrate/importer"
+	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/output"
+	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/read"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
@@ -92,7 +94,7 @@ func importDebezium(args []string, opt importOptions, stdin io.Reader, stdout, s
 	if err != nil {
 		return importFault("import", err, "")
 	}
-	cannot := result.Count(importer.Cannot)
+	cannot := result.Count(output.Cannot)
 	written := opt.out
 	if cannot > 0 && !opt.force {
 		written = ""
@@ -123,14 +125,14 @@ func importFault(what string, err error, mend string) error {
 }
 
 // readImport reads the files; at most one of them is stdin.
-func readImport(args []string, workerPath string, stdin io.Reader) (files []importer.Input, worker *importer.Input, err error) {
+func readImport(args []string, workerPath string, stdin io.Reader) (files []read.Input, worker *read.Input, err error) {
 	paths := slices.Clone(args)
 	if workerPath != "" {
 		paths = append(paths, workerPath)
 	}
 	piped := false
 	for _, path := range paths {
-		input := importer.Input{Name: path}
+		input := read.Input{Name: path}
 		if path == "-" {
 			if piped {
 				return nil, nil, errors.New("- is given twice, and stdin can be read once")

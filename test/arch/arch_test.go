@@ -25,6 +25,7 @@ var allowed = map[string][]string{
 	"sink":          {"outbox"},
 	"sink/...":      {"outbox", "sink", "debezium"},
 	"debezium/...":  {"outbox", "debezium/..."},
+	"migrate/...":   {"debezium/...", "migrate/..."},
 	"sink/sinktest": {"outbox", "sink", "devenv/..."},
 	"replication":   {"outbox", "decode"},
 	"relay":         {"outbox", "decode", "sink"},

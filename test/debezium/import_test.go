@@ -11,8 +11,10 @@ import (
 	"testing"
 
 	relay "github.com/cdc-relay/cdc-relay/internal/config"
-	"github.com/cdc-relay/cdc-relay/internal/debezium/importer"
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/migrate/importer"
+	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/output"
+	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/read"
 	"github.com/cdc-relay/cdc-relay/test/debezium/cases"
 )
 
@@ -35,7 +37,7 @@ func TestImportOfEachConfiguration(t *testing.T) {
 			if err := result.Report(&report); err != nil {
 				t.Fatal(err)
 			}
-			if result.Count(importer.Cannot) > 0 {
+			if result.Count(output.Cannot) > 0 {
 				t.Fatal(report.String())
 			}
 			path := filepath.Join(t.TempDir(), "cdc-relay.yaml")
@@ -58,7 +60,7 @@ func TestImportOfEachConfiguration(t *testing.T) {
 }
 
 // configured are the files that configure the Debezium of a group.
-func configured(t *testing.T, g *cases.Group) ([]importer.Input, *importer.Input) {
+func configured(t *testing.T, g *cases.Group) ([]read.Input, *read.Input) {
 	t.Helper()
 	source, err := devenv.DebeziumSource("postgres://dbz:secret@db:5432/orders", slices.Clone(g.TableNames())...)
 	if err != nil {
@@ -72,7 +74,7 @@ func configured(t *testing.T, g *cases.Group) ([]importer.Input, *importer.Input
 			t.Fatal(err)
 		}
 		worker := "bootstrap.servers=k:9092\nkey.converter=org.apache.kafka.connect.json.JsonConverter\nvalue.converter=org.apache.kafka.connect.json.JsonConverter\n"
-		return []importer.Input{{Name: "connector.json", Content: text}}, &importer.Input{Name: "worker.properties", Content: []byte(worker)}
+		return []read.Input{{Name: "connector.json", Content: text}}, &read.Input{Name: "worker.properties", Content: []byte(worker)}
 	}
 	sink := devenv.DebeziumKafka("k:9092")
 	if g.Rabbit {
@@ -90,7 +92,7 @@ func configured(t *testing.T, g *cases.Group) ([]importer.Input, *importer.Input
 	for _, name := range slices.Sorted(maps.Keys(sink)) {
 		fmt.Fprintf(&text, "%s=%s\n", name, strings.NewReplacer(`\`, `\\`, "$", "$$").Replace(sink[name]))
 	}
-	return []importer.Input{{Name: "application.properties", Content: []byte(text.String())}}, nil
+	return []read.Input{{Name: "application.properties", Content: []byte(text.String())}}, nil
 }
 
 // wanted are the options that the import should write: those of the group, the prefix, what the worker has, and none that

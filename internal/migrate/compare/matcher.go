@@ -1,0 +1,131 @@
+// The matcher pairs messages of two sides, in whatever order they arrive.
+
+package compare
+
+import "container/list"
+
+// New makes a matcher; report is told every difference as it is found.
+func New(opt Options, report func(Difference)) *Matcher {
+	x := &Matcher{opt: opt, report: report, seen: newSeen(max(opt.Remember, 1)), orders: orders{}}
+	x.Counts.Differences = map[Kind]int64{}
+	for side := range x.waiting {
+		x.waiting[side] = map[string]*list.Element{}
+	}
+	return x
+}
+
+// Add takes the next message of a side.
+func (x *Matcher) Add(side Side, m Message) {
+	id, ok := m.id(x.opt.IDHeader)
+	if !ok {
+		x.noID(side, &m)
+		return
+	}
+	x.Events[side]++
+	x.number[side]++
+	if x.waiting[side][id] != nil || x.seen.has(id) {
+		x.Duplicates[side]++
+		return
+	}
+	now := &held{id: id, m: m, number: x.number[side], chain: x.chain(&m)}
+	if e := x.waiting[side.other()][id]; e != nil {
+		x.seen.add(id)
+		x.pair(side, now, x.take(side.other(), e))
+		return
+	}
+	if x.ends {
+		x.AtTheEdge[side]++
+		return
+	}
+	x.waiting[side][id] = x.queue[side].PushBack(now)
+	x.bytes[side] += m.size()
+	x.orders.wait(now.chain)
+}
+
+func (x *Matcher) noID(side Side, m *Message) {
+	x.NoID[side]++
+	if x.opt.Strict {
+		d := Difference{Kind: KindNoID, Byte: -1}
+		d.Where[side] = m.Where
+		x.found(d)
+	}
+}
+
+// take ends the wait of a message; its place in orders is the caller's.
+func (x *Matcher) take(side Side, e *list.Element) *held {
+	h := x.queue[side].Remove(e).(*held)
+	delete(x.waiting[side], h.id)
+	x.bytes[side] -= h.m.size()
+	return h
+}
+
+func (x *Matcher) chain(m *Message) chain {
+	if x.opt.KeyHeader != "" {
+		h, _ := m.header(x.opt.KeyHeader)
+		return chain{unit: m.Unit, key: string(h.Value), unordered: h.Value == nil}
+	}
+	if x.opt.Kafka {
+		return chain{unit: m.Unit, key: string(m.Key), unordered: m.Key == nil}
+	}
+	return chain{unit: m.Unit, key: m.RoutingKey}
+}
+
+// pair compares a message that has just come with the one of the other side that has waited.
+func (x *Matcher) pair(side Side, now, waited *held) {
+	x.Compared++
+	pair := [2]*held{}
+	pair[side], pair[side.other()] = now, waited
+	differs := x.compare(pair)
+	if now.chain != waited.chain {
+		x.orders.gone(waited.chain) // a difference already, and two numbers that say nothing of each other
+	} else if before, first, swapped := x.orders.pair(now.chain, now.id, [2]int64{pair[Theirs].number, pair[Ours].number}); swapped && !now.chain.unordered {
+		x.differ(pair, Difference{Kind: KindOrder, Before: before, First: first.String(), Byte: -1})
+		differs = true
+	}
+	if !differs {
+		x.Equal++
+	}
+}
+
+// Held is how many messages of a side wait for their counterparts, and about how many bytes they take.
+func (x *Matcher) Held(side Side) (n int, bytes int64) { return x.queue[side].Len(), x.bytes[side] }
+
+// GiveUp takes the oldest message of a side that waits for one without a counterpart.
+func (x *Matcher) GiveUp(side Side) {
+	e := x.queue[side].Front()
+	if e == nil {
+		return
+	}
+	h := x.take(side, e)
+	x.orders.gone(h.chain)
+	if h.m.Early {
+		x.AtTheEdge[side]++
+		return
+	}
+	x.GivenUp[side]++
+	x.alone(side, h)
+}
+
+// End says that no more events are taken in; the counterparts of those that wait still are.
+func (x *Matcher) End() { x.ends = true }
+
+// Finish takes what still waits for without a counterpart. Cut short, it says nothing of them: they may have been on their way.
+func (x *Matcher) Finish(cut bool) {
+	for side := range x.queue {
+		for e := x.queue[side].Front(); e != nil; e = x.queue[side].Front() {
+			h := x.take(Side(side), e)
+			x.orders.gone(h.chain)
+			if cut || h.m.Early {
+				x.AtTheEdge[side]++
+			} else {
+				x.alone(Side(side), h)
+			}
+		}
+	}
+}
+
+func (x *Matcher) alone(side Side, h *held) {
+	d := Difference{Kind: KindMissing, ID: h.id, Only: side.String(), Byte: -1}
+	d.Where[side] = h.m.Where
+	x.found(d)
+}

@@ -1,0 +1,96 @@
+// What is Debezium Server's or Connect's own, and the choice of the sink.
+
+package rules
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/debezium"
+	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/output"
+	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/settings"
+)
+
+func serverRules() []rule {
+	return only(debezium.Server,
+		when(honoured("sink", "rabbitmq and kafka; any other: cannot", "sink.type"), func(b *Builder, p *settings.Property) {
+			switch kind, _ := p.Value.Plain(); strings.TrimSpace(kind) {
+			case "rabbitmq", "kafka":
+				b.Say(p, output.Honoured, "sink."+strings.TrimSpace(kind), "")
+			case "rabbitmqstream":
+				b.Cannot(p, "speaks the protocol of RabbitMQ's streams; sink.rabbitmq publishes to a stream through an exchange")
+			default:
+				b.Cannot(p, "is a sink that does not exist here: rabbitmq, kafka and stdout do")
+			}
+		}),
+		when(impossible("the options of another sink", "sink.*"), func(b *Builder, p *settings.Property) {
+			kind, _, _ := strings.Cut(strings.TrimPrefix(p.Name, "sink."), ".")
+			switch {
+			case b.kind() != kind:
+				b.Say(p, output.Superseded, "", "sink.type is not "+kind)
+				return
+			case kind != "rabbitmq" && kind != "kafka":
+				b.Cannot(p, "is of a sink that does not exist here")
+				return
+			}
+			b.Cannot(p, "is not known to this importer: if Debezium ignores it, so may you, with --force")
+		}),
+		superseded("the relay has its own metrics and health", "debezium.api.*", "quarkus.*"),
+		superseded("of a DebeziumServer resource: what runs it, not what it sends", "other.spec.*"),
+		superseded("not Debezium's; references to them are followed", "other.*"),
+	)
+}
+
+func connectRules() []rule {
+	return slices.Concat(only(debezium.Connect,
+		when(impossible("required: cannot, at least once is what the relay promises, and each event has its id; requested: superseded, unless the worker's exactly.once.source.support is enabled", "exactly.once.support"), func(b *Builder, p *settings.Property) {
+			if b.Is(p.Name, "", "requested") && !b.Is("worker.exactly.once.source.support", "disabled", "enabled") {
+				b.Say(p, output.Superseded, "", "nothing was exactly once: the worker does not have it enabled")
+				return
+			}
+			b.Cannot(p, "nothing is exactly once here: at least once, and each event has its id")
+		}),
+		impossible("nothing is exactly once here", "transaction.boundary", "transaction.boundary.interval.ms"),
+		when(superseded("false; true is the default: cannot where topics have groups, they are not created", "topic.creation.enable"), func(b *Builder, p *settings.Property) {
+			if b.Is(p.Name, "", "false") {
+				b.Say(p, output.Superseded, "", "topics are not created")
+				return
+			}
+			b.Cannot(p, createTopics)
+		}),
+		impossible(createTopics, "topic.creation.*"),
+		superseded("a matter of Connect's", "config.action.reload"),
+		when(impossible("disabled, preparing; enabled: cannot, nothing is exactly once here", "worker.exactly.once.source.support"), func(b *Builder, p *settings.Property) {
+			if b.Is(p.Name, "", "enabled") {
+				b.Cannot(p, "nothing is exactly once here: at least once, and each event has its id")
+				return
+			}
+			b.Say(p, output.Superseded, "", "nothing is exactly once here, and nothing was")
+		}),
+		superseded("of the worker: the relay needs none", "worker.*"),
+	), []rule{
+		superseded("its references to files and variables are followed; others: cannot, where they are used", "config.providers", "config.providers.*"),
+	})
+}
+
+const createTopics = "the relay creates no topics, and has no broker create them: make them beforehand; until then their events wait"
+
+// kind is the sink that is chosen.
+func (b *Builder) kind() string {
+	if b.Connect() {
+		return "kafka"
+	}
+	return strings.TrimSpace(firstOf(b.Plain("sink.type", "")))
+}
+
+// sink writes the section of the broker.
+func (b *Builder) sink() {
+	switch b.kind() {
+	case "kafka":
+		b.kafka()
+	case "rabbitmq":
+		b.rabbitmq()
+	case "":
+		b.Absent(output.Cannot, "sink.type", "sink", "it says where events go")
+	}
+}

@@ -1,0 +1,164 @@
+// The rules about the connector, its slot and publication, snapshots and positions.
+
+package rules
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/output"
+	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/settings"
+)
+
+const PostgresClass = "io.debezium.connector.postgresql.PostgresConnector"
+
+func databaseRules() []rule {
+	const url = "source.url"
+	return []rule{
+		when(honoured("", "PostgreSQL's alone; the connectors of other databases and of MongoDB: cannot", "connector.class"), func(b *Builder, p *settings.Property) {
+			switch class, _ := p.Value.Plain(); strings.TrimSpace(class) {
+			case PostgresClass, "PostgresConnector", "Postgres":
+				b.Say(p, output.Honoured, "source", "")
+			default:
+				b.Cannot(p, "is another connector; this relay reads PostgreSQL")
+			}
+		}),
+		superseded("the relay is named by its slot", "name"),
+		superseded("one slot has one reader, here as there", "tasks.max", "tasks.max.enforce"),
+		honoured(url, "", "database.hostname", "database.port", "database.user", "database.dbname"),
+		when(honoured("source.password", "a reference stays one; a password that stands in the file is copied to a file of mode 0600 (`-o`), and not to stdout", "database.password"), (*Builder).takePassword),
+		oneOf(honoured(url, "disable, allow, prefer, require, verify-ca and verify-full", "database.sslmode"), "",
+			map[string]string{"disable": "", "allow": "", "prefer": "", "require": "", "verify-ca": "", "verify-full": ""}),
+		honoured(url, "a PEM file in both", "database.sslcert", "database.sslrootcert"),
+		when(honoured(url, "a PEM file; PKCS#8 in DER (.pk8, .der), which the Java driver takes, and PKCS#12 (.p12, .pfx): cannot, with the line that converts it", "database.sslkey"), (*Builder).takeKey),
+		when(honoured(url, "the password of the key", "database.sslpassword"), func(b *Builder, p *settings.Property) {
+			if p.Value.OnlyReferences() {
+				b.Say(p, output.Honoured, url, "")
+				return
+			}
+			b.Cannot(p, "is a password in an address that is shown; decrypt the key (openssl pkey -in KEY -out KEY.pem), or write a reference")
+		}),
+		oneOf(superseded("org.postgresql.ssl.LibPQFactory is what the relay does; another class: cannot, there are no Java classes here", "database.sslfactory"), noClasses,
+			map[string]string{"org.postgresql.ssl.LibPQFactory": "certificates are read as libpq does", "": ""}),
+		superseded("the relay's connections keep themselves alive", "database.tcpKeepAlive", "database.tcpkeepalive"),
+		when(mapped(url, "SET name = value becomes a parameter of the connection; any other statement: cannot", "database.initial.statements"), (*Builder).takeStatements),
+		superseded("every question to the database has its own bound", "database.query.timeout.ms", "connection.validation.timeout.ms", "database.connection.timeout.ms"),
+		impossible(noClasses, "database.connection.factory.class"),
+	}
+}
+
+func slotRules() []rule {
+	const noHeartbeats = "PostgreSQL's keepalives move the slot while nothing happens; there are no heartbeat messages"
+	return []rule{
+		when(honoured("", "pgoutput; decoderbufs (Debezium's default) and wal2json: cannot. A slot's plugin is fixed: keep Debezium running, leave source.slot at the relay's own, and let `cdc-relay takeover --from-slot NAME` move over", "plugin.name"), func(b *Builder, p *settings.Property) {
+			if b.Is(p.Name, "", "pgoutput") {
+				b.Say(p, output.Honoured, "", "")
+				return
+			}
+			b.Cannot(p, fmt.Sprintf("is %q. %s", p.Value.Resolved(), otherPlugin(b.slot())))
+		}),
+		when(honoured("source.slot", "Debezium's own slot (default `debezium`): the relay goes on at its confirmed_flush_lsn", "slot.name"), (*Builder).takeSlot),
+		unlessOn("the relay never drops a slot at its stop", "stopping Debezium would drop the slot that the relay is to take over: set it to false there, restart Debezium, then import", "slot.drop.on.stop"),
+		superseded("the slot exists, and has this property or not", "slot.failover"),
+		superseded("the relay waits for its slot, and for PostgreSQL, as long as it takes", "slot.max.retries", "slot.retry.delay.ms"),
+		oneOf(superseded("origin=any is what the relay asks for; other parameters: cannot", "slot.stream.params"), "the relay asks for no other parameters", map[string]string{"origin=any": "the relay asks for any origin", "": "there are none"}),
+		when(honoured("source.publication", "Debezium's own publication (default `dbz_publication`)", "publication.name"), (*Builder).takePublication),
+		superseded("the publication exists and is used as it is: all tables, all operations, rows that are deleted in their own transaction", "publication.autocreate.mode", "replica.identity.autoset.values"),
+		superseded("the publication exists, and has this property or not. For a partitioned outbox the relay needs it, and `cdc-relay check` says how to turn it on", "publish.via.partition.root"),
+		when(superseded(noHeartbeats, "heartbeat.interval.ms"), func(b *Builder, p *settings.Property) {
+			b.Warn(p, output.Superseded, "", noHeartbeats)
+			b.Entries[len(b.Entries)-1].Warning = !b.Is(p.Name, "", "0")
+		}),
+		warned(superseded("an idle outbox moves its slot without it; if anything else needs the rows that it writes, run it elsewhere", "heartbeat.action.query")),
+		warned(superseded("no heartbeat messages are sent to that topic", "topic.heartbeat.prefix", "topic.heartbeat.name", "heartbeat.topics.prefix")),
+		superseded("the relay reports its position whenever it moves", "status.update.interval.ms", "xmin.fetch.interval.ms", "lsn.flush.timeout.ms", "lsn.flush.timeout.action"),
+		oneOf(superseded("the slot moves behind the broker's confirms; manual: cannot, nobody else may move it", "lsn.flush.mode"), "nobody else may move the slot",
+			map[string]string{"connector": "the slot moves behind the broker's confirms", "connector_and_driver": "the slot moves behind the broker's confirms and while nothing happens"}),
+		when(superseded("true as lsn.flush.mode connector; false: cannot, as manual", "flush.lsn.source"), func(b *Builder, p *settings.Property) {
+			if b.Is(p.Name, "", "true") {
+				b.Say(p, output.Superseded, "", "the slot moves behind the broker's confirms")
+				return
+			}
+			b.Cannot(p, "the slot is moved by somebody else, and nobody else may move the relay's")
+		}),
+		superseded("the slot is the only offset", "offset.mismatch.strategy", "offset.storage", "offset.storage.*", "offset.commit.policy", "offset.flush.timeout.ms", "offsets.storage.topic"),
+		when(superseded("the slot is the only offset; what Debezium sent within this time before it was stopped hard may arrive twice", "offset.flush.interval.ms"), func(b *Builder, p *settings.Property) {
+			b.Say(p, output.Superseded, "", "the slot is the only offset; what Debezium sent within this time before it was stopped hard may arrive twice")
+		}),
+		superseded("these bound how Debezium connects and reads", "schema.refresh.mode", "streaming.delay.ms", "executor.shutdown.timeout.ms", "read.only"),
+	}
+}
+
+func snapshotRules() []rule {
+	return []rule{
+		when(superseded("no_data and never: the relay streams; initial (the default): moot, the slot exists and goes on; any other mode: cannot, rows that were there before the slot are not read", "snapshot.mode"), func(b *Builder, p *settings.Property) {
+			switch mode, _ := p.Value.Plain(); strings.ToLower(strings.TrimSpace(mode)) {
+			case "no_data", "never":
+				b.Say(p, output.Honoured, "", "the relay streams from the slot")
+			case "initial":
+				b.Say(p, output.Superseded, "", "the snapshot was made when the slot was; the relay goes on from the slot")
+			default:
+				b.Cannot(p, "the relay reads no rows that were there before the slot; set it to no_data there first")
+			}
+		}),
+		superseded("there is no snapshot", "snapshot.*", "legacy.snapshot.max.threads", "incremental.snapshot.*"),
+	}
+}
+
+func (b *Builder) takeSlot(p *settings.Property) {
+	if !b.pgoutput() {
+		b.Say(p, output.Superseded, "", "the slot is of another plugin, from which cdc-relay takeover moves to one of the relay's own, cdc_relay")
+		return
+	}
+	b.Say(p, output.Honoured, "source.slot", "")
+}
+
+func (b *Builder) takePublication(p *settings.Property) {
+	if !b.pgoutput() {
+		b.Say(p, output.Superseded, "", "only pgoutput has publications; takeover makes one of the relay's own, cdc_relay")
+		return
+	}
+	b.Say(p, output.Honoured, "source.publication", "")
+}
+
+// source writes the section source, but for the tables.
+func (b *Builder) source() {
+	b.address()
+	if b.ByName["connector.class"] == nil {
+		b.Absent(output.Cannot, "connector.class", "", "it says which connector this is")
+	}
+	if b.ByName["plugin.name"] == nil {
+		b.Absent(output.Cannot, "plugin.name", "", "Debezium's default is decoderbufs. "+otherPlugin(b.slot()))
+	}
+	if !b.pgoutput() {
+		return // the slot and the publication are the relay's own, by their defaults
+	}
+	b.named("source.slot", "slot.name", "debezium")
+	b.named("source.publication", "publication.name", "dbz_publication")
+	b.Doc.Set("source.create", "false", "slot and publication exist: a missing one is a mistake, not a start from now")
+	if b.ByName["snapshot.mode"] == nil {
+		b.Absent(output.Superseded, "snapshot.mode", "", "initial, which is moot: the slot exists")
+	}
+}
+
+// pgoutput is true when the relay can read Debezium's slot.
+func (b *Builder) pgoutput() bool { return b.Is("plugin.name", "decoderbufs", "pgoutput") }
+
+func (b *Builder) slot() string {
+	name, _ := b.Plain("slot.name", "debezium")
+	return name
+}
+
+func otherPlugin(slot string) string {
+	return fmt.Sprintf("A slot's plugin is fixed: keep Debezium running, and let `cdc-relay takeover --from-slot %s` move to a pgoutput slot of the relay's own", slot)
+}
+
+// named writes a name that has a default in Debezium.
+func (b *Builder) named(path, name, byDefault string) {
+	if p := b.Get(name); p != nil {
+		b.Set(path, output.Quote(p.Value.Resolved()), p)
+		return
+	}
+	b.Doc.Set(path, byDefault, "Debezium's default")
+	b.Absent(output.Honoured, name, path, "Debezium's default, "+byDefault)
+}

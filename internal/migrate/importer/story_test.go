@@ -1,0 +1,202 @@
+package importer
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/output"
+	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/read"
+	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/rules"
+	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/settings"
+)
+
+// What each property becomes. A case is some properties over a base that imports without a word of doubt (testdata/base); the
+// output is their verdicts, and how our configuration differs from the base's. -rewrite writes what is now.
+func TestVerdicts(t *testing.T) {
+	met := map[string]bool{}
+	datadriven.Walk(t, "testdata/verdicts", func(t *testing.T, path string) {
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			before, base := imported(t, d, nil)
+			b, after := imported(t, d, strings.Split(d.Input, "\n"))
+			for _, p := range b.Props {
+				for _, pattern := range patterns(b, p) {
+					met[pattern] = true
+				}
+			}
+			return changes(before, b, base, after)
+		})
+	})
+	for _, r := range rules.Rules {
+		for _, name := range r.Names {
+			if !met[r.Only+" "+name] {
+				t.Errorf("no case in testdata/verdicts has a property %s (%s)", name, r.Only)
+			}
+		}
+	}
+}
+
+// patterns are those of the rule that decided about the property.
+func patterns(b *rules.Builder, p *settings.Property) []string {
+	r := b.Rule(p.Name)
+	if r == nil {
+		return nil
+	}
+	var fit []string
+	for _, pattern := range r.Names {
+		if rules.Fits(pattern, p.Name) {
+			fit = append(fit, r.Only+" "+pattern)
+		}
+	}
+	return fit
+}
+
+// imported is a base with the lines over it: NAME=VALUE sets a property, -NAME takes one away. The command says which base, and
+// its argument where the lines go: env, worker.
+func imported(t *testing.T, d *datadriven.TestData, lines []string) (*rules.Builder, []string) {
+	t.Helper()
+	base, err := os.ReadFile(filepath.Join("testdata/base", d.Cmd+".properties"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(base)
+	var worker, environment string
+	if strings.HasPrefix(d.Cmd, "connect") {
+		content, err := os.ReadFile("testdata/base/worker.properties")
+		if err != nil {
+			t.Fatal(err)
+		}
+		worker = string(content)
+	}
+	for _, line := range lines {
+		name, _, _ := strings.Cut(strings.TrimPrefix(line, "-"), "=")
+		gone := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + `=.*\n`)
+		switch {
+		case line == "":
+		case strings.HasPrefix(line, "-"):
+			text, worker = gone.ReplaceAllString(text, ""), gone.ReplaceAllString(worker, "")
+		case strings.HasPrefix(line, "connector:"):
+			text += strings.TrimPrefix(line, "connector:") + "\n"
+		case d.HasArg("worker"):
+			worker = gone.ReplaceAllString(worker, "") + line + "\n"
+		case d.HasArg("env"):
+			environment += line + "\n"
+		default:
+			text = gone.ReplaceAllString(text, "") + line + "\n"
+		}
+	}
+	files := []read.Input{{Name: "f.properties", Content: []byte(text)}}
+	if environment != "" {
+		files = append(files, read.Input{Name: "f.env", Content: []byte(environment)})
+	}
+	var shared *read.Input
+	if worker != "" {
+		shared = &read.Input{Name: "w.properties", Content: []byte(worker)}
+	}
+	b, r := build(t, files, shared)
+	if r.Count(output.Cannot) == 0 {
+		loads(t, r)
+	}
+	return b, yamlLines(t, r)
+}
+
+// build is Import that shows its builder.
+func build(t *testing.T, files []read.Input, worker *read.Input) (*rules.Builder, *Result) {
+	t.Helper()
+	layers := make([]read.File, len(files))
+	for i, f := range files {
+		var err error
+		if layers[i], err = read.Layer(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := settings.New(rules.Names())
+	if err := s.Load(layers, worker); err != nil {
+		t.Fatal(err)
+	}
+	kept := slices.Clone(s.Props)
+	b := rules.Apply(s)
+	b.Props = kept // with those that were taken out
+	r, err := Import(files, worker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, r
+}
+
+// yamlLines are the lines of the configuration without their comments.
+func yamlLines(t *testing.T, r *Result) []string {
+	t.Helper()
+	var out strings.Builder
+	if err := r.Write(&out, false); err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for line := range strings.Lines(out.String()) {
+		if line, _, _ = strings.Cut(line, "  # "); !strings.HasPrefix(line, "#") {
+			lines = append(lines, strings.TrimRight(line, "\n"))
+		}
+	}
+	return lines
+}
+
+// what the variables of the cases stand for where it cannot be any text.
+var environment = map[string]string{"RABBITMQ_URI": "amqp://mq", "MQ_PORT": "5673", "ACK": "5000", "QUEUE": "5"}
+
+var (
+	fileReference     = regexp.MustCompile(`\$\{file:[^}]*\}`)
+	certificates      = regexp.MustCompile(`[&?]ssl(cert|key|rootcert)=[^&"]*|ssl(cert|key|rootcert)='[^']*'`) // which it would read
+	variableReference = regexp.MustCompile(`\$\{([A-Z_]+)`)
+)
+
+// loads has the relay read the configuration.
+func loads(t *testing.T, r *Result) *config.Config {
+	t.Helper()
+	var out strings.Builder
+	if err := r.Write(&out, false); err != nil {
+		t.Fatal(err)
+	}
+	var environ []string
+	for _, m := range variableReference.FindAllStringSubmatch(out.String(), -1) {
+		environ = append(environ, m[1]+"="+cmp.Or(environment[m[1]], "elsewhere"))
+	}
+	path := filepath.Join(t.TempDir(), "relay.yaml")
+	text := certificates.ReplaceAllString(fileReference.ReplaceAllString(out.String(), "elsewhere"), "")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(path, environ)
+	if err != nil {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	return c
+}
+
+// changes are the entries that the base does not have, and the lines that came and went.
+func changes(before, after *rules.Builder, base, now []string) string {
+	var out strings.Builder
+	for _, e := range after.Entries {
+		if !slices.Contains(before.Entries, e) {
+			fmt.Fprintf(&out, "%s: %s\n", e.Verdict, strings.ReplaceAll(e.Line(), " (f.properties)", ""))
+		}
+	}
+	for _, line := range base {
+		if !slices.Contains(now, line) {
+			out.WriteString("- " + strings.TrimSpace(line) + "\n")
+		}
+	}
+	for _, line := range now {
+		if !slices.Contains(base, line) {
+			out.WriteString("+ " + strings.TrimSpace(line) + "\n")
+		}
+	}
+	return out.String()
+}
