@@ -10,29 +10,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// Delivery is a message as it arrived. Absent properties and headers are zero.
-type Delivery struct {
-	ID          string
-	Aggregate   string
-	Key         string
-	Exchange    string // RabbitMQ
-	Position    outbox.Position
-	Seq         int64          // "seq" of the payload; 0 when there is none
-	At          int64          // arrival, Unix nanoseconds
-	Redelivered bool           // RabbitMQ: the broker says it may have sent it before
-	Traceparent string         // header traceparent; "" when there is none
-	Replay      bool           // it says that it is a dead letter published again (header cdc_replay)
-	From        TopicPartition // where it lay: on RabbitMQ a queue that was added, zero for the usual one; the order of arrival says nothing about different ones
-	Offset      int64          // Kafka: and at which offset
-	Aside       bool           // RabbitMQ: it came from a queue that was added, which has no marks
-}
-
-// TopicPartition names a partition of Kafka.
-type TopicPartition struct {
-	Topic     string
-	Partition int
-}
-
 // arrivals remember what a consumer has received, in order.
 type arrivals struct {
 	mu         sync.Mutex

@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 // A consumer of several queues remembers of each message which queue it came from; the order is that of each queue alone,
@@ -15,31 +16,31 @@ func TestConsumerOfSeveralQueues(t *testing.T) {
 	ctx := await.Context(t)
 	vhost := SharedRabbitMQ(t).VHost(t)
 	c, err := StartConsumer(ctx, ConsumerOptions{URL: vhost})
-	must(t, err)
+	await.Must(t, err)
 	defer c.Close()
 	if err := c.Also("nowhere"); err == nil {
 		t.Fatal("a queue that is not there is consumed")
 	}
 	conn, err := amqp.Dial(vhost)
-	must(t, err)
+	await.Must(t, err)
 	defer conn.Close()
 	ch, err := conn.Channel()
-	must(t, err)
+	await.Must(t, err)
 	_, err = ch.QueueDeclare("aside", true, false, false, false, nil)
-	must(t, err)
-	must(t, c.Also("aside"))
+	await.Must(t, err)
+	await.Must(t, c.Also("aside"))
 	send := func(queue, id string, replay bool) {
 		t.Helper()
 		headers := amqp.Table{"aggregate_type": "order", "aggregate_id": "k", "cdc_position": "000000000000000A-00000000"}
 		if replay {
 			headers["cdc_replay"] = "1"
 		}
-		must(t, ch.PublishWithContext(ctx, "", queue, false, false, amqp.Publishing{MessageId: id, Headers: headers, Body: []byte(`{"seq": 2}`)}))
+		await.Must(t, ch.PublishWithContext(ctx, "", queue, false, false, amqp.Publishing{MessageId: id, Headers: headers, Body: []byte(`{"seq": 2}`)}))
 	}
 	send("aside", "first", false)
-	must(t, c.WaitIDs(ctx, []string{"first"}))
+	await.Must(t, c.WaitIDs(ctx, []string{"first"}))
 	send("orders", "second", true)
-	must(t, c.Drain(ctx))
+	await.Must(t, c.Drain(ctx))
 	var got []Delivery
 	for _, d := range c.Deliveries() {
 		d.At = 0
@@ -53,8 +54,8 @@ func TestConsumerOfSeveralQueues(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Fatalf("deliveries are %+v, want %+v", got, want)
 	}
-	must(t, c.markFlush(ctx, Mark{Flush: 11, Snapshot: &Snapshot{Min: 3, Max: 9, Running: []uint64{5, 7}}}))
-	must(t, poll(ctx, 10*time.Millisecond, func() (bool, error) { return len(c.Marks()) > 0, nil }))
+	await.Must(t, c.markFlush(ctx, Mark{Flush: 11, Snapshot: &Snapshot{Min: 3, Max: 9, Running: []uint64{5, 7}}}))
+	await.Must(t, poll(ctx, 10*time.Millisecond, func() (bool, error) { return len(c.Marks()) > 0, nil }))
 	if m := c.Marks()[0]; m.Flush != 11 || m.Snapshot.String() != "3:9:5,7" {
 		t.Errorf("the mark is %+v", m)
 	}

@@ -26,14 +26,14 @@ func publish(t *testing.T, url string, commit func(Row) pglogrepl.LSN, rows ...R
 	t.Helper()
 	ctx := await.Context(t)
 	onChannel(t, url, func(ch *amqp.Channel) {
-		must(t, ch.Confirm(false))
+		await.Must(t, ch.Confirm(false))
 		var confirms []*amqp.DeferredConfirmation
 		for _, r := range rows {
 			confirm, err := ch.PublishWithDeferredConfirm("outbox.events", "order.placed", true, false, amqp.Publishing{
 				MessageId: r.ID, DeliveryMode: amqp.Persistent, Body: fmt.Appendf(nil, `{"key": "%s", "seq": %d, "fill": ""}`, r.Key, r.Seq),
 				Headers: amqp.Table{"aggregate_type": "order", "aggregate_id": r.Key, "cdc_position": outbox.Position{Commit: commit(r)}.String()},
 			})
-			must(t, err)
+			await.Must(t, err)
 			confirms = append(confirms, confirm)
 		}
 		for _, confirm := range confirms {
@@ -60,16 +60,16 @@ func TestDrainWaitsForAllThatIsInTheQueue(t *testing.T) {
 			ctx := await.Context(t)
 			url := SharedRabbitMQ(t).VHost(t)
 			c, err := StartConsumer(ctx, ConsumerOptions{URL: url, Quorum: quorum})
-			must(t, err)
+			await.Must(t, err)
 			defer c.Close()
 			rows := numberedRows(5000)
 			publish(t, url, inOrder, rows...)
 			publish(t, url, inOrder, rows[10:13]...)
-			must(t, c.Drain(ctx))
+			await.Must(t, c.Drain(ctx))
 			if distinct, copies := c.Count(); distinct != 5000 || copies != 3 {
 				t.Fatalf("%d ids and %d duplicates after the drain", distinct, copies)
 			}
-			must(t, c.WaitIDs(ctx, []string{rows[0].ID, rows[4999].ID}))
+			await.Must(t, c.WaitIDs(ctx, []string{rows[0].ID, rows[4999].ID}))
 			if v := Check(History{Committed: rows, Deliveries: c.Deliveries(), MaxDuplicates: 3}); v.Err() != nil {
 				t.Fatal(v)
 			}
@@ -88,10 +88,10 @@ func TestFlushWatchSeesAnEarlyReport(t *testing.T) {
 	dbURL := SharedPostgres(t).Database(t)
 	url := SharedRabbitMQ(t).VHost(t)
 	c, err := StartConsumer(ctx, ConsumerOptions{URL: url})
-	must(t, err)
+	await.Must(t, err)
 	defer c.Close()
 	slot := "watched_" + newUUID()[:8]
-	must(t, onConn(ctx, dbURL, func(conn *pgx.Conn) error {
+	await.Must(t, onConn(ctx, dbURL, func(conn *pgx.Conn) error {
 		if _, err := conn.Exec(ctx, "CREATE TABLE commits (n int)"); err != nil {
 			return err
 		}
@@ -101,28 +101,28 @@ func TestFlushWatchSeesAnEarlyReport(t *testing.T) {
 	life, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- FlushWatch{DB: dbURL, Slot: slot, Consumer: c}.Run(life) }()
-	defer func() { cancel(); must(t, <-ended) }()
+	defer func() { cancel(); await.Must(t, <-ended) }()
 
 	var before, after pglogrepl.LSN
 	commit := func() {
 		var from, to string
-		must(t, onConn(ctx, dbURL, queryInto(ctx, &from, "SELECT pg_current_wal_insert_lsn()::text")))
-		must(t, onConn(ctx, dbURL, func(conn *pgx.Conn) error {
+		await.Must(t, onConn(ctx, dbURL, queryInto(ctx, &from, "SELECT pg_current_wal_insert_lsn()::text")))
+		await.Must(t, onConn(ctx, dbURL, func(conn *pgx.Conn) error {
 			_, err := conn.Exec(ctx, "INSERT INTO commits VALUES (1)")
 			return err
 		}))
-		must(t, onConn(ctx, dbURL, queryInto(ctx, &to, "SELECT pg_current_wal_insert_lsn()::text")))
+		await.Must(t, onConn(ctx, dbURL, queryInto(ctx, &to, "SELECT pg_current_wal_insert_lsn()::text")))
 		before, err = pglogrepl.ParseLSN(from)
-		must(t, err)
+		await.Must(t, err)
 		after, err = pglogrepl.ParseLSN(to)
-		must(t, err)
+		await.Must(t, err)
 	}
 	report := func() {
-		must(t, onConn(ctx, dbURL, func(conn *pgx.Conn) error {
+		await.Must(t, onConn(ctx, dbURL, func(conn *pgx.Conn) error {
 			_, err := conn.Exec(ctx, "SELECT pg_replication_slot_advance($1, $2::pg_lsn)", slot, after.String())
 			return err
 		}))
-		must(t, poll(ctx, 5*time.Millisecond, func() (bool, error) {
+		await.Must(t, poll(ctx, 5*time.Millisecond, func() (bool, error) {
 			return slices.ContainsFunc(c.Marks(), func(m Mark) bool { return m.Flush > before }), nil
 		}))
 	}
@@ -132,14 +132,14 @@ func TestFlushWatchSeesAnEarlyReport(t *testing.T) {
 	commit()
 	publish(t, url, at, row[0])
 	report()
-	must(t, c.Drain(ctx))
+	await.Must(t, c.Drain(ctx))
 	if v := Check(History{Committed: row[:1], Deliveries: c.Deliveries(), Marks: c.Marks()}); v.Err() != nil {
 		t.Fatal(v)
 	}
 	commit()
 	report()
 	publish(t, url, at, row[1])
-	must(t, c.Drain(ctx))
+	await.Must(t, c.Drain(ctx))
 	v := Check(History{Committed: row, Deliveries: c.Deliveries(), Marks: c.Marks()})
 	if !slices.Equal(v.FlushAheadOfDelivery, []string{"two"}) || len(v.Lost)+len(v.OutOfOrder) > 0 {
 		t.Fatal(v)
@@ -151,34 +151,34 @@ func TestReportWatchSeesEveryReport(t *testing.T) {
 	ctx := await.Context(t)
 	server := SharedPostgres(t)
 	db, err := url.Parse(server.Database(t))
-	must(t, err)
+	await.Must(t, err)
 	vhost := SharedRabbitMQ(t).VHost(t)
 	c, err := StartConsumer(ctx, ConsumerOptions{URL: vhost})
-	must(t, err)
+	await.Must(t, err)
 	defer c.Close()
 	p, err := StartProxy(server.Addr())
-	must(t, err)
+	await.Must(t, err)
 	t.Cleanup(p.Close)
 	watch := NewReportWatch(p, c, "")
 	life, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- watch.Run(life) }()
-	defer func() { cancel(); must(t, <-ended) }()
+	defer func() { cancel(); await.Must(t, <-ended) }()
 
 	db.Host = p.Addr()
 	query := db.Query()
 	query.Set("replication", "database")
 	db.RawQuery = query.Encode()
 	conn, err := pgconn.Connect(ctx, db.String())
-	must(t, err)
+	await.Must(t, err)
 	defer conn.Close(ctx)
 	slot := "reported_" + newUUID()[:8]
 	made, err := pglogrepl.CreateReplicationSlot(ctx, conn, slot, "pgoutput", pglogrepl.CreateReplicationSlotOptions{Temporary: true})
-	must(t, err)
+	await.Must(t, err)
 	from, err := pglogrepl.ParseLSN(made.ConsistentPoint)
-	must(t, err)
-	must(t, conn.Exec(ctx, "CREATE PUBLICATION "+slot).Close())
-	must(t, pglogrepl.StartReplication(ctx, conn, slot, from, pglogrepl.StartReplicationOptions{
+	await.Must(t, err)
+	await.Must(t, conn.Exec(ctx, "CREATE PUBLICATION "+slot).Close())
+	await.Must(t, pglogrepl.StartReplication(ctx, conn, slot, from, pglogrepl.StartReplicationOptions{
 		PluginArgs: []string{"proto_version '1'", "publication_names '" + slot + "'"},
 	}))
 	const reports = 100
@@ -186,18 +186,18 @@ func TestReportWatchSeesEveryReport(t *testing.T) {
 	at := func(r Row) pglogrepl.LSN { return from + pglogrepl.LSN(r.Seq) }
 	publish(t, vhost, at, rows[0])
 	for i := range reports {
-		must(t, pglogrepl.SendStandbyStatusUpdate(ctx, conn, pglogrepl.StandbyStatusUpdate{
+		await.Must(t, pglogrepl.SendStandbyStatusUpdate(ctx, conn, pglogrepl.StandbyStatusUpdate{
 			WALWritePosition: from + 1000, WALFlushPosition: from + pglogrepl.LSN(i),
 		}))
 	}
-	must(t, poll(ctx, 5*time.Millisecond, func() (bool, error) {
+	await.Must(t, poll(ctx, 5*time.Millisecond, func() (bool, error) {
 		return slices.ContainsFunc(c.Marks(), func(m Mark) bool { return m.Flush == from+reports-1 }), nil
 	}))
 	if n := watch.Seen(); n != reports {
 		t.Errorf("%d reports were seen, want %d", n, reports)
 	}
 	publish(t, vhost, at, rows[1])
-	must(t, c.Drain(ctx))
+	await.Must(t, c.Drain(ctx))
 	v := Check(History{Committed: rows, Deliveries: c.Deliveries(), Marks: c.Marks()})
 	if !slices.Equal(v.FlushAheadOfDelivery, []string{"two"}) {
 		t.Errorf("reported before delivery: %v, want the second", v.FlushAheadOfDelivery)

@@ -104,3 +104,19 @@ func onConn(ctx context.Context, dbURL string, do func(*pgx.Conn) error) error {
 	defer conn.Close(context.WithoutCancel(ctx))
 	return do(conn)
 }
+
+// resetSettings takes back what ALTER SYSTEM has set, and returns once new sessions have what was
+// before.
+func (p *Postgres) resetSettings(ctx context.Context) error {
+	if err := p.exec(ctx, "ALTER SYSTEM RESET ALL"); err != nil {
+		return err
+	}
+	if err := p.exec(ctx, "SELECT pg_reload_conf()"); err != nil {
+		return err
+	}
+	return poll(ctx, 10*time.Millisecond, func() (bool, error) {
+		var altered int
+		err := p.query(ctx, &altered, "SELECT count(*) FROM pg_settings WHERE sourcefile LIKE '%postgresql.auto.conf'")
+		return altered == 0, err
+	})
+}

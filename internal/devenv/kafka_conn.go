@@ -180,3 +180,9 @@ func brokerAddr(res *metadata.Response, id int32) string {
 	}
 	return ""
 }
+
+// TopicPartition names a partition of Kafka.
+type TopicPartition struct {
+	Topic     string
+	Partition int
+}

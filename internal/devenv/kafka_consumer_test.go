@@ -18,28 +18,28 @@ func TestKafkaConsumerFollowsTopics(t *testing.T) {
 	rows := numberedRows(600)
 	produceRows(t, k.Brokers(), topic, 0, rows[:100]...)
 	c, err := StartKafkaConsumer(ctx, KafkaConsumerOptions{Brokers: k.Brokers(), Topics: []string{topic, late}})
-	must(t, err)
+	await.Must(t, err)
 	defer c.Close()
-	must(t, c.WaitCount(ctx, 100))
+	await.Must(t, c.WaitCount(ctx, 100))
 
-	must(t, k.AddPartitions(ctx, topic, 3))
+	await.Must(t, k.AddPartitions(ctx, topic, 3))
 	produceRows(t, k.Brokers(), topic, 2, rows[100:200]...)
-	must(t, k.CreateTopic(ctx, late, 2, 1, nil))
+	await.Must(t, k.CreateTopic(ctx, late, 2, 1, nil))
 	produceRows(t, k.Brokers(), late, 1, rows[200:300]...)
-	must(t, c.Drain(ctx))
-	must(t, c.WaitCount(ctx, 300))
+	await.Must(t, c.Drain(ctx))
+	await.Must(t, c.WaitCount(ctx, 300))
 
 	// Made anew it is as long as it was, then longer.
 	for i := range 2 {
-		must(t, k.DeleteTopic(ctx, late))
-		must(t, k.CreateTopic(ctx, late, 2, 1, nil))
+		await.Must(t, k.DeleteTopic(ctx, late))
+		await.Must(t, k.CreateTopic(ctx, late, 2, 1, nil))
 		produceRows(t, k.Brokers(), late, 1, rows[300+i*100:400+i*100]...)
-		must(t, c.WaitCount(ctx, 400+i*100))
+		await.Must(t, c.WaitCount(ctx, 400+i*100))
 	}
 	produceRows(t, k.Brokers(), late, 1, rows[500:]...)
 	produceRows(t, k.Brokers(), late, 1, rows[500:503]...)
-	must(t, c.WaitIDs(ctx, []string{rows[0].ID, rows[599].ID}))
-	must(t, c.Drain(ctx))
+	await.Must(t, c.WaitIDs(ctx, []string{rows[0].ID, rows[599].ID}))
+	await.Must(t, c.Drain(ctx))
 	if distinct, copies := c.Count(); distinct != 600 || copies != 3 || !c.Connected() {
 		t.Fatalf("%d ids and %d duplicates", distinct, copies)
 	}
@@ -52,7 +52,7 @@ func TestKafkaConsumerFollowsTopics(t *testing.T) {
 		d.Position.Commit != inOrder(rows[299]) || d.At == 0 {
 		t.Fatalf("delivery is %+v", d)
 	}
-	must(t, k.DeleteTopic(ctx, late))
+	await.Must(t, k.DeleteTopic(ctx, late))
 
 	short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 	defer cancel()
@@ -70,19 +70,19 @@ func TestKafkaMarksSeeAnEarlyReport(t *testing.T) {
 	k := SharedKafka(t)
 	topic := k.Topic(t, 2)
 	c, err := StartKafkaConsumer(ctx, KafkaConsumerOptions{Brokers: k.Brokers(), Topics: []string{topic}})
-	must(t, err)
+	await.Must(t, err)
 	defer c.Close()
 	rows := []Row{{ID: "one", Key: "k", Seq: 1}, {ID: "two", Key: "k", Seq: 2}}
 	verdict := func() Verdict {
-		must(t, c.Drain(ctx))
+		await.Must(t, c.Drain(ctx))
 		return Check(History{Committed: rows[:len(c.Deliveries())], Deliveries: c.Deliveries(), Marks: c.Marks()})
 	}
 	produceRows(t, k.Brokers(), topic, 1, rows[0])
-	must(t, c.markFlush(ctx, Mark{Flush: inOrder(rows[0]) + 1}))
+	await.Must(t, c.markFlush(ctx, Mark{Flush: inOrder(rows[0]) + 1}))
 	if v := verdict(); v.Err() != nil {
 		t.Fatal(v)
 	}
-	must(t, c.markFlush(ctx, Mark{Flush: inOrder(rows[1]) + 1}))
+	await.Must(t, c.markFlush(ctx, Mark{Flush: inOrder(rows[1]) + 1}))
 	produceRows(t, k.Brokers(), topic, 1, rows[1])
 	if v := verdict(); !slices.Equal(v.FlushAheadOfDelivery, []string{"two"}) || len(v.Lost)+len(v.OutOfOrder) > 0 {
 		t.Fatal(v)

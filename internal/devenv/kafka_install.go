@@ -43,15 +43,6 @@ func findKafka() (kafkaInstall, error) {
 	return k, nil
 }
 
-// cacheDir is where the scripts keep what they have fetched.
-func cacheDir() (string, error) {
-	if os.Getuid() == 0 {
-		return "/var/cache/cdc-relay", nil
-	}
-	dir, err := os.UserCacheDir()
-	return filepath.Join(dir, "cdc-relay"), err
-}
-
 // command runs a class of Kafka. The archive is used when it fits the Java that is installed, and passed over when not.
 // Java's own messages go to standard error, and only those of errors.
 func (k kafkaInstall) command(more []string, class string, args ...string) *exec.Cmd {

@@ -9,13 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/initproducerid"
 	"github.com/segmentio/kafka-go/protocol/metadata"
 	"github.com/segmentio/kafka-go/protocol/produce"
 	"github.com/segmentio/kafka-go/sasl"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 // client is how a test connects to a listener.
@@ -93,7 +94,7 @@ func (c *kafkaConn) produce(ctx context.Context, topic string, partition int, re
 // produceRows writes rows to a partition as the relay would, in one batch.
 func produceRows(t *testing.T, brokers []string, topic string, partition int, rows ...Row) {
 	t.Helper()
-	must(t, produceRowsErr(await.Context(t), brokers, topic, partition, rows...))
+	await.Must(t, produceRowsErr(await.Context(t), brokers, topic, partition, rows...))
 }
 
 func produceRowsErr(ctx context.Context, brokers []string, topic string, partition int, rows ...Row) error {

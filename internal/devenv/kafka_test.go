@@ -8,12 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/sasl"
 	"github.com/segmentio/kafka-go/sasl/plain"
 	"github.com/segmentio/kafka-go/sasl/scram"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 func wantKafkaError(t *testing.T, err error, want kafkago.Error) {
@@ -33,12 +34,12 @@ func TestKafkaTopics(t *testing.T) {
 	t.Run("records come back as they were written", func(t *testing.T) {
 		topic := k.Topic(t, 2)
 		at := time.UnixMilli(1_700_000_000_123)
-		must(t, to.produce(ctx, topic, 1, protocol.Record{Key: text("k"), Value: text("v"), Time: at, Headers: []protocol.Header{
+		await.Must(t, to.produce(ctx, topic, 1, protocol.Record{Key: text("k"), Value: text("v"), Time: at, Headers: []protocol.Header{
 			{Key: "a", Value: []byte("1")}, {Key: "a", Value: []byte("2")}, {Key: "", Value: []byte{}}, {Key: "null"},
 		}}, protocol.Record{Time: at}, protocol.Record{Key: text(""), Value: text(""), Time: at}))
-		must(t, to.produce(ctx, topic, 0, protocol.Record{Key: text("first"), Time: at}))
+		await.Must(t, to.produce(ctx, topic, 0, protocol.Record{Key: text("first"), Time: at}))
 		records, err := k.Records(ctx, topic)
-		must(t, err)
+		await.Must(t, err)
 		if len(records) != 4 || records[0].Partition != 0 || string(records[0].Key) != "first" {
 			t.Fatalf("records are %v", records)
 		}
@@ -61,7 +62,7 @@ func TestKafkaTopics(t *testing.T) {
 			t.Errorf("null is %#v, empty %#v", null, empty)
 		}
 		ends, err := k.EndOffsets(ctx, topic)
-		must(t, err)
+		await.Must(t, err)
 		if !maps.Equal(ends, map[int]int64{0: 1, 1: 3}) {
 			t.Errorf("ends are %v", ends)
 		}
@@ -71,12 +72,12 @@ func TestKafkaTopics(t *testing.T) {
 		topic := k.Topic(t, 1)
 		value := make([]byte, 900<<10)
 		_, err := rand.Read(value)
-		must(t, err)
+		await.Must(t, err)
 		for range 20 {
-			must(t, to.produce(ctx, topic, 0, protocol.Record{Value: protocol.NewBytes(value)}))
+			await.Must(t, to.produce(ctx, topic, 0, protocol.Record{Value: protocol.NewBytes(value)}))
 		}
 		records, err := k.Records(ctx, topic)
-		must(t, err)
+		await.Must(t, err)
 		if len(records) != 20 || records[19].Offset != 19 || string(records[19].Value) != string(value) {
 			t.Fatalf("%d records", len(records))
 		}
@@ -86,12 +87,12 @@ func TestKafkaTopics(t *testing.T) {
 		name := k.Topic(t, 1)
 		wantKafkaError(t, k.CreateTopic(ctx, name, 1, 1, nil), kafkago.TopicAlreadyExists)
 		wantKafkaError(t, to.produce(ctx, name, 2, protocol.Record{Key: text("k")}), kafkago.UnknownTopicOrPartition)
-		must(t, k.AddPartitions(ctx, name, 3))
-		must(t, to.produce(ctx, name, 2, protocol.Record{Key: text("k")}))
+		await.Must(t, k.AddPartitions(ctx, name, 3))
+		await.Must(t, to.produce(ctx, name, 2, protocol.Record{Key: text("k")}))
 		wantKafkaError(t, k.AddPartitions(ctx, name, 2), kafkago.InvalidPartitionNumber)
 
-		must(t, k.SetTopicConfig(ctx, name, "max.message.bytes", "1000"))
-		must(t, poll(ctx, time.Millisecond, func() (bool, error) {
+		await.Must(t, k.SetTopicConfig(ctx, name, "max.message.bytes", "1000"))
+		await.Must(t, poll(ctx, time.Millisecond, func() (bool, error) {
 			err := to.produce(ctx, name, 2, protocol.Record{Value: protocol.NewBytes(make([]byte, 1000))})
 			if err != nil && !errors.Is(err, kafkago.MessageSizeTooLarge) {
 				return false, err
@@ -102,9 +103,9 @@ func TestKafkaTopics(t *testing.T) {
 		wantKafkaError(t, k.SetTopicConfig(ctx, "absent", "max.message.bytes", "1"), kafkago.UnknownTopicOrPartition)
 
 		again := "again-" + name
-		must(t, k.CreateTopic(ctx, again, 2, 1, map[string]string{"max.message.bytes": "100"}))
+		await.Must(t, k.CreateTopic(ctx, again, 2, 1, map[string]string{"max.message.bytes": "100"}))
 		wantKafkaError(t, to.produce(ctx, again, 0, protocol.Record{Value: protocol.NewBytes(make([]byte, 200))}), kafkago.MessageSizeTooLarge)
-		must(t, k.DeleteTopic(ctx, again))
+		await.Must(t, k.DeleteTopic(ctx, again))
 		wantKafkaError(t, k.DeleteTopic(ctx, again), kafkago.UnknownTopicOrPartition)
 		wantKafkaError(t, to.produce(ctx, again, 0, protocol.Record{Key: text("k")}), kafkago.UnknownTopicOrPartition)
 		if _, err := k.Records(ctx, again); !errors.Is(err, kafkago.UnknownTopicOrPartition) {
@@ -129,7 +130,7 @@ func TestKafkaTopics(t *testing.T) {
 func recordsIn(t *testing.T, k *Kafka, topic string) []KafkaRecord {
 	t.Helper()
 	records, err := k.Records(await.Context(t), topic)
-	must(t, err)
+	await.Must(t, err)
 	return records
 }
 
@@ -139,8 +140,8 @@ const scramOnly = 1
 func mechanisms(t *testing.T, name, password string) []sasl.Mechanism {
 	t.Helper()
 	sha256, err := scram.Mechanism(scram.SHA256, name, password)
-	must(t, err)
+	await.Must(t, err)
 	sha512, err := scram.Mechanism(scram.SHA512, name, password)
-	must(t, err)
+	await.Must(t, err)
 	return []sasl.Mechanism{plain.Mechanism{Username: name, Password: password}, sha256, sha512}
 }

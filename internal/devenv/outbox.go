@@ -41,16 +41,6 @@ func RouteOutbox(ctx context.Context, dbURL, destination string) error {
 	})
 }
 
-// Row is an outbox row that was written: its id ("" for NULL, of one row at the most), its aggregateid, and its number among the
-// committed rows of that key.
-type Row struct {
-	ID        string
-	Aggregate string
-	Key       string
-	Seq       int64  // 1, 2, 3, … in commit order of the key
-	Unit      string // the exchange or topic that the row itself names (RoutedOutbox); ""
-}
-
 // ReadCommitted reads the rows that a Workload has committed from the database, in no order.
 func ReadCommitted(ctx context.Context, dbURL string) ([]Row, error) {
 	var rows []Row
@@ -80,15 +70,4 @@ func ReadCommitted(ctx context.Context, dbURL string) ([]Row, error) {
 		return nil
 	})
 	return rows, err
-}
-
-// interned keeps one copy of each of few strings.
-type interned map[string]string
-
-func (in interned) of(s string) string {
-	if kept, ok := in[s]; ok {
-		return kept
-	}
-	in[s] = s
-	return s
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"time"
 )
 
 var (
@@ -36,20 +35,4 @@ func QuietPostgres(t testing.TB) *Postgres {
 		}
 	})
 	return p
-}
-
-// resetSettings takes back what ALTER SYSTEM has set, and returns once new sessions have what was
-// before.
-func (p *Postgres) resetSettings(ctx context.Context) error {
-	if err := p.exec(ctx, "ALTER SYSTEM RESET ALL"); err != nil {
-		return err
-	}
-	if err := p.exec(ctx, "SELECT pg_reload_conf()"); err != nil {
-		return err
-	}
-	return poll(ctx, 10*time.Millisecond, func() (bool, error) {
-		var altered int
-		err := p.query(ctx, &altered, "SELECT count(*) FROM pg_settings WHERE sourcefile LIKE '%postgresql.auto.conf'")
-		return altered == 0, err
-	})
 }

@@ -18,7 +18,7 @@ func TestPortsAreGivenAwayOnce(t *testing.T) {
 	if os.Getenv("CDC_RELAY_TEST_PORTS") != "" {
 		for range portsOf {
 			port, err := freePort()
-			must(t, err)
+			await.Must(t, err)
 			t.Logf("port %d", port)
 		}
 		return
@@ -32,17 +32,17 @@ func TestPortsAreGivenAwayOnce(t *testing.T) {
 	}
 	for range portsOf {
 		port, err := freePort()
-		must(t, err)
+		await.Must(t, err)
 		give(port)
 	}
 	another := exec.CommandContext(await.Context(t), os.Args[0], "-test.v", "-test.run", "^"+t.Name()+"$")
 	another.Env = append(os.Environ(), "CDC_RELAY_TEST_PORTS=1")
 	out, err := another.CombinedOutput()
-	must(t, err)
+	await.Must(t, err)
 	for line := range strings.Lines(string(out)) {
 		if _, text, ok := strings.Cut(line, ": port "); ok {
 			port, err := strconv.Atoi(strings.TrimSpace(text))
-			must(t, err)
+			await.Must(t, err)
 			give(port)
 		}
 	}

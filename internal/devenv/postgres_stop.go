@@ -6,15 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-var errNotOurs = errors.New("the server was not started by this process")
 
 // Stop shuts the server down by the signal that pg_ctl sends for the mode (smart, fast or immediate) and waits until it
 // has ended, as pg_ctl -w does. It returns how long that took.
@@ -102,49 +99,4 @@ func (p *Postgres) segment() (id int, ok bool) {
 	}
 	n, err := fmt.Sscan(lines[6], new(int), &id)
 	return id, n == 2 && err == nil
-}
-
-// childrenOf reads /proc for the processes whose parent is pid.
-func childrenOf(pid int) ([]int, error) {
-	paths, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		return nil, fmt.Errorf("list processes: %w", err)
-	}
-	var children []int
-	for _, path := range paths {
-		state, parent := procStat(path)
-		if parent != pid || state == "Z" {
-			continue
-		}
-		child, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if err != nil {
-			return nil, fmt.Errorf("list processes: %w", err)
-		}
-		children = append(children, child)
-	}
-	return children, nil
-}
-
-// alive reports whether a process runs; one that only waits to be reaped does not.
-func alive(pid int) bool {
-	state, _ := procStat(fmt.Sprintf("/proc/%d/stat", pid))
-	return state != "" && state != "Z" && state != "X"
-}
-
-// procStat is the state and the parent of a process; "" when it is gone. The name before them may hold any character,
-// so they are looked for behind its last parenthesis (proc(5)).
-func procStat(path string) (state string, parent int) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return "", 0
-	}
-	s := string(b)
-	fields := strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
-	if len(fields) < 2 {
-		return "", 0
-	}
-	if parent, err = strconv.Atoi(fields[1]); err != nil {
-		return "", 0
-	}
-	return fields[0], parent
 }

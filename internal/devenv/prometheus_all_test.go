@@ -11,9 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	v1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/model"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 func TestPrometheus(t *testing.T) {
@@ -25,17 +26,17 @@ func TestPrometheus(t *testing.T) {
 		return s.URL
 	}
 	rules := filepath.Join(t.TempDir(), "rules.yml")
-	must(t, os.WriteFile(rules, []byte("groups: [{name: g, rules: [{alert: High, expr: height > 2}]}]\n"), 0o644))
+	await.Must(t, os.WriteFile(rules, []byte("groups: [{name: g, rules: [{alert: High, expr: height > 2}]}]\n"), 0o644))
 	low, high := metrics("height 1\n"), metrics("height 3\n")
 	p, err := StartPrometheus(ctx, PrometheusOptions{Interval: 200 * time.Millisecond, RuleFiles: []string{rules}, Jobs: map[string][]string{"a": {low}}})
-	must(t, err)
-	defer func() { must(t, p.Close()) }()
+	await.Must(t, err)
+	defer func() { await.Must(t, p.Close()) }()
 
-	must(t, p.WaitScraped(ctx))
+	await.Must(t, p.WaitScraped(ctx))
 	heights := func(want string) {
 		t.Helper()
 		value, err := p.Query(ctx, "sort(max by (job) (height))", time.Now())
-		must(t, err)
+		await.Must(t, err)
 		var got []string
 		for _, sample := range value.(model.Vector) {
 			got = append(got, string(sample.Metric["job"])+"="+sample.Value.String())
@@ -50,17 +51,17 @@ func TestPrometheus(t *testing.T) {
 	}
 
 	// Another target, while it runs.
-	must(t, p.Scrape(ctx, map[string][]string{"a": {low}, "b": {high}}))
-	must(t, p.WaitScraped(ctx))
+	await.Must(t, p.Scrape(ctx, map[string][]string{"a": {low}, "b": {high}}))
+	await.Must(t, p.WaitScraped(ctx))
 	heights("a=1 b=3")
-	must(t, poll(ctx, 100*time.Millisecond, func() (bool, error) {
+	await.Must(t, poll(ctx, 100*time.Millisecond, func() (bool, error) {
 		alerts, err := p.Alerts(ctx)
 		return len(alerts) == 1 && alerts[0].State == v1.AlertStateFiring && alerts[0].Labels["job"] == "b", err
 	}))
 
 	now := time.Now()
 	value, err := p.QueryRange(ctx, "height", v1.Range{Start: now.Add(-time.Second), End: now, Step: 500 * time.Millisecond})
-	must(t, err)
+	await.Must(t, err)
 	if len(value.(model.Matrix)) != 2 {
 		t.Errorf("over the last second: %v", value)
 	}

@@ -9,6 +9,8 @@ import (
 	"testing/iotest"
 
 	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 // What a client of PostgreSQL sends is understood in pieces of any size, and what is no report is passed over.
@@ -42,7 +44,7 @@ func TestReportsInPieces(t *testing.T) {
 	} {
 		var got []pglogrepl.LSN
 		through, err := io.ReadAll(&reportReader{from: from, report: func(flush pglogrepl.LSN) { got = append(got, flush) }})
-		must(t, err)
+		await.Must(t, err)
 		if !bytes.Equal(through, stream) {
 			t.Errorf("%s: the bytes are not the same", name)
 		}

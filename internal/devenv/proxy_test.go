@@ -18,7 +18,7 @@ import (
 // echo is a server that sends back what it gets.
 func echo(t testing.TB) string {
 	l, err := listenFree()
-	must(t, err)
+	await.Must(t, err)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -38,7 +38,7 @@ func echo(t testing.TB) string {
 
 func proxied(t testing.TB) *Proxy {
 	p, err := StartProxy(echo(t))
-	must(t, err)
+	await.Must(t, err)
 	t.Cleanup(p.Close)
 	return p
 }
@@ -46,23 +46,23 @@ func proxied(t testing.TB) *Proxy {
 func dial(t testing.TB, p *Proxy) *net.TCPConn {
 	t.Helper()
 	conn, err := net.Dial("tcp", p.Addr())
-	must(t, err)
+	await.Must(t, err)
 	t.Cleanup(func() { conn.Close() })
-	must(t, conn.SetDeadline(time.Now().Add(time.Minute)))
+	await.Must(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 	return conn.(*net.TCPConn)
 }
 
 func say(t testing.TB, conn net.Conn, text string) {
 	t.Helper()
 	_, err := conn.Write([]byte(text))
-	must(t, err)
+	await.Must(t, err)
 }
 
 func hear(t testing.TB, conn net.Conn, want string) {
 	t.Helper()
 	got := make([]byte, len(want))
 	_, err := io.ReadFull(conn, got)
-	must(t, err)
+	await.Must(t, err)
 	if string(got) != want {
 		t.Fatalf("heard %q, want %q", got, want)
 	}
@@ -70,11 +70,11 @@ func hear(t testing.TB, conn net.Conn, want string) {
 
 func silent(t testing.TB, conn net.Conn) {
 	t.Helper()
-	must(t, conn.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
+	await.Must(t, conn.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
 	if n, err := conn.Read(make([]byte, 1)); n != 0 || !isTimeout(err) {
 		t.Fatalf("read %d bytes, %v; want silence", n, err)
 	}
-	must(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
+	await.Must(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
 }
 
 func isTimeout(err error) bool {
@@ -97,10 +97,10 @@ func TestHoldKeepsBytesBackInOrder(t *testing.T) {
 			for _, word := range []string{"one", "two", "three"} {
 				say(t, conn, word)
 			}
-			must(t, p.WaitHeld(ctx, d, 11))
+			await.Must(t, p.WaitHeld(ctx, d, 11))
 			other := dial(t, p)
 			say(t, other, "new")
-			must(t, p.WaitHeld(ctx, d, 14))
+			await.Must(t, p.WaitHeld(ctx, d, 14))
 			if p.HeldBytes(d) != 14 {
 				t.Fatalf("%d bytes are held, want 14", p.HeldBytes(d))
 			}
@@ -115,24 +115,24 @@ func TestHoldKeepsBytesBackInOrder(t *testing.T) {
 
 func TestHeldBytesOfAClosedClientArriveAfterRelease(t *testing.T) {
 	l, err := listenFree()
-	must(t, err)
+	await.Must(t, err)
 	defer l.Close()
 	p, err := StartProxy(l.Addr().String())
-	must(t, err)
+	await.Must(t, err)
 	defer p.Close()
 	p.Hold(Up)
 	client := dial(t, p)
 	server, err := l.Accept()
-	must(t, err)
+	await.Must(t, err)
 	defer server.Close()
 	say(t, client, "last words")
-	must(t, p.WaitHeld(await.Context(t), Up, 10))
-	must(t, client.SetLinger(0)) // as a killed process with unread bytes
+	await.Must(t, p.WaitHeld(await.Context(t), Up, 10))
+	await.Must(t, client.SetLinger(0)) // as a killed process with unread bytes
 	client.Close()
 	say(t, server, "to a dead client")
 	p.Release(Up)
 	got, err := io.ReadAll(server)
-	must(t, err)
+	await.Must(t, err)
 	if string(got) != "last words" {
 		t.Fatalf("server got %q", got)
 	}
@@ -163,7 +163,7 @@ func TestCutRefusesUntilMend(t *testing.T) {
 		}
 		t.Fatalf("dial says %v, want refused", err)
 	}
-	must(t, p.Mend())
+	await.Must(t, p.Mend())
 	conn = dial(t, p)
 	say(t, conn, "again")
 	hear(t, conn, "again")
@@ -174,7 +174,7 @@ func TestResetIsAReset(t *testing.T) {
 	p.Hold(Up)
 	conn := dial(t, p)
 	say(t, conn, "thrown away")
-	must(t, p.WaitHeld(await.Context(t), Up, 11))
+	await.Must(t, p.WaitHeld(await.Context(t), Up, 11))
 	p.Reset()
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Fatalf("read says %v, want reset", err)
@@ -183,7 +183,7 @@ func TestResetIsAReset(t *testing.T) {
 	conn = dial(t, p)
 	say(t, conn, "y")
 	hear(t, conn, "y")
-	must(t, poll(await.Context(t), time.Millisecond, func() (bool, error) { return p.Connections() == 1, nil })) // the old one is forgotten
+	await.Must(t, poll(await.Context(t), time.Millisecond, func() (bool, error) { return p.Connections() == 1, nil })) // the old one is forgotten
 }
 
 func TestStallAcceptsAndForwardsNothing(t *testing.T) {
@@ -197,7 +197,7 @@ func TestStallAcceptsAndForwardsNothing(t *testing.T) {
 	say(t, fresh, "fresh")
 	silent(t, old)
 	silent(t, fresh)
-	must(t, p.Mend())
+	await.Must(t, p.Mend())
 	hear(t, old, "old")
 	hear(t, fresh, "fresh")
 }
@@ -237,7 +237,7 @@ func TestBytesSurviveEveryChangeOfSettings(t *testing.T) {
 	_, err := io.ReadFull(conn, got)
 	close(stop)
 	wg.Wait()
-	must(t, err)
+	await.Must(t, err)
 	if !bytes.Equal(got, sent) {
 		t.Fatal("bytes differ")
 	}
@@ -273,7 +273,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			conn, err := net.Dial("tcp", setup(proxied(b)))
-			must(b, err)
+			await.Must(b, err)
 			defer conn.Close()
 			for b.Loop() {
 				say(b, conn, "x")

@@ -6,8 +6,9 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 // A quorum queue of two brokers confirms nothing while one is away, and all of it when that is back; another queue of the
@@ -15,23 +16,23 @@ import (
 func TestRabbitClusterWithoutMajority(t *testing.T) {
 	ctx := await.Context(t)
 	c, err := StartRabbitCluster(ctx, 2, RabbitOptions{})
-	must(t, err)
-	defer func() { must(t, c.Close()) }()
+	await.Must(t, err)
+	defer func() { await.Must(t, c.Close()) }()
 	vhost := c.Nodes[0].VHost(t)
 	conn, err := amqp.Dial(vhost)
-	must(t, err)
+	await.Must(t, err)
 	defer conn.Close()
 	ch, err := conn.Channel()
-	must(t, err)
+	await.Must(t, err)
 	for name, args := range map[string]amqp.Table{"quorum": {"x-queue-type": "quorum"}, "classic": nil} {
 		_, err = ch.QueueDeclare(name, true, false, false, false, args)
-		must(t, err)
+		await.Must(t, err)
 	}
-	must(t, ch.Confirm(false))
+	await.Must(t, ch.Confirm(false))
 	publish := func(queue string) *amqp.DeferredConfirmation {
 		t.Helper()
 		d, err := ch.PublishWithDeferredConfirm("", queue, true, false, amqp.Publishing{DeliveryMode: amqp.Persistent})
-		must(t, err)
+		await.Must(t, err)
 		return d
 	}
 	confirmed := func(d *amqp.DeferredConfirmation) {
@@ -41,7 +42,7 @@ func TestRabbitClusterWithoutMajority(t *testing.T) {
 		}
 	}
 	confirmed(publish("quorum"))
-	must(t, c.Nodes[1].Kill())
+	await.Must(t, c.Nodes[1].Kill())
 	late := publish("quorum")
 	for range 100 {
 		confirmed(publish("classic"))
@@ -49,7 +50,7 @@ func TestRabbitClusterWithoutMajority(t *testing.T) {
 	if late.Acked() {
 		t.Error("a queue without a majority has confirmed")
 	}
-	must(t, c.Nodes[1].Start(ctx))
+	await.Must(t, c.Nodes[1].Start(ctx))
 	confirmed(late)
 }
 
@@ -61,25 +62,25 @@ func TestRightToWriteTakenAway(t *testing.T) {
 	publish := func(exchange string) error {
 		t.Helper()
 		conn, err := amqp.Dial(vhost)
-		must(t, err)
+		await.Must(t, err)
 		defer conn.Close()
 		ch, err := conn.Channel()
-		must(t, err)
-		must(t, ch.ExchangeDeclare(exchange, "topic", true, false, false, false, nil))
-		must(t, ch.Confirm(false))
+		await.Must(t, err)
+		await.Must(t, ch.ExchangeDeclare(exchange, "topic", true, false, false, false, nil))
+		await.Must(t, ch.Confirm(false))
 		d, err := ch.PublishWithDeferredConfirm(exchange, "k", false, false, amqp.Publishing{})
-		must(t, err)
+		await.Must(t, err)
 		if ok, err := d.WaitContext(ctx); ok || err != nil {
 			return err
 		}
 		return errors.New("the channel was closed over it")
 	}
-	must(t, publish("one"))
-	must(t, r.AllowWrite(ctx, vhost, "^(amq.default|two)$"))
+	await.Must(t, publish("one"))
+	await.Must(t, r.AllowWrite(ctx, vhost, "^(amq.default|two)$"))
 	if err := publish("one"); err == nil {
 		t.Error("it may still write")
 	}
-	must(t, publish("two"))
-	must(t, r.AllowWrite(ctx, vhost, ".*"))
-	must(t, publish("one"))
+	await.Must(t, publish("two"))
+	await.Must(t, r.AllowWrite(ctx, vhost, ".*"))
+	await.Must(t, publish("one"))
 }

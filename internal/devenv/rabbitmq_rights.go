@@ -13,36 +13,10 @@ import (
 	"net/url"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 )
 
 var errNoAPI = errors.New("the broker has no management plugin")
-
-var sharedVHost = sync.OnceValues(func() (string, error) {
-	r, err := sharedRabbitMQ()
-	if err != nil {
-		return "", err
-	}
-	name := "p" + strings.ToLower(rand.Text()[:12])
-	if err := r.addVHost(context.Background(), name); err != nil {
-		return "", fmt.Errorf("make virtual host: %w", err)
-	}
-	if r.server == nil { // otherwise it goes with the broker
-		shared.add(func() error { return r.deleteVHost(context.Background(), name) })
-	}
-	u := *r.url
-	u.Path = "/" + name
-	return u.String(), nil
-})
-
-// SharedVHost is the address of a virtual host of the shared broker that all tests of this process
-// use: what they declare in it they delete, and none of them runs next to another that uses the
-// same names. Main deletes it.
-func SharedVHost(t testing.TB) string {
-	t.Helper()
-	return server(t, sharedVHost)
-}
 
 // User makes a user for one test, without rights and with these tags, and returns vhost's address
 // with its login. The user is deleted when the test ends.

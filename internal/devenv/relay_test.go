@@ -14,7 +14,7 @@ import (
 // stand is a shell script in the relay's place.
 func stand(t *testing.T, script string) string {
 	path := filepath.Join(t.TempDir(), "relay")
-	must(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o755))
+	await.Must(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o755))
 	return path
 }
 
@@ -23,19 +23,19 @@ func TestRelayIsStoppedAndItsWordsAreKept(t *testing.T) {
 	r := StartRelay(t, stand(t, `trap 'echo bye >&2; exit 5' TERM
 echo "$@" >&2; cat "$3" >&2; echo "admin $CDC_RELAY_ADMIN__LISTEN" >&2; echo event
 while :; do sleep 0.01; done`), "sink: {}\n", "--flag")
-	must(t, r.WaitLog(ctx, "--flag"))
-	must(t, r.WaitLog(ctx, "sink: {}"))
-	must(t, r.WaitLog(ctx, "admin "+strings.TrimPrefix(r.Admin(), "http://")))
-	must(t, poll(ctx, time.Millisecond, func() (bool, error) { return r.Stdout() == "event\n", nil }))
+	await.Must(t, r.WaitLog(ctx, "--flag"))
+	await.Must(t, r.WaitLog(ctx, "sink: {}"))
+	await.Must(t, r.WaitLog(ctx, "admin "+strings.TrimPrefix(r.Admin(), "http://")))
+	await.Must(t, poll(ctx, time.Millisecond, func() (bool, error) { return r.Stdout() == "event\n", nil }))
 	if rss, err := r.PeakRSS(); err != nil || rss < 100<<10 {
 		t.Fatalf("peak memory %d, %v", rss, err)
 	}
-	must(t, r.Freeze())
-	must(t, poll(ctx, time.Millisecond, func() (bool, error) {
+	await.Must(t, r.Freeze())
+	await.Must(t, poll(ctx, time.Millisecond, func() (bool, error) {
 		state, _ := procStat(fmt.Sprintf("/proc/%d/stat", r.Pid()))
 		return state == "T", nil
 	}))
-	must(t, r.Thaw())
+	await.Must(t, r.Thaw())
 	if code := r.Stop(t); code != 5 || !strings.HasSuffix(r.Log(), "bye\n") {
 		t.Fatalf("exit code %d, log %q", code, r.Log())
 	}
@@ -57,7 +57,7 @@ func TestWaitsEndWhenTheRelayEnds(t *testing.T) {
 		t.Fatalf("exit code %d, %v", code, err)
 	}
 	killed := StartRelay(t, stand(t, "exec sleep 600"), "")
-	must(t, killed.Kill())
+	await.Must(t, killed.Kill())
 	if code, err := killed.Exit(ctx); code != -1 || err != nil || killed.Running() {
 		t.Fatalf("exit code %d, %v", code, err)
 	}
@@ -65,7 +65,7 @@ func TestWaitsEndWhenTheRelayEnds(t *testing.T) {
 
 func TestRunCommand(t *testing.T) {
 	res, err := RunCommand(await.Context(t), stand(t, `echo "$1"; cat "$3" >&2; exit 2`), "config\n", "check")
-	must(t, err)
+	await.Must(t, err)
 	if res != (Result{2, "check\n", "config\n"}) {
 		t.Fatalf("result is %+v", res)
 	}

@@ -23,9 +23,9 @@ import (
 func serve(t *testing.T, env []string, command ...string) *exec.Cmd {
 	t.Helper()
 	binary, err := serveBinary()
-	must(t, err)
+	await.Must(t, err)
 	dir := t.TempDir()
-	must(t, os.Mkdir(filepath.Join(dir, "bin"), 0o700))
+	await.Must(t, os.Mkdir(filepath.Join(dir, "bin"), 0o700))
 	cmd := exec.CommandContext(t.Context(), binary, command...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CDC_RELAY_TEST_POSTGRES=", "CDC_RELAY_TEST_RABBITMQ=given", "CDC_RELAY_TEST_KAFKA=given", "CDC_RELAY_TEST_BINARY=given")
@@ -54,15 +54,15 @@ func TestServeRunsACommandBesideItsServers(t *testing.T) {
 func TestInterruptedServeLeavesNothingBehind(t *testing.T) {
 	cmd := serve(t, nil, "sh", "-c", "echo $CDC_RELAY_TEST_POSTGRES; mktemp -d; exec sleep 600")
 	stdout, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	await.Must(t, err)
+	await.Must(t, cmd.Start())
 	lines := bufio.NewScanner(stdout)
 	lines.Scan()
 	server, err := url.Parse(lines.Text())
-	must(t, err)
+	await.Must(t, err)
 	lines.Scan()
 	dirs := append(tokensOf(t, cmd.Process.Pid), lines.Text())
-	must(t, cmd.Process.Signal(syscall.SIGTERM))
+	await.Must(t, cmd.Process.Signal(syscall.SIGTERM))
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
 		t.Errorf("serve ends with %v", err)
 	}
@@ -88,10 +88,10 @@ func TestInterruptedServeLeavesNothingBehind(t *testing.T) {
 func tokensOf(t *testing.T, parent int) (dirs []string) {
 	t.Helper()
 	children, err := childrenOf(parent)
-	must(t, err)
+	await.Must(t, err)
 	for _, pid := range children {
 		cmdline, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
-		must(t, err)
+		await.Must(t, err)
 		args := strings.Split(strings.Trim(string(cmdline), "\x00"), "\x00")
 		if strings.Contains(string(cmdline), "cdc-relay-watcher") {
 			dirs = append(dirs, args[len(args)-1])
@@ -102,13 +102,13 @@ func tokensOf(t *testing.T, parent int) (dirs []string) {
 
 func TestServeNamesTheServerThatDoesNotStart(t *testing.T) {
 	bin, err := os.MkdirTemp("", "postgres-") // not t.TempDir: PostgreSQL runs as another user
-	must(t, err)
+	await.Must(t, err)
 	defer os.RemoveAll(bin)
-	must(t, os.Chmod(bin, 0o755))
+	await.Must(t, os.Chmod(bin, 0o755))
 	real, err := postgresBinDir(t.Context(), "")
-	must(t, err)
-	must(t, os.Symlink(filepath.Join(real, "initdb"), filepath.Join(bin, "initdb")))
-	must(t, os.WriteFile(filepath.Join(bin, "postgres"), []byte("#!/bin/sh\necho 'FATAL:  no room'\nexit 1\n"), 0o755))
+	await.Must(t, err)
+	await.Must(t, os.Symlink(filepath.Join(real, "initdb"), filepath.Join(bin, "initdb")))
+	await.Must(t, os.WriteFile(filepath.Join(bin, "postgres"), []byte("#!/bin/sh\necho 'FATAL:  no room'\nexit 1\n"), 0o755))
 	cmd := serve(t, []string{"CDC_RELAY_TEST_POSTGRES_BIN=" + bin}, "true")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -10,17 +10,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 func TestPostgresKeepsCommittedRowsThroughStopAndKill(t *testing.T) {
 	ctx := await.Context(t)
 	p, err := StartPostgres(ctx, PostgresOptions{Settings: map[string]string{"application_name": "it's set"}})
-	must(t, err)
-	defer func() { must(t, p.Close()) }()
+	await.Must(t, err)
+	defer func() { await.Must(t, p.Close()) }()
 	addr := p.Addr()
-	must(t, p.exec(ctx, "CREATE TABLE kept (n int)"))
+	await.Must(t, p.exec(ctx, "CREATE TABLE kept (n int)"))
 
 	ends := map[string]func() error{
 		"smart":     func() error { _, err := p.Stop("smart"); return err },
@@ -30,16 +31,16 @@ func TestPostgresKeepsCommittedRowsThroughStopAndKill(t *testing.T) {
 	}
 	rows := 0
 	for name, end := range ends {
-		must(t, p.exec(ctx, "INSERT INTO kept VALUES (1)"))
+		await.Must(t, p.exec(ctx, "INSERT INTO kept VALUES (1)"))
 		rows++
-		must(t, end())
+		await.Must(t, end())
 		if conn, err := net.DialTimeout("tcp", addr, time.Second); err == nil {
 			conn.Close()
 			t.Fatalf("after %s the server still listens", name)
 		}
-		must(t, p.Start(ctx))
+		await.Must(t, p.Start(ctx))
 		var n int
-		must(t, p.query(ctx, &n, "SELECT count(*) FROM kept"))
+		await.Must(t, p.query(ctx, &n, "SELECT count(*) FROM kept"))
 		if n != rows || p.Addr() != addr {
 			t.Fatalf("after %s: %d rows at %s, want %d at %s", name, n, p.Addr(), rows, addr)
 		}
@@ -48,8 +49,8 @@ func TestPostgresKeepsCommittedRowsThroughStopAndKill(t *testing.T) {
 		t.Fatal("an unknown mode was taken")
 	}
 	var level, name string
-	must(t, p.query(ctx, &level, "SHOW wal_level"))
-	must(t, p.query(ctx, &name, "SELECT reset_val FROM pg_settings WHERE name = 'application_name'"))
+	await.Must(t, p.query(ctx, &level, "SHOW wal_level"))
+	await.Must(t, p.query(ctx, &name, "SELECT reset_val FROM pg_settings WHERE name = 'application_name'"))
 	if level != "logical" || name != "it's set" && name != "" {
 		t.Fatalf("wal_level %q, application_name %q", level, name)
 	}
@@ -59,25 +60,25 @@ func TestPostgresKeepsCommittedRowsThroughStopAndKill(t *testing.T) {
 func TestRabbit(t *testing.T) {
 	ctx := await.Context(t)
 	r, err := StartRabbitMQ(ctx, RabbitOptions{})
-	must(t, err)
-	defer func() { must(t, r.Close()) }()
+	await.Must(t, err)
+	defer func() { await.Must(t, r.Close()) }()
 
 	t.Run("memory alarm", func(t *testing.T) {
-		must(t, r.Alarm(ctx, true))
+		await.Must(t, r.Alarm(ctx, true))
 		out, err := r.Ctl(ctx, "eval", "rabbit_alarm:get_alarms().")
-		must(t, err)
+		await.Must(t, err)
 		if !strings.Contains(out, "memory") {
 			t.Fatalf("alarms are %s", out)
 		}
-		must(t, r.Alarm(ctx, false))
+		await.Must(t, r.Alarm(ctx, false))
 	})
 
 	t.Run("max message size", func(t *testing.T) {
-		must(t, r.SetMaxMessageSize(ctx, 1000))
-		defer func() { must(t, r.SetMaxMessageSize(ctx, 134217728)) }()
+		await.Must(t, r.SetMaxMessageSize(ctx, 1000))
+		defer func() { await.Must(t, r.SetMaxMessageSize(ctx, 134217728)) }()
 		onChannel(t, r.VHost(t), func(ch *amqp.Channel) {
 			closed := ch.NotifyClose(make(chan *amqp.Error, 1))
-			must(t, ch.PublishWithContext(ctx, "", "nowhere", false, false, amqp.Publishing{Body: make([]byte, 1001)}))
+			await.Must(t, ch.PublishWithContext(ctx, "", "nowhere", false, false, amqp.Publishing{Body: make([]byte, 1001)}))
 			select {
 			case err := <-closed:
 				if err == nil || !strings.Contains(err.Reason, "larger than configured max size 1000") {
@@ -91,29 +92,29 @@ func TestRabbit(t *testing.T) {
 
 	t.Run("stop and kill keep persistent messages, a consumer goes on", func(t *testing.T) {
 		c, err := StartConsumer(ctx, ConsumerOptions{URL: r.URL()})
-		must(t, err)
+		await.Must(t, err)
 		defer c.Close()
 		onChannel(t, r.URL(), func(ch *amqp.Channel) {
 			_, err := ch.QueueDeclare("unread", true, false, false, false, nil)
-			must(t, err)
-			must(t, ch.QueueBind("unread", "#", "outbox.events", false, nil))
+			await.Must(t, err)
+			await.Must(t, ch.QueueBind("unread", "#", "outbox.events", false, nil))
 		})
 		rows := numberedRows(3000)
 		publish(t, r.URL(), inOrder, rows[:1000]...)
-		must(t, r.Stop(ctx))
-		must(t, r.Start(ctx))
+		await.Must(t, r.Stop(ctx))
+		await.Must(t, r.Start(ctx))
 		publish(t, r.URL(), inOrder, rows[1000:2000]...)
-		must(t, r.Kill())
-		must(t, r.Start(ctx))
+		await.Must(t, r.Kill())
+		await.Must(t, r.Start(ctx))
 		publish(t, r.URL(), inOrder, rows[2000:]...)
-		must(t, c.Drain(ctx))
-		must(t, c.WaitCount(ctx, len(rows)))
+		await.Must(t, c.Drain(ctx))
+		await.Must(t, c.WaitCount(ctx, len(rows)))
 		if v := Check(History{Committed: rows, Deliveries: c.Deliveries()}); v.Err() != nil {
 			t.Fatal(v)
 		}
 		onChannel(t, r.URL(), func(ch *amqp.Channel) {
 			q, err := ch.QueueDeclarePassive("unread", true, false, false, false, nil)
-			must(t, err)
+			await.Must(t, err)
 			if q.Messages != len(rows) {
 				t.Fatalf("%d messages are kept, want %d", q.Messages, len(rows))
 			}

@@ -7,30 +7,24 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/jackc/pgx/v5"
 	amqp "github.com/rabbitmq/amqp091-go"
 	"golang.org/x/sys/unix"
-)
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+)
 
 // A machine has room for some thousands of segments, and a run of all tests starts some hundred servers.
 func TestClosedPostgresLeavesNoSharedMemory(t *testing.T) {
 	p, err := StartPostgres(await.Context(t), PostgresOptions{})
-	must(t, err)
-	defer func() { must(t, p.Close()) }()
+	await.Must(t, err)
+	defer func() { await.Must(t, p.Close()) }()
 	id, ok := p.segment()
 	var is unix.SysvShmDesc
 	if _, err := unix.SysvShmCtl(id, unix.IPC_STAT, &is); !ok || err != nil || is.Nattch == 0 {
 		t.Fatalf("the running server has no segment %d: %v", id, err)
 	}
-	must(t, p.Close())
+	await.Must(t, p.Close())
 	if _, err := unix.SysvShmCtl(id, unix.IPC_STAT, &is); err == nil {
 		t.Errorf("segment %d is left behind", id)
 	}
@@ -44,13 +38,13 @@ func TestDatabaseIsDroppedWithItsSlotsAndSessions(t *testing.T) {
 	t.Run("test with a database", func(t *testing.T) {
 		dbURL = p.Database(t)
 		conn, err := pgx.Connect(ctx, dbURL)
-		must(t, err)
+		await.Must(t, err)
 		t.Cleanup(func() { conn.Close(ctx) })
 		_, err = conn.Exec(ctx, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", slot)
-		must(t, err)
+		await.Must(t, err)
 		t.Cleanup(func() {}) // the database is dropped after the connection above is closed; this one stays open:
 		stays, err := pgx.Connect(ctx, dbURL)
-		must(t, err)
+		await.Must(t, err)
 		_ = stays
 	})
 	if conn, err := pgx.Connect(ctx, dbURL); err == nil {
@@ -58,7 +52,7 @@ func TestDatabaseIsDroppedWithItsSlotsAndSessions(t *testing.T) {
 		t.Fatal("the database is still there")
 	}
 	var slots int
-	must(t, p.query(ctx, &slots, "SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1", slot))
+	await.Must(t, p.query(ctx, &slots, "SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1", slot))
 	if slots != 0 {
 		t.Fatal("the slot is still there")
 	}
@@ -105,9 +99,9 @@ func TestMissingServerNamesTheCommand(t *testing.T) {
 func onChannel(t testing.TB, url string, do func(*amqp.Channel)) {
 	t.Helper()
 	conn, err := amqp.Dial(url)
-	must(t, err)
+	await.Must(t, err)
 	defer conn.CloseDeadline(time.Now().Add(5 * time.Second))
 	ch, err := conn.Channel()
-	must(t, err)
+	await.Must(t, err)
 	do(ch)
 }

@@ -23,17 +23,17 @@ func TestSidingIsLogged(t *testing.T) {
 	ctx := await.Context(t)
 	db := SharedPostgres(t).Database(t)
 	conn, err := pgx.Connect(ctx, db)
-	must(t, err)
+	await.Must(t, err)
 	defer conn.Close(ctx)
 	exec := func(sql string) {
 		t.Helper()
 		_, err := conn.Exec(ctx, sql)
-		must(t, err)
+		await.Must(t, err)
 	}
 	snapshot := func() *Snapshot {
 		t.Helper()
 		s, err := readSnapshot(ctx, conn)
-		must(t, err)
+		await.Must(t, err)
 		return s
 	}
 	if rows, err := ReadSiding(ctx, db, "s"); err != nil || len(rows) > 0 {
@@ -42,8 +42,8 @@ func TestSidingIsLogged(t *testing.T) {
 	if stays, err := ReadStays(ctx, db, "s"); err != nil || len(stays) > 0 {
 		t.Fatalf("without a log: %v, %v", stays, err)
 	}
-	must(t, LogSiding(ctx, db))
-	must(t, LogSiding(ctx, db)) // again
+	await.Must(t, LogSiding(ctx, db))
+	await.Must(t, LogSiding(ctx, db)) // again
 	exec(sidingTables)
 
 	before := snapshot()
@@ -53,17 +53,17 @@ func TestSidingIsLogged(t *testing.T) {
 	both := snapshot()
 	func() { // what is not committed is not there
 		other, err := pgx.Connect(ctx, db)
-		must(t, err)
+		await.Must(t, err)
 		defer other.Close(context.WithoutCancel(ctx))
 		_, err = other.Exec(ctx, `BEGIN; INSERT INTO cdc_relay.retry VALUES ('s', `+system+`, 'never', '0/B', 0, 5)`)
-		must(t, err)
+		await.Must(t, err)
 		var own uint64
-		must(t, other.QueryRow(ctx, `SELECT pg_current_xact_id()::text::bigint`).Scan(&own))
+		await.Must(t, other.QueryRow(ctx, `SELECT pg_current_xact_id()::text::bigint`).Scan(&own))
 		if between := snapshot(); between.sees(own) {
 			t.Errorf("the snapshot %s sees transaction %d, which runs", between, own)
 		}
 		_, err = other.Exec(ctx, `ROLLBACK`)
-		must(t, err)
+		await.Must(t, err)
 	}()
 	exec(`WITH dead AS (DELETE FROM cdc_relay.retry WHERE id = 'two' RETURNING *) INSERT INTO cdc_relay.dead_letter SELECT *, 'open' FROM dead`)
 	moved := snapshot()
@@ -72,7 +72,7 @@ func TestSidingIsLogged(t *testing.T) {
 	after := snapshot()
 
 	stays, err := ReadStays(ctx, db, "s")
-	must(t, err)
+	await.Must(t, err)
 	if len(stays) != 3 {
 		t.Fatalf("the log has %+v, want one, two, and two as a letter", stays)
 	}
@@ -93,7 +93,7 @@ func TestSidingIsLogged(t *testing.T) {
 		}
 	}
 	rows, err := ReadSiding(ctx, db, "s")
-	must(t, err)
+	await.Must(t, err)
 	if want := (Sided{"", outbox.Position{Commit: pglogrepl.LSN(10), Index: 1}, Purged}); len(rows) != 1 || rows[0] != want {
 		t.Errorf("the tables have %+v, want %+v", rows, want)
 	}

@@ -29,8 +29,8 @@ func TestKilledProcessLeavesNothingBehind(t *testing.T) {
 	victim.Env = append(os.Environ(), "CDC_RELAY_TEST_VICTIM=1")
 	victim.Stderr = os.Stderr
 	out, err := victim.StdoutPipe()
-	must(t, err)
-	must(t, victim.Start())
+	await.Must(t, err)
+	await.Must(t, victim.Start())
 	var dir, variable string
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		if rest, ok := strings.CutPrefix(lines.Text(), "ready "); ok {
@@ -42,7 +42,7 @@ func TestKilledProcessLeavesNothingBehind(t *testing.T) {
 		t.Fatal("the process did not get ready")
 	}
 	before := processesOf(t, variable)
-	must(t, victim.Process.Signal(syscall.SIGKILL))
+	await.Must(t, victim.Process.Signal(syscall.SIGKILL))
 	_ = victim.Wait()
 	// PostgreSQL's postmaster, epmd, the Erlang VM and its helper, Kafka, and a process that is stopped.
 	if len(before) < 6 {
@@ -88,7 +88,7 @@ func beVictim() {
 func processesOf(t *testing.T, variable string) []string {
 	t.Helper()
 	paths, err := filepath.Glob("/proc/[0-9]*/environ")
-	must(t, err)
+	await.Must(t, err)
 	var pids []string
 	for _, path := range paths {
 		env, err := os.ReadFile(path)

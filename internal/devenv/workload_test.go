@@ -29,7 +29,7 @@ func numbered(t *testing.T, rows []Row) {
 func TestWorkloadNumbersCommittedRowsWithoutGaps(t *testing.T) {
 	ctx := await.Context(t)
 	dbURL := SharedPostgres(t).Database(t)
-	must(t, CreateOutbox(ctx, dbURL))
+	await.Must(t, CreateOutbox(ctx, dbURL))
 	var mu sync.Mutex
 	told := map[string]Row{}
 	w := &Workload{
@@ -42,9 +42,9 @@ func TestWorkloadNumbersCommittedRowsWithoutGaps(t *testing.T) {
 			}
 		},
 	}
-	must(t, w.Run(ctx))
+	await.Must(t, w.Run(ctx))
 	rows, err := ReadCommitted(ctx, dbURL)
-	must(t, err)
+	await.Must(t, err)
 	numbered(t, rows)
 	found := map[string]Row{}
 	for _, r := range rows {
@@ -63,7 +63,7 @@ func TestWorkloadNumbersCommittedRowsWithoutGaps(t *testing.T) {
 		}
 	}
 	var size int
-	must(t, onConn(ctx, dbURL, queryInto(ctx, &size, "SELECT min(length(payload::text)) FROM outbox")))
+	await.Must(t, onConn(ctx, dbURL, queryInto(ctx, &size, "SELECT min(length(payload::text)) FROM outbox")))
 	if size != 300 {
 		t.Fatalf("payloads have %d bytes, want 300", size)
 	}
@@ -72,10 +72,10 @@ func TestWorkloadNumbersCommittedRowsWithoutGaps(t *testing.T) {
 func TestWorkloadGoesOnAfterARestartOfPostgres(t *testing.T) {
 	ctx := await.Context(t)
 	p, err := StartPostgres(ctx, PostgresOptions{NoFsync: true})
-	must(t, err)
-	defer func() { must(t, p.Close()) }()
+	await.Must(t, err)
+	defer func() { await.Must(t, p.Close()) }()
 	dbURL := p.Database(t)
-	must(t, CreateOutbox(ctx, dbURL))
+	await.Must(t, CreateOutbox(ctx, dbURL))
 	w := &Workload{URL: dbURL, Writers: 3, Rate: 2000}
 	stop, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -83,15 +83,15 @@ func TestWorkloadGoesOnAfterARestartOfPostgres(t *testing.T) {
 	go func() { ended <- w.Run(stop) }()
 	for range 3 {
 		before := w.Committed()
-		must(t, poll(ctx, 5*time.Millisecond, func() (bool, error) { return w.Committed() > before+50, nil }))
+		await.Must(t, poll(ctx, 5*time.Millisecond, func() (bool, error) { return w.Committed() > before+50, nil }))
 		_, err = p.Stop("immediate")
-		must(t, err)
-		must(t, p.Start(ctx))
+		await.Must(t, err)
+		await.Must(t, p.Start(ctx))
 	}
 	cancel()
-	must(t, <-ended)
+	await.Must(t, <-ended)
 	rows, err := ReadCommitted(ctx, dbURL)
-	must(t, err)
+	await.Must(t, err)
 	numbered(t, rows)
 	if int64(len(rows)) < w.Committed() {
 		t.Fatalf("%d rows in the table, %d were committed", len(rows), w.Committed())
@@ -111,8 +111,8 @@ func TestWorkloadReturnsAnErrorOfItsOwn(t *testing.T) {
 func TestWorkloadMixesKinds(t *testing.T) {
 	ctx := await.Context(t)
 	dbURL := SharedPostgres(t).Database(t)
-	must(t, CreateOutbox(ctx, dbURL))
-	must(t, RouteOutbox(ctx, dbURL, "usual"))
+	await.Must(t, CreateOutbox(ctx, dbURL))
+	await.Must(t, RouteOutbox(ctx, dbURL, "usual"))
 	w := &Workload{
 		URL: dbURL, Writers: 3, Keys: 10, RowsPerTx: 2, Events: 1000, Seed: 1, Routed: "usual",
 		Kinds: []Kind{
@@ -120,12 +120,12 @@ func TestWorkloadMixesKinds(t *testing.T) {
 			{Share: 0.5, Keys: 1, Destination: "elsewhere", RoutingKey: "to.nowhere", Type: "lost", Aggregate: "ledger"},
 		},
 	}
-	must(t, w.Run(ctx))
+	await.Must(t, w.Run(ctx))
 	rows, err := ReadCommitted(ctx, dbURL)
-	must(t, err)
+	await.Must(t, err)
 	numbered(t, rows)
 	count := func(where string) (n int) {
-		must(t, onConn(ctx, dbURL, queryInto(ctx, &n, "SELECT count(*) FROM outbox WHERE "+where)))
+		await.Must(t, onConn(ctx, dbURL, queryInto(ctx, &n, "SELECT count(*) FROM outbox WHERE "+where)))
 		return n
 	}
 	if n := count("length(payload::text) >= 5000"); n < 150 || n > 250 {
