@@ -74,10 +74,10 @@ func (c client) produce(ctx context.Context, topic string, partition int, record
 		return err
 	}
 	defer leader.Close()
-	return leader.produce(ctx, topic, partition, records...)
+	return produceTo(ctx, leader, topic, partition, records...)
 }
 
-func (c *kafkaConn) produce(ctx context.Context, topic string, partition int, records ...protocol.Record) error {
+func produceTo(ctx context.Context, c *kafkaConn, topic string, partition int, records ...protocol.Record) error {
 	answer, err := ask[*produce.Response](ctx, c, &produce.Request{
 		Acks: -1, Timeout: 5000,
 		Topics: []produce.RequestTopic{{Topic: topic, Partitions: []produce.RequestPartition{{

@@ -54,7 +54,7 @@ func (m *marker) send(ctx context.Context, url, queue string, what Mark) (string
 	}
 	id := "mark-" + rand.Text()
 	err := m.channel.PublishWithContext(ctx, "", queue, false, false, amqp.Publishing{
-		Type: markType, MessageId: id, DeliveryMode: amqp.Persistent, Body: []byte(what.text()),
+		Type: markType, MessageId: id, DeliveryMode: amqp.Persistent, Body: []byte(markText(what)),
 	})
 	if err != nil {
 		return "", fmt.Errorf("send mark: %w", err)
@@ -63,7 +63,7 @@ func (m *marker) send(ctx context.Context, url, queue string, what Mark) (string
 }
 
 // text is what a mark carries: its position, and after a space its snapshot.
-func (m Mark) text() string {
+func markText(m Mark) string {
 	if m.Snapshot == nil {
 		return m.Flush.String()
 	}
