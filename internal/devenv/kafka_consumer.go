@@ -163,7 +163,7 @@ func (c *KafkaConsumer) after(partitions []TopicPartition) []fetchFrom {
 	defer c.mu.Unlock()
 	from := make([]fetchFrom, len(partitions))
 	for i, p := range partitions {
-		from[i] = fetchFrom{p, c.places[p].next}
+		from[i] = fetchFrom{TopicPartition: p, offset: c.places[p].next}
 	}
 	return from
 }
@@ -231,7 +231,7 @@ func (c *KafkaConsumer) resume(ctx context.Context, conn *kafkaConn, partitions 
 
 // knows reports whether a record still lies where it was read.
 func knows(ctx context.Context, conn *kafkaConn, p TopicPartition, want KafkaRecord) (bool, error) {
-	answers, err := conn.fetch(ctx, []fetchFrom{{p, want.Offset}}, 1, 0)
+	answers, err := conn.fetch(ctx, []fetchFrom{{TopicPartition: p, offset: want.Offset}}, 1, 0)
 	if err == nil {
 		err = answers[0].err
 	}

@@ -34,10 +34,10 @@ func run(command []string) (int, error) {
 	defer stop()
 	begin := time.Now()
 	fmt.Fprintln(os.Stderr, "starting PostgreSQL, RabbitMQ and Kafka for all tests ...")
-	servers, err := devenv.StartServers(ctx, len(command) > 0)
+	started, err := devenv.StartServers(ctx, len(command) > 0)
 	if ctx.Err() != nil {
 		if err == nil {
-			err = servers.Close()
+			err = started.Close()
 		}
 		return 130, ignoreCanceled(err)
 	}
@@ -50,14 +50,14 @@ func run(command []string) (int, error) {
 	fmt.Fprintf(os.Stderr, "started in %.0f s\n", time.Since(begin).Seconds())
 	code, err := 0, error(nil)
 	if len(command) == 0 {
-		for _, variable := range servers.Environ() {
+		for _, variable := range started.Environ() {
 			fmt.Println("export", variable)
 		}
 		<-ctx.Done()
 	} else {
-		code, err = beside(ctx, command, servers.Environ())
+		code, err = beside(ctx, command, started.Environ())
 	}
-	return max(code, codeOf(err)), errors.Join(err, servers.Close())
+	return max(code, codeOf(err)), errors.Join(err, started.Close())
 }
 
 // keepLog is the one line about a server that did not start. Its log is kept, because its directory
