@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,7 +16,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // lists is what an operator waits for a page of any filter over many dead letters, and a scraper for the metrics beside them.
@@ -178,15 +176,9 @@ func (s *stand) copyLetters(ctx context.Context, n int) error {
 		return fmt.Errorf("read system id: %w", err)
 	}
 	words := []string{"message size # is larger than configured max size #", "a header of # bytes", "routing key longer than #"}
-	for i, text := range words {
-		if _, err := conn.Exec(ctx, "INSERT INTO cdc_relay.error_text (slot, id, text) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", "bench", i+1, text); err != nil {
-			return fmt.Errorf("write texts: %w", err)
-		}
-	}
 	columns := []string{
 		"slot", "system_id", "incarnation", "commit_lsn", "idx", "n", "chain", "unit", "dest", "hash", "keyed", "ordered", "attempts", "bytes",
-		"id_digest", "aggregate_digest", "key_digest", "type_digest", "name_digest", "destination_digest",
-		"parked_at", "died_at", "closed_at", "mirrored_at", "state", "class", "reason", "error_id", "destination", "route_name", "routing_key",
+		"parked_at", "died_at", "closed_at", "mirrored_at", "state", "class", "reason", "error", "destination", "route_name", "routing_key",
 		"commit_time", "event_time", "id", "aggregate", "key", "type", "payload_kind", "payload",
 	}
 	payload := appendPayload(nil, 1, payloadSize)
@@ -210,7 +202,6 @@ func (s *stand) copyLetters(ctx context.Context, n int) error {
 		if i%50_000 == 9 {
 			name = []byte("legacy.events")
 		}
-		destination := append(slices.Clone(name), "/order.created"...)
 		id, key, at := []byte(letterID(i)), []byte(letterKey(i)), letterTime(i)
 		var closed any
 		if state != "open" {
@@ -218,8 +209,7 @@ func (s *stand) copyLetters(ctx context.Context, n int) error {
 		}
 		return []any{
 			"bench", system, int64(0), fmt.Sprintf("0/%X", i+1), int64(0), int64(-i - 1), int64(i), int64(1), int64(1), int64(i), true, false, 0, int64(len(payload)),
-			outbox.Digest(id), outbox.Digest([]byte(aggregate)), outbox.Digest(key), outbox.Digest([]byte(kind)), outbox.Digest(name), outbox.Digest(destination),
-			at, at, closed, at, state, "permanent", "too_large", int64(i%len(words) + 1), `exchange "` + exchange + `"`, name, []byte("order.created"),
+			at, at, closed, at, state, "permanent", "too_large", words[i%len(words)], `exchange "` + exchange + `"`, name, []byte("order.created"),
 			at, at, id, []byte(aggregate), key, []byte(kind), int16(0), payload,
 		}, nil
 	}))

@@ -13,6 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
 	"github.com/cdc-relay/cdc-relay/internal/retry"
+	"github.com/cdc-relay/cdc-relay/internal/retry/postgres"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
 // line is the way of one term's events: the line, and the siding beside it.
@@ -48,14 +50,14 @@ func sidingConfig(c *config.Config, v *view, columns []string, t replication.Ter
 	scope := scopes[c.Delivery.Ordering]
 	return retry.Config{
 		Slot: c.Source.Slot, Epoch: t.Epoch, Incarnation: t.Incarnation, Scope: scope,
-		Store: retry.NewPostgres(t.Pool, retry.StoreConfig{
+		Store: postgres.New(t.Pool, store.Config{
 			Slot: c.Source.Slot, SystemID: t.SystemID, Incarnation: t.Incarnation, Epoch: t.Epoch,
 			Columns: columns, Scope: scope, Hold: holds(c),
 		}),
 		Sink: v.sink, Hold: holds(c), MaxAttempts: c.Retry.MaxAttempts, Backoff: c.Retry.Backoff, MaxBackoff: c.Retry.MaxBackoff,
 		DestinationMaxAge: c.Retry.DestinationMaxAge, Log: log,
-		Tally: func(ctx context.Context, limit int) (retry.Tally, error) {
-			return retry.ReadTally(ctx, t.Pool, c.Source.Slot, t.SystemID, limit)
+		Tally: func(ctx context.Context, limit int) (store.Tally, error) {
+			return postgres.Count(ctx, t.Pool, c.Source.Slot, t.SystemID, limit)
 		},
 		Hooks: v.tracedSiding(retry.Hooks{
 			Parked: v.metrics.Parked, Dead: v.metrics.Dead, Exhausted: v.metrics.Exhausted, Retried: v.metrics.Retried, Failed: v.metrics.Failed,
@@ -66,11 +68,11 @@ func sidingConfig(c *config.Config, v *view, columns []string, t replication.Ter
 }
 
 // scopes are what is kept in order, by delivery.ordering.
-var scopes = map[string]retry.Scope{
-	config.OrderingKey:       retry.PerKey,
-	config.OrderingPipelined: retry.PerKey,
-	config.OrderingCommit:    retry.PerUnit,
-	config.OrderingNone:      retry.Free,
+var scopes = map[string]store.Scope{
+	config.OrderingKey:       store.PerKey,
+	config.OrderingPipelined: store.PerKey,
+	config.OrderingCommit:    store.PerUnit,
+	config.OrderingNone:      store.Free,
 }
 
 func holds(c *config.Config) bool { return c.DeadLetters.Followers == config.FollowersHold }

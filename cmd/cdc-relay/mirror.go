@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
-	"github.com/cdc-relay/cdc-relay/internal/retry"
+	retrystore "github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -25,7 +25,7 @@ type operators struct {
 	done   chan struct{} // of the mirror
 }
 
-func newOperators(c *config.Config, v *view, columns []string, t replication.Term, store retry.Store, log *zap.Logger) *operators {
+func newOperators(c *config.Config, v *view, columns []string, t replication.Term, store retrystore.Store, log *zap.Logger) *operators {
 	o := &operators{done: make(chan struct{}), copies: relay.NewCopies(v.sink)}
 	o.leader = dlq.NewLeader(dlq.LeaderConfig{
 		DB: t.Pool, Slot: c.Source.Slot, SystemID: t.SystemID, Epoch: t.Epoch, Keep: c.DeadLetters.Keep, Log: log, Working: v.works.jobs.Work,

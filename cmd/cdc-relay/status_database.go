@@ -14,7 +14,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
-	"github.com/cdc-relay/cdc-relay/internal/retry"
+	"github.com/cdc-relay/cdc-relay/internal/retry/postgres"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
 // What status shows when no relay answers.
@@ -127,9 +128,9 @@ func lookAtDatabase(ctx context.Context, rc replication.Config) (v databaseView,
 
 // countRows counts all rows, or a few when that takes too long.
 func (v *databaseView) countRows(ctx context.Context, pool *pgxpool.Pool, slot, systemID string) {
-	for limit := retry.TallyLimit; limit >= fewRows; limit /= retry.TallyLimit / fewRows {
+	for limit := store.TallyLimit; limit >= fewRows; limit /= store.TallyLimit / fewRows {
 		ctx, cancel := context.WithTimeout(ctx, askDatabase/3)
-		t, err := retry.ReadTally(ctx, pool, slot, systemID, limit)
+		t, err := postgres.Count(ctx, pool, slot, systemID, limit)
 		cancel()
 		if err == nil {
 			v.Parked = &parkedRows{t.Parked, t.Parked == limit, someTime(t.OldestParked)}

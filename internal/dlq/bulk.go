@@ -134,7 +134,6 @@ func (d *Desk) count(ctx context.Context, b *Bulk, t *table) (n int64, err error
 	w := where{args: []any{d.slot}}
 	w.and(mine)
 	b.chosen(&w, t)
-	b.Filter.said(&w)
 	err = d.db.QueryRow(ctx, "SELECT count(*) FROM "+t.name+" t WHERE "+w.sql.String(), append([]any{anew}, w.args...)...).Scan(&n)
 	return n, explain("count the rows", err)
 }

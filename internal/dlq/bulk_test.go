@@ -162,10 +162,10 @@ func TestBulkMeansWhatWasThere(t *testing.T) {
 func (r *rig) die(n int64) {
 	r.t.Helper()
 	const columns = `slot, system_id, incarnation, commit_lsn, idx, n, chain, unit, dest, hash, keyed, ordered, attempts, bytes,
-		parked_at, first_failed_at, failed_at, class, reason, error_id, destination, route_name, routing_key,
+		parked_at, first_failed_at, failed_at, class, reason, error, destination, route_name, routing_key,
 		commit_time, event_time, id, aggregate, key, type, payload_kind, payload`
 	r.exec(`WITH gone AS (DELETE FROM cdc_relay.retry WHERE n = $1 RETURNING *)
-		INSERT INTO cdc_relay.dead_letter (`+columns+`, key_digest) SELECT `+columns+`, $2 FROM gone`, n, outbox.Digest([]byte("42")))
+		INSERT INTO cdc_relay.dead_letter (`+columns+`) SELECT `+columns+` FROM gone`, n)
 }
 
 // A letter's replay is refused after a job was asked for. It is the same letter, and was there; but
@@ -179,7 +179,7 @@ func TestBulkAndAReplayRefusedSince(t *testing.T) {
 		jobs = append(jobs, r.start(Bulk{Kind: Discard, Filter: f}))
 	}
 	r.exec(`DELETE FROM cdc_relay.dead_letter WHERE n > $1`, replay.N)
-	r.exec(`UPDATE cdc_relay.dead_letter SET class = 'permanent', reason = 'too_large', error_id = $1`, *outbox.Digest([]byte("body of # bytes")))
+	r.exec(`UPDATE cdc_relay.dead_letter SET class = 'permanent', reason = 'too_large', error = 'body of # bytes'`)
 	r.carryOut(replay.ID, RequestFailed, "too_large: body of 5 bytes")
 	again := r.start(Bulk{Kind: Discard, Filter: Filter{Error: "too_large"}})
 	r.expand()

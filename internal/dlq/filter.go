@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -128,7 +127,7 @@ func tableOf(of Of) *table {
 	return letters
 }
 
-// choose adds the conditions of the filter, but for the one on the error's words: see said. Dead letters have an index for each.
+// choose adds the conditions of the filter.
 func (f *Filter) choose(w *where, t *table) {
 	f.same(w, t, "id", f.ID)
 	f.same(w, t, "aggregate", f.Aggregate)
@@ -146,6 +145,9 @@ func (f *Filter) choose(w *where, t *table) {
 	if f.isReason() {
 		w.and("t.reason = ?", f.Error)
 	}
+	if f.byText() {
+		w.and(f.textCondition(w, "t"))
+	}
 	if t == letters {
 		f.state(w)
 	}
@@ -157,34 +159,45 @@ func (f *Filter) choose(w *where, t *table) {
 	}
 }
 
-// same compares a column of the event. A letter is found by the digest; other values may have the same.
+// same compares a column of the event. A dead letter is found by the beginning of the value.
 func (f *Filter) same(w *where, t *table, column string, value *string) {
 	if value == nil {
 		return
 	}
 	b := []byte(*value)
 	if t == letters {
-		w.and("t."+column+"_digest = ?", *outbox.Digest(b))
+		w.and(prefixOf("t."+column)+" = ?", prefix(b))
 	}
 	w.and("t."+column+" = ?", b)
 }
 
-// going is where a row goes, as lists show it; its digest is dead_letter.destination_digest.
-const going = `(CASE WHEN t.routing_key IS NULL THEN t.route_name ELSE t.route_name || '/'::bytea || t.routing_key END)`
+// prefixSize is how many bytes of a long value an index has.
+const prefixSize = 200
 
+func prefix(b []byte) []byte { return b[:min(len(b), prefixSize)] }
+
+// prefixOf is the expression that the indexes of cdc_relay.dead_letter are on.
+func prefixOf(column string) string { return fmt.Sprintf("substring(%s, 1, %d)", column, prefixSize) }
+
+// destinationOf is where a row goes, as lists show it.
+const destinationOf = `(CASE WHEN t.routing_key IS NULL THEN t.route_name ELSE t.route_name || '/'::bytea || t.routing_key END)`
+
+// destination chooses the rows of a destination, or of an exchange or topic with any routing key. A slash may be part of both.
 func (f *Filter) destination(w *where, t *table) {
-	b := []byte(f.Destination)
-	same := func(what, digest string) string {
-		if t == letters {
-			return w.bind("t."+digest+" = ? AND "+what+" = ?", *outbox.Digest(b), b)
-		}
-		return w.bind(what+" = ?", b)
-	}
-	name := same("t.route_name", "name_digest")
-	if strings.Contains(f.Destination, "/") { // which may be part of the name
-		name = "(" + name + " OR " + same(going, "destination_digest") + ")"
+	name := f.going(w, t, "t.route_name")
+	if strings.Contains(f.Destination, "/") {
+		name = "(" + name + " OR " + f.going(w, t, destinationOf) + ")"
 	}
 	w.and(name)
+}
+
+// going is the condition that a column, or an expression, is the destination asked for.
+func (f *Filter) going(w *where, t *table, column string) string {
+	b := []byte(f.Destination)
+	if t == letters {
+		return w.bind(prefixOf(column)+" = ? AND "+column+" = ?", prefix(b), b)
+	}
+	return w.bind(column+" = ?", b)
 }
 
 func (f *Filter) state(w *where) {
@@ -198,7 +211,7 @@ func (f *Filter) state(w *where) {
 	}
 }
 
-// isReason is true when Error names a reason; a letter's reason is never among the broker's words.
+// isReason is true when Error names a reason; a reason is never a part of an error text.
 func (f *Filter) isReason() bool { return slices.Contains(reasons, sink.Reason(f.Error)) }
 
 // SameKey makes the filter choose the aggregate and key of a row: for keys that are too long or odd to be typed.

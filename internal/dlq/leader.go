@@ -239,7 +239,6 @@ func (l *Leader) ask(ctx context.Context, j *job, t *table, last bool, n int) er
 		w.and("NOT EXISTS (SELECT FROM cdc_relay.request r WHERE r.n = t.n AND r.kind = 'replay' AND r.state = 'failed' AND r.done_at > $9)")
 	}
 	j.bulk.chosen(&w, t)
-	j.bulk.Filter.said(&w)
 	var found int
 	err := l.db.change(ctx, "make a job's requests", `, job AS MATERIALIZED (SELECT b.* FROM cdc_relay.bulk b, fence
 			WHERE b.job = $3 AND b.state = 'asking' AND (b.in_letters, b.incarnation, b.commit_lsn, b.idx) = (`+fmt.Sprint(j.letters)+`, $6, $7, $8) FOR UPDATE OF b),

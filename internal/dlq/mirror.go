@@ -272,11 +272,11 @@ func (p *MirrorPostgres) NoteMirrored(ctx context.Context, ns []int64) error {
 // Unmirrored implements MirrorStore.
 func (p *MirrorPostgres) Unmirrored(ctx context.Context, after int64, except []int64, limit int, size int64) (list []Letter, err error) {
 	err = p.term().read(ctx, "read letters for the mirror", ` SELECT `+ours+`, t.n, t.commit_lsn::text, t.idx, t.commit_time, t.event_time, t.id, t.key, t.aggregate, t.type,
-			t.payload, t.payload_kind, t.raw, t.route_name, t.routing_key, t.class, t.reason, coalesce(e.text, ''), t.attempts, t.first_failed_at, t.failed_at, t.died_at
+			t.payload, t.payload_kind, t.raw, t.route_name, t.routing_key, t.class, t.reason, t.error, t.attempts, t.first_failed_at, t.failed_at, t.died_at
 		FROM (SELECT n AS x, sum(bytes) OVER (ORDER BY n) - bytes AS before FROM (SELECT n, bytes FROM cdc_relay.dead_letter
 				WHERE slot = $1 AND system_id = $3 AND mirrored_at IS NULL AND state <> 'purged' AND redacted_at IS NULL AND n > $7 AND n <> ALL ($4)
 				ORDER BY n LIMIT $5) page) part
-			JOIN cdc_relay.dead_letter t ON t.n = x LEFT JOIN cdc_relay.error_text e ON e.slot = t.slot AND e.id = t.error_id
+			JOIN cdc_relay.dead_letter t ON t.n = x
 		WHERE before < $6 ORDER BY t.n`, []any{p.SystemID, except, limit, size, after}, func(scan func(...any) error) error {
 		l := Letter{Event: outbox.Event{Route: &outbox.Route{}}}
 		ev := &l.Event

@@ -14,7 +14,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
 )
 
@@ -138,19 +137,16 @@ func (r *rig) put(s sample) int64 {
 		return []byte(text)
 	}
 	var routingKey []byte
-	going := s.name
 	if s.routingKey != "" {
-		routingKey, going = []byte(s.routingKey), s.name+"/"+s.routingKey
+		routingKey = []byte(s.routingKey)
 	}
-	digest := *outbox.Digest([]byte(s.words))
-	r.exec(`INSERT INTO cdc_relay.error_text (slot, id, text) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`, r.slot, digest, s.words)
 	columns := `slot, system_id, incarnation, commit_lsn, idx, n, chain, unit, dest, hash, keyed, ordered, attempts, bytes, parked_at, first_failed_at,
-		failed_at, class, reason, error_id, destination, route_name, routing_key, commit_time, event_time, id, aggregate, key, type, payload_kind,
+		failed_at, class, reason, error, destination, route_name, routing_key, commit_time, event_time, id, aggregate, key, type, payload_kind,
 		payload, traceparent, headers, columns, raw`
 	values := `$1, (SELECT system_id FROM cdc_relay.slots WHERE slot = $1::text), 1, ('0/0'::pg_lsn + 1000 * $2::bigint), 0, $2, 1, 1, 1, 1, 1 = 1, true, 1, 10, $3, $3, $3, $4, $5, $6, '', $7, $8, $3, $3,
 		$9, $10, $11, $12, 0, $13, '00-trace', '{"h": 1}', '\x0161036263016400', $14`
 	args := []any{
-		r.slot, n, s.at, s.class, s.reason, digest, []byte(s.name), routingKey, []byte(s.id), bytesOf(s.aggregate, s.noAggregate),
+		r.slot, n, s.at, s.class, s.reason, s.words, []byte(s.name), routingKey, []byte(s.id), bytesOf(s.aggregate, s.noAggregate),
 		bytesOf(s.key, s.noKey), []byte(s.kind), s.payload, s.raw,
 	}
 	if s.of == Parked {
@@ -158,10 +154,9 @@ func (r *rig) put(s sample) int64 {
 		return n
 	}
 	closed := s.state != Open
-	r.exec(`INSERT INTO cdc_relay.dead_letter (`+columns+`, id_digest, aggregate_digest, key_digest, type_digest, name_digest, destination_digest,
-			died_at, closed_at, state, redacted_at) VALUES (`+values+`, $15, $16, $17, $18, $19, $20, $3, CASE WHEN $21 THEN $3::timestamptz END, $22, CASE WHEN $23 THEN $3::timestamptz END)`,
-		append(args, outbox.Digest([]byte(s.id)), outbox.Digest(bytesOf(s.aggregate, s.noAggregate)), outbox.Digest(bytesOf(s.key, s.noKey)), outbox.Digest([]byte(s.kind)),
-			outbox.Digest([]byte(s.name)), outbox.Digest([]byte(going)), closed, s.state, s.sealed)...)
+	r.exec(`INSERT INTO cdc_relay.dead_letter (`+columns+`, died_at, closed_at, state, redacted_at)
+			VALUES (`+values+`, $3, CASE WHEN $15 THEN $3::timestamptz END, $16, CASE WHEN $17 THEN $3::timestamptz END)`,
+		append(args, closed, s.state, s.sealed)...)
 	return n
 }
 

@@ -42,7 +42,7 @@ func (d *Desk) Show(ctx context.Context, of Of, n int64, payloads bool) (*Detail
 // the dead letters in between, and not the other way.
 func (d *Desk) find(ctx context.Context, n int64) (row Row, is Of, err error) {
 	for _, t := range []*table{parked, letters} {
-		rows, err := d.rows(ctx, "SELECT "+columnsOf(t)+" FROM "+t.name+" t LEFT JOIN cdc_relay.error_text e ON e.slot = t.slot AND e.id = t.error_id WHERE t.slot = $1 AND t.n = $2",
+		rows, err := d.rows(ctx, "SELECT "+columnsOf(t)+" FROM "+t.name+" t WHERE t.slot = $1 AND t.n = $2",
 			[]any{d.slot, n})
 		if err != nil || len(rows) > 0 {
 			return append(rows, Row{})[0], t.of, err

@@ -124,7 +124,7 @@ func schemaVersion(ctx context.Context, pool *pgxpool.Pool) (int, error) {
 
 // relayTables and relaySequences are what the relay's role may write; each migration adds its own.
 var (
-	relayTables    = []string{"slots", "progress", "retry", "dead_letter", "error_text", "request", "audit", "bulk"}
+	relayTables    = []string{"slots", "progress", "retry", "dead_letter", "request", "audit", "bulk"}
 	relaySequences = []string{"row_number", "job"}
 )
 

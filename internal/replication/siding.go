@@ -36,7 +36,7 @@ func refuseUndelivered(ctx context.Context, q querier, slot string) error {
 
 // forgetSiding removes the rows of a slot that is torn down.
 func forgetSiding(ctx context.Context, tx pgx.Tx, slot string) error {
-	for _, table := range []string{"retry", "dead_letter", "error_text", "request", "bulk", "audit"} {
+	for _, table := range []string{"retry", "dead_letter", "request", "bulk", "audit"} {
 		if _, err := tx.Exec(ctx, "DELETE FROM cdc_relay."+table+" WHERE slot = $1", slot); err != nil {
 			return fmt.Errorf("delete from cdc_relay.%s: %w", table, err)
 		}

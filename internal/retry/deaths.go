@@ -3,11 +3,12 @@ package retry
 import (
 	"cmp"
 
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"go.uber.org/zap"
 )
 
 // tellDeath logs a dead letter by name, and tells the hook. (Of a flood the log names some.)
-func (c *Config) tellDeath(row *Row, r Result) {
+func (c *Config) tellDeath(row *store.Row, r store.Result) {
 	if hook := c.Hooks.Buried; hook != nil {
 		hook(&row.Event, cmp.Or(r.Reason, row.Reason), r.Attempts)
 	}
@@ -17,6 +18,6 @@ func (c *Config) tellDeath(row *Row, r Result) {
 }
 
 // written is the result that a row was written with.
-func written(row *Row) Result {
-	return Result{Row: row, Class: row.Class, Reason: row.Reason, Words: row.Words, Destination: row.Destination, Attempts: row.Attempts}
+func written(row *store.Row) store.Result {
+	return store.Result{Row: row, Class: row.Class, Reason: row.Reason, Words: row.Words, Destination: row.Destination, Attempts: row.Attempts}
 }

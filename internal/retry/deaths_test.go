@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -24,11 +25,11 @@ func TestDeathsAreLogged(t *testing.T) {
 		Position: outbox.Position{Commit: 7, Index: 1}, ID: []byte("e0"), Key: []byte("secret"), Payload: []byte("secret"), Headers: []byte("secret"),
 		Traceparent: []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"),
 	}
-	row := &Row{N: 3, Event: ev, Class: sink.Permanent, Reason: sink.TooLarge, Attempts: 4}
+	row := &store.Row{N: 3, Event: ev, Class: sink.Permanent, Reason: sink.TooLarge, Attempts: 4}
 	c.tellDeath(row, written(row))
 
 	// When it is too old, it died of what it was refused for before.
-	c.tellDeath(row, Result{Row: row, Kind: Dead, Attempts: 4})
+	c.tellDeath(row, store.Result{Row: row, Kind: store.Dead, Attempts: 4})
 
 	// The message of another has a span of the relay's own: that is named.
 	c.Traceparent = func(*outbox.Event, []byte) []byte {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -132,8 +133,8 @@ func (f *feeder) bury(ctx context.Context, chains []uint64, bytes int64) (old, y
 }
 
 // buriedUnsent is the end of a row that is too old. What it was refused for itself stays; else it is what paused its place.
-func (f *feeder) buriedUnsent(row *Row, at sink.Place) Result {
-	res := Result{Row: row, Kind: Dead, Attempts: row.Attempts}
+func (f *feeder) buriedUnsent(row *store.Row, at sink.Place) store.Result {
+	res := store.Result{Row: row, Kind: store.Dead, Attempts: row.Attempts}
 	if p := f.gates[f.gateOf(at)]; row.Reason == "" && p != nil && p.fault != nil {
 		res.Class, res.Reason, res.Words, res.Destination = p.fault.Class, p.fault.Reason, p.fault.Words, p.fault.Destination
 	}

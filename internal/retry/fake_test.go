@@ -17,6 +17,8 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/retry/memorytest"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -341,7 +343,7 @@ func rejected(f *sink.Fault) sink.Outcome { return sink.Outcome{State: sink.Reje
 
 // faultyStore is a Memory whose statements take a while, fail, or succeed without a word, when the test says so.
 type faultyStore struct {
-	*Memory
+	*memorytest.Store
 	mu    sync.Mutex
 	calls []string
 	// fault is asked at each call: an error, and whether the statement is carried out all the same.
@@ -406,11 +408,11 @@ func (s *faultyStore) done() []string {
 }
 
 func (s *faultyStore) Lease(ctx context.Context) (n int64, err error) {
-	err = s.call("lease", func() (err error) { n, err = s.Memory.Lease(ctx); return err })
+	err = s.call("lease", func() (err error) { n, err = s.Store.Lease(ctx); return err })
 	return n, err
 }
 
-func (s *faultyStore) Park(ctx context.Context, rows []*Row) error {
+func (s *faultyStore) Park(ctx context.Context, rows []*store.Row) error {
 	var ids []string
 	var numbers []int64
 	for _, r := range rows {
@@ -424,17 +426,17 @@ func (s *faultyStore) Park(ctx context.Context, rows []*Row) error {
 			bad, named := s.bad[string(r.Event.ID)], s.named
 			s.mu.Unlock()
 			if bad && named {
-				return &Refused{Row: r, Err: errors.New("invalid byte")}
+				return &store.Refused{Row: r, Err: errors.New("invalid byte")}
 			} else if bad {
-				return &Refused{Err: errors.New("invalid byte")}
+				return &store.Refused{Err: errors.New("invalid byte")}
 			}
 		}
-		return s.Memory.Park(ctx, rows)
+		return s.Store.Park(ctx, rows)
 	})
 }
 
-func (s *faultyStore) Runs(ctx context.Context, chains []uint64, run int, size, acked int64) (runs []Run, err error) {
-	err = s.call("runs", func() (err error) { runs, err = s.Memory.Runs(ctx, chains, run, size, acked); return err })
+func (s *faultyStore) Runs(ctx context.Context, chains []uint64, run int, size, acked int64) (runs []store.Run, err error) {
+	err = s.call("runs", func() (err error) { runs, err = s.Store.Runs(ctx, chains, run, size, acked); return err })
 	for _, r := range runs {
 		for _, row := range r.Rows {
 			if err == nil {
@@ -446,40 +448,40 @@ func (s *faultyStore) Runs(ctx context.Context, chains []uint64, run int, size, 
 }
 
 // read is what it meets to read a row.
-func (s *faultyStore) read(row *Row) error {
+func (s *faultyStore) read(row *store.Row) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.torn[string(row.Event.ID)] {
-		return fmt.Errorf("read: %w", &Refused{Err: errors.New("missing chunk number 0")})
+		return fmt.Errorf("read: %w", &store.Refused{Err: errors.New("missing chunk number 0")})
 	}
 	return nil
 }
 
-func (s *faultyStore) Sweep(ctx context.Context, at Cursor, limit int) (chains []uint64, next Cursor, err error) {
-	err = s.call("sweep", func() (err error) { chains, next, err = s.Memory.Sweep(ctx, at, limit); return err })
+func (s *faultyStore) Sweep(ctx context.Context, at store.Cursor, limit int) (chains []uint64, next store.Cursor, err error) {
+	err = s.call("sweep", func() (err error) { chains, next, err = s.Store.Sweep(ctx, at, limit); return err })
 	return chains, next, err
 }
 
-func (s *faultyStore) Skip(ctx context.Context, at Cursor) (next Cursor, ok bool, err error) {
-	err = s.call("skip", func() (err error) { next, ok, err = s.Memory.Skip(ctx, at); return err })
+func (s *faultyStore) Skip(ctx context.Context, at store.Cursor) (next store.Cursor, ok bool, err error) {
+	err = s.call("skip", func() (err error) { next, ok, err = s.Store.Skip(ctx, at); return err })
 	return next, ok, err
 }
 
 func (s *faultyStore) Due(ctx context.Context, limit int) (chains []uint64, next time.Duration, err error) {
-	err = s.call("due", func() (err error) { chains, next, err = s.Memory.Due(ctx, limit); return err })
+	err = s.call("due", func() (err error) { chains, next, err = s.Store.Due(ctx, limit); return err })
 	return chains, next, err
 }
 
-func (s *faultyStore) Apply(ctx context.Context, results []Result) error {
+func (s *faultyStore) Apply(ctx context.Context, results []store.Result) error {
 	var what []string
 	for _, r := range results {
 		what = append(what, [...]string{"delivered", "backoff", "dead"}[r.Kind]+" "+string(r.Row.Event.ID))
 	}
-	return s.call("apply "+strings.Join(what, " "), func() error { return s.Memory.Apply(ctx, results) })
+	return s.call("apply "+strings.Join(what, " "), func() error { return s.Store.Apply(ctx, results) })
 }
 
-func (s *faultyStore) Requests(ctx context.Context, limit int, size int64) (list []Request, err error) {
-	err = s.call("requests", func() (err error) { list, err = s.Memory.Requests(ctx, limit, size); return err })
+func (s *faultyStore) Requests(ctx context.Context, limit int, size int64) (list []store.Request, err error) {
+	err = s.call("requests", func() (err error) { list, err = s.Store.Requests(ctx, limit, size); return err })
 	for _, q := range list {
 		if err == nil && q.Row != nil && q.Row.Event.Payload != nil {
 			err = s.read(q.Row)
@@ -488,24 +490,24 @@ func (s *faultyStore) Requests(ctx context.Context, limit int, size int64) (list
 	return list, err
 }
 
-func (s *faultyStore) Answer(ctx context.Context, answers []Answer) (done []bool, err error) {
+func (s *faultyStore) Answer(ctx context.Context, answers []store.Answer) (done []bool, err error) {
 	var what []string
 	for _, a := range answers {
 		what = append(what, string(a.Request.Kind))
 	}
-	err = s.call("answer "+strings.Join(what, " "), func() (err error) { done, err = s.Memory.Answer(ctx, answers); return err })
+	err = s.call("answer "+strings.Join(what, " "), func() (err error) { done, err = s.Store.Answer(ctx, answers); return err })
 	return done, err
 }
 
-func (s *faultyStore) Positions(ctx context.Context, from outbox.Position, limit int) (list []Owned, err error) {
-	err = s.call("positions", func() (err error) { list, err = s.Memory.Positions(ctx, from, limit); return err })
+func (s *faultyStore) Positions(ctx context.Context, from outbox.Position, limit int) (list []store.Owned, err error) {
+	err = s.call("positions", func() (err error) { list, err = s.Store.Positions(ctx, from, limit); return err })
 	return list, err
 }
 
 // fixture is a siding between a fake line and tables in memory.
 type fixture struct {
 	t     *testing.T
-	db    *Database
+	db    *memorytest.Database
 	store *faultyStore
 	line  *fakeLine
 	s     *Siding
@@ -523,7 +525,7 @@ const slot = "relay"
 func inBubble(t *testing.T, cfg Config, test func(f *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f := &fixture{t: t, db: NewDatabase(), next: 100}
+		f := &fixture{t: t, db: memorytest.NewDatabase(), next: 100}
 		f.succeed(cfg)
 		defer func() { f.stop() }()
 		test(f)
@@ -534,7 +536,7 @@ func inBubble(t *testing.T, cfg Config, test func(f *fixture)) {
 func (f *fixture) succeed(cfg Config) {
 	f.line = newFakeLine()
 	epoch := f.db.Lead(slot)
-	f.store = &faultyStore{bad: map[string]bool{}, Memory: f.db.Store(StoreConfig{Slot: slot, SystemID: "1", Incarnation: 1, Epoch: epoch, Hold: cfg.Hold})}
+	f.store = &faultyStore{bad: map[string]bool{}, Store: f.db.Store(store.Config{Slot: slot, SystemID: "1", Incarnation: 1, Epoch: epoch, Hold: cfg.Hold})}
 	cfg.Slot, cfg.Epoch, cfg.Incarnation, cfg.Store, cfg.Sink = slot, epoch, 1, f.store, fakeSink{}
 	cfg.Jitter = cmpJitter(cfg.Jitter)
 	cfg.Hooks = Hooks{
@@ -654,7 +656,7 @@ func (f *fixture) table() string {
 	return strings.Join(ids, " ")
 }
 
-func (f *fixture) row(id string) *Row {
+func (f *fixture) row(id string) *store.Row {
 	f.t.Helper()
 	for _, r := range f.db.Parked(slot) {
 		if string(r.Event.ID) == id {

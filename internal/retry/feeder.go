@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -77,10 +78,10 @@ type feeder struct {
 	aging []*walk
 
 	requestsAt time.Time
-	replays    map[int64]*run // requests whose letter is with a lane, or whose answer is not committed
-	answers    []Answer       // of replays
-	answersAt  time.Time      // they were refused
-	split      [][]Answer     // answers that were refused together, and are tried apart
+	replays    map[int64]*run   // requests whose letter is with a lane, or whose answer is not committed
+	answers    []store.Answer   // of replays
+	answersAt  time.Time        // they were refused
+	split      [][]store.Answer // answers that were refused together, and are tried apart
 	asked      pace
 }
 
@@ -147,7 +148,7 @@ func (f *feeder) run(ctx context.Context) {
 		tell(f.cfg.Hooks.Feeder, true)
 		f.collect()
 		did, err := f.step(ctx)
-		if errors.Is(err, ErrFenced) {
+		if errors.Is(err, store.ErrFenced) {
 			f.s.fence()
 			return
 		}
@@ -297,7 +298,7 @@ type statement struct {
 // otherwise be read once more, what was answered be carried out twice.
 func (f *feeder) exec(ctx context.Context, st *statement) error {
 	err := st.do(ctx)
-	var no *Refused
+	var no *store.Refused
 	switch {
 	case err == nil:
 		f.unknown = nil
@@ -324,7 +325,7 @@ func (f *feeder) again(ctx context.Context) (bool, error) {
 }
 
 // place is where an event belongs, if the sink knows that now.
-func (f *feeder) place(r *Row) (at sink.Place, known bool) {
+func (f *feeder) place(r *store.Row) (at sink.Place, known bool) {
 	at, known = f.cfg.Sink.Place(&r.Event)
 	f.moved = f.moved || known && at.Dest != r.Dest && !r.Dead
 	return at, known

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -174,7 +175,7 @@ func TestGateWithoutRows(t *testing.T) {
 		f.start()
 		f.park(itsRoute, "1 k x/a")
 		f.pass(30 * time.Second)
-		f.ask(DeadLetter, "1")
+		f.Ask(store.DeadLetter, "1")
 		f.pass(2 * time.Minute)
 		f.equal("paused", f.line.pausedOnes(), "0")
 		f.line.said()
@@ -199,7 +200,7 @@ func TestGateShutByTheLast(t *testing.T) {
 			f.line.keep = true
 		})
 		f.park(nil, "3 k z/a")
-		f.ask(Replay, "1")
+		f.Ask(store.Replay, "1")
 		f.pass(2 * time.Minute) // 3 is too old when it is refused
 		f.line.set(func() { f.line.keep = false })
 		f.line.release(0)
@@ -556,13 +557,13 @@ func TestDueButHeld(t *testing.T) {
 		}
 		f.settle()
 		for i := range dueRows {
-			f.ask(DeadLetter, fmt.Sprintf("behind%d", i))
+			f.Ask(store.DeadLetter, fmt.Sprintf("behind%d", i))
 		}
 		f.pass(5 * time.Second)
 		f.park(transient, "other j x/a")
 		f.pass(15 * time.Second)
 		f.equal("sent", f.line.sentIDs(), "other")
-		f.ask(Discard, "behind7")
+		f.Ask(store.Discard, "behind7")
 		f.pass(2 * time.Second)
 		f.equal("sent", f.line.sentIDs(), "other 007")
 	})
@@ -754,7 +755,7 @@ func TestDueOfALaneThatStandsStill(t *testing.T) {
 // to be told, or its events wait for ever.
 func TestNotNow(t *testing.T) {
 	lost := func(string) (error, bool) { return errLost, false }
-	refused := func(string) (error, bool) { return &Refused{Err: errLost}, false }
+	refused := func(string) (error, bool) { return &store.Refused{Err: errLost}, false }
 	for _, c := range []struct {
 		name   string
 		second string // event, behind "1 k x/a", which is sent
@@ -1218,7 +1219,7 @@ func TestRefusedEnd(t *testing.T) {
 		f.store.set(func() {
 			f.store.fault = func(call string) (error, bool) {
 				if strings.HasPrefix(call, "apply") && strings.Contains(call, " 2") {
-					return &Refused{Err: errLost}, false
+					return &store.Refused{Err: errLost}, false
 				}
 				return nil, false
 			}

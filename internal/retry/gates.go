@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -192,14 +193,14 @@ func (f *feeder) probeWith(ctx context.Context, due []gate) error {
 }
 
 // fits reports whether the head of a chain can be the probe of a gate.
-func (f *feeder) fits(g gate, r *Run) bool {
+func (f *feeder) fits(g gate, r *store.Run) bool {
 	head := r.Rows[0]
 	at, ok := f.place(head)
 	return ok && !r.Blocked && !head.NextAttempt.After(time.Now()) && at.Unit == g.unit && (g.dest == 0 || at.Dest == g.dest)
 }
 
 // probing makes a run of the head.
-func (f *feeder) probing(g gate, r *Run) *run {
+func (f *feeder) probing(g gate, r *store.Run) *run {
 	at, _ := f.place(r.Rows[0])
 	out := f.newRun(r.Chain, at, r.Rows[0])
 	out.add(r.Rows[0], at)

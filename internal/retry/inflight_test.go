@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -16,7 +17,7 @@ func (f *fixture) refuse(result string) {
 	f.store.set(func() {
 		f.store.fault = func(call string) (error, bool) {
 			if strings.HasPrefix(call, "apply "+result) {
-				return &Refused{Err: errLost}, false
+				return &store.Refused{Err: errLost}, false
 			}
 			return nil, false
 		}
@@ -82,7 +83,7 @@ func TestNoSearchFindsAChainInFlight(t *testing.T) {
 		f.line.shut("x")
 		f.park(itsUnit, "2 j x/b")
 		f.settle()
-		f.ask(DeadLetter, "2") // nothing is left that the gate may be probed with
+		f.Ask(store.DeadLetter, "2") // nothing is left that the gate may be probed with
 		f.pass(time.Minute)
 		f.equal("table", f.table(), "1")
 		if log := f.line.said(); strings.Count(log, "offer 1") != 1 {

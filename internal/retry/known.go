@@ -1,15 +1,14 @@
 package retry
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"slices"
 
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
 // known are the positions of rows and letters, a page at a time, while the stream repeats what was read before this term.
@@ -20,7 +19,7 @@ import (
 // was read is sent once more, after itself: a duplicate, and nothing overtakes.
 type known struct {
 	highest outbox.Position
-	page    []Owned         // those from last on
+	page    []store.Owned   // those from last on
 	last    outbox.Position // asked for last
 	all     bool            // nothing follows the page
 	told    bool            // of another event's position, once in a term
@@ -28,23 +27,6 @@ type known struct {
 }
 
 const knownPage = 1000
-
-// Owned is the position of a row or letter, and the event that it is of.
-type Owned struct {
-	Position outbox.Position
-	ID       []byte // the SHA-256 of the event's id, so that a page is small; nil: it has none
-	Purged   bool   // nobody knows any more whose it was
-}
-
-// is reports whether the row is the event's. It is the rule of Park: the same id, or neither has
-// one, or the row is purged, which has no id to compare.
-func (o *Owned) is(ev *outbox.Event) bool {
-	if o.Purged || o.ID == nil || ev.ID == nil {
-		return o.Purged || o.ID == nil && ev.ID == nil
-	}
-	id := sha256.Sum256(ev.ID)
-	return bytes.Equal(o.ID, id[:])
-}
 
 // Known reports whether the event is in the tables. Another event can have the position of one that
 // is there: the source's storage was rolled back, say, and writes that part of its WAL a second
@@ -61,10 +43,10 @@ func (s *Siding) Known(ctx context.Context, ev *outbox.Event) (bool, error) {
 	}
 	k.last = pos
 	for {
-		i, found := slices.BinarySearchFunc(k.page, pos, func(o Owned, pos outbox.Position) int { return o.Position.Compare(pos) })
+		i, found := slices.BinarySearchFunc(k.page, pos, func(o store.Owned, pos outbox.Position) int { return o.Position.Compare(pos) })
 		k.page = k.page[i:]
 		if found {
-			if k.page[0].is(ev) {
+			if k.page[0].Is(ev) {
 				return true, nil
 			}
 			if !k.told {
@@ -82,7 +64,7 @@ func (s *Siding) Known(ctx context.Context, ev *outbox.Event) (bool, error) {
 		case err == nil:
 			k.pace.succeeded()
 			k.page, k.all = page, len(page) < knownPage
-		case errors.Is(err, ErrFenced):
+		case errors.Is(err, store.ErrFenced):
 			s.fence()
 			<-ctx.Done()
 			return false, ctx.Err()

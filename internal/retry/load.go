@@ -8,6 +8,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
 // Load ties the siding to its line, before either runs: it counts what the tables hold into the line, and learns up to which
@@ -23,9 +24,9 @@ func (s *Siding) Load(ctx context.Context, line Line) error {
 	if err != nil {
 		return s.loading(err)
 	}
-	s.writer.next, s.writer.end = first, first+LeaseSize
+	s.writer.next, s.writer.end = first, first+store.LeaseSize
 	s.writer.acked.Store(first - 1)
-	s.known.highest, err = s.cfg.Store.Load(ctx, func(c Count) error {
+	s.known.highest, err = s.cfg.Store.Load(ctx, func(c store.Count) error {
 		ctx, cancel := context.WithTimeout(ctx, loadPatience)
 		defer cancel()
 		return line.Load(ctx, &c.Event, c.Rows)
@@ -41,7 +42,7 @@ func (s *Siding) loading(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, ErrFenced):
+	case errors.Is(err, store.ErrFenced):
 		return s.stop()
 	}
 	return fmt.Errorf("load the counts of parked rows: %w", err)

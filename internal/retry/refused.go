@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
 // heldBack is a row that the database refuses, and what waits behind it: a later row of its chain must not be in the table
@@ -31,7 +32,7 @@ const (
 const maxShown = 20
 
 // holdBack notes that the row of an event was refused.
-func (w *writer) holdBack(e queued, no *Refused) {
+func (w *writer) holdBack(e queued, no *store.Refused) {
 	w.mu.Lock()
 	now := time.Now()
 	h := w.held[e.chain]

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -34,16 +35,16 @@ func (f *feeder) takeRequests(ctx context.Context) (bool, error) {
 		switch {
 		case f.replays[q.ID] != nil:
 		case q.Row == nil:
-			answers = append(answers, Answer{Request: q})
+			answers = append(answers, store.Answer{Request: q})
 		case f.inTheWay(q):
-		case q.Kind == Replay:
+		case q.Kind == store.Replay:
 			if r, a := f.replay(q); r != nil {
 				replays = append(replays, r)
 			} else if a != nil {
 				answers = append(answers, *a)
 			}
 		default:
-			answers = append(answers, Answer{Request: q})
+			answers = append(answers, store.Answer{Request: q})
 		}
 	}
 	f.launch(replays)
@@ -60,7 +61,7 @@ func (f *feeder) takeRequests(ctx context.Context) (bool, error) {
 // inTheWay reports whether a request has to wait. A parked row may be on its way, or not seen to be committed yet: what leaves
 // the table then would be delivered, or written, once more. A letter may be on its way for a replay that was cancelled
 // meanwhile, and is a replay all the same when it is confirmed.
-func (f *feeder) inTheWay(q Request) bool {
+func (f *feeder) inTheWay(q store.Request) bool {
 	if q.Row.Dead {
 		for _, r := range f.replays {
 			if r.request.Row.N == q.Row.N {
@@ -78,7 +79,7 @@ func (f *feeder) inTheWay(q Request) bool {
 
 // replay makes a run of a letter. It goes before the rows of its chain, which are held or not as before; where it goes may be
 // another place than where it was going. An answer instead: it cannot be sent. Neither: not now.
-func (f *feeder) replay(q Request) (*run, *Answer) {
+func (f *feeder) replay(q store.Request) (*run, *store.Answer) {
 	ev := q.Row.Event
 	ev.Replay = true
 	route := outbox.Route{}
@@ -93,7 +94,7 @@ func (f *feeder) replay(q Request) (*run, *Answer) {
 	}
 	ev.Route = &route
 	if len(ev.Raw) > 0 {
-		return nil, &Answer{Request: q, Outcome: sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{
+		return nil, &store.Answer{Request: q, Outcome: sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{
 			Class: sink.Permanent, Reason: sink.Undecodable, Words: "it was never an event: discard it, and insert a row that can be decoded",
 		}}}
 	}
@@ -102,7 +103,7 @@ func (f *feeder) replay(q Request) (*run, *Answer) {
 		return nil, nil
 	}
 	r := &run{chain: q.Row.Chain, ordered: q.Row.Ordered, lane: at.Lane, unit: at.Unit, request: &q, bytes: int64(ev.Size())}
-	r.rows = []*Row{q.Row}
+	r.rows = []*store.Row{q.Row}
 	r.feds = []*relay.Fed{{Event: ev, Place: at, Chain: f.s.line.Chain(&ev, at.Unit), Replay: true, Refusals: q.Row.Attempts}}
 	f.replays[q.ID] = r
 	f.book(r)
@@ -123,12 +124,12 @@ func (f *feeder) replayed(r *run) {
 		call(f.cfg.Hooks.Failed, 1)
 	}
 	r.request.Row.Event.Payload = nil // the answer needs it no more
-	f.answers = append(f.answers, Answer{Request: *r.request, Outcome: out})
+	f.answers = append(f.answers, store.Answer{Request: *r.request, Outcome: out})
 }
 
 // commitAnswers writes what came of replays.
 func (f *feeder) commitAnswers(ctx context.Context) (bool, error) {
-	var answers []Answer
+	var answers []store.Answer
 	if n := len(f.split); n > 0 {
 		answers, f.split = f.split[n-1], f.split[:n-1]
 	} else if !time.Now().Before(f.answersAt) {
@@ -141,7 +142,7 @@ func (f *feeder) commitAnswers(ctx context.Context) (bool, error) {
 }
 
 // answering is the statement for some answers.
-func (f *feeder) answering(answers []Answer) *statement {
+func (f *feeder) answering(answers []store.Answer) *statement {
 	var done []bool
 	return &statement{
 		do: func(ctx context.Context) (err error) {
@@ -169,7 +170,7 @@ func (f *feeder) answering(answers []Answer) *statement {
 
 // refusedAnswers tries answers apart that were refused together. One that is refused alone comes up again: a request is listed
 // again; the answer of a replay is kept, since its letter must not be sent again for it.
-func (f *feeder) refusedAnswers(answers []Answer, err error) {
+func (f *feeder) refusedAnswers(answers []store.Answer, err error) {
 	if half := len(answers) / 2; half > 0 {
 		f.split = append(f.split, answers[half:], answers[:half])
 		return
@@ -182,12 +183,12 @@ func (f *feeder) refusedAnswers(answers []Answer, err error) {
 }
 
 // answered tells the lane what a request has changed for the chain, once it is committed.
-func (f *feeder) answered(a Answer) {
+func (f *feeder) answered(a store.Answer) {
 	row := a.Request.Row
 	if row == nil {
 		return
 	}
-	if a.Request.Kind == DeadLetter {
+	if a.Request.Kind == store.DeadLetter {
 		call(f.cfg.Hooks.Dead, 1)
 		if f.cfg.Hooks.Buried != nil {
 			f.cfg.Hooks.Buried(&row.Event, "", row.Attempts)
@@ -195,18 +196,18 @@ func (f *feeder) answered(a Answer) {
 	}
 	gone := false // it holds its chain no more
 	switch a.Request.Kind {
-	case Replay:
+	case store.Replay:
 		gone = f.cfg.Hold && a.Outcome.State == sink.Confirmed
-	case Discard:
+	case store.Discard:
 		gone = f.cfg.Hold
-	case DeadLetter:
+	case store.DeadLetter:
 		gone = !f.cfg.Hold
-	case Purge:
+	case store.Purge:
 		gone = !row.Dead || f.cfg.Hold && a.Request.Open
-	case Retry:
+	case store.Retry:
 		f.ready1(row.Chain, true)
 		return
-	case Redact:
+	case store.Redact:
 		return
 	}
 	at, known := f.place(row)
@@ -217,7 +218,7 @@ func (f *feeder) answered(a Answer) {
 	case gone:
 		f.s.line.Uncount(at.Lane, row.Chain, at.Unit)
 		f.owed[row.Chain] = owing{at.Lane, at.Unit}
-	case a.Request.Kind == DeadLetter: // its chain is held by it now
+	case a.Request.Kind == store.DeadLetter: // its chain is held by it now
 		f.s.line.NotNow(at.Lane, row.Chain, at.Unit)
 	}
 	f.ready1(row.Chain, false)

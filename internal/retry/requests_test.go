@@ -10,13 +10,15 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/retry/memorytest"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// ask stores a request about the row or letter of an event.
-func (f *fixture) ask(kind RequestKind, id string, to ...string) int64 {
+// Ask stores a request about the row or letter of an event.
+func (f *fixture) Ask(kind store.RequestKind, id string, to ...string) int64 {
 	f.t.Helper()
-	q := MemoryRequest{Slot: slot, System: "1", Kind: kind}
+	q := memorytest.Request{Slot: slot, System: "1", Kind: kind}
 	for _, l := range f.db.Letters(slot) {
 		if string(l.Row.Event.ID) == id {
 			q.N = l.Row.N
@@ -32,7 +34,7 @@ func (f *fixture) ask(kind RequestKind, id string, to ...string) int64 {
 	return f.db.Ask(q)
 }
 
-func (f *fixture) asked(id int64) string {
+func (f *fixture) Asked(id int64) string {
 	q, _ := f.db.Asked(id)
 	return q.State
 }
@@ -57,11 +59,11 @@ func TestReplay(t *testing.T) {
 						return sink.Outcome{State: sink.Confirmed}
 					}
 				})
-				one, two := f.ask(Replay, "1"), f.ask(Replay, "2", "y/c")
+				one, two := f.Ask(store.Replay, "1"), f.Ask(store.Replay, "2", "y/c")
 				f.line.mend("x/b")
 				f.pass(20 * time.Second)
 				f.equal("letters", f.letters(), "1:replayed 2:replayed")
-				f.equal("asked", f.asked(one)+", "+f.asked(two), "done, done")
+				f.equal("asked", f.Asked(one)+", "+f.Asked(two), "done, done")
 				inOrder(t, f.line.sentIDs(), "1 3 4")
 				f.equal("table", f.table(), "")
 				if strings.Contains(f.line.said(), "uncount k@x") != hold {
@@ -97,10 +99,10 @@ func TestReplayRefused(t *testing.T) {
 		f.park(nil, "2 k x/a")
 		f.settle()
 		f.answers(map[string]*sink.Fault{"1": permanent})
-		id := f.ask(Replay, "1")
+		id := f.Ask(store.Replay, "1")
 		f.pass(3 * time.Second)
 		f.equal("letters", f.letters(), "1:open")
-		f.equal("asked", f.asked(id), "failed")
+		f.equal("asked", f.Asked(id), "failed")
 		f.equal("table", f.table(), "2")
 		if log := f.line.said(); strings.Contains(log, "uncount") || strings.Count(log, "refused 1") != 1 {
 			t.Errorf("log:\n%s", log)
@@ -110,7 +112,7 @@ func TestReplayRefused(t *testing.T) {
 
 // A replay whose answer is not known to be written is not sent again.
 func TestReplayIsSentOnce(t *testing.T) {
-	for _, err := range []error{errLost, &Refused{Err: errLost}} {
+	for _, err := range []error{errLost, &store.Refused{Err: errLost}} {
 		inBubble(t, Config{Hold: true}, func(f *fixture) {
 			f.start()
 			f.park(permanent, "1 k x/a")
@@ -125,7 +127,7 @@ func TestReplayIsSentOnce(t *testing.T) {
 					return nil, false
 				}
 			})
-			f.ask(Replay, "1")
+			f.Ask(store.Replay, "1")
 			f.pass(time.Minute)
 			f.equal("letters", f.letters(), "1:replayed")
 			log := f.line.said()
@@ -151,8 +153,8 @@ func TestDiscardAndPurge(t *testing.T) {
 			t.Errorf("blocked chains were looked at %d times", n)
 		}
 		f.line.said()
-		f.ask(Discard, "1")
-		f.ask(Purge, "3")
+		f.Ask(store.Discard, "1")
+		f.Ask(store.Purge, "3")
 		f.pass(2 * time.Second)
 		f.equal("table", f.table(), "")
 		log := f.line.said()
@@ -161,7 +163,7 @@ func TestDiscardAndPurge(t *testing.T) {
 		if strings.Count(log, "uncount") != 2 {
 			t.Errorf("log:\n%s", log)
 		}
-		f.ask(Purge, "1")
+		f.Ask(store.Purge, "1")
 		f.pass(2 * time.Second)
 		if log := f.line.said(); log != "" {
 			t.Errorf("log:\n%s", log)
@@ -191,9 +193,9 @@ func TestRequestsAboutRows(t *testing.T) {
 				f.park(nil, "4 k x/a", "5 j x/a", "6 i x/a")
 				f.settle()
 				f.line.said()
-				retried, buried, purged := f.ask(Retry, "1"), f.ask(DeadLetter, "2"), f.ask(Purge, "3")
+				retried, buried, purged := f.Ask(store.Retry, "1"), f.Ask(store.DeadLetter, "2"), f.Ask(store.Purge, "3")
 				f.pass(2 * time.Second)
-				f.equal("asked", f.asked(retried)+f.asked(buried)+f.asked(purged), "donedonedone")
+				f.equal("asked", f.Asked(retried)+f.Asked(buried)+f.Asked(purged), "donedonedone")
 				log := f.line.said()
 				inOrder(t, idsSent(log), "1 4")
 				inOrder(t, idsSent(log), "6")
@@ -235,16 +237,16 @@ func TestRequestWaitsForTheRow(t *testing.T) {
 		f.park(nil, "3 j x/a")
 		f.settle()
 		f.equal("table", f.table(), "1 2 3")
-		a, b := f.ask(DeadLetter, "2"), f.ask(DeadLetter, "3")
+		a, b := f.Ask(store.DeadLetter, "2"), f.Ask(store.DeadLetter, "3")
 		f.pass(10 * time.Second)
-		f.equal("asked", f.asked(a)+", "+f.asked(b), "waiting, waiting")
+		f.equal("asked", f.Asked(a)+", "+f.Asked(b), "waiting, waiting")
 		mended.Store(true)
 		f.line.set(func() { f.line.keep = false })
 		f.line.release(0)
 		f.pass(10 * time.Second)
 		f.equal("table", f.table(), "")
-		if n := len(f.line.sentIDs()); f.asked(a) == "waiting" || f.asked(b) == "waiting" || n < 3 {
-			t.Errorf("asked %s %s, sent %q", f.asked(a), f.asked(b), f.line.sentIDs())
+		if n := len(f.line.sentIDs()); f.Asked(a) == "waiting" || f.Asked(b) == "waiting" || n < 3 {
+			t.Errorf("asked %s %s, sent %q", f.Asked(a), f.Asked(b), f.line.sentIDs())
 		}
 	})
 }
@@ -265,9 +267,9 @@ func TestRequestIsNotStarved(t *testing.T) {
 		for len(strings.Fields(f.table())) == len(specs) {
 			f.pass(10 * time.Millisecond)
 		}
-		id := f.ask(DeadLetter, "767")
+		id := f.Ask(store.DeadLetter, "767")
 		f.pass(10 * time.Second)
-		f.equal("asked", f.asked(id), "done")
+		f.equal("asked", f.Asked(id), "done")
 		f.equal("letters", f.letters(), "767:open")
 		f.equal("table", f.table(), "")
 	})
@@ -283,19 +285,19 @@ func TestRequestsDoNotStarveFeeding(t *testing.T) {
 		f.pass(time.Second)
 		var last int64
 		for _, l := range f.db.Letters(slot) {
-			last = f.db.Ask(MemoryRequest{Slot: slot, System: "1", Kind: Discard, N: l.Row.N})
+			last = f.db.Ask(memorytest.Request{Slot: slot, System: "1", Kind: store.Discard, N: l.Row.N})
 		}
 		for f.store.count("answer") == 0 {
 			f.pass(time.Millisecond)
 		}
 		f.park(nil, "new k x/b")
 		f.pass(20 * time.Millisecond)
-		if state := f.asked(last); state != "waiting" {
+		if state := f.Asked(last); state != "waiting" {
 			t.Fatalf("the last request is %s already", state)
 		}
 		f.equal("sent", f.line.sentIDs(), "new")
 		f.pass(2 * time.Second)
-		f.equal("asked", f.asked(last), "done")
+		f.equal("asked", f.Asked(last), "done")
 	})
 }
 
@@ -316,12 +318,12 @@ func TestNoRequestBesideAnUnknownEnd(t *testing.T) {
 		f.settle()
 		f.equal("letters", f.letters(), "1:open")
 		f.answers(nil)
-		id := f.ask(Replay, "1")
+		id := f.Ask(store.Replay, "1")
 		f.pass(time.Minute)
-		f.equal("asked", f.asked(id), "waiting")
+		f.equal("asked", f.Asked(id), "waiting")
 		f.store.set(func() { f.store.fault = nil })
 		f.pass(10 * time.Second)
-		f.equal("asked", f.asked(id), "done")
+		f.equal("asked", f.Asked(id), "done")
 		if log := f.line.said(); strings.Count(log, "uncount") != 1 {
 			t.Errorf("log:\n%s", log)
 		}
@@ -337,12 +339,12 @@ func TestRequestsThatCannotBe(t *testing.T) {
 		f.s.Park([]*relay.Parked{p})
 		f.park(permanent, "2 k x/a")
 		f.settle()
-		raw := f.ask(Replay, "1")
-		f.ask(Discard, "2")
+		raw := f.Ask(store.Replay, "1")
+		f.Ask(store.Discard, "2")
 		f.pass(2 * time.Second)
-		again := f.ask(Discard, "2")
+		again := f.Ask(store.Discard, "2")
 		f.pass(2 * time.Second)
-		f.equal("asked", f.asked(raw)+", "+f.asked(again), "failed, failed")
+		f.equal("asked", f.Asked(raw)+", "+f.Asked(again), "failed, failed")
 		f.equal("letters", f.letters(), "1:open 2:discarded")
 		f.equal("sent", f.line.sentIDs(), "")
 	})
@@ -350,23 +352,23 @@ func TestRequestsThatCannotBe(t *testing.T) {
 
 // A replay that is cancelled on its way is a replay when it is confirmed: what is asked for about its letter meanwhile waits.
 func TestRequestWaitsForACancelledReplay(t *testing.T) {
-	for kind, want := range map[RequestKind]string{Discard: "failed", Replay: "failed", Redact: "done", Purge: "done"} {
+	for kind, want := range map[store.RequestKind]string{store.Discard: "failed", store.Replay: "failed", store.Redact: "done", store.Purge: "done"} {
 		t.Run(string(kind), func(t *testing.T) {
 			inBubble(t, Config{Hold: true}, func(f *fixture) {
 				f.start()
 				f.park(permanent, "1 k x/a")
 				f.settle()
 				f.line.set(func() { f.line.keep = true })
-				replay := f.ask(Replay, "1")
+				replay := f.Ask(store.Replay, "1")
 				f.pass(2 * time.Second)
 				f.db.Cancel(replay)
-				second := f.ask(kind, "1")
+				second := f.Ask(kind, "1")
 				f.pass(5 * time.Second)
-				f.equal("meanwhile", f.asked(replay)+", "+f.asked(second), "cancelled, waiting")
+				f.equal("meanwhile", f.Asked(replay)+", "+f.Asked(second), "cancelled, waiting")
 				f.line.set(func() { f.line.keep = false })
 				f.line.release(0)
 				f.pass(5 * time.Second)
-				f.equal("asked", f.asked(replay)+", "+f.asked(second), "done, "+want)
+				f.equal("asked", f.Asked(replay)+", "+f.Asked(second), "done, "+want)
 				if log := f.line.said(); strings.Count(log, "sent 1") != 1 || strings.Count(log, "uncount") != 1 {
 					t.Errorf("log:\n%s", log)
 				}
@@ -385,11 +387,11 @@ func TestRequestsBehindManyReplays(t *testing.T) {
 		f.settle()
 		f.line.set(func() { f.line.keep = true })
 		for i := range requestRows {
-			f.ask(Replay, fmt.Sprintf("%03d", i))
+			f.Ask(store.Replay, fmt.Sprintf("%03d", i))
 		}
-		discard := f.ask(Discard, fmt.Sprint(requestRows))
+		discard := f.Ask(store.Discard, fmt.Sprint(requestRows))
 		f.pass(10 * time.Second)
-		f.equal("asked", f.asked(discard), "done")
+		f.equal("asked", f.Asked(discard), "done")
 		f.line.set(func() { f.line.keep = false })
 		f.line.release(0)
 		f.pass(5 * time.Second)

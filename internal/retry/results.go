@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -24,7 +25,7 @@ func (f *feeder) judge(r *run) {
 	for i, fed := range r.feds {
 		switch {
 		case fed.Outcome.State == sink.Confirmed:
-			r.results = append(r.results, Result{Row: r.rows[i], Kind: Delivered})
+			r.results = append(r.results, store.Result{Row: r.rows[i], Kind: store.Delivered})
 		case fed.Outcome.State == sink.Rejected && !(refused && r.ordered):
 			refused = true
 			if res, ok := f.sentence(r.rows[i], r.places[i], fed.Outcome.Fault, r.chain); ok {
@@ -35,10 +36,10 @@ func (f *feeder) judge(r *run) {
 }
 
 // sentence is what becomes of a row that was refused; false when nothing is written. Whose fault it is decides (I4).
-func (f *feeder) sentence(row *Row, at sink.Place, fault *sink.Fault, chain uint64) (Result, bool) {
+func (f *feeder) sentence(row *store.Row, at sink.Place, fault *sink.Fault, chain uint64) (store.Result, bool) {
 	now := time.Now()
-	res := Result{
-		Row: row, Kind: Backoff, Attempts: row.Attempts,
+	res := store.Result{
+		Row: row, Kind: store.Backoff, Attempts: row.Attempts,
 		Class: fault.Class, Reason: fault.Reason, Words: fault.Words, Destination: fault.Destination,
 	}
 	switch fault.Class {
@@ -46,10 +47,10 @@ func (f *feeder) sentence(row *Row, at sink.Place, fault *sink.Fault, chain uint
 		switch {
 		case f.tooOld(row, now):
 			f.shut(at, 0)
-			res.Kind = Dead
+			res.Kind = store.Dead
 		case f.shut(at, chain): // it waits for the gate
 			f.accuse(at, fault)
-			return Result{}, false
+			return store.Result{}, false
 		default: // the gate is open again, or there are too many to note this one
 			age := time.Duration(0)
 			if len(f.gates) > manyGates {
@@ -65,13 +66,13 @@ func (f *feeder) sentence(row *Row, at sink.Place, fault *sink.Fault, chain uint
 		}
 		// Attempts alone do not condemn: if nothing passes there, it may not be the event's fault after all.
 		if res.Attempts >= f.cfg.MaxAttempts && f.s.line.ConfirmedSince(at.Dest, first) {
-			res.Kind = Dead
+			res.Kind = store.Dead
 		} else {
 			res.After = f.cfg.backoff(res.Attempts)
 		}
 	case sink.Permanent:
 		res.Attempts++
-		res.Kind = Dead
+		res.Kind = store.Dead
 	}
 	return res, true
 }
@@ -80,7 +81,7 @@ func (f *feeder) sentence(row *Row, at sink.Place, fault *sink.Fault, chain uint
 const manyGates = 5000
 
 // tooOld reports whether a row has waited for its destination as long as it may.
-func (f *feeder) tooOld(row *Row, now time.Time) bool {
+func (f *feeder) tooOld(row *store.Row, now time.Time) bool {
 	return f.cfg.DestinationMaxAge > 0 && now.Sub(row.ParkedAt) > f.cfg.DestinationMaxAge
 }
 
@@ -90,7 +91,7 @@ func (f *feeder) commitRuns(ctx context.Context) (bool, error) {
 	if len(group) == 0 {
 		return false, nil
 	}
-	var results []Result
+	var results []store.Result
 	for _, r := range group {
 		f.judge(r)
 		results = append(results, r.results...)
@@ -164,15 +165,15 @@ func (f *feeder) tell(r *run) {
 		}
 	}
 	for _, res := range r.results {
-		if res.Kind == Dead {
+		if res.Kind == store.Dead {
 			dead++
 			f.s.cfg.tellDeath(res.Row, res)
 		}
-		if res.Reason == "" || res.Kind == Delivered { // not refused now
+		if res.Reason == "" || res.Kind == store.Delivered { // not refused now
 			continue
 		}
 		failed--
-		if res.Kind == Backoff {
+		if res.Kind == store.Backoff {
 			noted++
 		} else if res.Class == sink.Transient {
 			exhausted++
@@ -207,13 +208,13 @@ func (f *feeder) finish(r *run) {
 	look := r.again
 	for _, res := range r.results {
 		switch res.Kind {
-		case Dead:
+		case store.Dead:
 			look = f.buried(r, res.Row) || look
-		case Backoff:
+		case store.Backoff:
 			if at := time.Now().Add(res.After); res.After > 0 && at.Before(f.dueAt) {
 				f.dueAt = at
 			}
-		case Delivered:
+		case store.Delivered:
 		}
 	}
 	look = f.lookAgain(r) || look
@@ -224,7 +225,7 @@ func (f *feeder) finish(r *run) {
 
 // buried is told to the lane of a row that became a dead letter: with followers: release its chain goes on without it, else
 // it goes on holding. It reports whether the chain is worth a look.
-func (f *feeder) buried(r *run, row *Row) bool {
+func (f *feeder) buried(r *run, row *store.Row) bool {
 	switch {
 	case !row.Ordered:
 	case f.cfg.Hold:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -15,7 +16,7 @@ type run struct {
 	ordered bool
 	lane    int
 	unit    uint64
-	rows    []*Row
+	rows    []*store.Row
 	places  []sink.Place
 	feds    []*relay.Fed // none: it is not offered
 	bytes   int64
@@ -25,19 +26,19 @@ type run struct {
 	again   bool // there is news of the chain since
 	asked   bool // a request waits until the chain is not in flight
 	probe   *probe
-	request *Request // it is a letter that is replayed
+	request *store.Request // it is a letter that is replayed
 
 	judged  bool
-	results []Result
+	results []store.Result
 	retryAt time.Time // its end was refused
 }
 
-func (f *feeder) newRun(chain uint64, at sink.Place, head *Row) *run {
+func (f *feeder) newRun(chain uint64, at sink.Place, head *store.Row) *run {
 	return &run{chain: chain, ordered: head.Ordered, lane: at.Lane, unit: at.Unit}
 }
 
 // add adds a row that is to be offered.
-func (r *run) add(row *Row, at sink.Place) {
+func (r *run) add(row *store.Row, at sink.Place) {
 	fed := &relay.Fed{Event: row.Event, Place: at, Refusals: row.Attempts}
 	if row.Ordered {
 		fed.Chain = row.Chain
@@ -87,7 +88,7 @@ func (f *feeder) feed(ctx context.Context) (bool, error) {
 	}
 	taken = f.legible(taken)
 	var read int64
-	of := make(map[uint64]*Run, len(runs))
+	of := make(map[uint64]*store.Run, len(runs))
 	for i := range runs {
 		of[runs[i].Chain] = &runs[i]
 		for _, row := range runs[i].Rows {
@@ -137,7 +138,7 @@ func (f *feeder) looks(taken []*readied) (chains []uint64, here map[uint64]hand)
 }
 
 // visit decides what of a chain may go now: a run, or nil. read is nil when the tables hold nothing of it.
-func (f *feeder) visit(e *readied, read *Run, h hand) *run {
+func (f *feeder) visit(e *readied, read *store.Run, h hand) *run {
 	switch {
 	case read == nil:
 		f.exhausted(e.chain, h)
@@ -205,14 +206,14 @@ func (f *feeder) exhausted(chain uint64, h hand) {
 
 // waits is a chain that is due and may not go all the same. What it waits for starts a look at it, so its NextAttempt is taken
 // away: Due would list it again and again, and others not.
-func (f *feeder) waits(e *readied, read *Run) *run {
+func (f *feeder) waits(e *readied, read *store.Run) *run {
 	if !e.due {
 		return nil
 	}
 	r := &run{chain: e.chain, judged: true}
 	for _, row := range read.Rows {
 		if !row.NextAttempt.IsZero() && !row.NextAttempt.After(time.Now()) {
-			r.results = append(r.results, Result{Row: row, Kind: Backoff, Attempts: row.Attempts})
+			r.results = append(r.results, store.Result{Row: row, Kind: store.Backoff, Attempts: row.Attempts})
 		}
 	}
 	if len(r.results) == 0 {
@@ -222,7 +223,7 @@ func (f *feeder) waits(e *readied, read *Run) *run {
 }
 
 // enough is a chain whose lane has rows enough for now.
-func (f *feeder) enough(e *readied, read *Run, lane int) *run {
+func (f *feeder) enough(e *readied, read *store.Run, lane int) *run {
 	if r := f.waits(e, read); r != nil {
 		f.notNow(e.chain)
 		r.again = true // it is set aside then

@@ -19,6 +19,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -58,9 +59,9 @@ type Config struct {
 	Slot        string // for the error of being fenced
 	Epoch       int64  // likewise
 	Incarnation int64  // of the slot: part of the name of its rows
-	Store       Store
+	Store       store.Store
 	Sink        Router
-	Scope       Scope // by delivery.ordering
+	Scope       store.Scope // by delivery.ordering
 
 	Hold              bool          // a dead letter holds the later events of its chain
 	MaxAttempts       int           // of an event that is itself at fault, transiently; 20
@@ -69,7 +70,7 @@ type Config struct {
 	DestinationMaxAge time.Duration // events of a refusing destination become dead letters after it; 0: never
 
 	// Tally is ReadTally, for Snapshot; nil: that is not told. It is asked now and then.
-	Tally func(ctx context.Context, limit int) (Tally, error)
+	Tally func(ctx context.Context, limit int) (store.Tally, error)
 
 	// RoundBytes bounds the rows of one Park, 2 MiB, and BudgetBytes those that are read and whose end is not committed, 8 MiB;
 	// one larger row goes alone, or on top. The simulation makes them small.
@@ -113,7 +114,7 @@ type Snapshot struct {
 	InFlight    int   // rows that were read, and whose end is not committed yet
 	Refused     []RefusedRow
 	RefusedAll  int // Refused names the first of these
-	Tally       Tally
+	Tally       store.Tally
 }
 
 // RefusedRow is a row that the database refuses. It is tried again, and holds back the later ones of its chain.

@@ -2,81 +2,25 @@ package retry
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/cdc-relay/cdc-relay/internal/dlq"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
-
-// Tally is what the tables hold of one slot.
-type Tally struct {
-	At           time.Time // when it was counted; zero: not yet
-	Parked       int       // rows of the retry table
-	OldestParked time.Time // commit time of the first of them by position, which is the oldest; zero: there is none
-	Dead         int       // letters that are open
-	OldestDead   time.Time // when the first of them died; zero: there is none
-}
-
-// TallyLimit is how many rows, and letters, are counted at the most. A million are 100 ms where the visibility map lets the
-// index alone be read, and seconds where it does not; statement_timeout is 15 s.
-const TallyLimit = 1_000_000
-
-// tallySQL finds the oldest row as the first by position: commit times follow it but for some milliseconds, and have no index.
-const tallySQL = `SELECT
-	(SELECT count(*) FROM (SELECT FROM cdc_relay.retry WHERE slot = $1::text AND system_id = $2 LIMIT $3) r),
-	(SELECT extract(epoch FROM clock_timestamp() - commit_time)::float8 FROM cdc_relay.retry WHERE slot = $1 AND system_id = $2
-		ORDER BY incarnation, commit_lsn, idx LIMIT 1),
-	(SELECT count(*) FROM (SELECT FROM cdc_relay.dead_letter WHERE slot = $1 AND system_id = $2 AND state = 'open' LIMIT $3) d),
-	(SELECT extract(epoch FROM clock_timestamp() - died_at)::float8 FROM cdc_relay.dead_letter WHERE slot = $1 AND system_id = $2 AND state = 'open'
-		ORDER BY died_at, n LIMIT 1)`
-
-// ReadTally counts what the tables hold of a slot; limit stands for that many and more. A database without these tables holds
-// nothing.
-func ReadTally(ctx context.Context, db dlq.Querier, slot, systemID string, limit int) (Tally, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
-	defer cancel()
-	var t Tally
-	var parked, dead *float64
-	// Planned anew each time, for the same reason as all statements about these tables.
-	err := db.QueryRow(ctx, tallySQL, pgx.QueryExecModeCacheDescribe, slot, systemID, limit).Scan(&t.Parked, &parked, &t.Dead, &dead)
-	t.At = time.Now()
-	var no *pgconn.PgError
-	switch {
-	case errors.As(err, &no) && no.Code == "42P01":
-		return Tally{At: t.At}, nil
-	case err != nil:
-		return Tally{}, fmt.Errorf("count parked events and dead letters: %w", err)
-	}
-	t.OldestParked, t.OldestDead = ago(t.At, parked), ago(t.At, dead)
-	return t, nil
-}
-
-// ago is a time of the database's clock on this process's.
-func ago(now time.Time, seconds *float64) time.Time {
-	if seconds == nil {
-		return time.Time{}
-	}
-	return now.Add(-time.Duration(*seconds * float64(time.Second)))
-}
 
 // tally keeps the Tally between two counts by what this leader does itself, and it alone changes the tables. So it is told at
 // once, whoever asks, and the tables are counted seldom: while something changes every ten seconds, and not more than a
 // fiftieth of the time. (Each scrape counting a million rows would cost PostgreSQL more than they do otherwise.) The count is
 // what mends the rest: a statement that was made twice, a row that somebody has removed by hand.
 type tally struct {
-	count func(ctx context.Context, limit int) (Tally, error) // nil: nothing is counted
+	count func(ctx context.Context, limit int) (store.Tally, error) // nil: nothing is counted
 	limit int
 	pace  pace
 	hooks *Hooks
 
 	mu     sync.Mutex
-	now    Tally
+	now    store.Tally
 	parked int // by how much it changed since the count began that is under way
 	dead   int
 	moved  bool // since the last count began
@@ -90,7 +34,7 @@ const (
 )
 
 func (t *tally) init(cfg *Config) {
-	*t = tally{count: cfg.Tally, limit: TallyLimit, hooks: &cfg.Hooks, pace: pace{log: cfg.Log, what: "counting parked events"}}
+	*t = tally{count: cfg.Tally, limit: store.TallyLimit, hooks: &cfg.Hooks, pace: pace{log: cfg.Log, what: "counting parked events"}}
 }
 
 // run counts until ctx is done.
@@ -106,11 +50,11 @@ func (t *tally) run(ctx context.Context) {
 		rest := max(tallyEvery, tallyShare*time.Since(began))
 		if err != nil { // perhaps it takes too long
 			t.pace.failed(err)
-			t.limit = max(t.limit/4, TallyLimit/100)
+			t.limit = max(t.limit/4, store.TallyLimit/100)
 			rest = tallyEvery
 		} else {
 			t.pace.succeeded()
-			t.limit = min(2*t.limit, TallyLimit)
+			t.limit = min(2*t.limit, store.TallyLimit)
 		}
 		for rested := time.Duration(0); rested == 0 || rested < tallyIdle && !t.hasMoved(); rested += rest {
 			if !slept(ctx, rest) {
@@ -153,7 +97,7 @@ func (t *tally) hasMoved() bool {
 	return t.moved
 }
 
-func (t *tally) snapshot() Tally {
+func (t *tally) snapshot() store.Tally {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.now
@@ -185,7 +129,7 @@ func (t *tally) add(parked, dead int, oldest time.Time) {
 }
 
 // written notes rows that were committed.
-func (t *tally) written(rows []*Row) (parked, dead int) {
+func (t *tally) written(rows []*store.Row) (parked, dead int) {
 	var oldest time.Time
 	for _, row := range rows {
 		if row.Dead {
@@ -202,23 +146,23 @@ func (t *tally) written(rows []*Row) (parked, dead int) {
 }
 
 // ended notes what came of rows.
-func (t *tally) ended(results []Result) {
+func (t *tally) ended(results []store.Result) {
 	gone, dead := 0, 0
 	for _, r := range results {
 		switch r.Kind {
-		case Delivered:
+		case store.Delivered:
 			gone++
-		case Dead:
+		case store.Dead:
 			gone++
 			dead++
-		case Backoff:
+		case store.Backoff:
 		}
 	}
 	t.add(-gone, dead, time.Time{})
 }
 
 // answered notes what an operator's request did.
-func (t *tally) answered(a Answer) {
+func (t *tally) answered(a store.Answer) {
 	if a.Request.Row == nil {
 		return
 	}
@@ -227,20 +171,20 @@ func (t *tally) answered(a Answer) {
 		letters = -1
 	}
 	switch a.Request.Kind {
-	case Discard:
+	case store.Discard:
 		t.add(0, letters, time.Time{})
-	case Replay:
+	case store.Replay:
 		if a.Outcome.State == sink.Confirmed {
 			t.add(0, letters, time.Time{})
 		}
-	case Purge:
+	case store.Purge:
 		if a.Request.Row.Dead {
 			t.add(0, letters, time.Time{})
 		} else {
 			t.add(-1, 0, time.Time{})
 		}
-	case DeadLetter:
+	case store.DeadLetter:
 		t.add(-1, 1, time.Time{})
-	case Retry, Redact:
+	case store.Retry, store.Redact:
 	}
 }

@@ -13,56 +13,11 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
-	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
-
-func TestReadTally(t *testing.T) {
-	w := newDatabase(t, devenv.SharedPostgres(t), "")
-	b := newBench(t, w)
-	wants := func(c StoreConfig, parked, dead int) (found Tally) {
-		t.Helper()
-		found, err := ReadTally(await.Context(t), w.pool, c.Slot, c.SystemID, 10)
-		b.must(err)
-		if found.Parked != parked || found.Dead != dead || time.Since(found.At) > time.Minute {
-			t.Errorf("the tables hold %+v, want %d rows and %d letters", found, parked, dead)
-		}
-		return found
-	}
-	if found := wants(b.c, 0, 0); !found.OldestParked.IsZero() || !found.OldestDead.IsZero() {
-		t.Errorf("of nothing there is an oldest: %+v", found)
-	}
-	rows := b.rows(3, "key", 1, 1)
-	rows[1].Event.CommitTime = rows[1].Event.CommitTime.Add(time.Hour)
-	b.park(rows...)
-	b.letter("key")
-	b.letter("another")
-	w.exec(`UPDATE cdc_relay.dead_letter SET died_at = now() - interval '1 hour' WHERE n = (SELECT max(n) FROM cdc_relay.dead_letter WHERE slot = $1)`, b.c.Slot)
-	closed := b.letter("closed")
-	w.exec(`UPDATE cdc_relay.dead_letter SET state = 'discarded', died_at = now() - interval '2 hours' WHERE n = $1`, closed.N)
-	copied := b.with(func(c *StoreConfig) { c.SystemID = "7000000000000000002" })
-	copied.park(copied.row("key", 1, 1))
-
-	found := wants(b.c, 3, 2)
-	if d := found.OldestParked.Sub(rows[0].Event.CommitTime).Abs(); d > time.Minute {
-		t.Errorf("the oldest row is of %s, want %s", found.OldestParked, rows[0].Event.CommitTime)
-	}
-	if d := time.Since(found.OldestDead); d < time.Hour || d > time.Hour+time.Minute {
-		t.Errorf("the oldest open letter died %s ago, want an hour", d)
-	}
-	wants(copied.c, 1, 0)
-	wants(newBench(t, w).c, 0, 0)
-
-	if found, err := ReadTally(await.Context(t), w.pool, b.c.Slot, b.c.SystemID, 2); err != nil || found.Parked != 2 || found.Dead != 2 {
-		t.Errorf("with a limit of 2 it is %+v, %v", found, err)
-	}
-
-	w.exec(`ALTER TABLE cdc_relay.retry RENAME TO retired`)
-	wants(b.c, 0, 0)
-}
 
 func TestTallyBetweenCounts(t *testing.T) {
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -73,39 +28,41 @@ func TestTallyBetweenCounts(t *testing.T) {
 			t.Errorf("it is %+v, want %d rows, the oldest of %s, and %d letters", now, parked, oldest, dead)
 		}
 	}
-	row := func(minute int, dead bool) *Row {
-		return &Row{Dead: dead, Event: outbox.Event{CommitTime: noon.Add(time.Duration(minute) * time.Minute)}}
+	row := func(minute int, dead bool) *store.Row {
+		return &store.Row{Dead: dead, Event: outbox.Event{CommitTime: noon.Add(time.Duration(minute) * time.Minute)}}
 	}
-	rows := []*Row{row(2, false), row(1, false), row(0, true), row(3, false)}
+	rows := []*store.Row{row(2, false), row(1, false), row(0, true), row(3, false)}
 	if parked, dead := tl.written(rows); parked != 3 || dead != 1 {
 		t.Errorf("%d rows and %d letters were written, want 3 and 1", parked, dead)
 	}
 	wants(3, 1, noon.Add(time.Minute))
 	tl.written(rows[:1])
-	tl.ended([]Result{{Row: rows[0], Kind: Delivered}, {Row: rows[1], Kind: Dead}, {Row: rows[3], Kind: Backoff}})
+	tl.ended([]store.Result{{Row: rows[0], Kind: store.Delivered}, {Row: rows[1], Kind: store.Dead}, {Row: rows[3], Kind: store.Backoff}})
 	wants(2, 2, noon.Add(time.Minute)) // the next count knows the oldest
 
-	letter := func(kind RequestKind, open bool) Answer {
-		return Answer{Request: Request{Kind: kind, Row: row(0, true), Open: open}}
+	letter := func(kind store.RequestKind, open bool) store.Answer {
+		return store.Answer{Request: store.Request{Kind: kind, Row: row(0, true), Open: open}}
 	}
-	parked := func(kind RequestKind) Answer { return Answer{Request: Request{Kind: kind, Row: row(0, false)}} }
-	for _, nothing := range []Answer{
-		{Request: Request{Kind: Discard}}, letter(Replay, true), letter(Redact, true), letter(Purge, false), parked(Retry),
+	parked := func(kind store.RequestKind) store.Answer {
+		return store.Answer{Request: store.Request{Kind: kind, Row: row(0, false)}}
+	}
+	for _, nothing := range []store.Answer{
+		{Request: store.Request{Kind: store.Discard}}, letter(store.Replay, true), letter(store.Redact, true), letter(store.Purge, false), parked(store.Retry),
 	} {
 		tl.answered(nothing)
 		wants(2, 2, noon.Add(time.Minute))
 	}
-	tl.answered(parked(DeadLetter))
+	tl.answered(parked(store.DeadLetter))
 	wants(1, 3, noon.Add(time.Minute))
-	tl.answered(letter(Discard, true))
-	tl.answered(letter(Purge, true))
-	confirmed := letter(Replay, true)
+	tl.answered(letter(store.Discard, true))
+	tl.answered(letter(store.Purge, true))
+	confirmed := letter(store.Replay, true)
 	confirmed.Outcome.State = sink.Confirmed
 	tl.answered(confirmed)
 	wants(1, 0, noon.Add(time.Minute))
-	tl.answered(parked(Purge))
+	tl.answered(parked(store.Purge))
 	wants(0, 0, time.Time{})
-	tl.ended([]Result{{Row: rows[0], Kind: Delivered}}) // it was not there any more
+	tl.ended([]store.Result{{Row: rows[0], Kind: store.Delivered}}) // it was not there any more
 	wants(0, 0, time.Time{})
 }
 
@@ -120,15 +77,15 @@ func TestTallyCountsSeldom(t *testing.T) {
 		var s Siding
 		var mu sync.Mutex // a count is made beside the test's looks at it
 		var limits []int
-		s.cfg.Tally = func(_ context.Context, limit int) (Tally, error) {
+		s.cfg.Tally = func(_ context.Context, limit int) (store.Tally, error) {
 			mu.Lock()
 			counts, limits = append(counts, time.Since(began).Truncate(time.Second)), append(limits, limit)
 			mu.Unlock()
 			time.Sleep(time.Duration(cost.Load())) //nolint:forbidigo // the bubble's time, not ours
 			if fails.Load() {
-				return Tally{}, errors.New("no answer")
+				return store.Tally{}, errors.New("no answer")
 			}
-			return Tally{At: time.Now(), Parked: min(5, limit)}, nil
+			return store.Tally{At: time.Now(), Parked: min(5, limit)}, nil
 		}
 		s.tally.init(&s.cfg)
 		s.tally.pace.log = zap.NewNop()
@@ -181,7 +138,7 @@ func TestTallyCountsSeldom(t *testing.T) {
 		s.tally.add(1, 0, time.Now())
 		time.Sleep(10 * time.Second) //nolint:forbidigo // the bubble's time, not ours
 		wants(7, 202*time.Second)
-		if want := []int{TallyLimit, TallyLimit / 4, TallyLimit / 2}; !slices.Equal(limits[4:], want) {
+		if want := []int{store.TallyLimit, store.TallyLimit / 4, store.TallyLimit / 2}; !slices.Equal(limits[4:], want) {
 			t.Errorf("the limits were %v, want %v: less after a count that failed", limits[4:], want)
 		}
 		end()
@@ -190,7 +147,7 @@ func TestTallyCountsSeldom(t *testing.T) {
 
 // A count that came to its limit takes nothing back of what is known.
 func TestTallyAtItsLimit(t *testing.T) {
-	tl := tally{limit: 10, count: func(context.Context, int) (Tally, error) { return Tally{Parked: 10, Dead: 9}, nil }}
+	tl := tally{limit: 10, count: func(context.Context, int) (store.Tally, error) { return store.Tally{Parked: 10, Dead: 9}, nil }}
 	if err := tl.once(t.Context()); err != nil || tl.now.Parked != 10 || tl.now.Dead != 9 {
 		t.Errorf("at first it is %+v, %v", tl.now, err)
 	}
@@ -214,22 +171,22 @@ func TestAttemptsAreTold(t *testing.T) {
 		}
 		return list
 	}
-	refused := func(kind ResultKind, class sink.Class) Result {
-		return Result{Row: &Row{}, Kind: kind, Class: class, Reason: sink.Invalid}
+	refused := func(kind store.ResultKind, class sink.Class) store.Result {
+		return store.Result{Row: &store.Row{}, Kind: kind, Class: class, Reason: sink.Invalid}
 	}
 	for name, c := range map[string]struct {
 		run  run
 		want map[string]int
 	}{
 		"confirmed, one refused for a while, the rest sent back": {
-			run{feds: fed(sink.Confirmed, sink.Rejected, sink.Unsent), results: []Result{{Kind: Delivered}, refused(Backoff, sink.Transient)}},
+			run{feds: fed(sink.Confirmed, sink.Rejected, sink.Unsent), results: []store.Result{{Kind: store.Delivered}, refused(store.Backoff, sink.Transient)}},
 			map[string]int{"retried": 2, "parked": 1},
 		},
 		"the destination is still paused": {run{feds: fed(sink.Rejected, sink.Unsent)}, map[string]int{"retried": 1, "failed": 1}},
-		"attempts spent":                  {run{feds: fed(sink.Rejected), results: []Result{refused(Dead, sink.Transient)}}, map[string]int{"retried": 1, "dead": 1, "exhausted": 1}},
-		"too large now":                   {run{feds: fed(sink.Rejected), results: []Result{refused(Dead, sink.Permanent)}}, map[string]int{"retried": 1, "dead": 1}},
-		"too old":                         {run{results: []Result{{Row: &Row{}, Kind: Dead}}}, map[string]int{"dead": 1}},
-		"waits for its gate":              {run{results: []Result{{Kind: Backoff}}}, map[string]int{}},
+		"attempts spent":                  {run{feds: fed(sink.Rejected), results: []store.Result{refused(store.Dead, sink.Transient)}}, map[string]int{"retried": 1, "dead": 1, "exhausted": 1}},
+		"too large now":                   {run{feds: fed(sink.Rejected), results: []store.Result{refused(store.Dead, sink.Permanent)}}, map[string]int{"retried": 1, "dead": 1}},
+		"too old":                         {run{results: []store.Result{{Row: &store.Row{}, Kind: store.Dead}}}, map[string]int{"dead": 1}},
+		"waits for its gate":              {run{results: []store.Result{{Kind: store.Backoff}}}, map[string]int{}},
 		"its lane ends":                   {run{feds: fed(sink.Unsent, sink.Unknown)}, map[string]int{}},
 	} {
 		clear(got)

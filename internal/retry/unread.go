@@ -2,30 +2,24 @@ package retry
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
-
-// isUnreadable reports whether an error of a statement that reads is about a row, so that it comes again.
-func isUnreadable(err error) bool {
-	var no *Refused
-	return errors.As(err, &no)
-}
 
 // unreadPause is between two looks at a chain that cannot be read.
 const unreadPause = time.Minute
 
 // read reads the beginnings of chains. A row that cannot be read, a damaged one, must not keep back other chains than its own:
 // what fails together is read apart, and the chain that fails alone is left out and looked at after a while.
-func (f *feeder) read(ctx context.Context, chains []uint64, run int, size, acked int64) ([]Run, error) {
+func (f *feeder) read(ctx context.Context, chains []uint64, run int, size, acked int64) ([]store.Run, error) {
 	runs, err := f.cfg.Store.Runs(ctx, chains, run, size, acked)
 	switch {
-	case !isUnreadable(err):
+	case !store.IsRefused(err):
 		return runs, err
 	case len(chains) == 1:
 		f.leaveUnread(chains[0], err)
@@ -77,13 +71,13 @@ func (f *feeder) legible(taken []*readied) []*readied {
 
 // readRequests lists what operators asked for, at most limit. What comes before a letter that cannot be read is listed without
 // it. When it is the first, the request to replay it is answered: what cannot be read cannot be sent.
-func (f *feeder) readRequests(ctx context.Context) (all []Request, limit int, answers []Answer, err error) {
+func (f *feeder) readRequests(ctx context.Context) (all []store.Request, limit int, answers []store.Answer, err error) {
 	for limit = requestRows; ; limit /= 2 {
 		all, err = f.cfg.Store.Requests(ctx, limit, requestBytes)
 		if err == nil {
 			return all, limit, nil, nil
 		}
-		if !isUnreadable(err) {
+		if !store.IsRefused(err) {
 			return nil, limit, nil, err
 		}
 		if limit == 1 {
@@ -95,8 +89,8 @@ func (f *feeder) readRequests(ctx context.Context) (all []Request, limit int, an
 		return nil, limit, nil, err
 	}
 	for _, q := range all {
-		if q.Kind == Replay && q.Row != nil {
-			answers = append(answers, Answer{Request: q, Outcome: sink.Outcome{
+		if q.Kind == store.Replay && q.Row != nil {
+			answers = append(answers, store.Answer{Request: q, Outcome: sink.Outcome{
 				State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Words: words},
 			}})
 		}

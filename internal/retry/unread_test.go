@@ -2,6 +2,7 @@ package retry
 
 import (
 	"fmt"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"strings"
 	"testing"
 	"time"
@@ -77,9 +78,9 @@ func TestReplayOfALetterThatCannotBeRead(t *testing.T) {
 		f.park(permanent, "3 i x/a")
 		f.settle()
 		f.store.set(func() { f.store.torn = map[string]bool{"2": true} })
-		one, two, three := f.ask(Replay, "1"), f.ask(Replay, "2"), f.ask(Discard, "3")
+		one, two, three := f.Ask(store.Replay, "1"), f.Ask(store.Replay, "2"), f.Ask(store.Discard, "3")
 		f.pass(5 * time.Second)
-		f.equal("asked", f.asked(one)+", "+f.asked(two)+", "+f.asked(three), "done, failed, done")
+		f.equal("asked", f.Asked(one)+", "+f.Asked(two)+", "+f.Asked(three), "done, failed, done")
 		f.equal("letters", f.letters(), "1:replayed 2:open 3:discarded")
 		if q, _ := f.db.Asked(two); !strings.Contains(q.Result, "cannot be read") {
 			t.Errorf("the operator reads %q", q.Result)

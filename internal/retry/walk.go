@@ -3,6 +3,7 @@ package retry
 import (
 	"context"
 
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -10,7 +11,7 @@ import (
 type walk struct {
 	of    gate // the zero gate: all destinations
 	open  bool // only those that are not paused
-	at    Cursor
+	at    store.Cursor
 	begun bool
 	ended bool
 	found bool // any chain
@@ -21,24 +22,23 @@ const pageRows = 500
 
 // next is the next page; it may be empty before the end. One statement.
 func (f *feeder) next(ctx context.Context, w *walk) (chains []uint64, err error) {
-	store := f.cfg.Store
 	switch {
 	case !w.begun && w.of.dest != 0:
-		w.at = Cursor{Unit: w.of.unit, Dest: w.of.dest}
+		w.at = store.Cursor{Unit: w.of.unit, Dest: w.of.dest}
 		w.begun = true
 		return f.next(ctx, w)
 	case !w.begun:
-		from := Cursor{}
+		from := store.Cursor{}
 		if w.of.unit != 0 {
-			from = Cursor{Unit: w.of.unit, Dest: firstDest}
+			from = store.Cursor{Unit: w.of.unit, Dest: firstDest}
 		}
 		return nil, f.skip(ctx, w, from)
 	case w.open && f.shut(sink.Place{Unit: w.at.Unit}, 0):
-		return nil, f.skip(ctx, w, Cursor{Unit: w.at.Unit, Dest: LastDest})
+		return nil, f.skip(ctx, w, store.Cursor{Unit: w.at.Unit, Dest: store.LastDest})
 	case w.open && f.shut(sink.Place{Unit: w.at.Unit, Dest: w.at.Dest}, 0):
 		return nil, f.skip(ctx, w, w.at)
 	}
-	chains, next, err := store.Sweep(ctx, w.at, pageRows)
+	chains, next, err := f.cfg.Store.Sweep(ctx, w.at, pageRows)
 	if err != nil {
 		return nil, err
 	}
@@ -50,8 +50,8 @@ func (f *feeder) next(ctx context.Context, w *walk) (chains []uint64, err error)
 }
 
 // skip goes on behind the destination of a cursor.
-func (f *feeder) skip(ctx context.Context, w *walk, from Cursor) error {
-	if w.begun && (w.of.dest != 0 || w.of.unit != 0 && from.Dest == LastDest) {
+func (f *feeder) skip(ctx context.Context, w *walk, from store.Cursor) error {
+	if w.begun && (w.of.dest != 0 || w.of.unit != 0 && from.Dest == store.LastDest) {
 		w.ended = true
 		return nil
 	}

@@ -2,6 +2,7 @@ package retry
 
 import (
 	"context"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"sync"
 	"testing"
 	"time"
@@ -56,10 +57,10 @@ func TestSilentDatabaseIsNotStuck(t *testing.T) {
 		if _, is := silent.Load(""); !is {
 			return nil
 		}
-		time.Sleep(statementTimeout) //nolint:forbidigo // the bubble's time, not ours
+		time.Sleep(20 * time.Second) //nolint:forbidigo // the bubble's time, not ours
 		return context.DeadlineExceeded
 	}
-	count := func(context.Context, int) (Tally, error) { return Tally{At: time.Now()}, wait() }
+	count := func(context.Context, int) (store.Tally, error) { return store.Tally{At: time.Now()}, wait() }
 	inBubble(t, Config{Tally: count}, func(f *fixture) {
 		f.line.shut("x/a")
 		pulses := f.watchPulses()
@@ -96,7 +97,10 @@ func TestStatementWithoutEndIsStuck(t *testing.T) {
 				<-end
 			}
 		}
-		count := func(context.Context, int) (Tally, error) { hang("count"); return Tally{At: time.Now()}, nil }
+		count := func(context.Context, int) (store.Tally, error) {
+			hang("count")
+			return store.Tally{At: time.Now()}, nil
+		}
 		inBubble(t, Config{Tally: count}, func(f *fixture) {
 			end = make(chan struct{}) // of the bubble
 			f.store.fault = func(call string) (error, bool) { hang(call); return nil, false }

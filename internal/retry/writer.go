@@ -10,6 +10,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -128,7 +129,7 @@ func (w *writer) write(ctx context.Context, batch []queued) bool {
 			continue
 		}
 		err := w.park(ctx, part)
-		var no *Refused
+		var no *store.Refused
 		switch {
 		case err == nil:
 			written += len(part)
@@ -156,7 +157,7 @@ const refusalLimit = 8
 
 // isolate takes a refused statement of several rows apart: what is to be written then, the last first. What is before the
 // row that is at fault comes first, then that alone; while it is not known which one it is, halves.
-func isolate(part []queued, no *Refused) [][]queued {
+func isolate(part []queued, no *store.Refused) [][]queued {
 	at := -1
 	if no.Row != nil {
 		at = slices.IndexFunc(part, func(e queued) bool { return e.Event.Position == no.Row.Event.Position })
@@ -170,7 +171,7 @@ func isolate(part []queued, no *Refused) [][]queued {
 
 // park commits rows and settles their events. Its error is a *Refused, after which certainly nothing was written, or final.
 func (w *writer) park(ctx context.Context, part []queued) error {
-	rows := make([]*Row, len(part))
+	rows := make([]*store.Row, len(part))
 	now := time.Now()
 	for i := range part {
 		n, err := w.number(ctx)
@@ -192,14 +193,14 @@ func (w *writer) insist(ctx context.Context, do func() error) error {
 	for {
 		tell(w.s.cfg.Hooks.Writer, true)
 		err := do()
-		var no *Refused
+		var no *store.Refused
 		switch {
 		case err == nil:
 			w.pace.succeeded()
 			return nil
 		case errors.As(err, &no):
 			return err
-		case errors.Is(err, ErrFenced):
+		case errors.Is(err, store.ErrFenced):
 			w.s.fence()
 			return err
 		case ctx.Err() != nil || !slept(ctx, w.pace.failed(err)):
@@ -219,14 +220,14 @@ func (w *writer) number(ctx context.Context) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		w.end += LeaseSize
+		w.end += store.LeaseSize
 	}
 	w.next++
 	return w.next - 1, nil
 }
 
 // committed does what follows from it, the watermark and the feeder last: acked moves after the commit only (I2).
-func (w *writer) committed(part []queued, rows []*Row) {
+func (w *writer) committed(part []queued, rows []*store.Row) {
 	w.acked.Store(rows[len(rows)-1].N)
 	settled, news := make([]*relay.Parked, len(part)), make([]news, len(part))
 	for i := range part {
@@ -260,8 +261,8 @@ func (w *writer) forget(part []queued) {
 }
 
 // row is what is written of an event: all that is needed to publish it when nothing else of it is left.
-func (w *writer) row(e *queued, n int64, now time.Time) *Row {
-	r := &Row{
+func (w *writer) row(e *queued, n int64, now time.Time) *store.Row {
+	r := &store.Row{
 		N: n, Incarnation: w.s.cfg.Incarnation, Event: *e.Event,
 		Chain: e.chain, Ordered: e.Chain != 0, Unit: e.Place.Unit, Dest: e.Place.Dest, Dead: e.Dead,
 		Attempts: e.Attempts, First: e.Since,
@@ -303,7 +304,7 @@ type news struct {
 	fault *sink.Fault // of its destination
 }
 
-func newsOf(e *queued, r *Row) news {
+func newsOf(e *queued, r *store.Row) news {
 	n := news{chain: e.chain, place: e.Place, due: r.NextAttempt, dead: r.Dead}
 	if e.Fault != nil && e.Fault.Class == sink.Destination {
 		n.fault = e.Fault

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
 // I2: an event is settled when its row is committed, and not before.
@@ -222,7 +223,7 @@ func TestNoLookReadsWhatIsNotAcknowledged(t *testing.T) {
 				f.settle()
 				f.equal("table", f.table(), "1 2")
 				if c.gone { // the gate needs another one then
-					f.ask(DeadLetter, "1")
+					f.Ask(store.DeadLetter, "1")
 				} else {
 					f.line.mend("x/a")
 				}
@@ -282,7 +283,7 @@ func TestRefusedStatementIsNotTheRows(t *testing.T) {
 		var mended atomic.Bool
 		f.store.fault = func(call string) (error, bool) {
 			if !mended.Load() && strings.HasPrefix(call, "park") {
-				return &Refused{Err: errors.New("no such column")}, false
+				return &store.Refused{Err: errors.New("no such column")}, false
 			}
 			return nil, false
 		}

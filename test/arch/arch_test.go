@@ -30,7 +30,9 @@ var allowed = map[string][]string{
 	"replication":   {"outbox", "decode"},
 	"relay":         {"outbox", "decode", "sink"},
 	"dlq":           {"outbox", "sink"},
-	"retry":         {"outbox", "sink", "relay", "dlq"},
+	"retry/store":   {"outbox", "sink", "dlq"},
+	"retry/...":     {"outbox", "sink", "dlq", "retry/store"}, // postgres, and memorytest
+	"retry":         {"outbox", "sink", "relay", "dlq", "retry/store"},
 	"config":        {"outbox", "decode", "sink", "sink/...", "debezium"},
 	"ops":           {"outbox", "decode", "sink", "sink/...", "dlq"},
 	"tracing":       {"outbox"},
@@ -42,7 +44,7 @@ var pureBans = []string{"net/...", "os/...", "io/fs", "log/...", "context", "syn
 
 // testOnly must not be linked into the binary.
 var testOnly = []string{
-	"testing/...", module + "/internal/devenv/...", module + "/internal/sink/sinktest", module + "/test/...",
+	"testing/...", module + "/internal/devenv/...", module + "/internal/sink/sinktest", module + "/internal/retry/memorytest", module + "/test/...",
 	"github.com/prometheus/client_golang/api/...", "go.uber.org/goleak", "pgregory.net/rapid", "github.com/cockroachdb/datadriven", "github.com/HdrHistogram/...",
 	"github.com/santhosh-tekuri/jsonschema/...", "github.com/creack/pty/...",
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // sided is a rig whose database has dead letters 1 to n and parked rows after them, one of each key "k0" to "k4" in turn. No
@@ -25,21 +24,13 @@ func sided(t *testing.T, letters, parked int) *rig {
 func (r *rig) side(letters, parked int) {
 	r.t.Helper()
 	r.ok("init")
-	digest := func(s string) int64 { return *outbox.Digest([]byte(s)) }
-	r.exec(`INSERT INTO cdc_relay.error_text (slot, id, text) SELECT s.slot, t.* FROM cdc_relay.slots s, (VALUES (1, 'body of # bytes'), (2, 'NO_ROUTE')) t`)
 	const columns = `slot, system_id, incarnation, commit_lsn, idx, n, chain, unit, dest, hash, keyed, ordered, attempts, bytes, parked_at, first_failed_at,
-		failed_at, class, reason, error_id, destination, route_name, routing_key, commit_time, event_time, id, aggregate, key, type, payload_kind, payload`
+		failed_at, class, reason, error, destination, route_name, routing_key, commit_time, event_time, id, aggregate, key, type, payload_kind, payload`
 	const values = `SELECT s.slot, s.system_id, 1, ('0/0'::pg_lsn + 1000 * i), 0, i, 1 * i, 1, 1, i, i > 0, true, 1, 10, at - interval '0', at + interval '0', date_trunc('second', at),
-		CASE i % 2 WHEN 0 THEN 'permanent' ELSE 'destination' END, CASE i % 2 WHEN 0 THEN 'too_large' ELSE 'unroutable' END, 1 + i % 2, '', 'orders', 'eu.created', at, at,
+		CASE i % 2 WHEN 0 THEN 'permanent' ELSE 'destination' END, CASE i % 2 WHEN 0 THEN 'too_large' ELSE 'unroutable' END, CASE i % 2 WHEN 0 THEN 'body of # bytes' ELSE 'NO_ROUTE' END, '', 'orders', 'eu.created', at, at,
 		convert_to('e-' || i, 'UTF8'), 'order', convert_to('k' || i % 5, 'UTF8'), 'created', 0, convert_to('{"secret":' || i || '}', 'UTF8')`
 	const from = ` FROM cdc_relay.slots s, generate_series($1::int, $2::int) i, LATERAL (SELECT '2026-11-20 12:00:00Z'::timestamptz + i * interval '1 s' AS at) a`
-	r.exec(`INSERT INTO cdc_relay.dead_letter (`+columns+`, died_at, aggregate_digest, type_digest, name_digest, destination_digest)
-		`+values+`, at, $3, $4, $5, $6`+from, 1, letters, digest("order"), digest("created"), digest("orders"), digest("orders/eu.created"))
-	var ids, keys []int64
-	for i := 1; i <= letters; i++ {
-		ids, keys = append(ids, digest(fmt.Sprint("e-", i))), append(keys, digest(fmt.Sprint("k", i%5)))
-	}
-	r.exec(`UPDATE cdc_relay.dead_letter SET id_digest = ($1::bigint[])[n], key_digest = ($2::bigint[])[n]`, ids, keys)
+	r.exec(`INSERT INTO cdc_relay.dead_letter (`+columns+`, died_at) `+values+`, at`+from, 1, letters)
 	r.exec(`INSERT INTO cdc_relay.retry (`+columns+`, next_attempt) `+values+`, now() + interval '1 hour'`+from, letters+1, letters+parked)
 }
 

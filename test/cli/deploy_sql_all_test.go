@@ -183,7 +183,7 @@ func (d *deployed) watch() {
 		d.mayNot(d.exporter, "SELECT "+column+" FROM cdc_relay.dead_letter")
 		d.mayNot(d.exporter, "SELECT "+column+" FROM cdc_relay.retry")
 	}
-	for _, sql := range []string{`SELECT FROM outbox`, `SELECT text FROM cdc_relay.error_text`, `INSERT INTO cdc_relay.request DEFAULT VALUES`, `SELECT who FROM cdc_relay.audit`} {
+	for _, sql := range []string{`SELECT FROM outbox`, `SELECT error FROM cdc_relay.dead_letter`, `INSERT INTO cdc_relay.request DEFAULT VALUES`, `SELECT who FROM cdc_relay.audit`} {
 		d.mayNot(d.exporter, sql)
 	}
 }

@@ -94,8 +94,8 @@ type parkedRow struct{ ID, Destination, Reason, Words string }
 func parkedFor(s *stand.Stand, reason string) (found parkedRow) {
 	s.T.Helper()
 	s.Until("an event to be parked: "+reason, func() bool {
-		s.Query([]any{&found.ID, &found.Destination, &found.Reason, &found.Words}, `SELECT coalesce(min(first.id), ''), coalesce(min(destination), ''), coalesce(min(reason), ''), coalesce(min(text), '')
-			FROM (SELECT convert_from(r.id, 'UTF8') AS id, destination, reason, text FROM cdc_relay.retry r LEFT JOIN cdc_relay.error_text e ON e.id = r.error_id
+		s.Query([]any{&found.ID, &found.Destination, &found.Reason, &found.Words}, `SELECT coalesce(min(first.id), ''), coalesce(min(destination), ''), coalesce(min(reason), ''), coalesce(min(error), '')
+			FROM (SELECT convert_from(r.id, 'UTF8') AS id, destination, reason, error FROM cdc_relay.retry r
 				WHERE r.slot = $1 AND reason = $2 ORDER BY commit_lsn, idx LIMIT 1) first`, s.Slot, reason)
 		return found.ID != ""
 	})

@@ -75,7 +75,7 @@ func deadOf(s *stand.Stand, r *devenv.Relay, reason string, ids ...string) {
 	}
 	for _, id := range ids {
 		var class, died, words string
-		s.Query([]any{&class, &died, &words}, `SELECT class, reason, coalesce((SELECT text FROM cdc_relay.error_text e WHERE e.id = d.error_id), '')
+		s.Query([]any{&class, &died, &words}, `SELECT class, reason, error
 			FROM cdc_relay.dead_letter d WHERE slot = $1 AND coalesce(convert_from(d.id, 'UTF8'), '') = $2`, s.Slot, id)
 		if class != "permanent" || died != reason || words == "" {
 			s.T.Errorf("event %q died of %s, %s: %q; want %s", id, class, died, words, reason)

@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/retry"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -53,7 +54,7 @@ func (f fedBack) Fed(rows []*relay.Fed) {
 }
 
 // unfed takes off what has come to its end.
-func (t *term) unfed(results []retry.Result) {
+func (t *term) unfed(results []store.Result) {
 	t.w.mu.Lock()
 	defer t.w.mu.Unlock()
 	for _, r := range results {
@@ -75,7 +76,7 @@ func (t *term) inspectBudget(size int64) {
 }
 
 // inspectRound checks what one statement of the writer carries.
-func (t *term) inspectRound(rows []*retry.Row) {
+func (t *term) inspectRound(rows []*store.Row) {
 	bytes := 0
 	for _, row := range rows {
 		bytes += row.Event.Size()

@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
-	"github.com/cdc-relay/cdc-relay/internal/retry"
+	"github.com/cdc-relay/cdc-relay/internal/retry/memorytest"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
 func (p *plan) drawHappenings(d *dice) {
@@ -230,7 +231,7 @@ func (w *world) stop(grace time.Duration) {
 
 func (w *world) expire(keep time.Duration) {
 	w.tables() // which letters are closed
-	m := w.db.Store(retry.StoreConfig{Slot: slot, SystemID: system, Incarnation: 1, Epoch: w.epoch, Scope: w.scope, Hold: w.hold})
+	m := w.db.Store(store.Config{Slot: slot, SystemID: system, Incarnation: 1, Epoch: w.epoch, Scope: w.scope, Hold: w.hold})
 	n, err := m.Expire(context.Background(), keep, 1000)
 	if w.epoch > 0 && err != nil {
 		w.failLocked(nil, "expire: %v", err)
@@ -243,10 +244,10 @@ func (w *world) expire(keep time.Duration) {
 // asks is a request of an operator.
 func (p *plan) asks(d *dice) happening {
 	which, other, u, r, cancel := d.n(1000), d.in(300), d.n(units), d.n(dests), d.in(100)
-	kind := pick(d, retry.Replay, retry.Replay, retry.Replay, retry.Discard, retry.Redact, retry.Purge, retry.Retry, retry.DeadLetter)
+	kind := pick(d, store.Replay, store.Replay, store.Replay, store.Discard, store.Redact, store.Purge, store.Retry, store.DeadLetter)
 	return happening{what: "operator", do: func(w *world) {
-		letter := kind == retry.Replay || kind == retry.Discard || kind == retry.Redact || kind == retry.Purge && which%2 == 0
-		var rows []*retry.Row
+		letter := kind == store.Replay || kind == store.Discard || kind == store.Redact || kind == store.Purge && which%2 == 0
+		var rows []*store.Row
 		if letter {
 			for _, l := range w.db.Letters(slot) {
 				rows = append(rows, l.Row)
@@ -273,16 +274,16 @@ func (p *plan) asks(d *dice) happening {
 }
 
 // ask stores a request about a row.
-func (w *world) ask(kind retry.RequestKind, row *retry.Row, to outbox.Route) int64 {
+func (w *world) ask(kind store.RequestKind, row *store.Row, to outbox.Route) int64 {
 	e := w.eventAt[row.Event.Position]
-	id := w.db.Ask(retry.MemoryRequest{Slot: slot, System: system, Kind: kind, N: row.N, Route: to})
+	id := w.db.Ask(memorytest.Request{Slot: slot, System: system, Kind: kind, N: row.N, Route: to})
 	if id == 0 {
 		return 0
 	}
 	switch kind {
-	case retry.Replay:
+	case store.Replay:
 		e.replays++
-	case retry.Discard, retry.DeadLetter, retry.Purge:
+	case store.Discard, store.DeadLetter, store.Purge:
 		e.condemned = true
 	default:
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
-	"github.com/cdc-relay/cdc-relay/internal/retry"
+	"github.com/cdc-relay/cdc-relay/internal/retry/memorytest"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -162,7 +163,7 @@ func (w *world) unmirrored() string {
 	}
 	for _, l := range w.db.Letters(slot) {
 		e := w.eventAt[l.Row.Event.Position]
-		if !l.Mirrored && !l.Redacted && l.State != retry.Purged && e.copyPoison == 0 {
+		if !l.Mirrored && !l.Redacted && l.State != memorytest.Purged && e.copyPoison == 0 {
 			return fmt.Sprintf("the letter of %s is not mirrored", e)
 		}
 	}
@@ -170,7 +171,7 @@ func (w *world) unmirrored() string {
 }
 
 // mirrorStore is the database as a term's mirror sees it.
-type mirrorStore struct{ *store }
+type mirrorStore struct{ *faultyStore }
 
 var _ dlq.MirrorStore = mirrorStore{}
 
@@ -215,5 +216,5 @@ func (s mirrorStore) NoteMirrored(ctx context.Context, ns []int64) error {
 // isFenced reports whether a statement met a newer leader.
 func isFenced(err error) bool {
 	var stop *outbox.Stop
-	return errors.Is(err, retry.ErrFenced) || errors.As(err, &stop)
+	return errors.Is(err, store.ErrFenced) || errors.As(err, &stop)
 }

@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
-	"github.com/cdc-relay/cdc-relay/internal/retry"
+	"github.com/cdc-relay/cdc-relay/internal/retry/memorytest"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
 // run plays the plan, and returns what went wrong.
@@ -134,7 +135,7 @@ func (w *world) mayWait(e *event, t tables) bool {
 		case !w.together(e, f):
 		case f.n <= e.n && (f.delivered == 0 || t.parked[f] != nil) && (w.unitBroken[f.unit] || w.destBroken[f.unit][f.dest] || w.flaky[f.unit][f.dest] > 0):
 			return true
-		case w.hold && t.letters[f] == retry.Open: // a later one too
+		case w.hold && t.letters[f] == memorytest.Open: // a later one too
 			return true
 		}
 	}
@@ -145,7 +146,7 @@ func (w *world) mayWait(e *event, t tables) bool {
 	}
 	if w.hold && w.held < 100 {
 		for f, state := range t.letters {
-			if state == retry.Open && f.unit == e.unit {
+			if state == memorytest.Open && f.unit == e.unit {
 				return true
 			}
 		}
@@ -160,11 +161,11 @@ func (w *world) empty() string {
 	}
 	left := ""
 	for _, l := range w.db.Letters(slot) {
-		if l.State == retry.Open {
+		if l.State == memorytest.Open {
 			left = "a letter is open"
-			kind := retry.Replay
+			kind := store.Replay
 			if e := w.eventAt[l.Row.Event.Position]; e.fault || len(l.Row.Event.Payload) == 0 || e.n%3 == 0 {
-				kind = retry.Discard
+				kind = store.Discard
 			}
 			w.ask(kind, l.Row, outbox.Route{})
 		}

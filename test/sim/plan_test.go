@@ -8,7 +8,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
-	"github.com/cdc-relay/cdc-relay/internal/retry"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -25,7 +25,7 @@ const (
 type plan struct {
 	seed     uint64
 	ordering relay.Ordering // of the line
-	scope    retry.Scope
+	scope    store.Scope
 	atomic   bool // the broker is Kafka's kind: a call is appended as a whole, and known when it is made again
 	hold     bool
 	calm     bool // no crash, no loss: nothing may come twice
@@ -122,17 +122,17 @@ func newPlan(seed uint64) *plan {
 	p := &plan{seed: seed}
 	switch d.n(10) {
 	case 0, 1, 2, 3, 4:
-		p.ordering, p.scope = relay.Key, retry.PerKey
+		p.ordering, p.scope = relay.Key, store.PerKey
 	case 5, 6:
-		p.ordering, p.scope, p.atomic = relay.Pipelined, retry.PerKey, true
+		p.ordering, p.scope, p.atomic = relay.Pipelined, store.PerKey, true
 	case 7:
-		p.ordering, p.scope = relay.Commit, retry.PerUnit
+		p.ordering, p.scope = relay.Commit, store.PerUnit
 	case 8:
-		p.ordering, p.scope, p.atomic = relay.Commit, retry.PerUnit, true
+		p.ordering, p.scope, p.atomic = relay.Commit, store.PerUnit, true
 	default:
-		p.ordering, p.scope = relay.Key, retry.PerKey
+		p.ordering, p.scope = relay.Key, store.PerKey
 		if d.in(300) {
-			p.ordering, p.scope = relay.None, retry.Free
+			p.ordering, p.scope = relay.None, store.Free
 		}
 	}
 	p.hold = d.in(400)
@@ -146,7 +146,7 @@ func newPlan(seed uint64) *plan {
 		}
 	}
 	p.rows, p.page = pick(d, 1, 2, 3, 100), pick(d, 1, 2, 500)
-	if p.scope == retry.Free { // what is not counted is not known to go on
+	if p.scope == store.Free { // what is not counted is not known to go on
 		p.rows = 100
 	}
 	p.attempts = 1 + d.n(4)

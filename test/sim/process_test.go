@@ -49,7 +49,7 @@ type term struct {
 	line   *relay.Line
 	siding *retry.Siding
 	mirror *mirror // nil: there is none in this seed
-	store  *store
+	store  *faultyStore
 	sink   *broker
 	cancel context.CancelFunc
 	done   chan struct{}

@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
-	"github.com/cdc-relay/cdc-relay/internal/retry"
+	"github.com/cdc-relay/cdc-relay/internal/retry/memorytest"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -16,21 +17,21 @@ var (
 	errRefused = errors.New("value too long for type")
 )
 
-// store is the database as a term sees it: Memory, behind a connection that is slow and breaks. Whatever a statement did, the
+// faultyStore is the database as a term sees it: Memory, behind a connection that is slow and breaks. Whatever a statement did, the
 // relay may be told that nobody knows; and one of a process that died may still be carried out.
-type store struct {
-	retry.Store
-	memory                         *retry.Memory // the Store
+type faultyStore struct {
+	store.Store
+	memory                         *memorytest.Store // the Store
 	t                              *term
 	writer, feeder, lookup, mirror dice
 }
 
-var _ retry.Store = (*store)(nil)
+var _ store.Store = (*faultyStore)(nil)
 
-func (t *term) newStore() *store {
+func (t *term) newStore() *faultyStore {
 	seed := t.dice.next()
-	memory := t.w.db.Store(retry.StoreConfig{Slot: slot, SystemID: system, Incarnation: 1, Epoch: t.epoch, Scope: t.w.scope, Hold: t.w.hold})
-	return &store{
+	memory := t.w.db.Store(store.Config{Slot: slot, SystemID: system, Incarnation: 1, Epoch: t.epoch, Scope: t.w.scope, Hold: t.w.hold})
+	return &faultyStore{
 		t: t, writer: *newDice(seed, 1), feeder: *newDice(seed, 2), lookup: *newDice(seed, 3), mirror: *newDice(seed, 4),
 		Store: memory, memory: memory,
 	}
@@ -38,7 +39,7 @@ func (t *term) newStore() *store {
 
 // do makes a statement. It is carried out in one moment, in the midst of the time that it takes; a process that is stopped is
 // stopped before it sends the statement, or before it reads the answer.
-func (s *store) do(ctx context.Context, d *dice, of actor, what string, exec func(context.Context) error) error {
+func (s *faultyStore) do(ctx context.Context, d *dice, of actor, what string, exec func(context.Context) error) error {
 	w := s.t.w
 	w.step()
 	if !s.t.gate(ctx) {
@@ -84,7 +85,7 @@ func (s *store) do(ctx context.Context, d *dice, of actor, what string, exec fun
 	return err
 }
 
-func (s *store) Lease(ctx context.Context) (first int64, err error) {
+func (s *faultyStore) Lease(ctx context.Context) (first int64, err error) {
 	err = s.do(ctx, &s.writer, theWriter, "lease", func(ctx context.Context) (err error) {
 		first, err = s.Store.Lease(ctx)
 		return err
@@ -92,11 +93,11 @@ func (s *store) Lease(ctx context.Context) (first int64, err error) {
 	return first, err
 }
 
-func (s *store) Load(ctx context.Context, each func(retry.Count) error) (highest outbox.Position, err error) {
-	var counts []retry.Count
+func (s *faultyStore) Load(ctx context.Context, each func(store.Count) error) (highest outbox.Position, err error) {
+	var counts []store.Count
 	err = s.do(ctx, &s.writer, theWriter, "load", func(ctx context.Context) (err error) {
 		counts = nil
-		highest, err = s.Store.Load(ctx, func(c retry.Count) error {
+		highest, err = s.Store.Load(ctx, func(c store.Count) error {
 			counts = append(counts, c)
 			return nil
 		})
@@ -108,7 +109,7 @@ func (s *store) Load(ctx context.Context, each func(retry.Count) error) (highest
 	return highest, err
 }
 
-func (s *store) Positions(ctx context.Context, from outbox.Position, limit int) (list []retry.Owned, err error) {
+func (s *faultyStore) Positions(ctx context.Context, from outbox.Position, limit int) (list []store.Owned, err error) {
 	err = s.do(ctx, &s.lookup, theLookup, "lookup", func(ctx context.Context) (err error) {
 		list, err = s.Store.Positions(ctx, from, min(limit, 1000))
 		return err
@@ -116,7 +117,7 @@ func (s *store) Positions(ctx context.Context, from outbox.Position, limit int) 
 	return list, err
 }
 
-func (s *store) Park(ctx context.Context, rows []*retry.Row) error {
+func (s *faultyStore) Park(ctx context.Context, rows []*store.Row) error {
 	w := s.t.w
 	s.t.inspectRound(rows)
 	naming := s.writer.in(500)
@@ -128,16 +129,16 @@ func (s *store) Park(ctx context.Context, rows []*retry.Row) error {
 				w.failLocked(e, "I5: %s parks %s with the bytes of another event", s.t.name, e)
 			}
 			if row.Dead {
-				w.checkDead(s.t, e, row, retry.Result{Class: row.Class, Reason: row.Reason, Attempts: row.Attempts})
+				w.checkDead(s.t, e, row, store.Result{Class: row.Class, Reason: row.Reason, Attempts: row.Attempts})
 			}
 			if (e.refuse || w.refusing) && s.t.epoch == w.epoch {
 				w.noteLocked(s.t.name, e, "its row is refused")
 				anyone := w.refusing || !naming
 				w.mu.Unlock()
 				if len(rows) > 1 && anyone {
-					return &retry.Refused{Err: errRefused}
+					return &store.Refused{Err: errRefused}
 				}
-				return &retry.Refused{Row: row, Err: errRefused}
+				return &store.Refused{Row: row, Err: errRefused}
 			}
 		}
 		w.mu.Unlock()
@@ -149,7 +150,7 @@ func (s *store) Park(ctx context.Context, rows []*retry.Row) error {
 	})
 }
 
-func (s *store) Runs(ctx context.Context, chains []uint64, run int, size, acked int64) (runs []retry.Run, err error) {
+func (s *faultyStore) Runs(ctx context.Context, chains []uint64, run int, size, acked int64) (runs []store.Run, err error) {
 	s.t.inspectBudget(size)
 	err = s.do(ctx, &s.feeder, theFeeder, "runs", func(ctx context.Context) (err error) {
 		runs, err = s.Store.Runs(ctx, chains, min(run, s.t.w.rows), size, acked)
@@ -165,7 +166,7 @@ func (s *store) Runs(ctx context.Context, chains []uint64, run int, size, acked 
 	return runs, err
 }
 
-func (s *store) Sweep(ctx context.Context, at retry.Cursor, limit int) (chains []uint64, next retry.Cursor, err error) {
+func (s *faultyStore) Sweep(ctx context.Context, at store.Cursor, limit int) (chains []uint64, next store.Cursor, err error) {
 	err = s.do(ctx, &s.feeder, theFeeder, "sweep", func(ctx context.Context) (err error) {
 		chains, next, err = s.Store.Sweep(ctx, at, min(limit, s.t.w.page))
 		return err
@@ -173,7 +174,7 @@ func (s *store) Sweep(ctx context.Context, at retry.Cursor, limit int) (chains [
 	return chains, next, err
 }
 
-func (s *store) Skip(ctx context.Context, at retry.Cursor) (next retry.Cursor, ok bool, err error) {
+func (s *faultyStore) Skip(ctx context.Context, at store.Cursor) (next store.Cursor, ok bool, err error) {
 	err = s.do(ctx, &s.feeder, theFeeder, "skip", func(ctx context.Context) (err error) {
 		next, ok, err = s.Store.Skip(ctx, at)
 		return err
@@ -181,7 +182,7 @@ func (s *store) Skip(ctx context.Context, at retry.Cursor) (next retry.Cursor, o
 	return next, ok, err
 }
 
-func (s *store) Due(ctx context.Context, limit int) (chains []uint64, next time.Duration, err error) {
+func (s *faultyStore) Due(ctx context.Context, limit int) (chains []uint64, next time.Duration, err error) {
 	err = s.do(ctx, &s.feeder, theFeeder, "due", func(ctx context.Context) (err error) {
 		chains, next, err = s.Store.Due(ctx, limit)
 		return err
@@ -189,22 +190,22 @@ func (s *store) Due(ctx context.Context, limit int) (chains []uint64, next time.
 	return chains, next, err
 }
 
-func (s *store) Apply(ctx context.Context, results []retry.Result) error {
+func (s *faultyStore) Apply(ctx context.Context, results []store.Result) error {
 	w := s.t.w
 	err := s.do(ctx, &s.feeder, theFeeder, "apply", func(ctx context.Context) error {
 		w.mu.Lock()
 		for _, r := range results {
 			e := w.eventAt[r.Row.Event.Position]
 			switch {
-			case r.Kind == retry.Delivered && e.delivered == 0:
+			case r.Kind == store.Delivered && e.delivered == 0:
 				w.failLocked(e, "I2: %s deletes the row of %s, which was not delivered", s.t.name, e)
-			case r.Kind == retry.Dead:
+			case r.Kind == store.Dead:
 				w.checkDead(s.t, e, r.Row, r)
 			}
 			if e.noEnd && s.t.epoch == w.epoch {
 				w.noteLocked(s.t.name, e, "its end is refused")
 				w.mu.Unlock()
-				return &retry.Refused{Err: errRefused}
+				return &store.Refused{Err: errRefused}
 			}
 		}
 		w.mu.Unlock()
@@ -221,7 +222,7 @@ func (s *store) Apply(ctx context.Context, results []retry.Result) error {
 	return err
 }
 
-func (s *store) Requests(ctx context.Context, limit int, size int64) (list []retry.Request, err error) {
+func (s *faultyStore) Requests(ctx context.Context, limit int, size int64) (list []store.Request, err error) {
 	err = s.do(ctx, &s.feeder, theFeeder, "requests", func(ctx context.Context) (err error) {
 		list, err = s.Store.Requests(ctx, limit, size)
 		return err
@@ -229,7 +230,7 @@ func (s *store) Requests(ctx context.Context, limit int, size int64) (list []ret
 	return list, err
 }
 
-func (s *store) Answer(ctx context.Context, answers []retry.Answer) (done []bool, err error) {
+func (s *faultyStore) Answer(ctx context.Context, answers []store.Answer) (done []bool, err error) {
 	w := s.t.w
 	err = s.do(ctx, &s.feeder, theFeeder, "answer", func(ctx context.Context) (err error) {
 		w.mu.Lock()
@@ -238,12 +239,12 @@ func (s *store) Answer(ctx context.Context, answers []retry.Answer) (done []bool
 				continue
 			}
 			e := w.eventAt[a.Request.Row.Event.Position]
-			if a.Request.Kind == retry.Replay && a.Outcome.State == sink.Confirmed && e.delivered == 0 {
+			if a.Request.Kind == store.Replay && a.Outcome.State == sink.Confirmed && e.delivered == 0 {
 				w.failLocked(e, "I2: %s calls %s replayed, which was not delivered", s.t.name, e)
 			}
 			if e.noEnd && s.t.epoch == w.epoch {
 				w.mu.Unlock()
-				return &retry.Refused{Err: errRefused}
+				return &store.Refused{Err: errRefused}
 			}
 		}
 		w.mu.Unlock()
@@ -262,7 +263,7 @@ func (s *store) Answer(ctx context.Context, answers []retry.Answer) (done []bool
 }
 
 // checkDead checks that a dead letter has a reason to be one (invariant I4).
-func (w *world) checkDead(t *term, e *event, row *retry.Row, r retry.Result) {
+func (w *world) checkDead(t *term, e *event, row *store.Row, r store.Result) {
 	switch {
 	case e.fault || r.Class == sink.Permanent && e.refusals > 0:
 	case r.Class == sink.Transient && r.Reason != "" && e.refusals > 0 && r.Attempts >= min(w.attempts, e.refusals):

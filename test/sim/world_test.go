@@ -12,7 +12,8 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
-	"github.com/cdc-relay/cdc-relay/internal/retry"
+	"github.com/cdc-relay/cdc-relay/internal/retry/memorytest"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -28,7 +29,7 @@ var errUndecodable = errors.New("the id is NULL")
 type world struct {
 	*plan
 	began     time.Time
-	db        *retry.Database
+	db        *memorytest.Database
 	processes [2]*process
 	failed    chan struct{} // closed at the first failure
 
@@ -61,7 +62,7 @@ const maxSteps = 200_000
 
 func newWorld(p *plan) *world {
 	w := &world{
-		plan: p, began: time.Now(), db: retry.NewDatabase(), failed: make(chan struct{}), changed: make(chan struct{}),
+		plan: p, began: time.Now(), db: memorytest.NewDatabase(), failed: make(chan struct{}), changed: make(chan struct{}),
 		chance: newDice(p.seed, 3), brokerUp: true, positions: map[pglogrepl.LSN]bool{0: true}, eventAt: map[outbox.Position]*event{},
 	}
 	for _, e := range p.events {
@@ -176,20 +177,20 @@ func (w *world) step() {
 
 // tables are the events that have a row, and the states of letters.
 type tables struct {
-	parked  map[*event]*retry.Row
-	letters map[*event]retry.State
+	parked  map[*event]*store.Row
+	letters map[*event]memorytest.State
 }
 
 // tables reads them, and notes which letters were closed.
 func (w *world) tables() tables {
-	t := tables{map[*event]*retry.Row{}, map[*event]retry.State{}}
+	t := tables{map[*event]*store.Row{}, map[*event]memorytest.State{}}
 	for _, row := range w.db.Parked(slot) {
 		t.parked[w.eventAt[row.Event.Position]] = row
 	}
 	for _, l := range w.db.Letters(slot) {
 		e := w.eventAt[l.Row.Event.Position]
 		t.letters[e] = l.State
-		if l.State != retry.Open {
+		if l.State != memorytest.Open {
 			e.closed = true
 		}
 	}
@@ -298,7 +299,7 @@ func (w *world) deliver(who string, t *term, e *event, from source) {
 			read := w.tables()
 			now = &read
 		}
-		if state := now.letters[f]; f.closed || state == retry.Open && !w.hold {
+		if state := now.letters[f]; f.closed || state == memorytest.Open && !w.hold {
 			continue
 		}
 		w.failLocked(e, "I3: %s sends %s before %s", who, e, f)

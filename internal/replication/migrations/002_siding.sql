@@ -1,8 +1,7 @@
 -- The siding: events that could not be published when their turn came, and what operators ask to be done with them.
 --
 -- What came from outside (ids, keys, payloads, names of exchanges) is bytea, NULL and empty kept apart: a text column
--- refuses a NUL byte, and a database of another encoding refuses more. It may be longer than an index entry, so that
--- digests are indexed: FNV-1a of 64 bits (outbox.Digest), NULL for NULL. Compare the value too: digests may collide.
+-- refuses a NUL byte, and a database of another encoding refuses more.
 --
 -- toast_tuple_target: of a row over 2 kB all that is long is stored out of line, so that scans read little.
 
@@ -30,7 +29,7 @@ CREATE TABLE cdc_relay.retry (
     failed_at       timestamptz,
     class           text COLLATE "C" NOT NULL,
     reason          text COLLATE "C" NOT NULL,
-    error_id        bigint,
+    error           text COLLATE "C" NOT NULL,
     destination     text NOT NULL,
     route_name      bytea,
     routing_key     bytea,
@@ -52,7 +51,6 @@ CREATE TABLE cdc_relay.retry (
 CREATE UNIQUE INDEX retry_n     ON cdc_relay.retry (n);
 CREATE        INDEX retry_chain ON cdc_relay.retry (slot, chain, incarnation, commit_lsn, idx);
 CREATE        INDEX retry_dest  ON cdc_relay.retry (slot, unit, dest, incarnation, commit_lsn, idx);
-CREATE        INDEX retry_error ON cdc_relay.retry (slot, error_id) WHERE error_id IS NOT NULL;
 CREATE        INDEX retry_due   ON cdc_relay.retry (slot, next_attempt) WHERE next_attempt IS NOT NULL;
 COMMENT ON TABLE  cdc_relay.retry IS 'Events that wait: refused ones, those behind them, and those whose destination is paused. Rows of another slot or system_id (a copy of the database) are not touched.';
 COMMENT ON COLUMN cdc_relay.retry.system_id       IS 'of the cluster the event was committed in: in a copy of the database its rows are another system''s, and are not sent';
@@ -71,7 +69,7 @@ COMMENT ON COLUMN cdc_relay.retry.bytes           IS 'size of the event';
 COMMENT ON COLUMN cdc_relay.retry.next_attempt    IS 'of the first row of a chain, when it was refused; NULL: when its destination is open';
 COMMENT ON COLUMN cdc_relay.retry.class           IS 'of the last refusal: destination, transient, permanent; empty: it was never refused';
 COMMENT ON COLUMN cdc_relay.retry.reason          IS 'of the last refusal, as in outbox_rejections_total';
-COMMENT ON COLUMN cdc_relay.retry.error_id        IS 'of the last refusal: cdc_relay.error_text';
+COMMENT ON COLUMN cdc_relay.retry.error           IS 'text of the last refusal, # for each number and UUID in it; empty: it was never refused';
 COMMENT ON COLUMN cdc_relay.retry.destination     IS 'what the last refusal accused, or where the event was going';
 COMMENT ON COLUMN cdc_relay.retry.route_name      IS 'exchange or topic it goes to, whatever the configuration says now; NULL: the template had no value';
 COMMENT ON COLUMN cdc_relay.retry.routing_key     IS 'routing key it goes with';
@@ -96,12 +94,6 @@ CREATE TABLE cdc_relay.dead_letter (
     ordered            boolean NOT NULL,
     attempts           integer NOT NULL,
     bytes              bigint NOT NULL,
-    id_digest          bigint,
-    aggregate_digest   bigint,
-    key_digest         bigint,
-    type_digest        bigint,
-    name_digest        bigint,
-    destination_digest bigint,
     parked_at          timestamptz NOT NULL,
     first_failed_at    timestamptz,
     failed_at          timestamptz,
@@ -112,7 +104,7 @@ CREATE TABLE cdc_relay.dead_letter (
     state              text COLLATE "C" NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'replayed', 'discarded', 'purged')),
     class              text COLLATE "C" NOT NULL,
     reason             text COLLATE "C" NOT NULL,
-    error_id           bigint,
+    error              text COLLATE "C" NOT NULL,
     destination        text NOT NULL,
     route_name         bytea,
     routing_key        bytea,
@@ -131,48 +123,31 @@ CREATE TABLE cdc_relay.dead_letter (
     raw                bytea,
     PRIMARY KEY (slot, system_id, incarnation, commit_lsn, idx)
 ) WITH (toast_tuple_target = 128);
--- A list is newest first, ORDER BY died_at DESC, n DESC: each filter has an index in that order, so that a page of it
--- costs as little as it is long, whether many match or none. The place of a page is the (died_at, n) of its last row:
--- AND (died_at, n) < ($1, $2).
+-- A list is newest first, ORDER BY died_at DESC, n DESC, and each index of a list ends in that order: a page costs as little as
+-- it is long, whether many rows match or none. (died_at, n) of its last row is where the next page begins.
+--
+-- dead_letter_state serves four lists, of all rows, of a state, of a class and of a reason: there are few combinations, so that
+-- a list takes a page of each (internal/dlq/list.go). So does a list by error text, of each text: # for numbers makes them few.
+-- An id, key or name may be longer than an index entry: its first 200 bytes are indexed, and a list compares the whole as well.
 CREATE UNIQUE INDEX dead_letter_n           ON cdc_relay.dead_letter (n);
-CREATE        INDEX dead_letter_all         ON cdc_relay.dead_letter (slot, died_at DESC, n DESC);
-CREATE        INDEX dead_letter_id          ON cdc_relay.dead_letter (slot, id_digest, died_at DESC, n DESC);
-CREATE        INDEX dead_letter_aggregate   ON cdc_relay.dead_letter (slot, aggregate_digest, died_at DESC, n DESC);
-CREATE        INDEX dead_letter_key         ON cdc_relay.dead_letter (slot, key_digest, died_at DESC, n DESC);
-CREATE        INDEX dead_letter_type        ON cdc_relay.dead_letter (slot, type_digest, died_at DESC, n DESC);
-CREATE        INDEX dead_letter_name        ON cdc_relay.dead_letter (slot, name_digest, died_at DESC, n DESC);
-CREATE        INDEX dead_letter_destination ON cdc_relay.dead_letter (slot, destination_digest, died_at DESC, n DESC);
-CREATE        INDEX dead_letter_reason      ON cdc_relay.dead_letter (slot, reason, died_at DESC, n DESC);
-CREATE        INDEX dead_letter_class       ON cdc_relay.dead_letter (slot, class, died_at DESC, n DESC);
-CREATE        INDEX dead_letter_error       ON cdc_relay.dead_letter (slot, error_id, died_at DESC, n DESC);
-CREATE        INDEX dead_letter_state       ON cdc_relay.dead_letter (slot, state, died_at DESC, n DESC);
+CREATE        INDEX dead_letter_state       ON cdc_relay.dead_letter (slot, state, class, reason, died_at DESC, n DESC);
+CREATE        INDEX dead_letter_error       ON cdc_relay.dead_letter (slot, error, died_at DESC, n DESC);
+CREATE        INDEX dead_letter_id          ON cdc_relay.dead_letter (slot, substring(id, 1, 200), died_at DESC, n DESC);
+CREATE        INDEX dead_letter_key         ON cdc_relay.dead_letter (slot, substring(key, 1, 200), died_at DESC, n DESC);
+CREATE        INDEX dead_letter_aggregate   ON cdc_relay.dead_letter (slot, substring(aggregate, 1, 200), died_at DESC, n DESC);
+CREATE        INDEX dead_letter_type        ON cdc_relay.dead_letter (slot, substring(type, 1, 200), died_at DESC, n DESC);
+CREATE        INDEX dead_letter_name        ON cdc_relay.dead_letter (slot, substring(route_name, 1, 200), died_at DESC, n DESC);
+CREATE        INDEX dead_letter_destination ON cdc_relay.dead_letter (slot, substring(CASE WHEN routing_key IS NULL THEN route_name ELSE route_name || '/'::bytea || routing_key END, 1, 200), died_at DESC, n DESC);
 CREATE        INDEX dead_letter_chain       ON cdc_relay.dead_letter (slot, chain) WHERE state = 'open';
 CREATE        INDEX dead_letter_closed      ON cdc_relay.dead_letter (slot, closed_at) WHERE state IN ('replayed', 'discarded');
 CREATE        INDEX dead_letter_unmirrored  ON cdc_relay.dead_letter (slot, n) WHERE mirrored_at IS NULL AND state <> 'purged';
 COMMENT ON TABLE  cdc_relay.dead_letter IS 'Events that were given up. Columns that retry has too mean the same.';
-COMMENT ON COLUMN cdc_relay.dead_letter.id_digest          IS 'digest of id';
-COMMENT ON COLUMN cdc_relay.dead_letter.aggregate_digest   IS 'digest of aggregate';
-COMMENT ON COLUMN cdc_relay.dead_letter.key_digest         IS 'digest of key alone';
-COMMENT ON COLUMN cdc_relay.dead_letter.type_digest        IS 'digest of type';
-COMMENT ON COLUMN cdc_relay.dead_letter.name_digest        IS 'digest of route_name: the exchange or topic';
-COMMENT ON COLUMN cdc_relay.dead_letter.destination_digest IS 'digest of route_name, a slash and routing_key; of route_name when routing_key is NULL';
 COMMENT ON COLUMN cdc_relay.dead_letter.parked_at          IS 'when the event came to the siding';
 COMMENT ON COLUMN cdc_relay.dead_letter.died_at            IS 'when it became a dead letter';
 COMMENT ON COLUMN cdc_relay.dead_letter.closed_at          IS 'when it was replayed, discarded or purged';
 COMMENT ON COLUMN cdc_relay.dead_letter.mirrored_at        IS 'when the mirror''s broker confirmed it';
 COMMENT ON COLUMN cdc_relay.dead_letter.redacted_at        IS 'when its contents were removed; it can not be replayed any more';
 COMMENT ON COLUMN cdc_relay.dead_letter.state              IS 'open; replayed; discarded; purged: emptied, only the position stays until the slot can not send the event again';
-
-CREATE TABLE cdc_relay.error_text (
-    slot    text COLLATE "C" NOT NULL,
-    id      bigint NOT NULL,
-    text    text NOT NULL,
-    seen_at timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (slot, id)
-);
-COMMENT ON TABLE  cdc_relay.error_text IS 'Words of refusals, numbers in them replaced by #, so that there are few. They may hold a name that was made of data: those that no row refers to any more are removed.';
-COMMENT ON COLUMN cdc_relay.error_text.id      IS 'digest of text';
-COMMENT ON COLUMN cdc_relay.error_text.seen_at IS 'when it was first met';
 
 CREATE TABLE cdc_relay.request (
     id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

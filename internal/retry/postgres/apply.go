@@ -1,15 +1,16 @@
-package retry
+package postgres
 
 import (
 	"context"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/jackc/pgx/v5"
 )
 
 // addNames adds the columns by which statements name rows: position and number, so that neither a row parked again at its
 // position nor another leader's is meant.
-func (a *arrays) addNames(rows []*Row) {
+func (a *arrays) addNames(rows []*store.Row) {
 	incarnation, commit := make([]int64, len(rows)), make([]string, len(rows))
 	index, n := make([]int64, len(rows)), make([]int64, len(rows))
 	for i, row := range rows {
@@ -26,22 +27,22 @@ func (a *arrays) addNames(rows []*Row) {
 var named = `t.n = x_n AND t.incarnation = x_incarnation AND t.commit_lsn = x_commit::pg_lsn AND t.idx = x_idx AND ` + byNumber("t")
 
 // addRefusals adds the columns of what was said of rows at their last refusal; NULL class: nothing new.
-func (a *arrays) addRefusals(results []Result, words texts, as storable) {
+func (a *arrays) addRefusals(results []store.Result, as storable) {
 	class, reason := make([]*string, len(results)), make([]string, len(results))
-	errorID, destination := make([]*int64, len(results)), make([]string, len(results))
+	text, destination := make([]string, len(results)), make([]string, len(results))
 	attempts := make([]int32, len(results))
 	for i, r := range results {
-		c, text := refusal(r.Class, r.Reason)
+		c, why := store.Refusal(r.Class, r.Reason)
 		if r.Reason != "" {
 			class[i] = &c
 		}
-		reason[i], attempts[i] = text, int32(r.Attempts)
-		errorID[i] = words.add(r.Words, as)
-		destination[i] = as(bounded(r.Destination, ErrorSize))
+		reason[i], attempts[i] = why, int32(r.Attempts)
+		text[i] = as.errorText(r.Words)
+		destination[i] = as(store.BoundedText(r.Destination, store.TextSize))
 	}
 	a.add("x_class", "text", class)
 	a.add("x_reason", "text", reason)
-	a.add("x_error", "bigint", errorID)
+	a.add("x_error", "text", text)
 	a.add("x_destination", "text", destination)
 	a.add("x_attempts", "integer", attempts)
 }
@@ -51,7 +52,7 @@ func (a *arrays) addRefusals(results []Result, words texts, as storable) {
 var afterRefusal = map[string]string{
 	"class":           "CASE WHEN x_class IS NULL THEN t.class ELSE x_class END",
 	"reason":          "CASE WHEN x_class IS NULL THEN t.reason ELSE x_reason END",
-	"error_id":        "CASE WHEN x_class IS NULL THEN t.error_id ELSE x_error END",
+	"error":           "CASE WHEN x_class IS NULL THEN t.error ELSE x_error END",
 	"destination":     "CASE WHEN x_class IS NULL THEN t.destination ELSE x_destination END",
 	"first_failed_at": "CASE WHEN x_class IS NULL THEN t.first_failed_at WHEN t.attempts = 0 AND x_attempts > 0 THEN $4::timestamptz ELSE coalesce(t.first_failed_at, $4::timestamptz) END",
 	"failed_at":       "CASE WHEN x_class IS NULL THEN t.failed_at ELSE $4::timestamptz END",
@@ -68,31 +69,28 @@ func set() (assignments string) {
 	return assignments
 }
 
-// applied are the parameters of one Apply: rows that are deleted, that wait, that become dead letters, and the texts.
-type applied struct{ gone, wait, dead, words arrays }
+// applied are the parameters of one Apply: rows that are deleted, that wait, and that become dead letters.
+type applied struct{ gone, wait, dead arrays }
 
-func applyArrays(results []Result, as storable) (a applied) {
-	var rows [3][]*Row
-	var of [3][]Result
+func applyArrays(results []store.Result, as storable) (a applied) {
+	var rows [3][]*store.Row
+	var of [3][]store.Result
 	for _, r := range results {
 		rows[r.Kind], of[r.Kind] = append(rows[r.Kind], r.Row), append(of[r.Kind], r)
 	}
-	words := texts{}
-	a.gone.addNames(rows[Delivered])
-	a.wait.addNames(rows[Backoff])
-	a.wait.addRefusals(of[Backoff], words, as)
-	after := make([]*float64, len(of[Backoff]))
-	for i, r := range of[Backoff] {
+	a.gone.addNames(rows[store.Delivered])
+	a.wait.addNames(rows[store.Backoff])
+	a.wait.addRefusals(of[store.Backoff], as)
+	after := make([]*float64, len(of[store.Backoff]))
+	for i, r := range of[store.Backoff] {
 		if r.After > 0 {
 			secs := r.After.Seconds()
 			after[i] = &secs
 		}
 	}
 	a.wait.add("x_after", "float8", after)
-	a.dead.addNames(rows[Dead])
-	a.dead.addRefusals(of[Dead], words, as)
-	a.dead.addDigests(rows[Dead])
-	a.words = words.arrays()
+	a.dead.addNames(rows[store.Dead])
+	a.dead.addRefusals(of[store.Dead], as)
 	return a
 }
 
@@ -110,15 +108,14 @@ func (a *applied) sql() string {
 		gone AS (DELETE FROM cdc_relay.retry t USING ` + gone + ` WHERE ` + named + `),
 		waits AS (UPDATE cdc_relay.retry t SET ` + set() + `next_attempt = now() + make_interval(secs => x_after) FROM ` + wait + ` WHERE ` + named + `),
 		dead AS (DELETE FROM cdc_relay.retry t USING ` + dead + ` WHERE ` + named + ` RETURNING t.*, ` + a.dead.list() + `),
-		moved AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, parked_at, ` + digestNames + `)
-			SELECT t.slot, t.system_id, ` + fieldsOf("t", afterRefusal) + `, t.parked_at, ` + digestNames + ` FROM dead t),
-		words AS (` + a.words.insertTexts(first) + `)
+		moved AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, parked_at)
+			SELECT t.slot, t.system_id, ` + fieldsOf("t", afterRefusal) + `, t.parked_at FROM dead t)
 		SELECT true FROM fence`
 }
 
 func (a *applied) args(system string) []any {
 	args := []any{system, time.Now()}
-	for _, part := range []*arrays{&a.gone, &a.wait, &a.dead, &a.words} {
+	for _, part := range []*arrays{&a.gone, &a.wait, &a.dead} {
 		args = append(args, part.values...)
 	}
 	return args
@@ -130,7 +127,7 @@ var applySQL = func() string {
 }()
 
 // Apply implements Store.
-func (p *Postgres) Apply(ctx context.Context, results []Result) error {
+func (p *Store) Apply(ctx context.Context, results []store.Result) error {
 	if len(results) == 0 {
 		return nil
 	}
@@ -138,7 +135,7 @@ func (p *Postgres) Apply(ctx context.Context, results []Result) error {
 		a := applyArrays(results, as)
 		return a.args(p.c.SystemID)
 	}
-	rows := make([]*Row, len(results))
+	rows := make([]*store.Row, len(results))
 	for i, r := range results {
 		rows[i] = r.Row
 	}

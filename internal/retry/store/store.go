@@ -1,4 +1,4 @@
-package retry
+package store
 
 import (
 	"context"
@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
-	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // Store keeps the rows of one slot: Postgres in production, Memory in the simulation. One conformance suite holds for both.
@@ -77,11 +75,21 @@ type Store interface {
 	Answer(ctx context.Context, answers []Answer) (done []bool, err error)
 
 	// Expire empties letters that were closed longer than keep ago (0: never), removes emptied ones whose events the slot
-	// can not send any more, forgets requests answered longer than keep ago, and texts that no row refers to: at most about
-	// limit of each. It says how many rows changed; it is called now and then, and again while that is not 0. The
-	// audit has an entry for the letters emptied by one call, about row 0. (Two statements
-	// here: texts are removed alone.)
+	// cannot send any more, and forgets requests answered longer than keep ago: at most about limit of each. It says how
+	// many rows changed; it is called now and then, and again while that is not 0. The audit has an entry for the letters
+	// emptied by one call, about row 0.
 	Expire(ctx context.Context, keep time.Duration, limit int) (changed int, err error)
+}
+
+// Config says whose rows a store keeps, and how.
+type Config struct {
+	Slot        string
+	SystemID    string   // of the cluster; rows of another one are neither read nor sent
+	Incarnation int64    // of the slot
+	Epoch       int64    // of this leader
+	Columns     []string // names of Event.Columns
+	Scope       Scope
+	Hold        bool // dead_letters.followers: hold
 }
 
 // LeaseSize is how many row numbers a Lease takes: the increment of cdc_relay.row_number.
@@ -89,101 +97,6 @@ const LeaseSize = 1000
 
 // LastDest is the Dest of a cursor behind all destinations of its unit. Digests are ordered as signed numbers.
 const LastDest uint64 = 1<<63 - 1
-
-// Row is an event as the tables of the siding hold it: all that is needed to publish it after its outbox row is gone.
-type Row struct {
-	N           int64 // its number, unique in the database and increasing: the row's version, and its name for people
-	Incarnation int64 // of the slot
-	Event       outbox.Event
-	Chain       uint64
-	Ordered     bool // it is counted by its chain
-	Unit, Dest  uint64
-	Dead        bool // it is, or is to be, a dead letter
-
-	Class       sink.Class
-	Reason      sink.Reason // "" : it was never refused, it waits behind another one or its destination was paused
-	Words       string      // the broker's, of the last refusal; when read, with # for numbers and at most ErrorSize bytes
-	Destination string      // as the operator would name it
-	Attempts    int         // that count against retry.max_attempts
-	First, Last time.Time   // first and last refusal; zero without one. Once an attempt is spent, First is of the first that spent one
-	ParkedAt    time.Time   // filled in by the store when it is read
-	NextAttempt time.Time   // only of a head that was refused; zero: at once
-}
-
-// Count is how many rows hold a chain. Event has what Place needs: aggregate, key, hash and route.
-type Count struct {
-	Event outbox.Event
-	Chain uint64
-	Unit  uint64
-	Rows  int
-}
-
-// Run is the beginning of a chain. Blocked says that an open dead letter of the chain holds it (followers: hold): nothing
-// of it may go.
-type Run struct {
-	Chain   uint64
-	Rows    []*Row
-	Blocked bool
-}
-
-// Cursor is a place in the order (unit, dest, incarnation, position).
-type Cursor struct {
-	Unit, Dest  uint64
-	Incarnation int64
-	Position    outbox.Position
-}
-
-// Result is what became of a row that was fed, or was too old to be.
-type Result struct {
-	Row  *Row
-	Kind ResultKind
-	// Of Backoff and Dead. No Reason: the row was not refused, what it says of its last refusal stays.
-	Class       sink.Class
-	Reason      sink.Reason
-	Words       string
-	Destination string
-	Attempts    int
-	After       time.Duration // of Backoff: until the next attempt; 0: when its destination is open
-}
-
-// ResultKind says what to do with a row.
-type ResultKind uint8
-
-// The kinds of results.
-const (
-	Delivered ResultKind = iota // it is deleted
-	Backoff                     // it waits for the next attempt
-	Dead                        // it becomes a dead letter
-)
-
-// RequestKind is what an operator asked for.
-type RequestKind = dlq.Kind
-
-// The kinds of requests.
-const (
-	Replay     = dlq.Replay
-	Discard    = dlq.Discard
-	Redact     = dlq.Redact
-	Retry      = dlq.Retry
-	DeadLetter = dlq.Bury
-	Purge      = dlq.Purge
-)
-
-// Request is a row of cdc_relay.request that waits.
-type Request struct {
-	ID   int64
-	Kind RequestKind
-	Row  *Row // nil: it is not there any more, or not in a state that allows this
-	Open bool // Row is a letter that is open: with followers: hold it is counted for its chain
-	// Of Replay, instead of where the letter was going: nil parts are left as they are.
-	Route outbox.Route
-}
-
-// Answer is the end of a request. Of a replay Outcome is what the broker said; of the others it is ignored.
-type Answer struct {
-	Request Request
-	Outcome sink.Outcome
-}
 
 // ErrFenced says that a newer leader has raised the epoch: nothing was read or changed, and nothing may be any more.
 var ErrFenced = errors.New("fenced by a newer leader")
@@ -204,27 +117,17 @@ func (r *Refused) Error() string {
 // Unwrap is the database's error.
 func (r *Refused) Unwrap() error { return r.Err }
 
-// ErrorSize is the most that is kept of the words of a refusal, and of a destination's name.
-const ErrorSize = 500
+func TakenPosition(row *Row) error {
+	return &Refused{Row: row, Err: fmt.Errorf("park: its position has another event already")}
+}
 
-// Scope is what a chain is, by delivery.ordering.
-type Scope uint8
+// ByAge is who purges by age, for the audit.
+const ByAge = "relay"
 
-// The scopes.
-const (
-	PerKey  Scope = iota // key, pipelined: the events of a key and unit; an event without a key is a chain of its own
-	PerUnit              // commit: all events of a unit
-	Free                 // none: each event is a chain of its own
-)
+func WhyByAge(keep time.Duration) string { return "dead_letters.keep: " + keep.String() }
 
-// Chain is the chain of an event in the tables, and whether it is counted (Row.Ordered). Line.Chain is 0 where it is not.
-func (s Scope) Chain(ev *outbox.Event, unit uint64) (chain uint64, ordered bool) {
-	switch s {
-	case PerUnit:
-		return max(unit, 1), ev.Fault == nil
-	case Free:
-		return max(uint64(ev.Position.Commit)^uint64(ev.Position.Index)<<31^unit, 1), false // unlike Hash it can be told from a row
-	default:
-		return max(ev.Hash^unit, 1), ev.Ordered
-	}
+// IsRefused reports whether an error of a statement that reads is about a row, so that it comes again.
+func IsRefused(err error) bool {
+	var no *Refused
+	return errors.As(err, &no)
 }

@@ -1,4 +1,4 @@
-package retry
+package postgres
 
 import (
 	"context"
@@ -8,9 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/jackc/pgx/v5"
-
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // arrays is a table of parameters that a statement unnests: one array per column.
@@ -34,72 +33,6 @@ func (a *arrays) sql(first int) string {
 
 func (a *arrays) list() string { return strings.Join(a.names, ", ") }
 
-// digestNames are the columns of dead_letter that only lists use.
-const digestNames = "id_digest, aggregate_digest, key_digest, type_digest, name_digest, destination_digest"
-
-// addDigests adds the columns of digestNames for these rows.
-func (a *arrays) addDigests(rows []*Row) {
-	of := func(name string, value func(i int) []byte) {
-		list := make([]*int64, len(rows))
-		for i := range rows {
-			list[i] = outbox.Digest(value(i))
-		}
-		a.add(name, "bigint", list)
-	}
-	of("id_digest", func(i int) []byte { return rows[i].Event.ID })
-	of("aggregate_digest", func(i int) []byte { return rows[i].Event.Aggregate })
-	of("key_digest", func(i int) []byte { return rows[i].Event.Key })
-	of("type_digest", func(i int) []byte { return rows[i].Event.Type })
-	of("name_digest", func(i int) []byte { return routeOf(rows[i]).Name })
-	of("destination_digest", func(i int) []byte { return going(routeOf(rows[i])) })
-}
-
-func routeOf(row *Row) outbox.Route {
-	if row.Event.Route == nil {
-		return outbox.Route{}
-	}
-	return *row.Event.Route
-}
-
-// going is where a row goes as lists show it; nil when the template had no value.
-func going(r outbox.Route) []byte {
-	if r.Name == nil || r.RoutingKey == nil {
-		return r.Name
-	}
-	return slices.Concat(r.Name, []byte("/"), r.RoutingKey)
-}
-
-// arrays are the texts in the order of their ids.
-func (t texts) arrays() (a arrays) {
-	ids := make([]int64, 0, len(t))
-	for id := range t {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	list := make([]string, len(ids))
-	for i, id := range ids {
-		list[i] = t[id]
-	}
-	a.add("id", "bigint", ids)
-	a.add("text", "text", list)
-	return a
-}
-
-// insertTexts is the statement's part that keeps the texts whose first parameter that is.
-func (a *arrays) insertTexts(first int) string {
-	return `INSERT INTO cdc_relay.error_text (slot, id, text) SELECT $1, t.id, t.text FROM fence, ` + a.sql(first) + ` AS t(id, text) ON CONFLICT (slot, id) DO NOTHING`
-}
-
-// unused is the condition that no row, of those that which is true of, refers to a text. The next text that has a row is looked for
-// by the order of an index: asked for equality, a planner that knows one text in all rows would scan them for each other text.
-func unused(text, which string) string {
-	no := func(table string) string {
-		return `coalesce((SELECT t.error_id FROM cdc_relay.` + table + ` t WHERE t.slot = $1 AND t.error_id >= ` + text + ` AND ` + which + `
-			ORDER BY t.error_id LIMIT 1) <> ` + text + `, true)`
-	}
-	return no("retry") + ` AND ` + no("dead_letter")
-}
-
 // some is sql of some columns only.
 func (a *arrays) some(first int, names ...string) string {
 	params := make([]string, len(names))
@@ -111,11 +44,10 @@ func (a *arrays) some(first int, names ...string) string {
 }
 
 // parkSQL inserts all rows or, when a position is taken by another event, none. From $4 on come the rows for retry, those
-// for dead_letter, and the texts. i is a row's place in the call.
+// for dead_letter. i is a row's place in the call.
 var parkSQL = func() string {
-	rows, letters, words := parkArrays(nil, nil, nil), parkArrays(nil, nil, nil), texts{}.arrays()
+	rows, letters := parkArrays(nil, nil, nil), parkArrays(nil, nil, nil)
 	second := 4 + len(rows.values)
-	third := second + len(letters.values)
 	there := func(table, other string) string { // OFFSET 0: each position is looked up
 		return `SELECT x.i, t.other FROM x CROSS JOIN LATERAL (SELECT ` + other + ` AS other FROM cdc_relay.` + table + ` t WHERE ` + ours("t") + `
 			AND t.incarnation = x.incarnation AND t.commit_lsn = x.commit_lsn::pg_lsn AND t.idx = x.idx OFFSET 0) t`
@@ -131,15 +63,14 @@ var parkSQL = func() string {
 	return fence + `, x AS MATERIALIZED (SELECT x.* FROM fence, ` + rows.some(4, place...) + ` UNION ALL SELECT x.* FROM fence, ` + letters.some(second, place...) + `),
 		there AS MATERIALIZED (` + there("retry", "t.id IS DISTINCT FROM x.id") + ` UNION ALL ` +
 		there("dead_letter", "t.state <> 'purged' AND t.id IS DISTINCT FROM x.id") + `),
-		words AS (` + words.insertTexts(third) + `),
 		parked AS (` + insert("retry", "next_attempt", "now() + make_interval(secs => x.next_in)", &rows, 4) + `),
-		died AS (` + insert("dead_letter", "parked_at, "+digestNames, "now(), "+digestNames, &letters, second) + `)
+		died AS (` + insert("dead_letter", "parked_at", "now()", &letters, second) + `)
 		SELECT (SELECT count(*) FROM parked) + (SELECT count(*) FROM died) + (SELECT count(DISTINCT i) FROM there),
 			(SELECT min(i) FROM there WHERE other) FROM fence`
 }()
 
 // parkArrays are the parameters for rows of one table; at are their places in the call.
-func parkArrays(rows []*Row, records []record, at []int32) (a arrays) {
+func parkArrays(rows []*store.Row, records []record, at []int32) (a arrays) {
 	for _, f := range fields {
 		a.add(f.name, f.typ, f.array(records))
 	}
@@ -150,21 +81,19 @@ func parkArrays(rows []*Row, records []record, at []int32) (a arrays) {
 			next[i] = &secs
 		}
 	}
-	a.addDigests(rows)
 	a.add("next_in", "float8", next)
 	a.add("i", "integer", at)
 	return a
 }
 
 // Park implements Store.
-func (p *Postgres) Park(ctx context.Context, rows []*Row) error {
+func (p *Store) Park(ctx context.Context, rows []*store.Row) error {
 	if len(rows) == 0 {
 		return nil
 	}
 	args := func(as storable) []any {
 		var (
-			words   = texts{}
-			of      [2][]*Row // for retry, for dead_letter
+			of      [2][]*store.Row // for retry, for dead_letter
 			records [2][]record
 			at      [2][]int32
 		)
@@ -173,15 +102,14 @@ func (p *Postgres) Park(ctx context.Context, rows []*Row) error {
 			if row.Dead {
 				to = 1
 			}
-			of[to], records[to], at[to] = append(of[to], row), append(records[to], p.record(row, words, as)), append(at[to], int32(i))
+			of[to], records[to], at[to] = append(of[to], row), append(records[to], p.record(row, as)), append(at[to], int32(i))
 		}
 		args := []any{p.c.SystemID}
 		for to := range of {
 			a := parkArrays(of[to], records[to], at[to])
 			args = append(args, a.values...)
 		}
-		t := words.arrays()
-		return append(args, t.values...)
+		return args
 	}
 	var (
 		there int
@@ -192,14 +120,10 @@ func (p *Postgres) Park(ctx context.Context, rows []*Row) error {
 	case err != nil:
 		return naming(err, rows...)
 	case other != nil:
-		return taken(rows[*other])
+		return store.TakenPosition(rows[*other])
 	case there < len(rows):
 		// Another statement wrote the position since this one began: the next try sees which event it has there.
 		return fmt.Errorf("park: %d of %d rows were written by another statement", len(rows)-there, len(rows))
 	}
 	return nil
-}
-
-func taken(row *Row) error {
-	return &Refused{Row: row, Err: fmt.Errorf("park: its position has another event already")}
 }

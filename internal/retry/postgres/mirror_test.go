@@ -1,4 +1,4 @@
-package retry
+package postgres
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	retrystore "github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -26,7 +27,7 @@ func testMirror(b *bench) {
 	b.park(parked)
 	died := b.row("k", 1, 1)
 	b.park(died)
-	var rows []*Row
+	var rows []*retrystore.Row
 	for range 5 {
 		rows = append(rows, b.letter("l"))
 	}
@@ -34,10 +35,10 @@ func testMirror(b *bench) {
 	raw.Dead, raw.Class, raw.Reason, raw.Event.Raw = true, sink.Permanent, sink.Undecodable, []byte(`{"id":null}`)
 	b.park(raw)
 	// A row that becomes a letter has its old number, which is before those of letters that were there.
-	b.must(b.Apply(await.Context(b.T), []Result{{Row: died, Kind: Dead, Class: sink.Transient, Reason: sink.BrokerException, Words: "541 of 7", Attempts: 3}}))
-	b.answer(b.ask(b.c, Purge, rows[0].N, outbox.Route{}), true, sink.Outcome{})
-	b.answer(b.ask(b.c, Redact, rows[1].N, outbox.Route{}), true, sink.Outcome{})
-	b.answer(b.ask(b.c, Discard, rows[2].N, outbox.Route{}), true, sink.Outcome{}) // closed, and a copy of it is wanted all the same
+	b.must(b.Apply(await.Context(b.T), []retrystore.Result{{Row: died, Kind: retrystore.Dead, Class: sink.Transient, Reason: sink.BrokerException, Words: "541 of 7", Attempts: 3}}))
+	b.answer(b.Ask(b.c, retrystore.Purge, rows[0].N, outbox.Route{}), true, sink.Outcome{})
+	b.answer(b.Ask(b.c, retrystore.Redact, rows[1].N, outbox.Route{}), true, sink.Outcome{})
+	b.answer(b.Ask(b.c, retrystore.Discard, rows[2].N, outbox.Route{}), true, sink.Outcome{}) // closed, and a copy of it is wanted all the same
 	want := []int64{died.N, rows[2].N, rows[3].N, rows[4].N, raw.N}
 	equal(b, "all", b.unmirrored(10, all), want)
 	equal(b, "a page", b.unmirrored(2, all), want[:2])
@@ -61,18 +62,18 @@ func testMirror(b *bench) {
 		b.must(store.NoteMirrored(await.Context(b.T), []int64{rows[3].N, died.N, parked.N, 99}))
 	}
 	equal(b, "the rest", b.unmirrored(10, all), []int64{rows[2].N, rows[4].N, raw.N})
-	b.must(b.Apply(await.Context(b.T), []Result{{Row: parked, Kind: Dead}}))
+	b.must(b.Apply(await.Context(b.T), []retrystore.Result{{Row: parked, Kind: retrystore.Dead}}))
 	equal(b, "with one that was no letter yet when it was noted", b.unmirrored(10, all), []int64{parked.N, rows[2].N, rows[4].N, raw.N})
-	other := b.with(func(c *StoreConfig) { c.SystemID = "7000000000000000009" })
+	other := b.with(func(c *retrystore.Config) { c.SystemID = "7000000000000000009" })
 	equal(b, "of another system", other.unmirrored(10, all), nil)
 	b.must(other.mirror(other.c).NoteMirrored(await.Context(b.T), []int64{raw.N}))
 	equal(b, "what another system has noted", len(b.unmirrored(10, all)), 4)
 }
 
 // testMirrorLetters looks at what is read of a row that died, of a letter, and of what could not be decoded.
-func testMirrorLetters(b *bench, letters []dlq.Letter, died, letter, raw *Row) {
+func testMirrorLetters(b *bench, letters []dlq.Letter, died, letter, raw *retrystore.Row) {
 	b.Helper()
-	for i, want := range []*Row{died, letter} {
+	for i, want := range []*retrystore.Row{died, letter} {
 		l := &letters[i]
 		got, ev := l.Event, want.Event
 		equal(b, "position", got.Position, ev.Position)
@@ -94,7 +95,7 @@ func testMirrorLetters(b *bench, letters []dlq.Letter, died, letter, raw *Row) {
 func testMirrorFence(b *bench) {
 	letter := b.letter("l")
 	former := b.mirror(b.c)
-	b = b.with(func(c *StoreConfig) { c.Epoch = b.raise(b.c.Slot) })
+	b = b.with(func(c *retrystore.Config) { c.Epoch = b.raise(b.c.Slot) })
 	var stop *outbox.Stop
 	if err := former.NoteMirrored(await.Context(b.T), []int64{letter.N}); !errors.As(err, &stop) || stop.Reason != "fenced" {
 		b.Errorf("got %v, want that it is fenced", err)

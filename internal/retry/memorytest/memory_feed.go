@@ -1,14 +1,15 @@
-package retry
+package memorytest
 
 import (
 	"cmp"
 	"context"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"slices"
 	"time"
 )
 
 // Runs implements Store.
-func (m *Memory) Runs(ctx context.Context, chains []uint64, run int, size, acked int64) (runs []Run, err error) {
+func (m *Store) Runs(ctx context.Context, chains []uint64, run int, size, acked int64) (runs []store.Run, err error) {
 	end, err := m.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -24,7 +25,7 @@ func (m *Memory) Runs(ctx context.Context, chains []uint64, run int, size, acked
 	}
 	for _, chain := range chains {
 		if blocked[chain] || len(rows[chain]) > 0 {
-			runs = append(runs, Run{Chain: chain, Blocked: blocked[chain]})
+			runs = append(runs, store.Run{Chain: chain, Blocked: blocked[chain]})
 		}
 	}
 	var taken int64
@@ -45,40 +46,40 @@ func (m *Memory) Runs(ctx context.Context, chains []uint64, run int, size, acked
 }
 
 // cursor is where an entry stands in the order of Sweep.
-func (e *kept) cursor() Cursor {
-	return Cursor{Unit: e.row.Unit, Dest: e.row.Dest, Incarnation: e.incarnation, Position: e.position}
+func (e *kept) cursor() store.Cursor {
+	return store.Cursor{Unit: e.row.Unit, Dest: e.row.Dest, Incarnation: e.incarnation, Position: e.position}
 }
 
 // compare orders digests as the database does: as signed numbers.
-func (c Cursor) compare(d Cursor) int {
-	return cmp.Or(c.compareDest(d), cmp.Compare(c.Incarnation, d.Incarnation), c.Position.Compare(d.Position))
+func compareCursors(c, d store.Cursor) int {
+	return cmp.Or(compareDest(c, d), cmp.Compare(c.Incarnation, d.Incarnation), c.Position.Compare(d.Position))
 }
 
-func (c Cursor) compareDest(d Cursor) int {
+func compareDest(c, d store.Cursor) int {
 	return cmp.Or(cmp.Compare(int64(c.Unit), int64(d.Unit)), cmp.Compare(int64(c.Dest), int64(d.Dest)))
 }
 
 // swept are our parked rows in the order of Sweep.
-func (m *Memory) swept() []*kept {
+func (m *Store) swept() []*kept {
 	list := m.db.list(m.parked)
-	slices.SortFunc(list, func(a, b *kept) int { return a.cursor().compare(b.cursor()) })
+	slices.SortFunc(list, func(a, b *kept) int { return compareCursors(a.cursor(), b.cursor()) })
 	return list
 }
 
 // Sweep implements Store.
-func (m *Memory) Sweep(ctx context.Context, at Cursor, limit int) (chains []uint64, next Cursor, err error) {
+func (m *Store) Sweep(ctx context.Context, at store.Cursor, limit int) (chains []uint64, next store.Cursor, err error) {
 	end, err := m.begin(ctx)
 	if err != nil {
 		return nil, at, err
 	}
 	defer end()
 	list := m.swept()
-	if at == (Cursor{}) && len(list) > 0 {
-		at = Cursor{Unit: list[0].row.Unit, Dest: list[0].row.Dest}
+	if at == (store.Cursor{}) && len(list) > 0 {
+		at = store.Cursor{Unit: list[0].row.Unit, Dest: list[0].row.Dest}
 	}
 	next = at
 	for _, e := range list {
-		if e.cursor().compareDest(at) != 0 || e.cursor().compare(at) <= 0 || limit == 0 {
+		if compareDest(e.cursor(), at) != 0 || compareCursors(e.cursor(), at) <= 0 || limit == 0 {
 			continue
 		}
 		limit--
@@ -91,22 +92,22 @@ func (m *Memory) Sweep(ctx context.Context, at Cursor, limit int) (chains []uint
 }
 
 // Skip implements Store.
-func (m *Memory) Skip(ctx context.Context, at Cursor) (next Cursor, ok bool, err error) {
+func (m *Store) Skip(ctx context.Context, at store.Cursor) (next store.Cursor, ok bool, err error) {
 	end, err := m.begin(ctx)
 	if err != nil {
-		return Cursor{}, false, err
+		return store.Cursor{}, false, err
 	}
 	defer end()
 	for _, e := range m.swept() {
-		if at == (Cursor{}) || e.cursor().compareDest(at) > 0 {
-			return Cursor{Unit: e.row.Unit, Dest: e.row.Dest}, true, nil
+		if at == (store.Cursor{}) || compareDest(e.cursor(), at) > 0 {
+			return store.Cursor{Unit: e.row.Unit, Dest: e.row.Dest}, true, nil
 		}
 	}
-	return Cursor{}, false, nil
+	return store.Cursor{}, false, nil
 }
 
 // Due implements Store.
-func (m *Memory) Due(ctx context.Context, limit int) (chains []uint64, next time.Duration, err error) {
+func (m *Store) Due(ctx context.Context, limit int) (chains []uint64, next time.Duration, err error) {
 	end, err := m.begin(ctx)
 	if err != nil {
 		return nil, 0, err
@@ -131,7 +132,7 @@ func (m *Memory) Due(ctx context.Context, limit int) (chains []uint64, next time
 }
 
 // Apply implements Store.
-func (m *Memory) Apply(ctx context.Context, results []Result) error {
+func (m *Store) Apply(ctx context.Context, results []store.Result) error {
 	end, err := m.begin(ctx)
 	if err != nil {
 		return err
@@ -144,15 +145,15 @@ func (m *Memory) Apply(ctx context.Context, results []Result) error {
 			continue
 		}
 		switch r.Kind {
-		case Delivered:
+		case store.Delivered:
 			delete(m.db.rows, e.place)
-		case Backoff:
+		case store.Backoff:
 			e.refuse(r)
 			e.row.NextAttempt = time.Time{}
 			if r.After > 0 {
 				e.row.NextAttempt = time.Now().Add(r.After)
 			}
-		case Dead:
+		case store.Dead:
 			e.refuse(r)
 			e.die()
 		}
@@ -161,7 +162,7 @@ func (m *Memory) Apply(ctx context.Context, results []Result) error {
 }
 
 // refuse notes a refusal.
-func (e *kept) refuse(r *Result) {
+func (e *kept) refuse(r *store.Result) {
 	if r.Reason == "" {
 		return
 	}
@@ -170,7 +171,7 @@ func (e *kept) refuse(r *Result) {
 		e.row.First = now
 	}
 	e.row.Class, e.row.Reason, e.row.Attempts, e.row.Last = r.Class, r.Reason, r.Attempts, now
-	e.row.Words, e.row.Destination = normalise(r.Words), bounded(r.Destination, ErrorSize)
+	e.row.Words, e.row.Destination = store.NormalText(r.Words), store.BoundedText(r.Destination, store.TextSize)
 }
 
 // die makes a row a dead letter.

@@ -1,16 +1,17 @@
-package retry
+package postgres
 
 import (
 	"context"
 	"slices"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/jackc/pgx/v5"
 )
 
 // runsSQL picks, by positions and sizes alone, the rows of each chain that go, and then reads them. The cut at size goes by
 // each row's place in its chain (i), so that no chain has a gap and every head comes before any second row.
-func (p *Postgres) runsSQL() string {
+func (p *Store) runsSQL() string {
 	return fence + `, c AS MATERIALIZED (SELECT c.chain, c.o, ` + p.blocked("c") + ` AS blocked FROM fence, unnest($4::bigint[]) WITH ORDINALITY AS c(chain, o)),
 		first AS MATERIALIZED (SELECT c.o, t.*, row_number() OVER w AS i, bool_or(t.n > $7) OVER w AS fresh
 			FROM c CROSS JOIN LATERAL (SELECT t.n, t.bytes, t.incarnation, t.commit_lsn, t.idx FROM cdc_relay.retry t
@@ -24,7 +25,7 @@ func (p *Postgres) runsSQL() string {
 }
 
 // blocked is whether an open letter holds the chain of alias. OFFSET 0: it is looked up for each.
-func (p *Postgres) blocked(alias string) string {
+func (p *Store) blocked(alias string) string {
 	if !p.c.Hold {
 		return `false`
 	}
@@ -32,7 +33,7 @@ func (p *Postgres) blocked(alias string) string {
 }
 
 // Runs implements Store.
-func (p *Postgres) Runs(ctx context.Context, chains []uint64, run int, size, acked int64) ([]Run, error) {
+func (p *Store) Runs(ctx context.Context, chains []uint64, run int, size, acked int64) ([]store.Run, error) {
 	if len(chains) == 0 {
 		return nil, nil
 	}
@@ -40,7 +41,7 @@ func (p *Postgres) Runs(ctx context.Context, chains []uint64, run int, size, ack
 	for i, chain := range chains {
 		ids[i] = int64(chain)
 	}
-	var runs []Run
+	var runs []store.Run
 	err := p.read(ctx, "read rows to feed", p.runsSQL(), []any{p.c.SystemID, ids, run, size, acked}, func(rows pgx.Rows) error {
 		var (
 			chain         int64
@@ -52,14 +53,14 @@ func (p *Postgres) Runs(ctx context.Context, chains []uint64, run int, size, ack
 			return err
 		}
 		if len(runs) == 0 || runs[len(runs)-1].Chain != uint64(chain) {
-			runs = append(runs, Run{Chain: uint64(chain), Blocked: blocked})
+			runs = append(runs, store.Run{Chain: uint64(chain), Blocked: blocked})
 		}
 		if !some {
 			return nil
 		}
 		row, err := p.scanRow(rows, nil, nil, nil)
 		if err != nil {
-			return &Refused{Err: err}
+			return &store.Refused{Err: err}
 		}
 		last := &runs[len(runs)-1]
 		last.Rows = append(last.Rows, row)
@@ -69,7 +70,7 @@ func (p *Postgres) Runs(ctx context.Context, chains []uint64, run int, size, ack
 }
 
 // Sweep implements Store.
-func (p *Postgres) Sweep(ctx context.Context, at Cursor, limit int) (chains []uint64, next Cursor, err error) {
+func (p *Store) Sweep(ctx context.Context, at store.Cursor, limit int) (chains []uint64, next store.Cursor, err error) {
 	sql := fence + `, d AS (SELECT $4::bigint AS unit, $5::bigint AS dest FROM fence WHERE NOT $6 UNION ALL (
 			SELECT t.unit, t.dest FROM fence, cdc_relay.retry t WHERE ` + inSlot("t") + ` AND $6 ORDER BY t.unit, t.dest LIMIT 1))
 		SELECT t.unit, t.dest, t.chain, t.incarnation, t.commit_lsn::text, t.idx FROM fence LEFT JOIN (d CROSS JOIN LATERAL (
@@ -78,12 +79,12 @@ func (p *Postgres) Sweep(ctx context.Context, at Cursor, limit int) (chains []ui
 			ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT $10) t) ON true
 		ORDER BY t.incarnation, t.commit_lsn, t.idx`
 	next = at
-	args := []any{p.c.SystemID, int64(at.Unit), int64(at.Dest), at == Cursor{}, at.Incarnation, at.Position.Commit.String(), int64(at.Position.Index), limit}
+	args := []any{p.c.SystemID, int64(at.Unit), int64(at.Dest), at == store.Cursor{}, at.Incarnation, at.Position.Commit.String(), int64(at.Position.Index), limit}
 	seen := map[uint64]bool{}
 	err = p.read(ctx, "sweep", sql, args, func(rows pgx.Rows) error {
 		var unit, dest, chain, incarnation int64
 		pos, err := scanPosition(rows, &unit, &dest, &chain, &incarnation)
-		next = Cursor{Unit: uint64(unit), Dest: uint64(dest), Incarnation: incarnation, Position: pos}
+		next = store.Cursor{Unit: uint64(unit), Dest: uint64(dest), Incarnation: incarnation, Position: pos}
 		if !seen[uint64(chain)] {
 			seen[uint64(chain)] = true
 			chains = append(chains, uint64(chain))
@@ -94,21 +95,21 @@ func (p *Postgres) Sweep(ctx context.Context, at Cursor, limit int) (chains []ui
 }
 
 // Skip implements Store.
-func (p *Postgres) Skip(ctx context.Context, at Cursor) (next Cursor, ok bool, err error) {
+func (p *Store) Skip(ctx context.Context, at store.Cursor) (next store.Cursor, ok bool, err error) {
 	sql := fence + ` SELECT t.unit, t.dest FROM fence LEFT JOIN LATERAL (SELECT t.unit, t.dest FROM cdc_relay.retry t
 			WHERE ` + inSlot("t") + ` AND ($6 OR (t.unit, t.dest) > ($4::bigint, $5::bigint)) ORDER BY t.unit, t.dest LIMIT 1) t ON true`
-	err = p.read(ctx, "skip destination", sql, []any{p.c.SystemID, int64(at.Unit), int64(at.Dest), at == Cursor{}}, func(rows pgx.Rows) error {
+	err = p.read(ctx, "skip destination", sql, []any{p.c.SystemID, int64(at.Unit), int64(at.Dest), at == store.Cursor{}}, func(rows pgx.Rows) error {
 		var unit, dest int64
 		ok = true
 		err := rows.Scan(&unit, &dest)
-		next = Cursor{Unit: uint64(unit), Dest: uint64(dest)}
+		next = store.Cursor{Unit: uint64(unit), Dest: uint64(dest)}
 		return err
 	})
 	return next, ok, err
 }
 
 // Due implements Store.
-func (p *Postgres) Due(ctx context.Context, limit int) (chains []uint64, next time.Duration, err error) {
+func (p *Store) Due(ctx context.Context, limit int) (chains []uint64, next time.Duration, err error) {
 	sql := fence + ` SELECT t.chain, extract(epoch FROM t.next_attempt - now())::float8 FROM fence LEFT JOIN LATERAL (
 			SELECT t.chain, t.next_attempt FROM cdc_relay.retry t WHERE ` + inSlot("t") + ` AND t.next_attempt IS NOT NULL AND NOT ` + p.blocked("t") + `
 			ORDER BY t.next_attempt LIMIT $4) t ON true ORDER BY t.next_attempt`

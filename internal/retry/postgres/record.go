@@ -1,4 +1,4 @@
-package retry
+package postgres
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -25,8 +26,7 @@ type record struct {
 	bytes                         int64
 	first, last                   *time.Time
 	class, reason                 string
-	errorID                       *int64
-	destination                   string
+	errorText, destination        string
 	routeName, routingKey         []byte
 	commitTime, eventTime         time.Time
 	id, aggregate, key, typ       []byte
@@ -74,7 +74,7 @@ var fields = []field{
 	column("failed_at", "timestamptz", func(r *record) **time.Time { return &r.last }),
 	column("class", "text", func(r *record) *string { return &r.class }),
 	column("reason", "text", func(r *record) *string { return &r.reason }),
-	column("error_id", "bigint", func(r *record) **int64 { return &r.errorID }),
+	column("error", "text", func(r *record) *string { return &r.errorText }),
 	column("destination", "text", func(r *record) *string { return &r.destination }),
 	column("route_name", "bytea", func(r *record) *[]byte { return &r.routeName }),
 	column("routing_key", "bytea", func(r *record) *[]byte { return &r.routingKey }),
@@ -117,21 +117,21 @@ func fieldsOf(alias string, instead map[string]string) string {
 	return strings.Join(list, ", ")
 }
 
-// record is the row as it is stored. Its text is added to the texts.
-func (p *Postgres) record(row *Row, words texts, storable func(string) string) record {
+// record is the row as it is stored.
+func (p *Store) record(row *store.Row, as storable) record {
 	ev := &row.Event
 	r := record{
 		incarnation: row.Incarnation, commit: ev.Position.Commit.String(), index: int64(ev.Position.Index), n: row.N,
 		chain: int64(row.Chain), unit: int64(row.Unit), dest: int64(row.Dest), hash: int64(ev.Hash),
 		keyed: ev.Ordered, ordered: row.Ordered, attempts: int32(row.Attempts), bytes: int64(ev.Size() + len(ev.Raw)),
 		first: instant(row.First), last: instant(row.Last),
-		errorID: words.add(row.Words, storable), destination: storable(bounded(row.Destination, ErrorSize)),
+		errorText: as.errorText(row.Words), destination: as(store.BoundedText(row.Destination, store.TextSize)),
 		commitTime: ev.CommitTime, eventTime: ev.Time,
 		id: ev.ID, aggregate: ev.Aggregate, key: ev.Key, typ: ev.Type,
 		payloadKind: int16(ev.PayloadKind), payload: ev.Payload, traceparent: ev.Traceparent, headers: ev.Headers,
 		columns: dlq.AppendColumns(nil, p.c.Columns, ev.Columns), raw: ev.Raw,
 	}
-	r.class, r.reason = refusal(row.Class, row.Reason)
+	r.class, r.reason = store.Refusal(row.Class, row.Reason)
 	if ev.Route != nil {
 		r.routeName, r.routingKey = ev.Route.Name, ev.Route.RoutingKey
 	}
@@ -141,16 +141,8 @@ func (p *Postgres) record(row *Row, words texts, storable func(string) string) r
 	return r
 }
 
-// refusal is how class and reason of a last refusal are stored: a row that was never refused has neither.
-func refusal(class sink.Class, reason sink.Reason) (string, string) {
-	if reason == "" {
-		return "", ""
-	}
-	return class.String(), string(reason)
-}
-
-// row is the row that the record stores, with its times, in seconds from now, and the words of its last refusal.
-func (p *Postgres) row(r *record, parkedAt float64, next *float64, words *string) (*Row, error) {
+// row is the row that the record stores, with its times, in seconds from now.
+func (p *Store) row(r *record, parkedAt float64, next *float64) (*store.Row, error) {
 	commit, err := pglogrepl.ParseLSN(r.commit)
 	if err != nil {
 		return nil, err
@@ -160,7 +152,7 @@ func (p *Postgres) row(r *record, parkedAt float64, next *float64, words *string
 		return nil, fmt.Errorf("row %d: %w", r.n, err)
 	}
 	now := time.Now()
-	row := &Row{
+	row := &store.Row{
 		N: r.n, Incarnation: r.incarnation,
 		Event: outbox.Event{
 			Position: outbox.Position{Commit: commit, Index: uint32(r.index)}, CommitTime: r.commitTime.UTC(), Time: r.eventTime.UTC(),
@@ -170,14 +162,11 @@ func (p *Postgres) row(r *record, parkedAt float64, next *float64, words *string
 			Ordered: r.keyed, Hash: uint64(r.hash), Raw: r.raw,
 		},
 		Chain: uint64(r.chain), Ordered: r.ordered, Unit: uint64(r.unit), Dest: uint64(r.dest),
-		Class: classOf(r.class), Reason: sink.Reason(r.reason), Destination: r.destination, Attempts: int(r.attempts),
+		Class: classOf(r.class), Reason: sink.Reason(r.reason), Words: r.errorText, Destination: r.destination, Attempts: int(r.attempts),
 		First: at(r.first), Last: at(r.last), ParkedAt: now.Add(seconds(parkedAt)),
 	}
 	if next != nil {
 		row.NextAttempt = now.Add(seconds(*next))
-	}
-	if words != nil {
-		row.Words = *words
 	}
 	if r.fault != nil {
 		row.Event.Fault = errors.New(string(r.fault))
@@ -223,23 +212,21 @@ func rowOf(alias string, dead bool, full string) string {
 	if dead {
 		next = "NULL::float8"
 	}
-	return fieldsOf(alias, instead) + ", extract(epoch FROM " + alias + ".parked_at - now())::float8 AS parked_in, " + next + " AS next_in, " +
-		"(SELECT e.text FROM cdc_relay.error_text e WHERE e.slot = $1 AND e.id = " + alias + ".error_id) AS words"
+	return fieldsOf(alias, instead) + ", extract(epoch FROM " + alias + ".parked_at - now())::float8 AS parked_in, " + next + " AS next_in"
 }
 
 // scanRow reads a row of rowOf; more are the targets of the columns before it.
-func (p *Postgres) scanRow(rows pgx.Rows, more ...any) (*Row, error) {
+func (p *Store) scanRow(rows pgx.Rows, more ...any) (*store.Row, error) {
 	var (
 		r      record
 		parked float64
 		next   *float64
-		words  *string
 	)
 	for _, f := range fields {
 		more = append(more, f.target(&r))
 	}
-	if err := rows.Scan(append(more, &parked, &next, &words)...); err != nil {
+	if err := rows.Scan(append(more, &parked, &next)...); err != nil {
 		return nil, err
 	}
-	return p.row(&r, parked, next, words)
+	return p.row(&r, parked, next)
 }

@@ -1,4 +1,4 @@
-package retry
+package postgres
 
 import (
 	"fmt"
@@ -9,25 +9,27 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/retry/memorytest"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // memoryWorld is a Database seen as a world.
-type memoryWorld struct{ db *Database }
+type memoryWorld struct{ db *memorytest.Database }
 
-func (w *memoryWorld) store(c StoreConfig) Store { return w.db.Store(c) }
-func (w *memoryWorld) mirror(c StoreConfig) dlq.MirrorStore {
+func (w *memoryWorld) store(c store.Config) store.Store { return w.db.Store(c) }
+func (w *memoryWorld) mirror(c store.Config) dlq.MirrorStore {
 	return w.db.Store(c)
 }
 func (w *memoryWorld) raise(slot string) int64 { return w.db.Lead(slot) }
 func (w *memoryWorld) cancel(id int64)         { w.db.Cancel(id) }
-func (w *memoryWorld) asked(id int64) (string, string) {
+func (w *memoryWorld) Asked(id int64) (string, string) {
 	q, _ := w.db.Asked(id)
 	return q.State, q.Result
 }
 
-func (w *memoryWorld) ask(c StoreConfig, kind RequestKind, n int64, route outbox.Route) int64 {
-	return w.db.Ask(MemoryRequest{Slot: c.Slot, System: c.SystemID, Kind: kind, N: n, Route: route, Who: "ann", Why: "why"})
+func (w *memoryWorld) Ask(c store.Config, kind store.RequestKind, n int64, route outbox.Route) int64 {
+	return w.db.Ask(memorytest.Request{Slot: c.Slot, System: c.SystemID, Kind: kind, N: n, Route: route, Who: "ann", Why: "why"})
 }
 
 func (w *memoryWorld) audit(n int64) (list []string) {
@@ -39,21 +41,12 @@ func (w *memoryWorld) audit(n int64) (list []string) {
 	return list
 }
 
-func (w *memoryWorld) where(n int64) string {
-	list := w.db.list(func(e *kept) bool { return e.row.N == n })
-	switch {
-	case len(list) == 0:
-		return ""
-	case list[0].state == "":
-		return "parked"
-	}
-	return string(list[0].state)
-}
+func (w *memoryWorld) where(n int64) string { return w.db.Where(n) }
 
 // In a bubble time is the bubble's: a store in memory knows no other.
 func TestMemoryInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &memoryWorld{NewDatabase()}
+		w := &memoryWorld{memorytest.NewDatabase()}
 		b := newBench(t, w)
 		row := b.row("k", 1, 1)
 		row.NextAttempt = time.Now().Add(time.Hour)
@@ -69,7 +62,7 @@ func TestMemoryInABubble(t *testing.T) {
 
 		// A bare position goes once the slot has saved a position behind it.
 		letter := b.letter("l")
-		b.answer(b.ask(b.c, Purge, letter.N, outbox.Route{}), true, sink.Outcome{})
+		b.answer(b.Ask(b.c, store.Purge, letter.N, outbox.Route{}), true, sink.Outcome{})
 		for _, saved := range []struct {
 			at   outbox.Position
 			want string

@@ -1,6 +1,6 @@
 //go:build testall
 
-package retry
+package postgres
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
 // In a database of another encoding every row can be written, and most words be read.
@@ -37,6 +38,6 @@ func TestAnotherEncoding(t *testing.T) {
 		equal(t, "name", string(got.Event.Route.Name), "ключ")
 		equal(t, "destination", got.Destination, `exchange "\u043a\u043b\u044e\u0447", "\u00fc"`)
 		equal(t, "words", got.Words, `no \u201e\u043a\u043b\u044e\u0447\"`)
-		b.must(b.Apply(await.Context(t), []Result{{Row: got, Kind: Backoff, Reason: got.Reason, Words: row.Words, Destination: got.Destination}}))
+		b.must(b.Apply(await.Context(t), []store.Result{{Row: got, Kind: store.Backoff, Reason: got.Reason, Words: row.Words, Destination: got.Destination}}))
 	}
 }

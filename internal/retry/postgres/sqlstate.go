@@ -1,9 +1,10 @@
-package retry
+package postgres
 
 import (
 	"errors"
 	"strings"
 
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -12,7 +13,7 @@ import (
 // missing, locks, timeouts, a full disk, a server that stops) is not among them: the same statement is simply made again.
 var refusing = []string{"22", "23", "54", "XX"}
 
-func isFenced(err error) bool { return errors.Is(err, ErrFenced) }
+func isFenced(err error) bool { return errors.Is(err, store.ErrFenced) }
 
 // isRefusal reports whether the server refused the statement for what it carries; it then did nothing.
 func isRefusal(err error) bool {
@@ -31,7 +32,7 @@ func isRefusal(err error) bool {
 // aboutRow is err, as a *Refused when the server could not read what the statement asked for: a damaged row.
 func aboutRow(err error) error {
 	if isRefusal(err) {
-		return &Refused{Err: err}
+		return &store.Refused{Err: err}
 	}
 	return err
 }
@@ -44,8 +45,8 @@ func didNothing(err error) bool {
 }
 
 // naming is err with the row that is at fault, which is known when there is only one.
-func naming(err error, rows ...*Row) error {
-	var refused *Refused
+func naming(err error, rows ...*store.Row) error {
+	var refused *store.Refused
 	if errors.As(err, &refused) && len(rows) == 1 {
 		refused.Row = rows[0]
 	}

@@ -1,16 +1,12 @@
-package retry
+package postgres
 
 import (
 	"context"
-	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/jackc/pgx/v5"
-
-	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // may are the conditions under which a row t of dead_letter (q: the request) may be asked for.
@@ -35,7 +31,7 @@ const anyRequestSQL = `SELECT EXISTS (SELECT FROM cdc_relay.request q WHERE q.sl
 		FROM cdc_relay.slots WHERE slot = $1::text AND epoch = $2`
 
 // Requests implements Store. It looks without the lock of the fence first: that is a commit, and nobody asks most of the time.
-func (p *Postgres) Requests(ctx context.Context, limit int, size int64) (list []Request, err error) {
+func (p *Store) Requests(ctx context.Context, limit int, size int64) (list []store.Request, err error) {
 	some := false
 	err = p.read(ctx, "look for requests", anyRequestSQL, []any{p.c.SystemID}, func(rows pgx.Rows) error { return rows.Scan(&some) })
 	if err != nil || !some {
@@ -43,7 +39,7 @@ func (p *Postgres) Requests(ctx context.Context, limit int, size int64) (list []
 	}
 	err = p.read(ctx, "read requests", requestsSQL, []any{p.c.SystemID, limit, size}, func(rows pgx.Rows) error {
 		var (
-			q     Request
+			q     store.Request
 			kind  string
 			found bool
 			dead  *bool
@@ -55,11 +51,11 @@ func (p *Postgres) Requests(ctx context.Context, limit int, size int64) (list []
 		if err := rows.Scan(skip...); err != nil {
 			return err
 		}
-		q.Kind = RequestKind(kind)
+		q.Kind = store.RequestKind(kind)
 		if found {
 			row, err := p.scanRow(rows, make([]any, len(head))...)
 			if err != nil {
-				return &Refused{Err: err}
+				return &store.Refused{Err: err}
 			}
 			row.Dead, q.Row, q.Open = *dead, row, *open
 		}
@@ -69,84 +65,37 @@ func (p *Postgres) Requests(ctx context.Context, limit int, size int64) (list []
 	return list, aboutRow(err)
 }
 
-// verdict is what Answer does about a request.
-type verdict string
-
-const (
-	carryOut verdict = "carry out" // it needs no broker
-	replayed verdict = "replayed"
-	refused  verdict = "refused"
-	missing  verdict = "missing" // its row is not there, or not in a state that allows it
-	waits    verdict = "waits"
-)
-
-func (a *Answer) verdict() verdict {
-	switch {
-	case a.Request.Row == nil:
-		return missing
-	case a.Request.Kind != Replay:
-		return carryOut
-	case a.Outcome.State == sink.Confirmed:
-		return replayed
-	case a.Outcome.State == sink.Rejected:
-		return refused
-	}
-	return waits
-}
-
-// result is what a refused replay ends with, as a result of its row.
-func (a *Answer) result() Result {
-	r := Result{Row: a.Request.Row}
-	if f := a.Outcome.Fault; a.verdict() == refused && f != nil {
-		r.Class, r.Reason, r.Words, r.Destination, r.Attempts = f.Class, f.Reason, f.Words, f.Destination, a.Request.Row.Attempts
-	}
-	return r
-}
-
-// said is what the operator reads of a refused replay.
-func said(a *Answer) string {
-	r := a.result()
-	return bounded(fmt.Sprintf("%s: %s", r.Reason, r.Words), ErrorSize)
-}
-
-// notAllowed is what he reads when nothing could be done.
-const notAllowed = "not there any more, or not in a state that allows it"
-
-// wordsPurged stands for what was said of a replay that failed, once its row is purged: it may have named what was made of data.
-const wordsPurged = "its words are purged"
-
 // purges is the condition that a request of answerSQL empties its row.
 const purges = `q.x_verdict = 'carry out' AND q.kind = 'purge'`
 
-// answerArrays are the parameters of answerSQL: the answers, and the texts.
-func answerArrays(answers []Answer, as storable) (a, t arrays) {
+// answerArrays are the parameters of answerSQL.
+func answerArrays(answers []store.Answer, as storable) (a arrays) {
 	ids, verdicts := make([]int64, len(answers)), make([]string, len(answers))
-	rows, results := make([]*Row, len(answers)), make([]Result, len(answers))
-	words, texts := texts{}, make([]string, len(answers))
+	rows, results := make([]*store.Row, len(answers)), make([]store.Result, len(answers))
+	texts := make([]string, len(answers))
 	for i := range answers {
-		ids[i], verdicts[i] = answers[i].Request.ID, string(answers[i].verdict())
+		ids[i], verdicts[i] = answers[i].Request.ID, string(answers[i].Verdict())
 		if rows[i] = answers[i].Request.Row; rows[i] == nil {
-			rows[i] = &Row{}
+			rows[i] = &store.Row{}
 		}
-		results[i] = answers[i].result()
+		results[i] = answers[i].Result()
 		results[i].Row = rows[i]
-		if answers[i].verdict() == refused {
-			texts[i] = as(said(&answers[i]))
+		if answers[i].Verdict() == store.VerdictRefused {
+			texts[i] = as(store.Said(&answers[i]))
 		}
 	}
 	a.add("x_request", "bigint", ids)
 	a.add("x_verdict", "text", verdicts)
 	a.add("x_said", "text", texts)
 	a.addNames(rows)
-	a.addRefusals(results, words, as)
-	a.addDigests(rows)
-	return a, words.arrays()
+	a.addRefusals(results, as)
+	return a
 }
 
 // emptied are the columns that purge leaves nothing in. What stays is the position, and what says nothing of the event.
 func emptied() string {
-	list := "chain = 0, unit = 0, dest = 0, hash = 0, keyed = false, ordered = false, bytes = 0, error_id = NULL, destination = '', "
-	for name := range strings.SplitSeq("route_name, routing_key, id, aggregate, key, type, payload, traceparent, headers, columns, fault, raw, "+digestNames, ", ") {
+	list := "chain = 0, unit = 0, dest = 0, hash = 0, keyed = false, ordered = false, bytes = 0, error = '', destination = '', "
+	for name := range strings.SplitSeq("route_name, routing_key, id, aggregate, key, type, payload, traceparent, headers, columns, fault, raw", ", ") {
 		list += name + " = NULL, "
 	}
 	return list
@@ -154,7 +103,7 @@ func emptied() string {
 
 // bare are the columns of a purged row when it is made of one of retry.
 var bare = map[string]string{
-	"chain": "0", "unit": "0", "dest": "0", "hash": "0", "keyed": "false", "ordered": "false", "bytes": "0", "error_id": "NULL::bigint", "destination": "''",
+	"chain": "0", "unit": "0", "dest": "0", "hash": "0", "keyed": "false", "ordered": "false", "bytes": "0", "error": "''", "destination": "''",
 	"route_name": "NULL::bytea", "routing_key": "NULL::bytea", "id": "NULL::bytea", "aggregate": "NULL::bytea", "key": "NULL::bytea",
 	"type": "NULL::bytea", "payload": "NULL::bytea", "traceparent": "NULL::bytea", "headers": "NULL::bytea", "columns": "NULL::bytea",
 	"fault": "NULL::bytea", "raw": "NULL::bytea",
@@ -162,16 +111,16 @@ var bare = map[string]string{
 
 // answerSQL does what was asked for, notes it in request and audit, and says of each request whether it took place. q are
 // the requests that still wait, locked against an operator who cancels them (of a replay that was confirmed: whatever he did).
-// With a row that is purged go the words that no other row has, and what its requests tell of it; the audit has no words ever.
+// With a row that is purged goes what its requests tell of it; the audit has no error text ever.
 var answerSQL = func() string {
-	a, words := answerArrays(nil, nil)
+	a := answerArrays(nil, nil)
 	x := a.sql(5) + ` AS x(` + a.list() + `)`
 	letter := func(name, assignments, which, result string) string {
 		return name + ` AS (UPDATE cdc_relay.dead_letter t SET ` + assignments + ` FROM q WHERE ` + named + ` AND ` + which + ` RETURNING x_request, ` + result + ` AS result)`
 	}
 	taken := func(name, kind string) string {
 		return name + ` AS (DELETE FROM cdc_relay.retry t USING q WHERE ` + named + ` AND q.x_verdict = 'carry out' AND q.kind = '` + kind + `'
-			RETURNING t.*, x_request, ` + digestNames + `)`
+			RETURNING t.*, x_request)`
 	}
 	return fence + `, q AS MATERIALIZED (SELECT x.*, r.kind, r.who, r.reason AS why, r.n AS target FROM fence, ` + x + ` JOIN cdc_relay.request r ON r.id = x_request
 			WHERE r.slot = $1 AND r.system_id = $3 AND (r.state = 'waiting' OR r.state = 'cancelled' AND x_verdict = 'replayed') AND x_verdict <> 'waits'
@@ -183,16 +132,14 @@ var answerSQL = func() string {
 		`t.state <> 'purged' AND q.x_verdict = 'carry out' AND q.kind = 'redact'`, "'redacted'") + `,
 		` + letter("purged", emptied()+`state = 'purged', closed_at = coalesce(t.closed_at, now())`,
 		`t.state <> 'purged' AND `+purges, "'purged'") + `,
-		purging AS MATERIALIZED (SELECT t.n, t.error_id FROM q JOIN cdc_relay.dead_letter t ON ` + named + ` WHERE t.state <> 'purged' AND ` + purges + `
-			UNION ALL SELECT t.n, t.error_id FROM q JOIN cdc_relay.retry t ON ` + named + ` WHERE ` + purges + `),
-		told AS (DELETE FROM cdc_relay.error_text e WHERE e.slot = $1 AND e.id = ANY (ARRAY(SELECT p.id FROM (SELECT DISTINCT error_id AS id FROM purging) p
-			WHERE p.id <> ALL ($` + strconv.Itoa(5+len(a.values)) + `) AND ` + unused("p.id", "t.n NOT IN (SELECT n FROM purging)") + `))),
-		asked AS (UPDATE cdc_relay.request r SET route_name = NULL, routing_key = NULL, result = CASE r.state WHEN 'failed' THEN '` + wordsPurged + `' ELSE r.result END
+		purging AS MATERIALIZED (SELECT t.n FROM q JOIN cdc_relay.dead_letter t ON ` + named + ` WHERE t.state <> 'purged' AND ` + purges + `
+			UNION ALL SELECT t.n FROM q JOIN cdc_relay.retry t ON ` + named + ` WHERE ` + purges + `),
+		asked AS (UPDATE cdc_relay.request r SET route_name = NULL, routing_key = NULL, result = CASE r.state WHEN 'failed' THEN '` + store.WordsPurged + `' ELSE r.result END
 			FROM purging p WHERE r.n = p.n AND r.slot = $1 AND r.state <> 'waiting' AND r.id NOT IN (SELECT x_request FROM q)),
 		` + taken("dying", "deadletter") + `,
 		` + taken("going", "purge") + `,
-		died AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, parked_at, ` + digestNames + `)
-			SELECT t.slot, t.system_id, ` + fieldsOf("t", nil) + `, t.parked_at, ` + digestNames + ` FROM dying t),
+		died AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, parked_at)
+			SELECT t.slot, t.system_id, ` + fieldsOf("t", nil) + `, t.parked_at FROM dying t),
 		gone AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, parked_at, state, closed_at)
 			SELECT t.slot, t.system_id, ` + fieldsOf("t", bare) + `, t.parked_at, 'purged', now() FROM going t),
 		retried AS (UPDATE cdc_relay.retry t SET next_attempt = now() FROM (
@@ -202,34 +149,29 @@ var answerSQL = func() string {
 		effects AS (SELECT * FROM closed UNION ALL SELECT * FROM redacted UNION ALL SELECT * FROM purged
 			UNION ALL SELECT x_request, 'dead letter' FROM dying UNION ALL SELECT x_request, 'purged' FROM going
 			UNION ALL SELECT x_request, 'is tried' FROM q JOIN cdc_relay.retry t ON ` + named + ` WHERE q.x_verdict = 'carry out' AND q.kind = 'retry'),
-		ends AS (SELECT q.*, e.x_request IS NOT NULL AS done, coalesce(e.result, nullif(q.x_said, ''), '` + notAllowed + `') AS result
+		ends AS (SELECT q.*, e.x_request IS NOT NULL AS done, coalesce(e.result, nullif(q.x_said, ''), '` + store.NotAllowed + `') AS result
 			FROM q LEFT JOIN effects e USING (x_request)),
 		answered AS (UPDATE cdc_relay.request r SET state = CASE WHEN e.done THEN 'done' ELSE 'failed' END, result = e.result, done_at = now()
 			FROM ends e WHERE r.id = e.x_request),
 		noted AS (INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, incarnation, commit_lsn, idx, why, result, request)
 			SELECT $1, $3, e.who, e.kind, e.target, nullif(e.x_incarnation, 0), nullif(e.x_commit, '0/0')::pg_lsn,
-				CASE WHEN e.x_incarnation <> 0 THEN e.x_idx END, e.why, CASE e.x_verdict WHEN 'refused' THEN e.x_reason ELSE e.result END, e.x_request FROM ends e),
-		words AS (` + words.insertTexts(5+len(a.values)) + `)
+				CASE WHEN e.x_incarnation <> 0 THEN e.x_idx END, e.why, CASE e.x_verdict WHEN 'refused' THEN e.x_reason ELSE e.result END, e.x_request FROM ends e)
 		SELECT r.id, coalesce(e.done, r.state = 'done') FROM fence LEFT JOIN (` + x + ` JOIN cdc_relay.request r ON r.id = x_request
 			LEFT JOIN ends e USING (x_request)) ON true`
 }()
 
 // Answer implements Store.
-func (p *Postgres) Answer(ctx context.Context, answers []Answer) ([]bool, error) {
+func (p *Store) Answer(ctx context.Context, answers []store.Answer) ([]bool, error) {
 	done := make([]bool, len(answers))
 	if len(answers) == 0 {
 		return done, nil
 	}
 	args := func(as storable) []any {
-		a, words := answerArrays(answers, as)
-		return append(append([]any{p.c.SystemID, time.Now()}, a.values...), words.values...)
+		a := answerArrays(answers, as)
+		return append([]any{p.c.SystemID, time.Now()}, a.values...)
 	}
 	took := map[int64]bool{}
-	change := p.change
-	if slices.ContainsFunc(answers, func(a Answer) bool { return a.Request.Kind == Purge }) {
-		change = p.changeAlone
-	}
-	err := change(ctx, "answer requests", answerSQL, args, func(rows pgx.Rows) error {
+	err := p.change(ctx, "answer requests", answerSQL, args, func(rows pgx.Rows) error {
 		var (
 			id  int64
 			was bool

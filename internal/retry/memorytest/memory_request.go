@@ -1,4 +1,4 @@
-package retry
+package memorytest
 
 import (
 	"context"
@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// MemoryRequest is a row of request.
-type MemoryRequest struct {
+// Request is a row of request.
+type Request struct {
 	ID           int64
 	Slot, System string
-	Kind         RequestKind
+	Kind         store.RequestKind
 	N            int64
 	Route        outbox.Route
 	Who, Why     string
@@ -31,7 +32,7 @@ type AuditNote struct {
 }
 
 // Ask stores a request; 0: one about the same row waits already.
-func (db *Database) Ask(q MemoryRequest) (id int64) {
+func (db *Database) Ask(q Request) (id int64) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	for _, other := range db.requests {
@@ -57,13 +58,13 @@ func (db *Database) Cancel(id int64) {
 }
 
 // Asked is the request of that number, and whether there is one.
-func (db *Database) Asked(id int64) (MemoryRequest, bool) {
+func (db *Database) Asked(id int64) (Request, bool) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	if q := db.request(id); q != nil {
 		return *q, true
 	}
-	return MemoryRequest{}, false
+	return Request{}, false
 }
 
 // Audit lists what was done to events by request.
@@ -73,7 +74,7 @@ func (db *Database) Audit() []AuditNote {
 	return append([]AuditNote(nil), db.audit...)
 }
 
-func (db *Database) request(id int64) *MemoryRequest {
+func (db *Database) request(id int64) *Request {
 	for _, q := range db.requests {
 		if q.ID == id {
 			return q
@@ -83,15 +84,15 @@ func (db *Database) request(id int64) *MemoryRequest {
 }
 
 // allows reports whether a row in this state may be asked for this; letters have a state, parked rows none.
-func (e *kept) allows(kind RequestKind) bool {
+func (e *kept) allows(kind store.RequestKind) bool {
 	switch kind {
-	case Replay:
+	case store.Replay:
 		return e.state == Open && !e.redacted
-	case Discard:
+	case store.Discard:
 		return e.state == Open
-	case Redact:
+	case store.Redact:
 		return e.state != "" && e.state != Purged
-	case Retry, DeadLetter:
+	case store.Retry, store.DeadLetter:
 		return e.state == ""
 	default: // Purge
 		return e.state != Purged
@@ -99,7 +100,7 @@ func (e *kept) allows(kind RequestKind) bool {
 }
 
 // Requests implements Store.
-func (m *Memory) Requests(ctx context.Context, limit int, size int64) (list []Request, err error) {
+func (m *Store) Requests(ctx context.Context, limit int, size int64) (list []store.Request, err error) {
 	end, err := m.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -110,9 +111,9 @@ func (m *Memory) Requests(ctx context.Context, limit int, size int64) (list []Re
 		rows[e.row.N] = e
 	}
 	var taken int64
-	last := map[RequestKind]int{Replay: 1}
+	last := map[store.RequestKind]int{store.Replay: 1}
 	asked := slices.Clone(m.db.requests)
-	slices.SortStableFunc(asked, func(a, b *MemoryRequest) int { return last[a.Kind] - last[b.Kind] })
+	slices.SortStableFunc(asked, func(a, b *Request) int { return last[a.Kind] - last[b.Kind] })
 	for _, q := range asked {
 		if q.Slot != m.c.Slot || q.System != m.c.SystemID || q.State != "waiting" {
 			continue
@@ -120,10 +121,10 @@ func (m *Memory) Requests(ctx context.Context, limit int, size int64) (list []Re
 		if len(list) == limit || taken > 0 && taken >= size {
 			break
 		}
-		r := Request{ID: q.ID, Kind: q.Kind, Route: q.Route}
+		r := store.Request{ID: q.ID, Kind: q.Kind, Route: q.Route}
 		if e := rows[q.N]; e != nil && e.allows(q.Kind) {
 			r.Row, r.Open = e.read(m.c.Columns), e.state == Open
-			if q.Kind == Replay && size > 0 {
+			if q.Kind == store.Replay && size > 0 {
 				taken += int64(e.row.Event.Size() + len(e.row.Event.Raw))
 			} else {
 				ev := &r.Row.Event
@@ -136,7 +137,7 @@ func (m *Memory) Requests(ctx context.Context, limit int, size int64) (list []Re
 }
 
 // Answer implements Store.
-func (m *Memory) Answer(ctx context.Context, answers []Answer) ([]bool, error) {
+func (m *Store) Answer(ctx context.Context, answers []store.Answer) ([]bool, error) {
 	end, err := m.begin(ctx)
 	if err != nil {
 		return make([]bool, len(answers)), err
@@ -145,8 +146,8 @@ func (m *Memory) Answer(ctx context.Context, answers []Answer) ([]bool, error) {
 	done := make([]bool, len(answers))
 	for i := range answers {
 		a := &answers[i]
-		q, v := m.db.request(a.Request.ID), a.verdict()
-		if q == nil || v == waits || q.State != "waiting" && !(q.State == "cancelled" && v == replayed) {
+		q, v := m.db.request(a.Request.ID), a.Verdict()
+		if q == nil || v == store.VerdictWaits || q.State != "waiting" && !(q.State == "cancelled" && v == store.VerdictReplayed) {
 			done[i] = q != nil && q.State == "done"
 			continue
 		}
@@ -156,8 +157,8 @@ func (m *Memory) Answer(ctx context.Context, answers []Answer) ([]bool, error) {
 			q.State = "done"
 		}
 		note := AuditNote{Who: q.Who, Why: q.Why, Action: string(q.Kind), Result: q.Result, N: q.N, Request: q.ID}
-		if v == refused {
-			note.Result = string(a.result().Reason)
+		if v == store.VerdictRefused {
+			note.Result = string(a.Result().Reason)
 		}
 		if a.Request.Row != nil {
 			note.Position = a.Request.Row.Event.Position
@@ -168,9 +169,9 @@ func (m *Memory) Answer(ctx context.Context, answers []Answer) ([]bool, error) {
 }
 
 // carryOut does what was asked for and says whether it took place, and the words for it.
-func (m *Memory) carryOut(a *Answer, v verdict) (done bool, result string) {
-	if v == missing {
-		return false, notAllowed
+func (m *Store) carryOut(a *store.Answer, v store.Verdict) (done bool, result string) {
+	if v == store.VerdictMissing {
+		return false, store.NotAllowed
 	}
 	kind := a.Request.Kind
 	e := m.at(a.Request.Row, true)
@@ -178,33 +179,33 @@ func (m *Memory) carryOut(a *Answer, v verdict) (done bool, result string) {
 		e = m.at(a.Request.Row, false)
 	}
 	switch {
-	case e == nil || v == carryOut && !e.allows(kind) || v != carryOut && e.state != Open:
-		if v == refused {
-			return false, said(a)
+	case e == nil || v == store.VerdictCarryOut && !e.allows(kind) || v != store.VerdictCarryOut && e.state != Open:
+		if v == store.VerdictRefused {
+			return false, store.Said(a)
 		}
-		return false, notAllowed
-	case v == refused:
-		r := a.result()
+		return false, store.NotAllowed
+	case v == store.VerdictRefused:
+		r := a.Result()
 		e.refuse(&r)
-		return false, said(a)
-	case v == replayed:
+		return false, store.Said(a)
+	case v == store.VerdictReplayed:
 		e.state, e.closed = Replayed, time.Now()
 		return true, string(Replayed)
 	}
 	switch kind {
-	case Discard:
+	case store.Discard:
 		e.state, e.closed = Discarded, time.Now()
 		return true, string(Discarded)
-	case Redact:
+	case store.Redact:
 		ev := &e.row.Event
 		ev.Payload, ev.Headers, ev.Columns, ev.Raw, ev.Traceparent = nil, nil, nil, nil, nil
 		e.redacted = true
 		return true, "redacted"
-	case Purge:
+	case store.Purge:
 		e.empty()
 		m.db.forgetAsked(e.row.N)
 		return true, string(Purged)
-	case DeadLetter:
+	case store.DeadLetter:
 		e.die()
 		return true, "dead letter"
 	default: // Retry
@@ -221,7 +222,7 @@ func (db *Database) forgetAsked(n int64) {
 			continue
 		}
 		if q.Route = (outbox.Route{}); q.State == "failed" {
-			q.Result = wordsPurged
+			q.Result = store.WordsPurged
 		}
 	}
 }
@@ -233,7 +234,7 @@ func (e *kept) empty() {
 		e.closed = time.Now()
 	}
 	e.state = Purged
-	e.row = Row{
+	e.row = store.Row{
 		N: e.row.N, Incarnation: e.row.Incarnation, Dead: true, Class: e.row.Class, Reason: e.row.Reason,
 		Attempts: e.row.Attempts, First: e.row.First, Last: e.row.Last, ParkedAt: e.row.ParkedAt,
 		Event: outbox.Event{Position: ev.Position, CommitTime: ev.CommitTime, Time: ev.Time, PayloadKind: ev.PayloadKind},
@@ -241,7 +242,7 @@ func (e *kept) empty() {
 }
 
 // Expire implements Store.
-func (m *Memory) Expire(ctx context.Context, keep time.Duration, limit int) (changed int, err error) {
+func (m *Store) Expire(ctx context.Context, keep time.Duration, limit int) (changed int, err error) {
 	end, err := m.begin(ctx)
 	if err != nil {
 		return 0, err
@@ -271,7 +272,7 @@ func (m *Memory) Expire(ctx context.Context, keep time.Duration, limit int) (cha
 	}
 	m.db.requests = rest
 	if purged > 0 {
-		m.db.audit = append(m.db.audit, AuditNote{Who: byAge, Why: whyByAge(keep), Action: "purge", Result: fmt.Sprint(purged, " dead letters")})
+		m.db.audit = append(m.db.audit, AuditNote{Who: store.ByAge, Why: store.WhyByAge(keep), Action: "purge", Result: fmt.Sprint(purged, " dead letters")})
 	}
 	return changed, nil
 }

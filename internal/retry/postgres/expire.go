@@ -1,10 +1,10 @@
-package retry
+package postgres
 
 import (
 	"context"
-	"math"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 )
@@ -34,48 +34,12 @@ var expireSQL = fence + `, slot AS MATERIALIZED (SELECT coalesce(s.active_pid, 0
 		forgotten AS (DELETE FROM cdc_relay.request q USING (SELECT q.id FROM fence, cdc_relay.request q WHERE q.slot = $1 AND q.system_id = $3
 			AND q.state <> 'waiting' AND q.done_at < now() - make_interval(secs => $4::float8) ORDER BY q.done_at LIMIT $5) o WHERE q.id = o.id RETURNING q.id),
 		noted AS (INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result)
-			SELECT $1, $3, '` + byAge + `', 'purge', 0, $10, e.n || ' dead letters' FROM (SELECT count(*) AS n FROM emptied) e WHERE e.n > 0)
+			SELECT $1, $3, '` + store.ByAge + `', 'purge', 0, $10, e.n || ' dead letters' FROM (SELECT count(*) AS n FROM emptied) e WHERE e.n > 0)
 		SELECT (SELECT count(*) FROM removed) + (SELECT count(*) FROM emptied) + (SELECT count(*) FROM forgotten),
 			slot.pid, slot.restart::text, slot.flush::text FROM fence LEFT JOIN slot ON true`
 
 // Expire implements Store.
-func (p *Postgres) Expire(ctx context.Context, keep time.Duration, limit int) (changed int, err error) {
-	if changed, err = p.expireRows(ctx, keep, limit); err != nil {
-		return changed, err
-	}
-	texts, err := p.expireTexts(ctx, 4*limit)
-	return changed + texts, err
-}
-
-// expireTextsSQL looks at a page of texts, and removes those that no row refers to. (An array: joined to the page, a table of which
-// the planner knows one row would be read for each of thousands.) Rows that came with a copy of another system's
-// database keep theirs.
-var expireTextsSQL = fence + `, page AS MATERIALIZED (SELECT e.id, e.ctid FROM fence, cdc_relay.error_text e WHERE e.slot = $1 AND e.id > $3 ORDER BY e.id LIMIT $4),
-		gone AS (DELETE FROM cdc_relay.error_text e WHERE e.ctid = ANY (ARRAY(SELECT p.ctid FROM page p WHERE ` + unused("p.id", "true") + `)) RETURNING e.id)
-		SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM page), (SELECT max(id) FROM page) FROM fence`
-
-// expireTexts goes on where it ended the last time, and begins anew behind the last one.
-func (p *Postgres) expireTexts(ctx context.Context, limit int) (gone int, err error) {
-	p.mu.Lock()
-	from := p.swept
-	p.mu.Unlock()
-	var looked int
-	var last *int64
-	err = p.changeAlone(ctx, "expire texts", expireTextsSQL, func(storable) []any { return []any{from, limit} }, func(rows pgx.Rows) error {
-		return rows.Scan(&gone, &looked, &last)
-	})
-	if err != nil {
-		return 0, err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.swept = math.MinInt64; looked == limit {
-		p.swept = *last
-	}
-	return gone, nil
-}
-
-func (p *Postgres) expireRows(ctx context.Context, keep time.Duration, limit int) (changed int, err error) {
+func (p *Store) Expire(ctx context.Context, keep time.Duration, limit int) (changed int, err error) {
 	p.mu.Lock()
 	seen := p.seen
 	p.mu.Unlock()
@@ -88,7 +52,7 @@ func (p *Postgres) expireRows(ctx context.Context, keep time.Duration, limit int
 		restart, flush *string
 	)
 	args := func(storable) []any {
-		return []any{p.c.SystemID, age, limit, p.c.Incarnation, seen.pid, seen.restart.String(), seen.flush.String(), whyByAge(keep)}
+		return []any{p.c.SystemID, age, limit, p.c.Incarnation, seen.pid, seen.restart.String(), seen.flush.String(), store.WhyByAge(keep)}
 	}
 	err = p.change(ctx, "expire letters", expireSQL, args, func(rows pgx.Rows) error {
 		return rows.Scan(&changed, &pid, &restart, &flush)
@@ -108,11 +72,6 @@ func (p *Postgres) expireRows(ctx context.Context, keep time.Duration, limit int
 	p.mu.Unlock()
 	return changed, nil
 }
-
-// byAge is who purges by age, for the audit.
-const byAge = "relay"
-
-func whyByAge(keep time.Duration) string { return "dead_letters.keep: " + keep.String() }
 
 // forever is longer than any letter was kept.
 const forever = 200 * 365 * 24 * time.Hour

@@ -1,4 +1,4 @@
-package retry
+package postgres
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package retry
+package postgres
 
 import (
 	"context"
@@ -7,19 +7,20 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
 // chainOf and orderedOf are Scope.Chain as expressions on a row.
-func (s Scope) chainOf(alias string) string {
+func chainOf(s store.Scope, alias string) string {
 	digest := [...]string{
-		PerKey: alias + `.hash # ` + alias + `.unit`, PerUnit: alias + `.unit`,
-		Free: `(` + alias + `.commit_lsn - '0/0'::pg_lsn)::bigint # (` + alias + `.idx << 31) # ` + alias + `.unit`,
+		store.PerKey: alias + `.hash # ` + alias + `.unit`, store.PerUnit: alias + `.unit`,
+		store.Free: `(` + alias + `.commit_lsn - '0/0'::pg_lsn)::bigint # (` + alias + `.idx << 31) # ` + alias + `.unit`,
 	}[s]
 	return `coalesce(nullif(` + digest + `, 0), 1)`
 }
 
-func (s Scope) orderedOf(alias string) string {
-	return [...]string{PerKey: alias + `.keyed`, PerUnit: `(` + alias + `.fault IS NULL)`, Free: `false`}[s]
+func orderedOf(s store.Scope, alias string) string {
+	return [...]string{store.PerKey: alias + `.keyed`, store.PerUnit: `(` + alias + `.fault IS NULL)`, store.Free: `false`}[s]
 }
 
 // A page of Load: so many rows, and keys of so many bytes together (one more at most). A statement has to end soon, because
@@ -29,12 +30,18 @@ const (
 	loadBytes = 8 << 20
 )
 
+// pageEnd is the last position of a page.
+type pageEnd struct {
+	incarnation int64
+	position    outbox.Position
+}
+
 // loadSQL reads a page of a table from a position on: how many rows hold each chain, with one of them as its event, and the
 // last position of the page. Rows that were parked under another ordering get the chain they have now.
-func (s Scope) loadSQL(table, which string) string {
+func loadSQL(s store.Scope, table, which string) string {
 	return fence + `, page AS MATERIALIZED (SELECT t.*, sum(t.size) OVER (ORDER BY t.incarnation, t.commit_lsn, t.idx) - t.size AS before FROM (
-			SELECT t.incarnation, t.commit_lsn, t.idx, t.n, t.unit, t.chain AS was, t.ordered AS held, ` + s.chainOf("t") + ` AS chain,
-				` + s.orderedOf("t") + ` AS ordered, t.aggregate, t.key, t.hash, t.keyed, t.route_name, t.routing_key,
+			SELECT t.incarnation, t.commit_lsn, t.idx, t.n, t.unit, t.chain AS was, t.ordered AS held, ` + chainOf(s, "t") + ` AS chain,
+				` + orderedOf(s, "t") + ` AS ordered, t.aggregate, t.key, t.hash, t.keyed, t.route_name, t.routing_key,
 				coalesce(octet_length(t.aggregate), 0) + coalesce(octet_length(t.key), 0) AS size
 			FROM cdc_relay.` + table + ` t WHERE ` + ours("t") + ` AND ` + which + ` AND (t.incarnation, t.commit_lsn, t.idx) > ($4::bigint, $5::text::pg_lsn, $6::bigint)
 			ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT $7) t, fence),
@@ -49,15 +56,15 @@ func (s Scope) loadSQL(table, which string) string {
 }
 
 // Load implements Store. each is called when a page is read, not while: it may wait for a broker.
-func (p *Postgres) Load(ctx context.Context, each func(Count) error) (highest outbox.Position, err error) {
-	statements := []string{p.c.Scope.loadSQL("retry", "true")}
+func (p *Store) Load(ctx context.Context, each func(store.Count) error) (highest outbox.Position, err error) {
+	statements := []string{loadSQL(p.c.Scope, "retry", "true")}
 	if p.c.Hold {
-		statements = append(statements, p.c.Scope.loadSQL("dead_letter", "t.state = 'open'"))
+		statements = append(statements, loadSQL(p.c.Scope, "dead_letter", "t.state = 'open'"))
 	}
 	for _, sql := range statements {
-		var at place
+		var at pageEnd
 		for more := true; more; {
-			var counts []Count
+			var counts []store.Count
 			if counts, more, err = p.loadPage(ctx, sql, &at); err != nil {
 				return highest, err
 			}
@@ -76,11 +83,11 @@ func (p *Postgres) Load(ctx context.Context, each func(Count) error) (highest ou
 }
 
 // loadPage reads a page and moves at to its end; more is false when it has no rows.
-func (p *Postgres) loadPage(ctx context.Context, sql string, at *place) (counts []Count, more bool, err error) {
+func (p *Store) loadPage(ctx context.Context, sql string, at *pageEnd) (counts []store.Count, more bool, err error) {
 	args := []any{p.c.SystemID, at.incarnation, at.position.Commit.String(), int64(at.position.Index), loadRows, loadBytes}
 	err = p.change(ctx, "load counts", sql, func(storable) []any { return args }, func(rows pgx.Rows) error {
 		var (
-			c                 Count
+			c                 store.Count
 			chain, unit, hash int64
 			route             outbox.Route
 			ev                = &c.Event
@@ -111,11 +118,11 @@ func (p *Postgres) loadPage(ctx context.Context, sql string, at *place) (counts 
 }
 
 // Positions implements Store.
-func (p *Postgres) Positions(ctx context.Context, from outbox.Position, limit int) ([]Owned, error) {
+func (p *Store) Positions(ctx context.Context, from outbox.Position, limit int) ([]store.Owned, error) {
 	return p.positions(ctx, ` ORDER BY t.commit_lsn, t.idx LIMIT $5`, from, limit)
 }
 
-func (p *Postgres) positions(ctx context.Context, order string, from outbox.Position, limit int) (list []Owned, err error) {
+func (p *Store) positions(ctx context.Context, order string, from outbox.Position, limit int) (list []store.Owned, err error) {
 	of := func(table, purged string) string {
 		return `(SELECT t.commit_lsn, t.idx, t.id, ` + purged + ` AS purged FROM cdc_relay.` + table + ` t WHERE ` + ours("t") + ` AND t.incarnation = $4
 			AND (t.commit_lsn, t.idx) >= ($6::text::pg_lsn, $7::bigint)` + order + `)`
@@ -126,7 +133,7 @@ func (p *Postgres) positions(ctx context.Context, order string, from outbox.Posi
 		ORDER BY t.commit_lsn, t.idx`
 	args := []any{p.c.SystemID, p.c.Incarnation, limit, from.Commit.String(), int64(from.Index)}
 	err = p.read(ctx, "read positions", sql, args, func(rows pgx.Rows) error {
-		var o Owned
+		var o store.Owned
 		o.Position, err = scanPosition(rows, &o.Purged, &o.ID)
 		list = append(list, o)
 		return err

@@ -1,4 +1,4 @@
-package retry
+package postgres
 
 import (
 	"context"
@@ -24,6 +24,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
+	retrystore "github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -118,9 +119,9 @@ func (w *database) scan(sql string, args []any, to ...any) bool {
 	return err == nil
 }
 
-func (w *database) store(c StoreConfig) Store { return NewPostgres(w.pool, c) }
+func (w *database) store(c retrystore.Config) retrystore.Store { return New(w.pool, c) }
 
-func (w *database) mirror(c StoreConfig) dlq.MirrorStore {
+func (w *database) mirror(c retrystore.Config) dlq.MirrorStore {
 	return &dlq.MirrorPostgres{DB: w.pool, Slot: c.Slot, SystemID: c.SystemID, Epoch: c.Epoch}
 }
 
@@ -131,7 +132,7 @@ func (w *database) raise(slot string) (epoch int64) {
 	return epoch
 }
 
-func (w *database) ask(c StoreConfig, kind RequestKind, n int64, route outbox.Route) (id int64) {
+func (w *database) Ask(c retrystore.Config, kind retrystore.RequestKind, n int64, route outbox.Route) (id int64) {
 	w.t.Helper()
 	w.scan(`INSERT INTO cdc_relay.request (slot, system_id, kind, n, route_name, routing_key, who, reason) VALUES ($1, $2, $3, $4, $5, $6, 'ann', 'why')
 		ON CONFLICT (n) WHERE state = 'waiting' DO NOTHING RETURNING id`, []any{c.Slot, c.SystemID, string(kind), n, route.Name, route.RoutingKey}, &id)
@@ -143,7 +144,7 @@ func (w *database) cancel(id int64) {
 	w.exec(`UPDATE cdc_relay.request SET state = 'cancelled', done_at = now() WHERE id = $1 AND state = 'waiting'`, id)
 }
 
-func (w *database) asked(id int64) (state, result string) {
+func (w *database) Asked(id int64) (state, result string) {
 	w.t.Helper()
 	w.scan(`SELECT state, result FROM cdc_relay.request WHERE id = $1`, []any{id}, &state, &result)
 	return state, result
@@ -185,9 +186,9 @@ func TestPostgres(t *testing.T) {
 	}
 	for name, test := range map[string]func(*bench, *database){
 		"fence while the epoch is raised": testFenceWhileRaised, "refused": testRefused, "not refused": testNotRefused,
-		"no letter twice": testNoLetterTwice, "list order": testDigests, "durable": testDurable, "damaged": testDamaged, "cancelled meanwhile": testCancelledMeanwhile,
+		"no letter twice": testNoLetterTwice, "durable": testDurable, "damaged": testDamaged, "cancelled meanwhile": testCancelledMeanwhile,
 		"look for requests": testLookForRequests, "fence of what is held up": testFenceHeldUp,
-		"texts expire": testTextsExpire, "texts purged": testTextsPurged, "text in use": testTextInUse,
+		"purged rows": testPurgedRows, "purged requests": testPurgedRequests,
 	} {
 		t.Run(name, func(t *testing.T) { w.t = t; test(newBench(t, w), w) })
 	}
@@ -195,18 +196,18 @@ func TestPostgres(t *testing.T) {
 
 // A row that cannot be read is told from a database that does not answer.
 func testDamaged(b *bench, w *database) {
-	b = b.with(func(c *StoreConfig) { c.Columns = []string{"tenant"} })
+	b = b.with(func(c *retrystore.Config) { c.Columns = []string{"tenant"} })
 	row, letter := b.row("k", 1, 1), b.row("k", 1, 1)
 	letter.Dead = true
 	row.Event.Columns, letter.Event.Columns = [][]byte{nil}, [][]byte{nil}
 	b.park(row, letter)
-	b.ask(b.c, Replay, letter.N, outbox.Route{})
+	b.Ask(b.c, retrystore.Replay, letter.N, outbox.Route{})
 	w.exec(`UPDATE cdc_relay.retry SET columns = '\xff' WHERE n = ` + fmt.Sprint(row.N))
 	w.exec(`UPDATE cdc_relay.dead_letter SET columns = '\xff' WHERE n = ` + fmt.Sprint(letter.N))
-	if _, err := b.Runs(await.Context(b.T), []uint64{row.Chain}, 1, all, all); !isUnreadable(err) || !errors.Is(err, errColumns) {
+	if _, err := b.Runs(await.Context(b.T), []uint64{row.Chain}, 1, all, all); !retrystore.IsRefused(err) || !errors.Is(err, errColumns) {
 		b.Errorf("runs: %v", err)
 	}
-	if _, err := b.Requests(await.Context(b.T), 1, all); !isUnreadable(err) || !errors.Is(err, errColumns) {
+	if _, err := b.Requests(await.Context(b.T), 1, all); !retrystore.IsRefused(err) || !errors.Is(err, errColumns) {
 		b.Errorf("requests: %v", err)
 	}
 	list, err := b.Requests(await.Context(b.T), 1, 0)
@@ -215,7 +216,7 @@ func testDamaged(b *bench, w *database) {
 	}
 	ended, end := context.WithCancel(await.Context(b.T))
 	end()
-	if _, err := b.Runs(ended, []uint64{row.Chain}, 1, all, all); err == nil || isUnreadable(err) {
+	if _, err := b.Runs(ended, []uint64{row.Chain}, 1, all, all); err == nil || retrystore.IsRefused(err) {
 		b.Errorf("no answer: %v", err)
 	}
 }
@@ -229,7 +230,7 @@ func testFenceWhileRaised(b *bench, w *database) {
 	}
 	epoch := b.c.Epoch
 	for _, name := range names {
-		former := b.with(func(c *StoreConfig) { c.Epoch = epoch })
+		former := b.with(func(c *retrystore.Config) { c.Epoch = epoch })
 		tx, err := w.conn.Begin(await.Context(b.T))
 		b.must(err)
 		_, err = tx.Exec(await.Context(b.T), `UPDATE cdc_relay.slots SET epoch = epoch + 1 WHERE slot = $1`, b.c.Slot)
@@ -242,11 +243,11 @@ func testFenceWhileRaised(b *bench, w *database) {
 			b.Fatalf("%s did not wait: %v", name, <-done)
 		}
 		b.must(tx.Commit(await.Context(b.T)))
-		if err := <-done; !errors.Is(err, ErrFenced) {
+		if err := <-done; !errors.Is(err, retrystore.ErrFenced) {
 			b.Errorf("%s: got %v", name, err)
 		}
 	}
-	b.with(func(c *StoreConfig) { c.Epoch = epoch }).unchanged(parked, letter, fresh, request)
+	b.with(func(c *retrystore.Config) { c.Epoch = epoch }).unchanged(parked, letter, fresh, request)
 }
 
 // untilLocked returns once a session of the relay waits for a lock, or, if that is not nil, over.
@@ -265,7 +266,7 @@ func testFenceHeldUp(b *bench, w *database) {
 	delete(calls, "Lease") // it needs none of the tables
 	epoch := b.c.Epoch
 	for name := range calls {
-		former := b.with(func(c *StoreConfig) { c.Epoch = epoch })
+		former := b.with(func(c *retrystore.Config) { c.Epoch = epoch })
 		tx, err := w.conn.Begin(await.Context(b.T))
 		b.must(err)
 		_, err = tx.Exec(await.Context(b.T), `LOCK TABLE cdc_relay.retry, cdc_relay.dead_letter, cdc_relay.request`)
@@ -275,11 +276,11 @@ func testFenceHeldUp(b *bench, w *database) {
 		w.untilLocked(b, name, nil)
 		b.must(w.pool.QueryRow(await.Context(b.T), `UPDATE cdc_relay.slots SET epoch = epoch + 1 WHERE slot = $1 RETURNING epoch`, b.c.Slot).Scan(&epoch))
 		b.must(tx.Commit(await.Context(b.T)))
-		if err := <-done; !errors.Is(err, ErrFenced) {
+		if err := <-done; !errors.Is(err, retrystore.ErrFenced) {
 			b.Errorf("%s: got %v", name, err)
 		}
 	}
-	b.with(func(c *StoreConfig) { c.Epoch = epoch }).unchanged(parked, letter, fresh, request)
+	b.with(func(c *retrystore.Config) { c.Epoch = epoch }).unchanged(parked, letter, fresh, request)
 }
 
 // A row that the database refuses leaves the others out of the table, and is named when it is alone.
@@ -289,7 +290,7 @@ func testRefused(b *bench, w *database) {
 		w.exec(fmt.Sprintf(`ALTER TABLE cdc_relay.%s ADD CONSTRAINT refuses CHECK (n <> %d)`, table, rows[1].N))
 		b.Cleanup(func() { w.exec(`ALTER TABLE cdc_relay.` + table + ` DROP CONSTRAINT refuses`) })
 	}
-	var refused *Refused
+	var refused *retrystore.Refused
 	err := b.Park(await.Context(b.T), rows)
 	if !errors.As(err, &refused) || refused.Row != nil || !strings.Contains(refused.Error(), "refuses") {
 		b.Fatalf("got %v", err)
@@ -297,7 +298,7 @@ func testRefused(b *bench, w *database) {
 	b.wantWhere("", rows...)
 	for i, row := range rows {
 		row.Dead = i == 2
-		err := b.Park(await.Context(b.T), []*Row{row})
+		err := b.Park(await.Context(b.T), []*retrystore.Row{row})
 		if i != 1 && err != nil || i == 1 && (!errors.As(err, &refused) || refused.Row != row) {
 			b.Fatalf("row %d: got %v", i, err)
 		}
@@ -306,7 +307,7 @@ func testRefused(b *bench, w *database) {
 	b.wantWhere("open", rows[2])
 	w.exec(`ALTER TABLE cdc_relay.dead_letter DROP CONSTRAINT refuses`)
 	w.exec(fmt.Sprintf(`ALTER TABLE cdc_relay.dead_letter ADD CONSTRAINT refuses CHECK (n <> %d)`, rows[0].N))
-	err = b.Apply(await.Context(b.T), []Result{{Row: rows[0], Kind: Dead}})
+	err = b.Apply(await.Context(b.T), []retrystore.Result{{Row: rows[0], Kind: retrystore.Dead}})
 	if !errors.As(err, &refused) || refused.Row != rows[0] {
 		b.Fatalf("got %v", err)
 	}
@@ -316,10 +317,10 @@ func testRefused(b *bench, w *database) {
 // What is not the row's fault is no refusal.
 func testNotRefused(b *bench, w *database) {
 	row := b.row("k", 1, 1)
-	var refused *Refused
+	var refused *retrystore.Refused
 	fails := func(what string, c context.Context) {
 		b.Helper()
-		if err := b.Park(c, []*Row{row}); err == nil || errors.As(err, &refused) || errors.Is(err, ErrFenced) {
+		if err := b.Park(c, []*retrystore.Row{row}); err == nil || errors.As(err, &refused) || errors.Is(err, retrystore.ErrFenced) {
 			b.Fatalf("%s: got %v", what, err)
 		}
 	}
@@ -348,8 +349,8 @@ func testNoLetterTwice(b *bench, w *database) {
 	b.park(row)
 	w.exec(`INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, parked_at) SELECT slot, system_id, ` +
 		strings.Replace(fieldNames(), " n,", " n + 1000000000000,", 1) + `, parked_at FROM cdc_relay.retry WHERE n = ` + fmt.Sprint(row.N))
-	var refused *Refused
-	if err := b.Apply(await.Context(b.T), []Result{{Row: row, Kind: Dead}}); !errors.As(err, &refused) {
+	var refused *retrystore.Refused
+	if err := b.Apply(await.Context(b.T), []retrystore.Result{{Row: row, Kind: retrystore.Dead}}); !errors.As(err, &refused) {
 		b.Fatalf("got %v", err)
 	}
 	b.wantWhere("parked", row)
@@ -358,8 +359,8 @@ func testNoLetterTwice(b *bench, w *database) {
 // An operator cancels a request in the moment in which it is carried out: either he is told that it is done, or it is not done.
 func testCancelledMeanwhile(b *bench, w *database) {
 	letter := b.letter("k")
-	id := b.ask(b.c, Discard, letter.N, outbox.Route{})
-	answers := []Answer{{Request: b.request(id)}}
+	id := b.Ask(b.c, retrystore.Discard, letter.N, outbox.Route{})
+	answers := []retrystore.Answer{{Request: b.request(id)}}
 	tx, err := w.conn.Begin(await.Context(b.T))
 	b.must(err)
 	_, err = tx.Exec(await.Context(b.T), `UPDATE cdc_relay.request SET state = 'cancelled', done_at = now() WHERE id = $1 AND state = 'waiting'`, id)
@@ -397,50 +398,10 @@ func testLookForRequests(b *bench, w *database) {
 	before := locked()
 	look(0)
 	equal(b, "who has locked the slot's row", locked(), before)
-	b.ask(b.c, Discard, letter.N, outbox.Route{})
+	b.Ask(b.c, retrystore.Discard, letter.N, outbox.Route{})
 	look(1)
 	if locked() == before {
 		b.Error("what is carried out is read without the fence")
-	}
-}
-
-// What lists find letters by is the same however a row became one, and nothing of it is left of a purged one.
-func testDigests(b *bench, w *database) {
-	direct, moved, asked := b.row("direct", 1, 1), b.row("moved", 1, 1), b.row("asked", 1, 1)
-	direct.Dead = true
-	moved.Event.Route.RoutingKey = nil
-	b.park(direct, moved, asked)
-	b.must(b.Apply(await.Context(b.T), []Result{{Row: moved, Kind: Dead}}))
-	b.answer(b.ask(b.c, DeadLetter, asked.N, outbox.Route{}), true, sink.Outcome{})
-	read := func(n int64) (got [6]*int64) {
-		b.Helper()
-		w.scan(`SELECT `+digestNames+` FROM cdc_relay.dead_letter WHERE n = $1`, []any{n}, &got[0], &got[1], &got[2], &got[3], &got[4], &got[5])
-		return got
-	}
-	for row, going := range map[*Row]string{direct: "unit1/dest1", moved: "unit1", asked: "unit1/dest1"} {
-		ev := &row.Event
-		of := func(s string) *int64 { return outbox.Digest([]byte(s)) }
-		want := [6]*int64{outbox.Digest(ev.ID), of("order"), outbox.Digest(ev.Key), of("created"), of("unit1"), of(going)}
-		equal(b, "digests", read(row.N), want)
-	}
-	for _, row := range []*Row{direct, asked} {
-		b.answer(b.ask(b.c, Purge, row.N, outbox.Route{}), true, sink.Outcome{})
-	}
-	parked := b.row("person", 1, 1)
-	parked.Words, parked.Destination, parked.Reason = "no", "person's", "invalid"
-	b.park(parked)
-	b.answer(b.ask(b.c, Purge, parked.N, outbox.Route{}), true, sink.Outcome{})
-	for _, row := range []*Row{direct, asked, parked} {
-		equal(b, "digests", read(row.N), [6]*int64{})
-		var left string
-		w.scan(`SELECT (to_jsonb(d) - '{slot,system_id,incarnation,commit_lsn,idx,n,parked_at,died_at,closed_at,commit_time,event_time,state,class,reason,
-			attempts,payload_kind,first_failed_at,failed_at}'::text[])::text FROM cdc_relay.dead_letter d WHERE n = $1`, []any{row.N}, &left)
-		for _, v := range []string{": null", ": 0", ": false", `: ""`} {
-			left = strings.ReplaceAll(left, v, ":")
-		}
-		if i := strings.Index(strings.ReplaceAll(left, ":,", ""), ": "); i >= 0 || strings.Contains(left, "person") {
-			b.Errorf("left of a purged row: %s", left)
-		}
 	}
 }
 
@@ -484,13 +445,13 @@ func TestAnswerLost(t *testing.T) {
 			w.t = t
 			b := newBench(t, w)
 			pool, proxy := w.through()
-			store := NewPostgres(pool, b.c)
+			store := New(pool, b.c)
 			do, check := call(b)
 			proxy.Hold(devenv.Down)
 			c, cancel := context.WithTimeout(await.Context(t), 500*time.Millisecond)
 			defer cancel()
-			var refused *Refused
-			if err := do(c, store); err == nil || errors.As(err, &refused) || errors.Is(err, ErrFenced) {
+			var refused *retrystore.Refused
+			if err := do(c, store); err == nil || errors.As(err, &refused) || errors.Is(err, retrystore.ErrFenced) {
 				t.Fatalf("got %v", err)
 			}
 			proxy.Release(devenv.Down)
@@ -513,7 +474,7 @@ func TestStatementLate(t *testing.T) {
 			b := newBench(t, w)
 			pool, proxy := w.through()
 			second, _ := w.through()
-			store := NewPostgres(pool, b.c)
+			store := New(pool, b.c)
 			do, check := call(b)
 			// Once before, so that the session knows the statement and all of it goes in one piece.
 			other, _ := call(b)
@@ -540,7 +501,7 @@ func TestStatementLate(t *testing.T) {
 			check()
 			if name == "park" {
 				for _, row := range b.runs(all, b.fedChain())[0].Rows {
-					b.must(store.Apply(await.Context(t), []Result{{Row: row, Kind: Delivered}}))
+					b.must(store.Apply(await.Context(t), []retrystore.Result{{Row: row, Kind: retrystore.Delivered}}))
 				}
 			}
 			proxy.Release(devenv.Up)
@@ -565,7 +526,7 @@ func TestStatementLate(t *testing.T) {
 func TestSessionThatDoesNotEnd(t *testing.T) {
 	w := newDatabase(t, devenv.OwnPostgres(t), "")
 	b := newBench(t, w)
-	store := NewPostgres(w.pool, b.c)
+	store := New(w.pool, b.c)
 	row := b.row("k", 1, 1)
 	conn, err := w.pool.Acquire(await.Context(t))
 	b.must(err)
@@ -577,12 +538,12 @@ func TestSessionThatDoesNotEnd(t *testing.T) {
 	thaw := sync.OnceFunc(func() { send(syscall.SIGCONT) })
 	t.Cleanup(thaw)
 	store.doubt[pid] = true
-	if err := store.Park(await.Context(t), []*Row{row}); err == nil || !strings.Contains(err.Error(), "do not end") {
+	if err := store.Park(await.Context(t), []*retrystore.Row{row}); err == nil || !strings.Contains(err.Error(), "do not end") {
 		t.Errorf("beside a session that lives: %v", err)
 	}
 	b.wantWhere("", row)
 	thaw()
-	b.must(store.Park(await.Context(t), []*Row{row}))
+	b.must(store.Park(await.Context(t), []*retrystore.Row{row}))
 	b.wantWhere("parked", row)
 	equal(t, "doubts left", len(store.doubt), 0)
 }
@@ -593,18 +554,18 @@ func (b *bench) fedChain() uint64 {
 }
 
 // unknown are calls whose outcome may get lost, each with a check that it was carried out once.
-var unknown = map[string]func(b *bench) (do func(context.Context, Store) error, check func()){
-	"park": func(b *bench) (func(context.Context, Store) error, func()) {
+var unknown = map[string]func(b *bench) (do func(context.Context, retrystore.Store) error, check func()){
+	"park": func(b *bench) (func(context.Context, retrystore.Store) error, func()) {
 		row, letter := b.row("fed", 1, 1), b.row("dead", 1, 1)
 		letter.Dead = true
-		return func(c context.Context, s Store) error { return s.Park(c, []*Row{row, letter}) },
+		return func(c context.Context, s retrystore.Store) error { return s.Park(c, []*retrystore.Row{row, letter}) },
 			func() { b.wantWhere("parked", row); b.wantWhere("open", letter) }
 	},
-	"apply": func(b *bench) (func(context.Context, Store) error, func()) {
+	"apply": func(b *bench) (func(context.Context, retrystore.Store) error, func()) {
 		rows := b.rows(3, fmt.Sprint("apply", b.at), 1, 1)
 		b.park(rows...)
-		results := []Result{{Row: rows[0], Kind: Delivered}, {Row: rows[1], Kind: Dead}, {Row: rows[2], Kind: Backoff, Reason: "invalid", Attempts: 1, After: time.Hour}}
-		return func(c context.Context, s Store) error { return s.Apply(c, results) },
+		results := []retrystore.Result{{Row: rows[0], Kind: retrystore.Delivered}, {Row: rows[1], Kind: retrystore.Dead}, {Row: rows[2], Kind: retrystore.Backoff, Reason: "invalid", Attempts: 1, After: time.Hour}}
+		return func(c context.Context, s retrystore.Store) error { return s.Apply(c, results) },
 			func() {
 				b.wantWhere("", rows[0])
 				b.wantWhere("open", rows[1])
@@ -612,11 +573,11 @@ var unknown = map[string]func(b *bench) (do func(context.Context, Store) error, 
 				equal(b, "attempts", b.runs(all, rows[2].Chain)[0].Rows[0].Attempts, 1)
 			}
 	},
-	"answer": func(b *bench) (func(context.Context, Store) error, func()) {
+	"answer": func(b *bench) (func(context.Context, retrystore.Store) error, func()) {
 		letter := b.letter("k")
-		id := b.ask(b.c, Discard, letter.N, outbox.Route{})
-		a := []Answer{{Request: b.request(id)}}
-		return func(c context.Context, s Store) error {
+		id := b.Ask(b.c, retrystore.Discard, letter.N, outbox.Route{})
+		a := []retrystore.Answer{{Request: b.request(id)}}
+		return func(c context.Context, s retrystore.Store) error {
 				done, err := s.Answer(c, a)
 				if err == nil && !slices.Equal(done, []bool{true}) {
 					b.Errorf("done %v", done)
@@ -627,10 +588,13 @@ var unknown = map[string]func(b *bench) (do func(context.Context, Store) error, 
 				equal(b, "audit", len(b.audit(letter.N)), 1)
 			}
 	},
-	"expire": func(b *bench) (func(context.Context, Store) error, func()) {
+	"expire": func(b *bench) (func(context.Context, retrystore.Store) error, func()) {
 		letter := b.letter("k")
-		b.answer(b.ask(b.c, Discard, letter.N, outbox.Route{}), true, sink.Outcome{})
-		return func(c context.Context, s Store) error { _, err := s.Expire(c, time.Nanosecond, 10); return err },
+		b.answer(b.Ask(b.c, retrystore.Discard, letter.N, outbox.Route{}), true, sink.Outcome{})
+		return func(c context.Context, s retrystore.Store) error {
+				_, err := s.Expire(c, time.Nanosecond, 10)
+				return err
+			},
 			func() { b.wantWhere("purged", letter) }
 	},
 }

@@ -1,4 +1,4 @@
-package retry
+package memorytest
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -24,7 +25,7 @@ type Database struct {
 	saved    map[string]pglogrepl.LSN
 	number   int64
 	rows     map[place]*kept // a position is in retry or in dead_letter
-	requests []*MemoryRequest
+	requests []*Request
 	audit    []AuditNote
 }
 
@@ -53,7 +54,7 @@ const (
 // kept is a row of one of the tables: of dead_letter when it has a state.
 type kept struct {
 	place
-	row      Row
+	row      store.Row
 	columns  []string // names of row.Event.Columns
 	state    State
 	died     time.Time
@@ -83,21 +84,21 @@ func (db *Database) Save(slot string, at pglogrepl.LSN) {
 }
 
 // Store is the store of one leader.
-func (db *Database) Store(c StoreConfig) *Memory { return &Memory{db: db, c: c} }
+func (db *Database) Store(c store.Config) *Store { return &Store{db: db, c: c} }
 
 // Letter is what a checker sees of a dead letter.
 type Letter struct {
-	Row      *Row
+	Row      *store.Row
 	State    State
 	Redacted bool
 	Mirrored bool
 }
 
 // Parked lists the rows of retry of a slot, in order of position.
-func (db *Database) Parked(slot string) []*Row {
+func (db *Database) Parked(slot string) []*store.Row {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	var list []*Row
+	var list []*store.Row
 	for _, e := range db.list(func(e *kept) bool { return e.slot == slot && e.state == "" }) {
 		list = append(list, e.read(e.columns))
 	}
@@ -115,6 +116,20 @@ func (db *Database) Letters(slot string) []Letter {
 	return list
 }
 
+// Where says where the row of a number is: "parked", the state of its dead letter, or "" for nowhere.
+func (db *Database) Where(n int64) string {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	list := db.list(func(e *kept) bool { return e.row.N == n })
+	switch {
+	case len(list) == 0:
+		return ""
+	case list[0].state == "":
+		return "parked"
+	}
+	return string(list[0].state)
+}
+
 // list is the entries of that kind in order of position.
 func (db *Database) list(of func(*kept) bool) []*kept {
 	var list []*kept
@@ -127,37 +142,37 @@ func (db *Database) list(of func(*kept) bool) []*kept {
 	return list
 }
 
-// Memory is a store in memory. It may be used by several goroutines.
-type Memory struct {
+// Store is a store in memory. It may be used by several goroutines.
+type Store struct {
 	db *Database
-	c  StoreConfig
+	c  store.Config
 }
 
-var _ Store = (*Memory)(nil)
+var _ store.Store = (*Store)(nil)
 
 // begin is the fence; end gives the database back.
-func (m *Memory) begin(ctx context.Context) (end func(), err error) {
+func (m *Store) begin(ctx context.Context) (end func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	m.db.mu.Lock()
 	if m.db.epoch[m.c.Slot] != m.c.Epoch {
 		m.db.mu.Unlock()
-		return nil, ErrFenced
+		return nil, store.ErrFenced
 	}
 	return m.db.mu.Unlock, nil
 }
 
-func (m *Memory) ours(e *kept) bool   { return e.slot == m.c.Slot && e.system == m.c.SystemID }
-func (m *Memory) parked(e *kept) bool { return m.ours(e) && e.state == "" }
+func (m *Store) ours(e *kept) bool   { return e.slot == m.c.Slot && e.system == m.c.SystemID }
+func (m *Store) parked(e *kept) bool { return m.ours(e) && e.state == "" }
 
 // holds reports whether a letter keeps the rows of its chain back.
-func (m *Memory) holds(e *kept) bool {
+func (m *Store) holds(e *kept) bool {
 	return m.c.Hold && m.ours(e) && e.state == Open && e.row.Ordered
 }
 
 // at is the entry a row names by position and number; nil when there is no such row any more.
-func (m *Memory) at(row *Row, letter bool) *kept {
+func (m *Store) at(row *store.Row, letter bool) *kept {
 	e := m.db.rows[place{m.c.Slot, m.c.SystemID, row.Incarnation, row.Event.Position}]
 	if e == nil || e.row.N != row.N || (e.state != "") != letter {
 		return nil
@@ -166,19 +181,19 @@ func (m *Memory) at(row *Row, letter bool) *kept {
 }
 
 // Lease implements Store.
-func (m *Memory) Lease(ctx context.Context) (int64, error) {
+func (m *Store) Lease(ctx context.Context) (int64, error) {
 	end, err := m.begin(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer end()
 	first := m.db.number
-	m.db.number += LeaseSize
+	m.db.number += store.LeaseSize
 	return first, nil
 }
 
 // Park implements Store.
-func (m *Memory) Park(ctx context.Context, rows []*Row) error {
+func (m *Store) Park(ctx context.Context, rows []*store.Row) error {
 	end, err := m.begin(ctx)
 	if err != nil {
 		return err
@@ -192,8 +207,8 @@ func (m *Memory) Park(ctx context.Context, rows []*Row) error {
 			fresh[at] = m.write(at, row)
 			continue
 		}
-		if of := there.owned(); !of.is(&row.Event) {
-			return taken(row)
+		if of := there.owned(); !of.Is(&row.Event) {
+			return store.TakenPosition(row)
 		}
 	}
 	maps.Copy(m.db.rows, fresh)
@@ -201,11 +216,11 @@ func (m *Memory) Park(ctx context.Context, rows []*Row) error {
 }
 
 // write is the row as it is kept.
-func (m *Memory) write(at place, row *Row) *kept {
+func (m *Store) write(at place, row *store.Row) *kept {
 	e := &kept{place: at, row: *row, columns: m.c.Columns}
 	e.row.Event = clone(&row.Event)
 	e.row.ParkedAt, e.row.First, e.row.Last = time.Now(), row.First.UTC(), row.Last.UTC()
-	e.row.Words, e.row.Destination = normalise(row.Words), bounded(row.Destination, ErrorSize)
+	e.row.Words, e.row.Destination = store.NormalText(row.Words), store.BoundedText(row.Destination, store.TextSize)
 	if row.Reason == "" {
 		e.row.Class = sink.Destination
 	}
@@ -216,7 +231,7 @@ func (m *Memory) write(at place, row *Row) *kept {
 }
 
 // read is a copy for the caller, with the columns of these names.
-func (e *kept) read(names []string) *Row {
+func (e *kept) read(names []string) *store.Row {
 	row := e.row
 	row.Event = clone(&e.row.Event)
 	row.Event.Columns = nil
@@ -248,7 +263,7 @@ func clone(ev *outbox.Event) outbox.Event {
 }
 
 // Load implements Store.
-func (m *Memory) Load(ctx context.Context, each func(Count) error) (highest outbox.Position, err error) {
+func (m *Store) Load(ctx context.Context, each func(store.Count) error) (highest outbox.Position, err error) {
 	counts, highest, err := m.load(ctx)
 	if err != nil {
 		return highest, err
@@ -261,14 +276,14 @@ func (m *Memory) Load(ctx context.Context, each func(Count) error) (highest outb
 	return highest, nil
 }
 
-func (m *Memory) load(ctx context.Context) (counts []*Count, highest outbox.Position, err error) {
+func (m *Store) load(ctx context.Context) (counts []*store.Count, highest outbox.Position, err error) {
 	end, err := m.begin(ctx)
 	if err != nil {
 		return nil, highest, err
 	}
 	defer end()
 	type chain struct{ chain, unit uint64 }
-	of := map[chain]*Count{}
+	of := map[chain]*store.Count{}
 	for _, e := range m.db.list(m.ours) {
 		if e.incarnation == m.c.Incarnation {
 			highest = e.position
@@ -282,7 +297,7 @@ func (m *Memory) load(ctx context.Context) (counts []*Count, highest outbox.Posi
 		at := chain{e.row.Chain, e.row.Unit}
 		if of[at] == nil {
 			ev := clone(&e.row.Event)
-			of[at] = &Count{Event: outbox.Event{Aggregate: ev.Aggregate, Key: ev.Key, Hash: ev.Hash, Ordered: ev.Ordered, Route: ev.Route}, Chain: at.chain, Unit: at.unit}
+			of[at] = &store.Count{Event: outbox.Event{Aggregate: ev.Aggregate, Key: ev.Key, Hash: ev.Hash, Ordered: ev.Ordered, Route: ev.Route}, Chain: at.chain, Unit: at.unit}
 			counts = append(counts, of[at])
 		}
 		of[at].Rows++
@@ -291,7 +306,7 @@ func (m *Memory) load(ctx context.Context) (counts []*Count, highest outbox.Posi
 }
 
 // Positions implements Store.
-func (m *Memory) Positions(ctx context.Context, from outbox.Position, limit int) (list []Owned, err error) {
+func (m *Store) Positions(ctx context.Context, from outbox.Position, limit int) (list []store.Owned, err error) {
 	end, err := m.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -305,8 +320,8 @@ func (m *Memory) Positions(ctx context.Context, from outbox.Position, limit int)
 	return list, nil
 }
 
-func (e *kept) owned() Owned {
-	o := Owned{Position: e.position, Purged: e.state == Purged}
+func (e *kept) owned() store.Owned {
+	o := store.Owned{Position: e.position, Purged: e.state == Purged}
 	if id := e.row.Event.ID; id != nil && !o.Purged {
 		digest := sha256.Sum256(id)
 		o.ID = digest[:]

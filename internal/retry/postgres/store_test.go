@@ -1,4 +1,4 @@
-package retry
+package postgres
 
 import (
 	"bytes"
@@ -17,6 +17,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/retry/memorytest"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -24,12 +26,12 @@ func TestMain(m *testing.M) { devenv.Main(m) }
 
 // world is what a store stands on: a database that others look into and change too.
 type world interface {
-	store(c StoreConfig) Store
-	mirror(c StoreConfig) dlq.MirrorStore
+	store(c store.Config) store.Store
+	mirror(c store.Config) dlq.MirrorStore
 	raise(slot string) int64 // a new leader; its epoch
-	ask(c StoreConfig, kind RequestKind, n int64, route outbox.Route) int64
+	Ask(c store.Config, kind store.RequestKind, n int64, route outbox.Route) int64
 	cancel(id int64)
-	asked(id int64) (state, result string)
+	Asked(id int64) (state, result string)
 	audit(n int64) []string // "who, what, position, why, result"
 	where(n int64) string   // parked, or the state of the letter; "": nowhere
 }
@@ -38,8 +40,8 @@ type world interface {
 type bench struct {
 	*testing.T
 	world
-	Store
-	c     StoreConfig
+	store.Store
+	c     store.Config
 	at    uint32 // index of the newest row
 	lease int64
 }
@@ -48,14 +50,14 @@ var slots int
 
 func newBench(t *testing.T, w world) *bench {
 	slots++
-	b := &bench{T: t, world: w, c: StoreConfig{Slot: fmt.Sprintf("slot%d", slots), SystemID: "7000000000000000001", Incarnation: 2}}
+	b := &bench{T: t, world: w, c: store.Config{Slot: fmt.Sprintf("slot%d", slots), SystemID: "7000000000000000001", Incarnation: 2}}
 	b.c.Epoch = w.raise(b.c.Slot)
 	b.Store = w.store(b.c)
 	return b
 }
 
 // with is another bench on the same slot, whose store is configured otherwise.
-func (b *bench) with(change func(*StoreConfig)) *bench {
+func (b *bench) with(change func(*store.Config)) *bench {
 	o := *b
 	change(&o.c)
 	o.Store = b.store(o.c)
@@ -70,9 +72,9 @@ func (b *bench) must(err error) {
 }
 
 // row is a row of a key that is going to a destination of a unit.
-func (b *bench) row(key string, unit, dest uint64) *Row {
+func (b *bench) row(key string, unit, dest uint64) *store.Row {
 	b.Helper()
-	if b.lease%LeaseSize == 0 {
+	if b.lease%store.LeaseSize == 0 {
 		first, err := b.Lease(await.Context(b.T))
 		b.must(err)
 		b.lease = first - 1
@@ -86,23 +88,23 @@ func (b *bench) row(key string, unit, dest uint64) *Row {
 		Ordered: true, Hash: uint64(*outbox.Digest([]byte(key))),
 		Route: &outbox.Route{Name: fmt.Appendf(nil, "unit%d", int64(unit)), RoutingKey: fmt.Appendf(nil, "dest%d", int64(dest))},
 	}
-	row := &Row{N: b.lease, Incarnation: b.c.Incarnation, Event: ev, Unit: unit, Dest: dest}
+	row := &store.Row{N: b.lease, Incarnation: b.c.Incarnation, Event: ev, Unit: unit, Dest: dest}
 	row.Chain, row.Ordered = b.c.Scope.Chain(&ev, unit)
 	return row
 }
 
-func (b *bench) rows(n int, key string, unit, dest uint64) []*Row {
-	list := make([]*Row, n)
+func (b *bench) rows(n int, key string, unit, dest uint64) []*store.Row {
+	list := make([]*store.Row, n)
 	for i := range list {
 		list[i] = b.row(key, unit, dest)
 	}
 	return list
 }
 
-func (b *bench) park(rows ...*Row) { b.Helper(); b.must(b.Park(await.Context(b.T), rows)) }
+func (b *bench) park(rows ...*store.Row) { b.Helper(); b.must(b.Park(await.Context(b.T), rows)) }
 
 // letter parks a dead letter.
-func (b *bench) letter(key string) *Row {
+func (b *bench) letter(key string) *store.Row {
 	b.Helper()
 	row := b.row(key, 1, 1)
 	row.Dead, row.Class, row.Reason, row.Words, row.Destination = true, sink.Permanent, sink.TooLarge, "too large", `exchange "e"`
@@ -112,7 +114,7 @@ func (b *bench) letter(key string) *Row {
 
 const all = 1 << 40
 
-func (b *bench) runs(acked int64, chains ...uint64) []Run {
+func (b *bench) runs(acked int64, chains ...uint64) []store.Run {
 	b.Helper()
 	runs, err := b.Runs(await.Context(b.T), chains, 1000, all, acked)
 	b.must(err)
@@ -120,7 +122,7 @@ func (b *bench) runs(acked int64, chains ...uint64) []Run {
 }
 
 // numbers are those of the rows of a run.
-func numbers(rows []*Row) []int64 {
+func numbers(rows []*store.Row) []int64 {
 	list := []int64{}
 	for _, r := range rows {
 		list = append(list, r.N)
@@ -128,7 +130,7 @@ func numbers(rows []*Row) []int64 {
 	return list
 }
 
-func (b *bench) wantRows(chain uint64, want ...*Row) {
+func (b *bench) wantRows(chain uint64, want ...*store.Row) {
 	b.Helper()
 	runs := b.runs(all, chain)
 	if len(want) == 0 && len(runs) == 0 {
@@ -139,7 +141,7 @@ func (b *bench) wantRows(chain uint64, want ...*Row) {
 	}
 }
 
-func (b *bench) wantWhere(want string, rows ...*Row) {
+func (b *bench) wantWhere(want string, rows ...*store.Row) {
 	b.Helper()
 	for _, r := range rows {
 		if got := b.where(r.N); got != want {
@@ -151,7 +153,7 @@ func (b *bench) wantWhere(want string, rows ...*Row) {
 func (b *bench) counts() map[uint64]int {
 	b.Helper()
 	counts := map[uint64]int{}
-	_, err := b.Load(await.Context(b.T), func(c Count) error { counts[c.Chain] += c.Rows; return nil })
+	_, err := b.Load(await.Context(b.T), func(c store.Count) error { counts[c.Chain] += c.Rows; return nil })
 	b.must(err)
 	return counts
 }
@@ -201,7 +203,7 @@ var conformance = map[string]func(*bench){
 
 func TestMemory(t *testing.T) {
 	for name, test := range conformance {
-		t.Run(name, func(t *testing.T) { test(newBench(t, &memoryWorld{NewDatabase()})) })
+		t.Run(name, func(t *testing.T) { test(newBench(t, &memoryWorld{memorytest.NewDatabase()})) })
 	}
 }
 
@@ -209,7 +211,7 @@ func TestMemory(t *testing.T) {
 var big = strings.Repeat("k\x00", 64<<10)
 
 func testRoundTrip(b *bench) {
-	b = b.with(func(c *StoreConfig) { c.Columns = []string{"tenant", "", "c"} })
+	b = b.with(func(c *store.Config) { c.Columns = []string{"tenant", "", "c"} })
 	first := time.Date(2025, 11, 20, 12, 0, 1, 0, time.UTC)
 	rows := b.rows(8, "k", 1, 2)
 	rows[0].Event.Columns = [][]byte{nil, {}, []byte("v\x00")}
@@ -260,13 +262,13 @@ func testRoundTrip(b *bench) {
 }
 
 func testColumnsByName(b *bench) {
-	b = b.with(func(c *StoreConfig) { c.Columns = []string{"a", "b"} })
+	b = b.with(func(c *store.Config) { c.Columns = []string{"a", "b"} })
 	row := b.row("k", 1, 1)
 	row.Event.Columns = [][]byte{[]byte("A"), {}}
 	b.park(row)
-	b = b.with(func(c *StoreConfig) { c.Columns = []string{"b", "new", "a"} })
+	b = b.with(func(c *store.Config) { c.Columns = []string{"b", "new", "a"} })
 	equal(b, "columns", b.runs(all, row.Chain)[0].Rows[0].Event.Columns, [][]byte{{}, nil, []byte("A")})
-	b = b.with(func(c *StoreConfig) { c.Columns = nil })
+	b = b.with(func(c *store.Config) { c.Columns = nil })
 	equal(b, "columns", b.runs(all, row.Chain)[0].Rows[0].Event.Columns, [][]byte(nil))
 }
 
@@ -295,11 +297,11 @@ func testParkedTwice(b *bench) {
 func testAnotherEvent(b *bench) {
 	parked, dead := b.row("k", 1, 1), b.letter("d")
 	b.park(parked)
-	for _, there := range []*Row{parked, dead} {
+	for _, there := range []*store.Row{parked, dead} {
 		for _, toDead := range []bool{false, true} {
 			rows := b.rows(3, "k", 1, 1)
 			rows[1].Event.Position, rows[1].Dead, rows[2].Dead = there.Event.Position, toDead, true
-			var refused *Refused
+			var refused *store.Refused
 			err := b.Park(await.Context(b.T), rows)
 			if !errors.As(err, &refused) || refused.Row != rows[1] {
 				b.Fatalf("got %v", err)
@@ -311,14 +313,14 @@ func testAnotherEvent(b *bench) {
 	unread := b.row("u", 1, 1)
 	unread.Event.ID = nil
 	b.park(unread)
-	for _, there := range []*Row{parked, dead, unread} {
+	for _, there := range []*store.Row{parked, dead, unread} {
 		row := b.row("k", 1, 1)
 		row.Event.Position = there.Event.Position
 		if there != unread {
 			row.Event.ID = nil
 		}
-		var refused *Refused
-		if err := b.Park(await.Context(b.T), []*Row{row}); !errors.As(err, &refused) || refused.Row != row {
+		var refused *store.Refused
+		if err := b.Park(await.Context(b.T), []*store.Row{row}); !errors.As(err, &refused) || refused.Row != row {
 			b.Errorf("id %q at the position of %q: got %v", row.Event.ID, there.Event.ID, err)
 		}
 	}
@@ -335,7 +337,7 @@ func testAnotherEvent(b *bench) {
 }
 
 func testLoad(b *bench) {
-	highest, err := b.Load(await.Context(b.T), func(Count) error { return errors.New("nothing is there") })
+	highest, err := b.Load(await.Context(b.T), func(store.Count) error { return errors.New("nothing is there") })
 	b.must(err)
 	equal(b, "highest", highest, outbox.Position{})
 	k, l, u := b.rows(3, "k", 1, 1), b.rows(2, "k", 2, 1), b.row("", 1, 1)
@@ -345,7 +347,7 @@ func testLoad(b *bench) {
 	l[1].Event.Hash = l[0].Event.Hash
 	l[0].Chain, _ = b.c.Scope.Chain(&l[0].Event, 2)
 	l[1].Chain = l[0].Chain
-	b.park(slices.Concat(k, l, []*Row{u})...)
+	b.park(slices.Concat(k, l, []*store.Row{u})...)
 	dead := b.letter("k")
 	type is struct {
 		rows int
@@ -354,7 +356,7 @@ func testLoad(b *bench) {
 	}
 	load := func(b *bench) map[uint64]is {
 		got := map[uint64]is{}
-		highest, err := b.Load(await.Context(b.T), func(c Count) error {
+		highest, err := b.Load(await.Context(b.T), func(c store.Count) error {
 			got[c.Chain] = is{got[c.Chain].rows + c.Rows, c.Unit, string(c.Event.Route.Name)}
 			if string(c.Event.Aggregate) != "order" || c.Event.Hash != k[0].Event.Hash || !c.Event.Ordered || string(c.Event.Key) != "k" && string(c.Event.Key) != big {
 				b.Errorf("event %+v", c.Event)
@@ -368,9 +370,9 @@ func testLoad(b *bench) {
 	want := map[uint64]is{k[0].Chain: {3, 1, "unit1"}, l[0].Chain: {2, 2, "unit2"}}
 	equal(b, "counts", load(b), want)
 	want[k[0].Chain] = is{4, 1, "unit1"}
-	equal(b, "counts under hold", load(b.with(func(c *StoreConfig) { c.Hold = true })), want)
+	equal(b, "counts under hold", load(b.with(func(c *store.Config) { c.Hold = true })), want)
 	stop := errors.New("stop")
-	if _, err := b.Load(await.Context(b.T), func(Count) error { return stop }); !errors.Is(err, stop) {
+	if _, err := b.Load(await.Context(b.T), func(store.Count) error { return stop }); !errors.Is(err, stop) {
 		b.Errorf("got %v", err)
 	}
 }
@@ -378,7 +380,7 @@ func testLoad(b *bench) {
 // Keys as long as these are read a few at a time, and each row is counted once all the same, wherever a page ends.
 func testLoadInPages(b *bench) {
 	k, l := b.row("k", 1, 1), b.row("l", 1, 1)
-	var rows []*Row
+	var rows []*store.Row
 	for i := range 80 { // 20 MiB of keys
 		like := k
 		if i%3 == 0 {
@@ -394,32 +396,32 @@ func testLoadInPages(b *bench) {
 }
 
 func testRescope(b *bench) {
-	b = b.with(func(c *StoreConfig) { c.Hold = true })
+	b = b.with(func(c *store.Config) { c.Hold = true })
 	k, l := b.rows(2, "k", 1, 1), b.rows(2, "l", 1, 1)
 	u := b.row("", 1, 1)
 	u.Event.Key, u.Event.Ordered = nil, false
 	zero := b.row("z", 3, 1)
 	zero.Event.Hash = 3 // digests that cancel out
-	for _, r := range []*Row{u, zero} {
+	for _, r := range []*store.Row{u, zero} {
 		r.Chain, r.Ordered = b.c.Scope.Chain(&r.Event, r.Unit)
 	}
 	equal(b, "chain", zero.Chain, uint64(1))
-	b.park(slices.Concat(k, l, []*Row{u, zero})...)
+	b.park(slices.Concat(k, l, []*store.Row{u, zero})...)
 	b.letter("k")
 	perKey := map[uint64]int{k[0].Chain: 3, l[0].Chain: 2, 1: 1}
 	equal(b, "per key", b.counts(), perKey)
-	unit := b.with(func(c *StoreConfig) { c.Scope = PerUnit })
+	unit := b.with(func(c *store.Config) { c.Scope = store.PerUnit })
 	if got := unit.counts(); got[1] != 6 || got[3] != 1 || len(got) != 2 {
 		b.Fatalf("per unit: %v", got)
 	}
-	free := b.with(func(c *StoreConfig) { c.Scope = Free })
+	free := b.with(func(c *store.Config) { c.Scope = store.Free })
 	equal(b, "free", free.counts(), map[uint64]int{})
-	for _, r := range []*Row{k[0], k[1], l[0], u, zero} {
-		chain, _ := Free.Chain(&r.Event, r.Unit)
+	for _, r := range []*store.Row{k[0], k[1], l[0], u, zero} {
+		chain, _ := store.Free.Chain(&r.Event, r.Unit)
 		free.wantRows(chain, r)
 	}
 	equal(b, "per key again", b.counts(), perKey)
-	b.with(func(c *StoreConfig) { c.Hold = false }).wantRows(k[0].Chain, k...)
+	b.with(func(c *store.Config) { c.Hold = false }).wantRows(k[0].Chain, k...)
 }
 
 func testPositions(b *bench) {
@@ -429,15 +431,15 @@ func testPositions(b *bench) {
 	}
 	unread, purged := rows[4], rows[6]
 	unread.Event.ID = nil // as of one that could not be read
-	var want []Owned
+	var want []store.Owned
 	for _, r := range rows {
 		want = append(want, ownedBy(r))
 	}
 	slices.Reverse(rows)
 	b.park(rows...)
-	b.answer(b.ask(b.c, Purge, purged.N, outbox.Route{}), true, sink.Outcome{})
-	want[6] = Owned{Position: purged.Event.Position, Purged: true}
-	var got []Owned
+	b.answer(b.Ask(b.c, store.Purge, purged.N, outbox.Route{}), true, sink.Outcome{})
+	want[6] = store.Owned{Position: purged.Event.Position, Purged: true}
+	var got []store.Owned
 	for from := (outbox.Position{}); ; {
 		page, err := b.Positions(await.Context(b.T), from, 10)
 		b.must(err)
@@ -453,12 +455,12 @@ func testPositions(b *bench) {
 	b.must(err)
 	equal(b, "from one that is there", page, want[3:5])
 	// What is known is what Park leaves as it is, and nothing else.
-	for i, r := range []*Row{rows[len(rows)-2], rows[len(rows)-1], unread, purged} {
+	for i, r := range []*store.Row{rows[len(rows)-2], rows[len(rows)-1], unread, purged} {
 		for _, id := range [][]byte{bytes.Clone(r.Event.ID), []byte("another"), {}, nil} {
 			again := *r
 			again.Event.ID = id
-			at := slices.IndexFunc(got, func(o Owned) bool { return o.Position == r.Event.Position })
-			known, refused := got[at].is(&again.Event), b.Park(await.Context(b.T), []*Row{&again})
+			at := slices.IndexFunc(got, func(o store.Owned) bool { return o.Position == r.Event.Position })
+			known, refused := got[at].Is(&again.Event), b.Park(await.Context(b.T), []*store.Row{&again})
 			want := r == purged || (id == nil) == (r.Event.ID == nil) && bytes.Equal(id, r.Event.ID)
 			if known != want || (refused == nil) != want {
 				b.Errorf("row %d, id %q: known %t, and Park says %v", i, id, known, refused)
@@ -467,8 +469,8 @@ func testPositions(b *bench) {
 	}
 }
 
-func ownedBy(r *Row) Owned {
-	o := Owned{Position: r.Event.Position}
+func ownedBy(r *store.Row) store.Owned {
+	o := store.Owned{Position: r.Event.Position}
 	if r.Event.ID != nil {
 		id := sha256.Sum256(r.Event.ID)
 		o.ID = id[:]
@@ -482,10 +484,10 @@ func testRuns(b *bench) {
 	early := b.rows(2, "early", 1, 1)
 	late := b.row("late", 1, 1)
 	early[0].N, early[1].N = early[1].N, early[0].N
-	b.park(slices.Concat(k, l, early, []*Row{late})...)
+	b.park(slices.Concat(k, l, early, []*store.Row{late})...)
 	b.wantRows(k[0].Chain, k...)
 	chains := []uint64{l[0].Chain, 99, k[0].Chain, early[0].Chain, late.Chain}
-	check := func(what string, runs []Run, want ...[]*Row) {
+	check := func(what string, runs []store.Run, want ...[]*store.Row) {
 		b.Helper()
 		var got [][]int64
 		for _, r := range runs {
@@ -507,13 +509,13 @@ func testRuns(b *bench) {
 	size := int64(k[0].Event.Size())
 	runs, err = b.Runs(await.Context(b.T), chains, 100, 4*size, all)
 	b.must(err)
-	check("size", runs, l[:1], k[:1], early[:1], []*Row{late})
+	check("size", runs, l[:1], k[:1], early[:1], []*store.Row{late})
 	runs, err = b.Runs(await.Context(b.T), chains, 100, 0, all)
 	b.must(err)
 	check("no size", runs, l[:1], nil, nil, nil)
 	runs, err = b.Runs(await.Context(b.T), chains, 100, 6*size, all)
 	b.must(err)
-	check("size for more", runs, l, k[:2], early[:1], []*Row{late})
+	check("size for more", runs, l, k[:2], early[:1], []*store.Row{late})
 	if runs := b.runs(all, 99); len(runs) != 0 {
 		b.Errorf("a chain without rows: %+v", runs)
 	}
@@ -523,13 +525,13 @@ func testRuns(b *bench) {
 }
 
 func testHold(b *bench) {
-	hold := b.with(func(c *StoreConfig) { c.Hold = true })
+	hold := b.with(func(c *store.Config) { c.Hold = true })
 	k := b.rows(2, "k", 1, 1)
 	b.park(k...)
 	dead, alone := b.letter("k"), b.letter("alone")
 	b.wantRows(k[0].Chain, k...)
-	equal(b, "runs", hold.runs(all, k[0].Chain, alone.Chain, 99), []Run{{Chain: dead.Chain, Blocked: true}, {Chain: alone.Chain, Blocked: true}})
-	b.answer(b.ask(b.c, Discard, dead.N, outbox.Route{}), true, sink.Outcome{})
+	equal(b, "runs", hold.runs(all, k[0].Chain, alone.Chain, 99), []store.Run{{Chain: dead.Chain, Blocked: true}, {Chain: alone.Chain, Blocked: true}})
+	b.answer(b.Ask(b.c, store.Discard, dead.N, outbox.Route{}), true, sink.Outcome{})
 	hold.wantRows(k[0].Chain, k...)
 	// Nor is such a chain due while the letter is open.
 	due, free := b.row("due", 1, 1), b.row("free", 1, 1)
@@ -544,12 +546,12 @@ func testHold(b *bench) {
 		b.must(err)
 		equal(b, "due", chains, c.want)
 	}
-	b.answer(b.ask(b.c, Discard, dead.N, outbox.Route{}), true, sink.Outcome{})
+	b.answer(b.Ask(b.c, store.Discard, dead.N, outbox.Route{}), true, sink.Outcome{})
 	chains, _, err := hold.Due(await.Context(b.T), 1)
 	b.must(err)
 	equal(b, "due after the letter was closed", chains, []uint64{due.Chain})
 	// What is not counted holds nothing: a row that could not be decoded, although all events of its unit are one chain.
-	unit := b.with(func(c *StoreConfig) { c.Hold, c.Scope = true, PerUnit })
+	unit := b.with(func(c *store.Config) { c.Hold, c.Scope = true, store.PerUnit })
 	unread, next := unit.row("", 9, 1), unit.row("n", 9, 1)
 	unread.Event.Fault, unread.Event.Raw, unread.Dead = errors.New("id is NULL"), []byte("{}"), true
 	unread.Chain, unread.Ordered = unit.c.Scope.Chain(&unread.Event, 9)
@@ -560,19 +562,19 @@ func testHold(b *bench) {
 }
 
 func testSweep(b *bench) {
-	_, ok, err := b.Skip(await.Context(b.T), Cursor{})
+	_, ok, err := b.Skip(await.Context(b.T), store.Cursor{})
 	b.must(err)
-	chains, next, err := b.Sweep(await.Context(b.T), Cursor{}, 10)
+	chains, next, err := b.Sweep(await.Context(b.T), store.Cursor{}, 10)
 	b.must(err)
-	if ok || len(chains) > 0 || next != (Cursor{}) {
+	if ok || len(chains) > 0 || next != (store.Cursor{}) {
 		b.Fatalf("of an empty table: %v %v %v", ok, chains, next)
 	}
 	// Digests are ordered as signed numbers: the first unit is 1<<63.
 	x, y, z := b.rows(3, "x", 1<<63, 5), b.rows(2, "y", 1<<63, 5), b.rows(2, "z", 1<<63, 6)
 	last, end := b.row("k", 7, 1<<64-1), b.row("k", 7, 2)
-	mixed := []*Row{x[0], y[0], x[1], z[0], x[2], y[1], z[1], end, last}
+	mixed := []*store.Row{x[0], y[0], x[1], z[0], x[2], y[1], z[1], end, last}
 	for i, at := range func() (list []outbox.Position) {
-		for _, r := range slices.Concat(x, y, z, []*Row{last, end}) {
+		for _, r := range slices.Concat(x, y, z, []*store.Row{last, end}) {
 			list = append(list, r.Event.Position)
 		}
 		return list
@@ -580,32 +582,32 @@ func testSweep(b *bench) {
 		mixed[i].Event.Position = at
 	}
 	b.park(mixed...)
-	sweep := func(at Cursor, limit int, want ...uint64) Cursor {
+	sweep := func(at store.Cursor, limit int, want ...uint64) store.Cursor {
 		b.Helper()
 		chains, next, err := b.Sweep(await.Context(b.T), at, limit)
 		b.must(err)
 		equal(b, "chains", chains, want)
 		return next
 	}
-	skip := func(at Cursor, unit, dest uint64) Cursor {
+	skip := func(at store.Cursor, unit, dest uint64) store.Cursor {
 		b.Helper()
 		next, ok, err := b.Skip(await.Context(b.T), at)
 		b.must(err)
-		equal(b, "skip", next, Cursor{Unit: unit, Dest: dest})
+		equal(b, "skip", next, store.Cursor{Unit: unit, Dest: dest})
 		equal(b, "more", ok, true)
 		return next
 	}
-	at := sweep(Cursor{}, 100, x[0].Chain, y[0].Chain)
+	at := sweep(store.Cursor{}, 100, x[0].Chain, y[0].Chain)
 	at = sweep(at, 100)
 	equal(b, "unit and destination", [2]uint64{at.Unit, at.Dest}, [2]uint64{1 << 63, 5})
-	at = sweep(Cursor{}, 2, x[0].Chain, y[0].Chain)
+	at = sweep(store.Cursor{}, 2, x[0].Chain, y[0].Chain)
 	at = sweep(at, 2, x[0].Chain)
 	at = sweep(at, 2, y[0].Chain)
 	sweep(at, 2)
-	equal(b, "first", skip(Cursor{}, 1<<63, 5), Cursor{Unit: 1 << 63, Dest: 5})
+	equal(b, "first", skip(store.Cursor{}, 1<<63, 5), store.Cursor{Unit: 1 << 63, Dest: 5})
 	at = skip(at, 1<<63, 6)
 	sweep(at, 10, z[0].Chain)
-	skip(Cursor{Unit: 1 << 63, Dest: LastDest}, 7, 1<<64-1)
+	skip(store.Cursor{Unit: 1 << 63, Dest: store.LastDest}, 7, 1<<64-1)
 	at = skip(at, 7, 1<<64-1)
 	sweep(at, 10, last.Chain)
 	at = skip(at, 7, 2)
@@ -621,7 +623,7 @@ func testDue(b *bench) {
 	if len(chains) > 0 || next != 0 {
 		b.Fatalf("of an empty table: %v %v", chains, next)
 	}
-	rows := []*Row{b.row("none", 1, 1), b.row("hour", 1, 1), b.row("past", 1, 1), b.row("now", 1, 1), b.row("past", 1, 1)}
+	rows := []*store.Row{b.row("none", 1, 1), b.row("hour", 1, 1), b.row("past", 1, 1), b.row("now", 1, 1), b.row("past", 1, 1)}
 	rows[1].NextAttempt, rows[2].NextAttempt = time.Now().Add(time.Hour), time.Now().Add(-time.Hour)
 	rows[3].NextAttempt, rows[4].NextAttempt = time.Now().Add(-time.Second), time.Now().Add(-time.Second)
 	b.park(rows[2])
@@ -638,12 +640,12 @@ func testDue(b *bench) {
 	if chains, next, err = b.Due(await.Context(b.T), 1); err != nil || len(chains) != 1 || next <= 0 || next > time.Second {
 		b.Errorf("one of two: %v %v %v", chains, next, err)
 	}
-	b.must(b.Apply(await.Context(b.T), []Result{
-		{Row: rows[2], Kind: Delivered},
-		{Row: rows[3], Kind: Backoff},
-		{Row: rows[4], Kind: Backoff},
-		{Row: rows[1], Kind: Backoff, After: time.Minute},
-		{Row: rows[0], Kind: Backoff, After: 2 * time.Minute},
+	b.must(b.Apply(await.Context(b.T), []store.Result{
+		{Row: rows[2], Kind: store.Delivered},
+		{Row: rows[3], Kind: store.Backoff},
+		{Row: rows[4], Kind: store.Backoff},
+		{Row: rows[1], Kind: store.Backoff, After: time.Minute},
+		{Row: rows[0], Kind: store.Backoff, After: 2 * time.Minute},
 	}))
 	chains, next, err = b.Due(await.Context(b.T), 1)
 	b.must(err)
@@ -658,11 +660,11 @@ func testApply(b *bench) {
 	b.park(k...)
 	stale := *k[2]
 	stale.N = 1 << 50
-	refused := Result{Class: sink.Permanent, Reason: sink.Invalid, Words: "bad", Destination: "d", Attempts: 4}
+	refused := store.Result{Class: sink.Permanent, Reason: sink.Invalid, Words: "bad", Destination: "d", Attempts: 4}
 	dead, kept := refused, refused
-	dead.Row, dead.Kind = k[3], Dead
-	kept.Row, kept.Kind, kept.After = k[1], Backoff, time.Hour
-	results := []Result{{Row: k[0], Kind: Delivered}, kept, dead, {Row: &stale, Kind: Delivered}, {Row: &stale, Kind: Dead}}
+	dead.Row, dead.Kind = k[3], store.Dead
+	kept.Row, kept.Kind, kept.After = k[1], store.Backoff, time.Hour
+	results := []store.Result{{Row: k[0], Kind: store.Delivered}, kept, dead, {Row: &stale, Kind: store.Delivered}, {Row: &stale, Kind: store.Dead}}
 	for range 2 {
 		b.must(b.Apply(await.Context(b.T), results))
 		b.wantWhere("", k[0])
@@ -675,7 +677,7 @@ func testApply(b *bench) {
 		b.Errorf("positions %v, %v", page, err)
 	}
 	// The letter is whole.
-	id := b.ask(b.c, Replay, k[3].N, outbox.Route{})
+	id := b.Ask(b.c, store.Replay, k[3].N, outbox.Route{})
 	got := b.request(id).Row
 	if got == nil || !bytes.Equal(got.Event.Payload, k[3].Event.Payload) || got.Attempts != 4 || got.Class != sink.Permanent || got.Words != "bad" || !got.Dead {
 		b.Errorf("letter %+v", got)
@@ -686,16 +688,16 @@ func testRefusals(b *bench) {
 	rows := b.rows(2, "k", 1, 1)
 	rows[0].Class, rows[0].Reason, rows[0].Words = sink.Transient, sink.Invalid, "at 7 of 0a1b2c3d-0000-4000-8000-0123456789ab, 12345\x00\xff"
 	rows[0].First = time.Now().Add(-time.Hour)
-	rows[0].Destination = strings.Repeat("d", 2*ErrorSize)
+	rows[0].Destination = strings.Repeat("d", 2*store.TextSize)
 	b.park(rows...)
-	read := func() (*Row, *Row) { r := b.runs(all, rows[0].Chain)[0].Rows; return r[0], r[1] }
+	read := func() (*store.Row, *store.Row) { r := b.runs(all, rows[0].Chain)[0].Rows; return r[0], r[1] }
 	one, two := read()
 	equal(b, "words", one.Words, "at # of #, #??")
-	equal(b, "destination", one.Destination, strings.Repeat("d", ErrorSize))
+	equal(b, "destination", one.Destination, strings.Repeat("d", store.TextSize))
 	equal(b, "never refused", [2]string{two.Class.String(), string(two.Reason)}, [2]string{"destination", ""})
-	b.must(b.Apply(await.Context(b.T), []Result{
-		{Row: one, Kind: Backoff, After: time.Second},
-		{Row: two, Kind: Backoff, Class: sink.Destination, Reason: sink.Nacked, Words: "full", Destination: "q", Attempts: 1},
+	b.must(b.Apply(await.Context(b.T), []store.Result{
+		{Row: one, Kind: store.Backoff, After: time.Second},
+		{Row: two, Kind: store.Backoff, Class: sink.Destination, Reason: sink.Nacked, Words: "full", Destination: "q", Attempts: 1},
 	}))
 	before := one
 	one, two = read()
@@ -714,7 +716,7 @@ func testRefusals(b *bench) {
 	first := waits.First
 	for attempts, class := range []sink.Class{sink.Destination, sink.Transient, sink.Transient} {
 		row := b.runs(all, waits.Chain)[0].Rows[0]
-		b.must(b.Apply(await.Context(b.T), []Result{{Row: row, Kind: Backoff, Class: class, Reason: sink.Nacked, Attempts: attempts}}))
+		b.must(b.Apply(await.Context(b.T), []store.Result{{Row: row, Kind: store.Backoff, Class: class, Reason: sink.Nacked, Attempts: attempts}}))
 		row = b.runs(all, waits.Chain)[0].Rows[0]
 		if attempts == 1 {
 			first = row.Last
@@ -725,7 +727,7 @@ func testRefusals(b *bench) {
 }
 
 // request is the one of that number.
-func (b *bench) request(id int64) Request {
+func (b *bench) request(id int64) store.Request {
 	b.Helper()
 	list, err := b.Requests(await.Context(b.T), 100, all)
 	b.must(err)
@@ -735,13 +737,13 @@ func (b *bench) request(id int64) Request {
 		}
 	}
 	b.Fatalf("no request %d in %+v", id, list)
-	return Request{}
+	return store.Request{}
 }
 
 // answer answers a request, twice, and wants it to have taken place or not.
 func (b *bench) answer(id int64, want bool, outcome sink.Outcome) {
 	b.Helper()
-	a := []Answer{{Request: b.request(id), Outcome: outcome}}
+	a := []store.Answer{{Request: b.request(id), Outcome: outcome}}
 	for range 2 {
 		done, err := b.Answer(await.Context(b.T), a)
 		b.must(err)
@@ -751,20 +753,20 @@ func (b *bench) answer(id int64, want bool, outcome sink.Outcome) {
 
 func (b *bench) wantAsked(id int64, state, result string) {
 	b.Helper()
-	s, r := b.asked(id)
+	s, r := b.Asked(id)
 	equal(b, "request", [2]string{s, r}, [2]string{state, result})
 }
 
 func testRequests(b *bench) {
-	letters, parked := []*Row{b.letter("a"), b.letter("b"), b.letter("c")}, b.row("p", 1, 1)
+	letters, parked := []*store.Row{b.letter("a"), b.letter("b"), b.letter("c")}, b.row("p", 1, 1)
 	b.park(parked)
 	route := outbox.Route{Name: []byte("else"), RoutingKey: []byte{}}
-	first := b.ask(b.c, Replay, letters[0].N, route)
-	if again := b.ask(b.c, Discard, letters[0].N, outbox.Route{}); again != 0 {
+	first := b.Ask(b.c, store.Replay, letters[0].N, route)
+	if again := b.Ask(b.c, store.Discard, letters[0].N, outbox.Route{}); again != 0 {
 		b.Fatal("two requests about one letter")
 	}
-	discard, second := b.ask(b.c, Discard, letters[1].N, outbox.Route{}), b.ask(b.c, Replay, letters[2].N, outbox.Route{})
-	ids := []int64{discard, b.ask(b.c, Retry, parked.N, outbox.Route{}), first, second, b.ask(b.c, Replay, 1<<50, outbox.Route{})}
+	discard, second := b.Ask(b.c, store.Discard, letters[1].N, outbox.Route{}), b.Ask(b.c, store.Replay, letters[2].N, outbox.Route{})
+	ids := []int64{discard, b.Ask(b.c, store.Retry, parked.N, outbox.Route{}), first, second, b.Ask(b.c, store.Replay, 1<<50, outbox.Route{})}
 	list, err := b.Requests(await.Context(b.T), 100, all)
 	b.must(err)
 	var got []int64
@@ -796,7 +798,7 @@ func testRequests(b *bench) {
 		b.Errorf("without what is sent: %+v, %v", light, err)
 	}
 	b.answer(ids[4], false, sink.Outcome{})
-	b.wantAsked(ids[4], "failed", notAllowed)
+	b.wantAsked(ids[4], "failed", store.NotAllowed)
 }
 
 func testAnswers(b *bench) {
@@ -805,26 +807,26 @@ func testAnswers(b *bench) {
 	b.park(k...)
 	letter := b.letter("l")
 
-	redact := b.ask(b.c, Redact, letter.N, none)
+	redact := b.Ask(b.c, store.Redact, letter.N, none)
 	b.answer(redact, true, sink.Outcome{})
 	b.wantAsked(redact, "done", "redacted")
 	b.wantWhere("open", letter)
-	replay := b.ask(b.c, Replay, letter.N, none) // there is nothing to send any more
+	replay := b.Ask(b.c, store.Replay, letter.N, none) // there is nothing to send any more
 	b.answer(replay, false, sink.Outcome{State: sink.Confirmed})
-	b.wantAsked(replay, "failed", notAllowed)
+	b.wantAsked(replay, "failed", store.NotAllowed)
 	b.wantWhere("open", letter)
 
-	discard := b.ask(b.c, Discard, letter.N, none)
+	discard := b.Ask(b.c, store.Discard, letter.N, none)
 	if r := b.request(discard).Row; r == nil || r.Event.Key == nil || r.Event.Traceparent != nil {
 		b.Errorf("redacted: %+v", r)
 	}
 	b.answer(discard, true, sink.Outcome{})
 	b.wantAsked(discard, "done", "discarded")
 	b.wantWhere("discarded", letter)
-	again := b.ask(b.c, Discard, letter.N, none)
+	again := b.Ask(b.c, store.Discard, letter.N, none)
 	b.answer(again, false, sink.Outcome{})
 
-	retry := b.ask(b.c, Retry, k[1].N, none) // its head is tried
+	retry := b.Ask(b.c, store.Retry, k[1].N, none) // its head is tried
 	b.answer(retry, true, sink.Outcome{})
 	chains, _, err := b.Due(await.Context(b.T), 10)
 	b.must(err)
@@ -833,7 +835,7 @@ func testAnswers(b *bench) {
 		b.Errorf("next attempts: %v, %v", rows[0].NextAttempt, rows[1].NextAttempt)
 	}
 
-	die := b.ask(b.c, DeadLetter, k[1].N, none)
+	die := b.Ask(b.c, store.DeadLetter, k[1].N, none)
 	b.answer(die, true, sink.Outcome{})
 	b.wantAsked(die, "done", "dead letter")
 	b.wantWhere("open", k[1])
@@ -841,10 +843,10 @@ func testAnswers(b *bench) {
 
 	// All kinds at once, each about its own row.
 	l2 := b.letter("l2")
-	ids := []int64{b.ask(b.c, Discard, k[1].N, none), b.ask(b.c, DeadLetter, k[0].N, none), b.ask(b.c, Purge, k[2].N, none), b.ask(b.c, Replay, l2.N, none)}
-	var list []Answer
+	ids := []int64{b.Ask(b.c, store.Discard, k[1].N, none), b.Ask(b.c, store.DeadLetter, k[0].N, none), b.Ask(b.c, store.Purge, k[2].N, none), b.Ask(b.c, store.Replay, l2.N, none)}
+	var list []store.Answer
 	for _, id := range ids {
-		list = append(list, Answer{Request: b.request(id), Outcome: sink.Outcome{State: sink.Confirmed}})
+		list = append(list, store.Answer{Request: b.request(id), Outcome: sink.Outcome{State: sink.Confirmed}})
 	}
 	done, err := b.Answer(await.Context(b.T), list)
 	b.must(err)
@@ -855,8 +857,8 @@ func testAnswers(b *bench) {
 	b.wantWhere("replayed", l2)
 
 	equal(b, "audit", b.audit(letter.N), []string{
-		"ann, redact, " + letter.Event.Position.String() + ", why, redacted", "ann, replay, " + outbox.Position{}.String() + ", why, " + notAllowed,
-		"ann, discard, " + letter.Event.Position.String() + ", why, discarded", "ann, discard, " + outbox.Position{}.String() + ", why, " + notAllowed,
+		"ann, redact, " + letter.Event.Position.String() + ", why, redacted", "ann, replay, " + outbox.Position{}.String() + ", why, " + store.NotAllowed,
+		"ann, discard, " + letter.Event.Position.String() + ", why, discarded", "ann, discard, " + outbox.Position{}.String() + ", why, " + store.NotAllowed,
 	})
 	equal(b, "audit", len(b.audit(k[1].N)), 3)
 	if done, err := b.Answer(await.Context(b.T), nil); err != nil || len(done) > 0 {
@@ -866,14 +868,14 @@ func testAnswers(b *bench) {
 
 func testReplay(b *bench) {
 	letter := b.letter("k")
-	id := b.ask(b.c, Replay, letter.N, outbox.Route{})
+	id := b.Ask(b.c, store.Replay, letter.N, outbox.Route{})
 	b.answer(id, false, sink.Outcome{State: sink.Unsent})
 	b.wantAsked(id, "waiting", "")
 	fault := &sink.Fault{Class: sink.Destination, Reason: sink.NoExchange, Destination: `exchange "gone"`, Words: "no exchange 7"}
 	b.answer(id, false, sink.Outcome{State: sink.Rejected, Fault: fault})
 	b.wantAsked(id, "failed", "no_exchange: no exchange 7")
 	b.wantWhere("open", letter)
-	id = b.ask(b.c, Replay, letter.N, outbox.Route{})
+	id = b.Ask(b.c, store.Replay, letter.N, outbox.Route{})
 	if r := b.request(id).Row; r.Class != sink.Destination || r.Reason != sink.NoExchange || r.Words != "no exchange #" || r.Destination != fault.Destination {
 		b.Errorf("refused: %+v", r)
 	}
@@ -884,8 +886,8 @@ func testReplay(b *bench) {
 
 func testCancel(b *bench) {
 	letter, other := b.letter("k"), b.letter("l")
-	discard, replay := b.ask(b.c, Discard, letter.N, outbox.Route{}), b.ask(b.c, Replay, other.N, outbox.Route{})
-	answers := []Answer{{Request: b.request(discard)}, {Request: b.request(replay), Outcome: sink.Outcome{State: sink.Confirmed}}}
+	discard, replay := b.Ask(b.c, store.Discard, letter.N, outbox.Route{}), b.Ask(b.c, store.Replay, other.N, outbox.Route{})
+	answers := []store.Answer{{Request: b.request(discard)}, {Request: b.request(replay), Outcome: sink.Outcome{State: sink.Confirmed}}}
 	b.cancel(discard)
 	b.cancel(replay)
 	for range 2 {
@@ -900,22 +902,22 @@ func testCancel(b *bench) {
 }
 
 func testPurge(b *bench) {
-	hold := b.with(func(c *StoreConfig) { c.Hold = true })
+	hold := b.with(func(c *store.Config) { c.Hold = true })
 	parked, letter := b.row("k", 1, 1), b.letter("l")
 	b.park(parked)
-	failed := b.ask(b.c, Replay, letter.N, outbox.Route{Name: []byte("person")})
+	failed := b.Ask(b.c, store.Replay, letter.N, outbox.Route{Name: []byte("person")})
 	b.answer(failed, false, sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Destination, Reason: sink.NoExchange, Words: "no exchange person"}})
 	b.wantAsked(failed, "failed", "no_exchange: no exchange person")
 	equal(b, "audit", b.audit(letter.N), []string{"ann, replay, " + letter.Event.Position.String() + ", why, no_exchange"}) // it is kept
-	for _, row := range []*Row{parked, letter} {
-		id := b.ask(b.c, Purge, row.N, outbox.Route{})
+	for _, row := range []*store.Row{parked, letter} {
+		id := b.Ask(b.c, store.Purge, row.N, outbox.Route{})
 		b.answer(id, true, sink.Outcome{})
 		b.wantAsked(id, "done", "purged")
 		b.wantWhere("purged", row)
-		again := b.ask(b.c, Purge, row.N, outbox.Route{})
+		again := b.Ask(b.c, store.Purge, row.N, outbox.Route{})
 		b.answer(again, false, sink.Outcome{})
 	}
-	b.wantAsked(failed, "failed", wordsPurged)
+	b.wantAsked(failed, "failed", store.WordsPurged)
 	if runs := hold.runs(all, parked.Chain, letter.Chain); len(runs) > 0 {
 		b.Errorf("runs %+v", runs)
 	}
@@ -929,29 +931,29 @@ func testPurge(b *bench) {
 }
 
 // methods are all of the Store, each on rows that are there.
-func methods(b *bench, parked, letter, fresh *Row, request Request) map[string]func() error {
-	at := Cursor{}
+func methods(b *bench, parked, letter, fresh *store.Row, request store.Request) map[string]func() error {
+	at := store.Cursor{}
 	c := await.Context(b.T)
 	return map[string]func() error{
 		"Lease":     func() error { _, err := b.Lease(c); return err },
-		"Load":      func() error { _, err := b.Load(c, func(Count) error { return errors.New("read") }); return err },
+		"Load":      func() error { _, err := b.Load(c, func(store.Count) error { return errors.New("read") }); return err },
 		"Positions": func() error { _, err := b.Positions(c, outbox.Position{}, 10); return err },
-		"Park":      func() error { return b.Park(c, []*Row{fresh, parked, letter}) },
+		"Park":      func() error { return b.Park(c, []*store.Row{fresh, parked, letter}) },
 		"Runs":      func() error { _, err := b.Runs(c, []uint64{parked.Chain, 9}, 1, 1, all); return err },
 		"Sweep":     func() error { _, _, err := b.Sweep(c, at, 1); return err },
 		"Skip":      func() error { _, _, err := b.Skip(c, at); return err },
 		"Due":       func() error { _, _, err := b.Due(c, 1); return err },
-		"Delivered": func() error { return b.Apply(c, []Result{{Row: parked, Kind: Delivered}}) },
-		"Backoff":   func() error { return b.Apply(c, []Result{{Row: parked, Kind: Backoff, After: time.Hour}}) },
-		"Dead":      func() error { return b.Apply(c, []Result{{Row: parked, Kind: Dead}}) },
+		"Delivered": func() error { return b.Apply(c, []store.Result{{Row: parked, Kind: store.Delivered}}) },
+		"Backoff":   func() error { return b.Apply(c, []store.Result{{Row: parked, Kind: store.Backoff, After: time.Hour}}) },
+		"Dead":      func() error { return b.Apply(c, []store.Result{{Row: parked, Kind: store.Dead}}) },
 		"Requests":  func() error { _, err := b.Requests(c, 1, 1); return err },
-		"Answer":    func() error { _, err := b.Answer(c, []Answer{{Request: request}}); return err },
+		"Answer":    func() error { _, err := b.Answer(c, []store.Answer{{Request: request}}); return err },
 		"Expire":    func() error { _, err := b.Expire(c, time.Nanosecond, 10); return err },
 	}
 }
 
 // unchanged wants the rows to be where they were before a former leader tried each of the methods.
-func (b *bench) unchanged(parked, letter, fresh *Row, request Request) {
+func (b *bench) unchanged(parked, letter, fresh *store.Row, request store.Request) {
 	b.Helper()
 	b.wantWhere("parked", parked)
 	b.wantWhere("discarded", letter)
@@ -964,20 +966,20 @@ func (b *bench) unchanged(parked, letter, fresh *Row, request Request) {
 }
 
 // fenced is a former leader with something to do.
-func (b *bench) fenced() (parked, letter, fresh *Row, request Request) {
+func (b *bench) fenced() (parked, letter, fresh *store.Row, request store.Request) {
 	b.Helper()
 	parked, letter, fresh = b.row("k", 1, 1), b.letter("l"), b.row("k", 1, 1)
 	b.park(parked)
-	b.answer(b.ask(b.c, Discard, letter.N, outbox.Route{}), true, sink.Outcome{})
-	request = b.request(b.ask(b.c, Purge, parked.N, outbox.Route{}))
+	b.answer(b.Ask(b.c, store.Discard, letter.N, outbox.Route{}), true, sink.Outcome{})
+	request = b.request(b.Ask(b.c, store.Purge, parked.N, outbox.Route{}))
 	return parked, letter, fresh, request
 }
 
 func testFence(b *bench) {
 	parked, letter, fresh, request := b.fenced()
-	next := b.with(func(c *StoreConfig) { c.Epoch = b.raise(b.c.Slot) })
+	next := b.with(func(c *store.Config) { c.Epoch = b.raise(b.c.Slot) })
 	for name, call := range methods(b, parked, letter, fresh, request) {
-		if err := call(); !errors.Is(err, ErrFenced) {
+		if err := call(); !errors.Is(err, store.ErrFenced) {
 			b.Errorf("%s: got %v", name, err)
 		}
 		next.unchanged(parked, letter, fresh, request)
@@ -986,19 +988,19 @@ func testFence(b *bench) {
 	empty := newBench(b.T, b.world)
 	row := empty.row("k", 1, 1)
 	empty.raise(empty.c.Slot)
-	for name, call := range methods(empty, row, row, row, Request{Kind: Discard, ID: 1 << 50}) {
-		if err := call(); !errors.Is(err, ErrFenced) {
+	for name, call := range methods(empty, row, row, row, store.Request{Kind: store.Discard, ID: 1 << 50}) {
+		if err := call(); !errors.Is(err, store.ErrFenced) {
 			b.Errorf("%s of empty tables: got %v", name, err)
 		}
 	}
 }
 
 func testAnotherSystem(b *bench) {
-	here := b.with(func(c *StoreConfig) { c.SystemID = "another"; c.Hold = true })
+	here := b.with(func(c *store.Config) { c.SystemID = "another"; c.Hold = true })
 	row, letter := b.row("k", 1, 1), b.letter("k")
 	row.NextAttempt = time.Now().Add(-time.Second)
 	b.park(row)
-	id := b.ask(b.c, Replay, letter.N, outbox.Route{})
+	id := b.Ask(b.c, store.Replay, letter.N, outbox.Route{})
 	q := b.request(id)
 	equal(b, "counts", here.counts(), map[uint64]int{})
 	if page, err := here.Positions(await.Context(b.T), outbox.Position{}, 10); err != nil || len(page) > 0 {
@@ -1007,10 +1009,10 @@ func testAnotherSystem(b *bench) {
 	if runs := here.runs(all, row.Chain); len(runs) > 0 {
 		b.Errorf("runs %+v", runs)
 	}
-	if chains, _, err := here.Sweep(await.Context(b.T), Cursor{}, 10); err != nil || len(chains) > 0 {
+	if chains, _, err := here.Sweep(await.Context(b.T), store.Cursor{}, 10); err != nil || len(chains) > 0 {
 		b.Errorf("sweep %v, %v", chains, err)
 	}
-	if _, ok, err := here.Skip(await.Context(b.T), Cursor{}); err != nil || ok {
+	if _, ok, err := here.Skip(await.Context(b.T), store.Cursor{}); err != nil || ok {
 		b.Errorf("skip %v, %v", ok, err)
 	}
 	if chains, next, err := here.Due(await.Context(b.T), 10); err != nil || len(chains) > 0 || next != 0 {
@@ -1019,8 +1021,8 @@ func testAnotherSystem(b *bench) {
 	if list, err := here.Requests(await.Context(b.T), 10, all); err != nil || len(list) > 0 {
 		b.Errorf("requests %v, %v", list, err)
 	}
-	b.must(here.Apply(await.Context(b.T), []Result{{Row: row, Kind: Delivered}, {Row: row, Kind: Dead}}))
-	if done, err := here.Answer(await.Context(b.T), []Answer{{Request: q, Outcome: sink.Outcome{State: sink.Confirmed}}}); err != nil || done[0] {
+	b.must(here.Apply(await.Context(b.T), []store.Result{{Row: row, Kind: store.Delivered}, {Row: row, Kind: store.Dead}}))
+	if done, err := here.Answer(await.Context(b.T), []store.Answer{{Request: q, Outcome: sink.Outcome{State: sink.Confirmed}}}); err != nil || done[0] {
 		b.Errorf("answer %v, %v", done, err)
 	}
 	if _, err := here.Expire(await.Context(b.T), time.Nanosecond, 10); err != nil {
@@ -1033,7 +1035,7 @@ func testAnotherSystem(b *bench) {
 	own.N = b.row("k", 1, 1).N
 	own.Event.ID = []byte("own")
 	here.park(&own)
-	here.with(func(c *StoreConfig) { c.Hold = false }).wantRows(row.Chain, &own)
+	here.with(func(c *store.Config) { c.Hold = false }).wantRows(row.Chain, &own)
 	b.wantRows(row.Chain, row)
 }
 
@@ -1048,15 +1050,15 @@ func testFormerIncarnation(b *bench) {
 	b.wantRows(newer.Chain, older, newer)
 	page, err := b.Positions(await.Context(b.T), outbox.Position{}, 10)
 	b.must(err)
-	equal(b, "positions", page, []Owned{ownedBy(newer)})
-	highest, err := b.Load(await.Context(b.T), func(Count) error { return nil })
+	equal(b, "positions", page, []store.Owned{ownedBy(newer)})
+	highest, err := b.Load(await.Context(b.T), func(store.Count) error { return nil })
 	b.must(err)
 	equal(b, "highest", highest, newer.Event.Position)
 	equal(b, "counts", b.counts(), map[uint64]int{newer.Chain: 2})
-	b.must(b.Apply(await.Context(b.T), []Result{{Row: older, Kind: Delivered}}))
+	b.must(b.Apply(await.Context(b.T), []store.Result{{Row: older, Kind: store.Delivered}}))
 	b.wantRows(newer.Chain, newer)
 	// What is purged of a former incarnation need not be remembered.
-	b.answer(b.ask(b.c, Purge, letter.N, outbox.Route{}), true, sink.Outcome{})
+	b.answer(b.Ask(b.c, store.Purge, letter.N, outbox.Route{}), true, sink.Outcome{})
 	for _, want := range []int{1, 0} {
 		changed, err := b.Expire(await.Context(b.T), 0, 10)
 		b.must(err)
@@ -1067,7 +1069,7 @@ func testFormerIncarnation(b *bench) {
 
 func testExpire(b *bench) {
 	discarded, open := b.letter("k"), b.letter("o")
-	id := b.ask(b.c, Discard, discarded.N, outbox.Route{})
+	id := b.Ask(b.c, store.Discard, discarded.N, outbox.Route{})
 	b.answer(id, true, sink.Outcome{})
 	expire := func(keep time.Duration, want int) {
 		b.Helper()
@@ -1096,7 +1098,7 @@ func testLease(b *bench) {
 	for range 3 {
 		first, err := b.Lease(await.Context(b.T))
 		b.must(err)
-		if first < was+LeaseSize {
+		if first < was+store.LeaseSize {
 			b.Fatalf("block %d after %d", first, was)
 		}
 		was = first

@@ -1,4 +1,4 @@
-package retry
+package postgres
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -102,7 +103,7 @@ func TestBarePositionStaysUntilTheSlotIsSaved(t *testing.T) {
 	letter.Dead = true
 	letter.Event.Position.Commit = s.look().flush
 	b.park(letter)
-	b.answer(b.ask(b.c, Purge, letter.N, outbox.Route{}), true, sink.Outcome{})
+	b.answer(b.Ask(b.c, store.Purge, letter.N, outbox.Route{}), true, sink.Outcome{})
 	expire := func(want string) {
 		t.Helper()
 		if _, err := b.Expire(await.Context(t), 0, 10); err != nil {
@@ -149,7 +150,7 @@ func TestBarePositionStaysUntilTheSlotIsSaved(t *testing.T) {
 	if v := s.look(); v.flush <= letter.Event.Position.Commit {
 		t.Errorf("after the crash the slot sends from %s on: the letter at %s again", v.flush, letter.Event.Position)
 	}
-	if _, err := b.Expire(await.Context(t), 0, 10); err != nil && errors.Is(err, ErrFenced) {
+	if _, err := b.Expire(await.Context(t), 0, 10); err != nil && errors.Is(err, store.ErrFenced) {
 		t.Error(err)
 	}
 }

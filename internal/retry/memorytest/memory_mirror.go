@@ -1,4 +1,4 @@
-package retry
+package memorytest
 
 import (
 	"cmp"
@@ -9,12 +9,13 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-var _ dlq.MirrorStore = (*Memory)(nil)
+var _ dlq.MirrorStore = (*Store)(nil)
 
 // Unmirrored implements dlq.MirrorStore.
-func (m *Memory) Unmirrored(ctx context.Context, after int64, except []int64, limit int, size int64) (list []dlq.Letter, err error) {
+func (m *Store) Unmirrored(ctx context.Context, after int64, except []int64, limit int, size int64) (list []dlq.Letter, err error) {
 	end, err := m.beginMirror(ctx)
 	if err != nil {
 		return nil, err
@@ -39,7 +40,7 @@ func (m *Memory) Unmirrored(ctx context.Context, after int64, except []int64, li
 func (e *kept) letter() dlq.Letter {
 	row := e.read(nil)
 	ev := &row.Event
-	class, reason := refusal(row.Class, row.Reason)
+	class, reason := store.Refusal(row.Class, row.Reason)
 	l := dlq.Letter{
 		N: row.N, Class: class, Reason: reason, Words: row.Words, Attempts: row.Attempts, Died: e.died,
 		Event: outbox.Event{
@@ -57,7 +58,7 @@ func (e *kept) letter() dlq.Letter {
 }
 
 // NoteMirrored implements dlq.MirrorStore.
-func (m *Memory) NoteMirrored(ctx context.Context, ns []int64) error {
+func (m *Store) NoteMirrored(ctx context.Context, ns []int64) error {
 	end, err := m.beginMirror(ctx)
 	if err != nil {
 		return err
@@ -72,9 +73,9 @@ func (m *Memory) NoteMirrored(ctx context.Context, ns []int64) error {
 }
 
 // beginMirror is begin with the error that a mirror wants of the fence.
-func (m *Memory) beginMirror(ctx context.Context) (end func(), err error) {
+func (m *Store) beginMirror(ctx context.Context) (end func(), err error) {
 	end, err = m.begin(ctx)
-	if errors.Is(err, ErrFenced) {
+	if errors.Is(err, store.ErrFenced) {
 		err = dlq.Fenced(m.c.Slot, m.c.Epoch)
 	}
 	return end, err

@@ -1,9 +1,10 @@
-package retry
+package postgres
 
 import (
 	"context"
 	"fmt"
-	"math"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,37 +13,24 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// StoreConfig says whose rows a store keeps, and how.
-type StoreConfig struct {
-	Slot        string
-	SystemID    string   // of the cluster; rows of another one are neither read nor sent
-	Incarnation int64    // of the slot
-	Epoch       int64    // of this leader
-	Columns     []string // names of Event.Columns
-	Scope       Scope
-	Hold        bool // dead_letters.followers: hold
-}
-
-// Postgres is the store in the tables of schema cdc_relay. It may be used by several goroutines.
-type Postgres struct {
+// Store is the store in the tables of schema cdc_relay. It may be used by several goroutines.
+type Store struct {
 	pool *pgxpool.Pool
-	c    StoreConfig
-
-	texts sync.RWMutex // see changeAlone
+	c    store.Config
 
 	mu    sync.Mutex
 	doubt map[uint32]bool // server processes of statements whose outcome is unknown
 	seen  slotSeen        // what Expire saw of the slot
-	swept int64           // texts up to this one were looked at
 }
 
-var _ Store = (*Postgres)(nil)
+var _ store.Store = (*Store)(nil)
 
-// NewPostgres is a store on the pool, whose sessions must commit durably and read what is committed (replication.Pool).
-func NewPostgres(pool *pgxpool.Pool, c StoreConfig) *Postgres {
-	return &Postgres{pool: pool, c: c, doubt: map[uint32]bool{}, swept: math.MinInt64}
+// New is a store on the pool, whose sessions must commit durably and read what is committed (replication.Pool).
+func New(pool *pgxpool.Pool, c store.Config) *Store {
+	return &Store{pool: pool, c: c, doubt: map[uint32]bool{}}
 }
 
 // Every statement begins with the fence: it takes effect for the leader of this epoch only. All that it reads or writes is joined to
@@ -67,10 +55,15 @@ func byNumber(alias string) string {
 const statementTimeout = 20 * time.Second
 
 // storable makes a string what a text column of the database can hold.
-type storable = func(string) string
+type storable func(string) string
+
+// errorText is what is kept of the text of a refusal. It is in an index, which bounds it.
+func (as storable) errorText(words string) string {
+	return store.BoundedText(as(store.NormalText(words)), store.TextSize)
+}
 
 // read runs a statement that changes nothing.
-func (p *Postgres) read(ctx context.Context, what, sql string, args []any, each func(pgx.Rows) error) error {
+func (p *Store) read(ctx context.Context, what, sql string, args []any, each func(pgx.Rows) error) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	conn, err := p.pool.Acquire(ctx)
@@ -85,22 +78,7 @@ func (p *Postgres) read(ctx context.Context, what, sql string, args []any, each 
 }
 
 // change runs a statement that writes. Its error is ErrFenced, a *Refused, or of unknown outcome.
-func (p *Postgres) change(ctx context.Context, what, sql string, args func(storable) []any, each func(pgx.Rows) error) error {
-	p.texts.RLock()
-	defer p.texts.RUnlock()
-	return p.write(ctx, what, sql, args, each)
-}
-
-// changeAlone is change for a statement that removes texts no row refers to: none that writes such a row may be on its way, here or
-// at the server (write ends those that were not answered), because the one does not see what the other has not committed. Texts
-// are a slot's own, and of a former leader nothing is on its way that this one's fence lets through.
-func (p *Postgres) changeAlone(ctx context.Context, what, sql string, args func(storable) []any, each func(pgx.Rows) error) error {
-	p.texts.Lock()
-	defer p.texts.Unlock()
-	return p.write(ctx, what, sql, args, each)
-}
-
-func (p *Postgres) write(ctx context.Context, what, sql string, args func(storable) []any, each func(pgx.Rows) error) error {
+func (p *Store) change(ctx context.Context, what, sql string, args func(storable) []any, each func(pgx.Rows) error) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	conn, err := p.pool.Acquire(ctx)
@@ -112,7 +90,7 @@ func (p *Postgres) write(ctx context.Context, what, sql string, args func(storab
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	pg := conn.Conn().PgConn()
-	as := func(s string) string { return s }
+	as := storable(func(s string) string { return s })
 	if e := pg.ParameterStatus("server_encoding"); e != "UTF8" && e != "SQL_ASCII" {
 		as = ascii
 	}
@@ -123,7 +101,7 @@ func (p *Postgres) write(ctx context.Context, what, sql string, args func(storab
 	err = fmt.Errorf("%s: %w", what, discreet{err})
 	switch {
 	case isRefusal(err):
-		return &Refused{Err: err}
+		return &store.Refused{Err: err}
 	case !didNothing(err) && !pgconn.SafeToRetry(err):
 		p.mu.Lock()
 		p.doubt[pg.PID()] = true
@@ -136,7 +114,7 @@ func (p *Postgres) write(ctx context.Context, what, sql string, args func(storab
 //
 // It is planned anew every time (QueryExecModeCacheDescribe): the tables go from empty to a million rows and back in
 // minutes, and a plan that is kept from before would scan them for each of a thousand rows.
-func (p *Postgres) run(ctx context.Context, conn *pgxpool.Conn, sql string, args []any, each func(pgx.Rows) error) error {
+func (p *Store) run(ctx context.Context, conn *pgxpool.Conn, sql string, args []any, each func(pgx.Rows) error) error {
 	rows, err := conn.Query(ctx, sql, append([]any{pgx.QueryExecModeCacheDescribe, p.c.Slot, p.c.Epoch}, args...)...)
 	if err != nil {
 		return err
@@ -156,7 +134,7 @@ func (p *Postgres) run(ctx context.Context, conn *pgxpool.Conn, sql string, args
 		return err
 	}
 	if fenced {
-		return ErrFenced
+		return store.ErrFenced
 	}
 	return nil
 }
@@ -164,7 +142,7 @@ func (p *Postgres) run(ctx context.Context, conn *pgxpool.Conn, sql string, args
 // endDoubt ends the sessions of statements that were not answered, and waits until they are gone. Such a statement may
 // still be on its way to the server, or stand in it: carried out after the same one was made again, and after what it
 // wrote was delivered and deleted, it would write that once more.
-func (p *Postgres) endDoubt(ctx context.Context, conn *pgxpool.Conn) error {
+func (p *Store) endDoubt(ctx context.Context, conn *pgxpool.Conn) error {
 	p.mu.Lock()
 	pids := make([]int32, 0, len(p.doubt))
 	for pid := range p.doubt {
@@ -194,9 +172,15 @@ func (p *Postgres) endDoubt(ctx context.Context, conn *pgxpool.Conn) error {
 }
 
 // Lease implements Store.
-func (p *Postgres) Lease(ctx context.Context) (int64, error) {
+func (p *Store) Lease(ctx context.Context) (int64, error) {
 	var first int64
 	err := p.read(ctx, "lease row numbers", fence+` SELECT nextval('cdc_relay.row_number') FROM fence`, nil,
 		func(rows pgx.Rows) error { return rows.Scan(&first) })
 	return first, err
+}
+
+// ascii is s for a database whose encoding may lack some of its characters.
+func ascii(s string) string {
+	quoted := strconv.QuoteToASCII(s)
+	return strings.ReplaceAll(strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`), `\\`, `\`)
 }

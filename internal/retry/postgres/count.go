@@ -1,0 +1,52 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// tallySQL finds the oldest row as the first by position: commit times follow it but for some milliseconds, and have no index.
+var tallySQL = dlq.ByState + ` SELECT
+	(SELECT count(*) FROM (SELECT FROM cdc_relay.retry WHERE slot = $1::text AND system_id = $2 LIMIT $3) r),
+	(SELECT extract(epoch FROM clock_timestamp() - commit_time)::float8 FROM cdc_relay.retry WHERE slot = $1 AND system_id = $2
+		ORDER BY incarnation, commit_lsn, idx LIMIT 1),
+	(SELECT count(*) FROM (SELECT FROM cdc_relay.dead_letter WHERE slot = $1 AND system_id = $2 AND state = 'open' LIMIT $3) d),
+	(SELECT max(extract(epoch FROM clock_timestamp() - died_at)::float8) FROM g CROSS JOIN LATERAL (SELECT t.died_at FROM cdc_relay.dead_letter t
+		WHERE t.slot = $1 AND t.system_id = $2 AND t.state = g.state AND t.class = g.class AND t.reason = g.reason ORDER BY t.died_at, t.n LIMIT 1) d
+		WHERE g.state = 'open')`
+
+// Count counts what the tables hold of a slot; limit stands for that many and more. A database without these tables holds
+// nothing.
+func Count(ctx context.Context, db dlq.Querier, slot, systemID string, limit int) (store.Tally, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	var t store.Tally
+	var parked, dead *float64
+	// Planned anew each time, for the same reason as all statements about these tables.
+	err := db.QueryRow(ctx, tallySQL, pgx.QueryExecModeCacheDescribe, slot, systemID, limit).Scan(&t.Parked, &parked, &t.Dead, &dead)
+	t.At = time.Now()
+	var no *pgconn.PgError
+	switch {
+	case errors.As(err, &no) && no.Code == "42P01":
+		return store.Tally{At: t.At}, nil
+	case err != nil:
+		return store.Tally{}, fmt.Errorf("count parked events and dead letters: %w", err)
+	}
+	t.OldestParked, t.OldestDead = ago(t.At, parked), ago(t.At, dead)
+	return t, nil
+}
+
+// ago is a time of the database's clock on this process's.
+func ago(now time.Time, seconds *float64) time.Time {
+	if seconds == nil {
+		return time.Time{}
+	}
+	return now.Add(-time.Duration(*seconds * float64(time.Second)))
+}
