@@ -14,7 +14,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/migrate/compare"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
 )
 
 // kafkaSide reads all partitions of some topics, without a group. It writes nothing.
@@ -75,7 +75,7 @@ func kafkaSecurity(t *kafkago.Transport, k *config.Kafka) (err error) {
 	if err != nil {
 		return err
 	}
-	t.SASL, err = kafka.NewMechanism(&kafka.SASL{Mechanism: k.SASL.Mechanism, Username: user, Password: password})
+	t.SASL, err = conn.NewMechanism(&conn.SASL{Mechanism: k.SASL.Mechanism, Username: user, Password: password})
 	return err
 }
 

@@ -9,6 +9,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
 // kafkaConfig is the Kafka side, and the extra columns that its topic and headers need.
@@ -24,9 +26,9 @@ func kafkaConfig(c *config.Config, log *zap.Logger) (kafka.Config, []string, err
 		out.TLS = brokerTLS("sink.kafka.tls", k.TLS.TLS)
 	}
 	if login := k.Credentials(); login != nil {
-		out.SASL = func() (*kafka.SASL, error) {
+		out.SASL = func() (*conn.SASL, error) {
 			user, password, err := login()
-			return &kafka.SASL{Mechanism: k.SASL.Mechanism, Username: user, Password: password}, err
+			return &conn.SASL{Mechanism: k.SASL.Mechanism, Username: user, Password: password}, err
 		}
 	}
 	if records := c.Sink.Compat.Records(); records != nil {
@@ -34,7 +36,7 @@ func kafkaConfig(c *config.Config, log *zap.Logger) (kafka.Config, []string, err
 		return out, out.Columns, nil
 	}
 	for _, h := range c.Outbox.Headers {
-		out.Headers = append(out.Headers, kafka.HeaderColumn{Name: h.Name, Column: h.Column.Names[0]})
+		out.Headers = append(out.Headers, record.HeaderColumn{Name: h.Name, Column: h.Column.Names[0]})
 	}
 	out.Columns = columnsFor(c, nil, k.Topic)
 	var err error

@@ -11,7 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
 )
 
@@ -110,7 +110,7 @@ func TestReservedHeadersAgree(t *testing.T) {
 		"id", "eventType", "aggregateType", "aggregate_type", "aggregate_id", "timestamp_in_ms", "cdc_position", "cdc_replay",
 		"traceparent", "tracestate", "x-retry-count", "tenant",
 	}
-	for sink, reserved := range map[string]func(string) bool{"rabbitmq": rabbit.Reserved, "kafka": kafka.Reserved} {
+	for sink, reserved := range map[string]func(string) bool{"rabbitmq": rabbit.Reserved, "kafka": record.Reserved} {
 		for _, name := range names {
 			writeFile(t, "relay.yaml", "source: {url: postgres://h/d}\nsink: {"+sink+": {}}\noutbox: {headers: {"+name+": column}}\n")
 			if _, err := config.Load("relay.yaml", nil); (err != nil) != reserved(name) {

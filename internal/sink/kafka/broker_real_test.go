@@ -16,17 +16,20 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
 // dialReal connects to a broker, for the test.
-func dialReal(t testing.TB, cfg Config, addr string) *conn {
+func dialReal(t testing.TB, opts conn.Options, addr string) *conn.Conn {
 	t.Helper()
-	cfg.defaults()
-	c, err := dial(t.Context(), &cfg, addr)
+	c, err := conn.Dial(t.Context(), &opts, addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.close)
+	t.Cleanup(c.Close)
 	return c
 }
 
@@ -36,11 +39,11 @@ func soon(t testing.TB, passing kafkago.Error, ask func() kafkago.Error) {
 	await.Until(t, "an answer other than "+passing.Error(), func() bool { return ask() != passing })
 }
 
-// producer is a producer id of the broker's.
-func producer(t testing.TB, c *conn) (id int64, epoch int16) {
+// producerID is a producer id of the broker's.
+func producerID(t testing.TB, c *conn.Conn) (id int64, epoch int16) {
 	t.Helper()
 	soon(t, kafkago.GroupLoadInProgress, func() kafkago.Error {
-		res, err := ask[*initproducerid.Response](t.Context(), c, within, &initproducerid.Request{ProducerID: -1, ProducerEpoch: -1})
+		res, err := conn.Ask[*initproducerid.Response](t.Context(), c, within, &initproducerid.Request{ProducerID: -1, ProducerEpoch: -1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,10 +63,10 @@ func request(topic string, partition int32, sealed []byte) *rawproduce.Request {
 }
 
 // send produces a sealed batch and returns the broker's answer to it.
-func send(t testing.TB, c *conn, topic string, partition int32, sealed []byte) (answer produce.ResponsePartition) {
+func send(t testing.TB, c *conn.Conn, topic string, partition int32, sealed []byte) (answer produce.ResponsePartition) {
 	t.Helper()
 	soon(t, kafkago.NotLeaderForPartition, func() kafkago.Error {
-		res, err := ask[*produce.Response](t.Context(), c, within, request(topic, partition, sealed))
+		res, err := conn.Ask[*produce.Response](t.Context(), c, within, request(topic, partition, sealed))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +78,7 @@ func send(t testing.TB, c *conn, topic string, partition int32, sealed []byte) (
 
 // ordinary is an event with everything that an event may have.
 func ordinary(i int) *outbox.Event {
-	ev := someEvent(i, fmt.Sprint("key-", i%10))
+	ev := kafkatest.Event(i, fmt.Sprint("key-", i%10))
 	ev.Payload = bytes.Repeat([]byte(`{"order": 12345, "lines": [1, 2]}`), i%50)
 	ev.Headers = []byte(`{"source": "web", "none": null, "n": 1}`)
 	switch i % 7 {
@@ -94,9 +97,10 @@ func ordinary(i int) *outbox.Event {
 // TestRecordsOfEveryCompression has Kafka's own Java read every record of every compression: a topic of another compression
 // has the broker unpack each batch, check its records and pack it again. What comes back is compared, byte by byte.
 func TestRecordsOfEveryCompression(t *testing.T) {
+	same := func(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (b == nil) }
 	k := devenv.SharedKafka(t)
-	c := dialReal(t, Config{}, k.Brokers()[0])
-	for _, codec := range codecs {
+	c := dialReal(t, conn.Options{}, k.Brokers()[0])
+	for _, codec := range []compress.Compression{compress.None, compress.Gzip, compress.Snappy, compress.Lz4, compress.Zstd} {
 		stored := "uncompressed"
 		if codec == compress.None {
 			stored = "gzip"
@@ -108,18 +112,20 @@ func TestRecordsOfEveryCompression(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			id, epoch := producer(t, c)
-			m, b := newMessage(layoutOf(t, Config{})), newBatch(codec)
-			var want []record
+			id, epoch := producerID(t, c)
+			layout, err := record.NewLayout(&record.Config{Topic: kafkatest.Template(t, "events")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, b := record.NewEncoder(layout), batch.New(codec)
 			const count = 6000 // 5 MB: more than one block of every codec
 			for i := range count {
-				if fault := m.build(ordinary(i)); fault != nil || !b.add(m) {
+				if fault := m.Build(ordinary(i)); fault != nil || !b.Add(&m.Record) {
 					t.Fatal(fault)
 				}
-				headers := built(t, newMessage(m.layout), ordinary(i)).headers
-				want = append(want, record{key: m.key, value: m.value, time: m.time, headers: headers})
 			}
-			sealed, answer := b.seal(id, epoch, 0), produce.ResponsePartition{}
+			sealed, answer := b.Seal(id, epoch, 0), produce.ResponsePartition{}
+			want := kafkatest.Decode(t, sealed).Records
 			soon(t, kafkago.MessageSizeTooLarge, func() kafkago.Error { // a broker obeys a new limit a moment after it knows it
 				answer = send(t, c, topic, 0, sealed)
 				return kafkago.Error(answer.ErrorCode)
@@ -136,14 +142,14 @@ func TestRecordsOfEveryCompression(t *testing.T) {
 			}
 			for i, r := range got {
 				w := want[i]
-				if r.Time.UnixMilli() != w.time || !sameBytes(r.Key, w.key) || !sameBytes(r.Value, w.value) {
+				if r.Time.UnixMilli() != w.Time || !same(r.Key, w.Key) || !same(r.Value, w.Value) {
 					t.Fatalf("record %d: %+v, want %+v", i, r, w)
 				}
 				var headers []protocol.Header
 				for _, h := range r.Headers {
 					headers = append(headers, protocol.Header{Key: h.Name, Value: h.Value})
 				}
-				wantHeaders(t, headers, w.headers...)
+				kafkatest.WantHeaders(t, headers, w.Headers...)
 			}
 		})
 	}
@@ -152,12 +158,12 @@ func TestRecordsOfEveryCompression(t *testing.T) {
 // TestSequences has what a broker does with the producer id, epoch and sequence of a batch.
 func TestSequences(t *testing.T) {
 	k := devenv.SharedKafka(t)
-	c, topic := dialReal(t, Config{}, k.Brokers()[0]), k.Topic(t, 1)
-	id, epoch := producer(t, c)
-	batchOf := func(text string, count int) *batch {
-		b := newBatch(compress.None)
+	c, topic := dialReal(t, conn.Options{}, k.Brokers()[0]), k.Topic(t, 1)
+	id, epoch := producerID(t, c)
+	batchOf := func(text string, count int) *batch.Batch {
+		b := batch.New(compress.None)
 		for range count {
-			b.add(record{value: []byte(text), time: 1_700_000_000_000}.message())
+			b.Add(&batch.Record{Value: []byte(text), Time: 1_700_000_000_000})
 		}
 		return b
 	}
@@ -167,12 +173,12 @@ func TestSequences(t *testing.T) {
 		code   kafkago.Error
 		end    int64 // records stored then
 	}{
-		{first.seal(id, epoch, 0), 0, 10},
-		{first.seal(id, epoch, 0), 0, 10},                 // the same again: stored once
-		{batchOf("other", 10).seal(id, epoch, 0), 0, 10},  // other records under used numbers: acked, and not stored
-		{batchOf("second", 5).seal(id, epoch, 10), 0, 15}, // the next
-		{batchOf("gap", 5).seal(id, epoch, 16), kafkago.OutOfOrderSequenceNumber, 15},
-		{batchOf("third", 1).seal(id, epoch, 15), 0, 16},
+		{first.Seal(id, epoch, 0), 0, 10},
+		{first.Seal(id, epoch, 0), 0, 10},                 // the same again: stored once
+		{batchOf("other", 10).Seal(id, epoch, 0), 0, 10},  // other records under used numbers: acked, and not stored
+		{batchOf("second", 5).Seal(id, epoch, 10), 0, 15}, // the next
+		{batchOf("gap", 5).Seal(id, epoch, 16), kafkago.OutOfOrderSequenceNumber, 15},
+		{batchOf("third", 1).Seal(id, epoch, 15), 0, 16},
 	} {
 		answer := send(t, c, topic, 0, step.sealed)
 		ends, err := k.EndOffsets(t.Context(), topic)
@@ -188,10 +194,10 @@ func TestSequences(t *testing.T) {
 // TestChecksum has a broker refuse what came broken.
 func TestChecksum(t *testing.T) {
 	k := devenv.SharedKafka(t)
-	c, topic := dialReal(t, Config{}, k.Brokers()[0]), k.Topic(t, 1)
-	b := newBatch(compress.None)
-	b.add(record{value: []byte("text"), time: 1}.message())
-	sealed := b.seal(-1, -1, -1)
+	c, topic := dialReal(t, conn.Options{}, k.Brokers()[0]), k.Topic(t, 1)
+	b := batch.New(compress.None)
+	b.Add(&batch.Record{Value: []byte("text"), Time: 1})
+	sealed := b.Seal(-1, -1, -1)
 	sealed[len(sealed)-2] ^= 1
 	if answer := send(t, c, topic, 0, sealed); kafkago.Error(answer.ErrorCode) != kafkago.InvalidMessage {
 		t.Errorf("got %+v", answer)
@@ -201,13 +207,13 @@ func TestChecksum(t *testing.T) {
 // TestUnknownTopicIsAnAnswer has a refusal that is no fault of the connection.
 func TestUnknownTopicIsAnAnswer(t *testing.T) {
 	k := devenv.SharedKafka(t)
-	c := dialReal(t, Config{}, k.Brokers()[0])
-	b := newBatch(compress.None)
-	b.add(record{value: []byte("text"), time: 1}.message())
-	if answer := send(t, c, "nowhere", 0, b.seal(-1, -1, -1)); kafkago.Error(answer.ErrorCode) != kafkago.UnknownTopicOrPartition {
+	c := dialReal(t, conn.Options{}, k.Brokers()[0])
+	b := batch.New(compress.None)
+	b.Add(&batch.Record{Value: []byte("text"), Time: 1})
+	if answer := send(t, c, "nowhere", 0, b.Seal(-1, -1, -1)); kafkago.Error(answer.ErrorCode) != kafkago.UnknownTopicOrPartition {
 		t.Errorf("got %+v", answer)
 	}
-	if !c.usable() {
+	if !c.Usable() {
 		t.Error("not usable after a refusal")
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 	"github.com/cdc-relay/cdc-relay/internal/sink/sinktest"
 )
 
@@ -130,7 +132,7 @@ func testReplicaFrozen(t *testing.T, k *devenv.Kafka) {
 	wantConfirmed(t, r.send(first))
 	healthy := event(other, "") // of a partition that another node leads
 	for {
-		node, err := k.Leader(await.Context(t), other, int(partitionOf(healthy, 3)))
+		node, err := k.Leader(await.Context(t), other, int(record.PartitionOf(healthy, 3)))
 		must(t, err)
 		if node != follower {
 			break
@@ -151,7 +153,7 @@ func testReplicaFrozen(t *testing.T, k *devenv.Kafka) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for sleep(ctx, 50*time.Millisecond) {
+		for client.Sleep(ctx, 50*time.Millisecond) {
 			if o := r.send(healthy)[0]; o.State != sink.Confirmed {
 				t.Errorf("a healthy partition: %+v", o)
 			}
@@ -183,7 +185,7 @@ func testReplicaFrozen(t *testing.T, k *devenv.Kafka) {
 	must(t, err)
 	count := 0
 	for _, rec := range records {
-		if rec.Header(headerID) == string(ev.ID) {
+		if rec.Header(record.HeaderID) == string(ev.ID) {
 			count++
 		}
 	}

@@ -57,9 +57,9 @@ func testLeaderFrozen(t *testing.T, k *devenv.Kafka) {
 	ctx := await.Context(t)
 	var moved time.Time
 	await.Until(t, "another leads", func() bool {
-		leader, ok := r.known.Load().leader(topic, 0)
+		leader, ok := r.client.Metadata.Load().Leader(topic, 0)
 		moved = time.Now()
-		return ok && leader.node != int32(before) || ctx.Err() != nil
+		return ok && leader.Node != int32(before) || ctx.Err() != nil
 	})
 	f.wait(500)
 	f.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
 // The addresses lead to another cluster, where the relay's producer id is somebody else's: its batch looks like one that was
@@ -35,7 +36,7 @@ func TestOtherCluster(t *testing.T) {
 		}
 		lead("A", ours)
 		wantConfirmed(t, r.send(second))
-		goBy(refreshEvery)
+		goBy(client.RefreshEvery)
 		if up, why := r.Up(); !up {
 			t.Error(why)
 		}
@@ -48,7 +49,7 @@ func TestOtherCluster(t *testing.T) {
 // A broker that does not name its cluster is believed, also after others did; nor is it named by one that has no id yet.
 func TestNamelessCluster(t *testing.T) {
 	inMemory(t, 1, 1, Config{}, func(m *memory, r *running) {
-		for _, name := range []string{redpandaStarting, "", "A", ""} {
+		for _, name := range []string{client.RedpandaStarting, "", "A", ""} {
 			m.change(func() { m.cluster = name })
 			m.cut()
 			wantConfirmed(t, r.send(few(1)...))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"slices"
 	"strconv"
 	"time"
 
@@ -15,6 +14,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
 // Config says where to publish and how an event becomes a record. New copies it.
@@ -22,7 +25,7 @@ type Config struct {
 	// Brokers are host:port of brokers of one cluster, the first to ask. The others are learnt from their answers.
 	Brokers []string
 	// SASL is asked at every connect, so that a changed secret is picked up; nil means no login.
-	SASL func() (*SASL, error)
+	SASL func() (*conn.SASL, error)
 	// TLS is asked at every connect; nil means plaintext. An empty ServerName becomes the broker's host.
 	TLS func() (*tls.Config, error)
 
@@ -30,7 +33,7 @@ type Config struct {
 	// Columns are the extra columns in the order of Event.Columns; the topic and the headers name them.
 	Columns []string
 	// Headers are written when their column is not NULL.
-	Headers []HeaderColumn
+	Headers []record.HeaderColumn
 	// Profile makes the records as Debezium does, in the place of Topic, Headers and the relay's own headers; nil: none does.
 	// Topic is of its Templates then, and shown in the place of names that are made from keys.
 	Profile *debezium.Options
@@ -53,15 +56,6 @@ type Config struct {
 	Hooks    Hooks
 }
 
-// SASL is a login.
-type SASL struct {
-	Mechanism          string // plain, scram-sha-256 or scram-sha-512
-	Username, Password string
-}
-
-// HeaderColumn is one record header whose value is a column's text.
-type HeaderColumn struct{ Name, Column string }
-
 // Hooks are called on events that metrics count. All are optional, must not block and may be called concurrently.
 type Hooks struct {
 	// Connected is called when a connection to a node stands; again says that there had been one to it before.
@@ -71,21 +65,6 @@ type Hooks struct {
 	// HeaderDropped is called for a key of the headers column that has one of the relay's own names.
 	HeaderDropped func(name string)
 }
-
-// The record headers that are the relay's own, and the ones it never writes for anybody.
-const (
-	headerID          = "id"
-	headerType        = "eventType"
-	headerAggregate   = "aggregateType"
-	headerPosition    = "cdc_position"
-	headerTraceparent = "traceparent"
-	headerReplay      = "cdc_replay" // on a dead letter that is published again
-)
-
-var reserved = []string{headerID, headerType, headerAggregate, headerPosition, headerTraceparent, headerReplay, "x-retry-count"}
-
-// Reserved reports whether name is a header of the relay's own: not to be configured, dropped from the headers column.
-func Reserved(name string) bool { return slices.Contains(reserved, name) }
 
 // defaults fills in what may be left out.
 func (c *Config) defaults() {
@@ -117,7 +96,7 @@ func (c *Config) validate() error {
 		}
 	}
 	if name, constant := c.Topic.Constant(); constant && c.Profile == nil {
-		if fault := checkTopic([]byte(name)); fault != nil {
+		if fault := record.CheckTopic([]byte(name)); fault != nil {
 			faults = append(faults, fmt.Errorf("topic %q: %s", name, fault.Words))
 		}
 	}
@@ -125,15 +104,33 @@ func (c *Config) validate() error {
 		if h.Name == "" {
 			faults = append(faults, errors.New("a header without a name"))
 		}
-		if Reserved(h.Name) {
+		if record.Reserved(h.Name) {
 			faults = append(faults, fmt.Errorf("header %q is the relay's own", h.Name))
 		}
 	}
-	if _, err := parseCompression(c.Compression); err != nil {
+	if _, err := batch.ParseCompression(c.Compression); err != nil {
 		faults = append(faults, err)
 	}
 	if c.ConfirmTimeout.Milliseconds() > math.MaxInt32 {
 		faults = append(faults, fmt.Errorf("a confirm timeout of %v, the protocol carries 2147483647 ms", c.ConfirmTimeout))
 	}
 	return errors.Join(faults...)
+}
+
+// client are the options of the client, with what may be left out.
+func (c Config) client() client.Options {
+	c.defaults()
+	return client.Options{
+		Options: conn.Options{SASL: c.SASL, TLS: c.TLS, ClientID: c.ClientID},
+		Brokers: c.Brokers, ConfirmTimeout: c.ConfirmTimeout, LoginTimeout: c.LoginTimeout,
+		Log: c.Log, OnConnected: c.Hooks.Connected,
+	}
+}
+
+// records are the options of the records.
+func (c *Config) records() *record.Config {
+	return &record.Config{
+		Topic: c.Topic, Columns: c.Columns, Headers: c.Headers, Profile: c.Profile, Traceparent: c.Traceparent,
+		HeaderDropped: c.Hooks.HeaderDropped,
+	}
 }

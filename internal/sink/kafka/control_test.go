@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 	"testing"
 	"time"
 )
@@ -26,38 +27,13 @@ func TestIdsDoNotStarveMetadata(t *testing.T) {
 	})
 }
 
-// Where metadata takes longer than the pause between its questions, it does not starve the ids either.
-func TestMetadataDoesNotStarveIds(t *testing.T) {
-	s, err := New(Config{Brokers: []string{"1:9092"}, Topic: template(t, "events")})
-	must(t, err)
-	c, now := s.control, time.Now()
-	for range 3 {
-		c.identify(&stream{})
-	}
-	var ids, metadata int
-	for range 6 {
-		c.ask("events")
-		s, topics, _ := c.next(now)
-		if s != nil {
-			ids++
-		}
-		if topics != nil {
-			metadata++
-		}
-		now = now.Add(2 * askEvery)
-	}
-	if ids != 3 || metadata != 3 {
-		t.Errorf("%d ids, %d times metadata", ids, metadata)
-	}
-}
-
 // A broker that gives no ids is left for another one.
 func TestAnotherBrokerGivesIds(t *testing.T) {
 	inMemory(t, 2, 4, Config{}, func(m *memory, r *running) {
 		m.change(func() { m.nodes[1].idless = true }) // the one that is configured, and so asked first
 		began := time.Now()
 		wantConfirmed(t, r.send(few(20)...))
-		if took := time.Since(began); took > staleAfter+5*time.Second {
+		if took := time.Since(began); took > client.StaleAfter+5*time.Second {
 			t.Errorf("it took %s", took)
 		}
 	})

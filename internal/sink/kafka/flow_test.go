@@ -11,6 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
 // flowing is a stream of events through a sink, until end: keys in turn, each lane with one call at a time. Every event
@@ -55,7 +56,7 @@ func flow(t testing.TB, r *running, topic string, keys int) *flowing {
 			case <-ctx.Done():
 			}
 			if n%20 == 0 {
-				sleep(ctx, time.Millisecond)
+				client.Sleep(ctx, time.Millisecond)
 			}
 		}
 		for _, queue := range queues {
@@ -81,7 +82,7 @@ func (f *flowing) lane(n int, queue chan *outbox.Event) {
 			before := len(open)
 			open = f.settle(open, outcomes)
 			if len(open) == before {
-				sleep(context.Background(), 50*time.Millisecond)
+				client.Sleep(context.Background(), 50*time.Millisecond)
 			}
 		}
 	}

@@ -16,6 +16,9 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
 )
 
 // history is a run of the whole sink against the cluster in memory, and of lanes as simple as can be.
@@ -118,12 +121,12 @@ func run(t *testing.T, p plan, seed uint64) {
 	})
 	var err error
 	h.sink, err = New(Config{
-		Brokers: []string{"1:9092"}, Topic: template(t, "topic-{aggregate}"), OneLane: p.oneLane, ConfirmTimeout: 10 * time.Second,
+		Brokers: []string{"1:9092"}, Topic: kafkatest.Template(t, "topic-{aggregate}"), OneLane: p.oneLane, ConfirmTimeout: 10 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.sink.dial = h.m.dial
+	h.sink.client.Dial = h.m.dial
 	running, stop := context.WithCancel(t.Context())
 	stopped := make(chan error, 1)
 	go func() { stopped <- h.sink.Run(running) }()
@@ -147,14 +150,14 @@ func run(t *testing.T, p plan, seed uint64) {
 	chaos.Wait()
 	h.check(p, events)
 	goBy(time.Minute) // what a call has left with a worker, for a partition that is gone by now, is answered or given up
-	if n := h.sink.pending.Load(); n != 0 {
+	if n := h.sink.client.Pending.Load(); n != 0 {
 		t.Errorf("%d records are pending", n)
 	}
 	for _, l := range h.sink.lanes {
 		for _, r := range l.routes {
 			for _, s := range r.streams {
 				if s != nil && s.batch != nil && !p.duplicates {
-					t.Errorf("a stream of %s/%d is left with a batch", s.topic, s.partition)
+					t.Errorf("a stream of %s/%d is left with a batch", s.Topic, s.Partition)
 				}
 			}
 		}
@@ -176,7 +179,7 @@ func (h *history) publish(p plan) (events []*outbox.Event) {
 		if p.poisons && h.rng.IntN(50) == 0 {
 			ev.Type = []byte([]string{poison, namedPoison}[h.rng.IntN(2)])
 		}
-		ev.Hash = uint64(murmur2(append(ev.Key, ev.Aggregate...)))
+		ev.Hash = uint64(batch.Murmur2(append(ev.Key, ev.Aggregate...)))
 		events = append(events, ev)
 		place, ok := h.sink.Place(ev)
 		for !ok {
@@ -345,7 +348,7 @@ func (h *history) check(p plan, events []*outbox.Event) {
 
 // wait lets up to d go by; false when the chaos is to end.
 func (h *history) wait(rng *rand.Rand, d time.Duration) bool {
-	return sleep(h.ctx, time.Duration(rng.Int64N(int64(d))))
+	return client.Sleep(h.ctx, time.Duration(rng.Int64N(int64(d))))
 }
 
 func (h *history) chaosRNG(n uint64) *rand.Rand {
@@ -420,7 +423,7 @@ func (h *history) destinationsFail() {
 			case kind == 1:
 				topic.partitions[0].tooFew = bad
 			case kind == 2 && bad:
-				topic.partitions[0].leader = none
+				topic.partitions[0].leader = client.None
 				topic.partitions[0].epoch++
 			case kind == 2:
 				h.m.elect(topic.partitions[0])

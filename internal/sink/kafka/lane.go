@@ -4,11 +4,11 @@ package kafka
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
 // lane publishes the calls of one lane, one call at a time. It belongs to the goroutine that calls publish; only its inbox
@@ -25,7 +25,7 @@ import (
 // and consumers of two partitions know no order either.
 type lane struct {
 	sink    *Sink
-	message message
+	encoder record.Encoder
 	name    []byte // scratch: the name of a topic
 	routes  map[string]*route
 	last    *route // of the last event
@@ -37,33 +37,25 @@ type lane struct {
 // route is where the lane's events of one topic go.
 type route struct {
 	topic   string
-	streams []*stream // by partition; nil: nothing was sent there
+	streams []*producer // by partition; nil: nothing was sent there
 }
-
-// call is the state of the present publish call.
-type call struct {
-	events   []*outbox.Event
-	outcomes []sink.Outcome
-	todo     []int32          // events that are not in a part, in order
-	parts    []*stream        // those with a part in this call
-	since    int64            // the version of the metadata at its beginning
-	known    *snapshot        // the metadata it last looked at
-	posted   []*broker        // that have something new in their queue, and were not told
-	held     map[uint64]int32 // of chains with a rejected event the first such; what is behind it is not sent
-	tally    tally
-}
-
-// tally counts a call's answers for Hooks.Confirms.
-type tally struct{ acks, nacks, timeouts int }
 
 func newLane(s *Sink) *lane {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
 	return &lane{
-		sink: s, message: *newMessage(s.layout), routes: map[string]*route{}, timer: timer,
+		sink: s, encoder: *record.NewEncoder(s.layout), routes: map[string]*route{}, timer: timer,
 		inbox: inbox{filled: make(chan struct{}, 1)},
 		call:  call{held: map[uint64]int32{}},
 	}
+}
+
+// addLane makes a lane and returns its number.
+func (s *Sink) addLane() int32 {
+	s.lanesMu.Lock()
+	defer s.lanesMu.Unlock()
+	s.lanes = append(s.lanes, newLane(s))
+	return int32(len(s.lanes) - 1)
 }
 
 // publish is sink.Sink's Publish. It waits while brokers are away, and returns soon after ctx is done.
@@ -86,8 +78,8 @@ func (l *lane) publish(ctx context.Context, events []*outbox.Event, outcomes []s
 // begin takes over a call.
 func (l *lane) begin(events []*outbox.Event, outcomes []sink.Outcome) {
 	l.events, l.outcomes, l.tally = events, outcomes, tally{}
-	l.known = l.sink.known.Load()
-	l.since = l.known.version
+	l.known = l.sink.client.Metadata.Load()
+	l.since = l.known.Version
 	l.todo = l.todo[:0]
 	for i := range events {
 		outcomes[i] = sink.Outcome{State: sink.Unsent}
@@ -95,125 +87,15 @@ func (l *lane) begin(events []*outbox.Event, outcomes []sink.Outcome) {
 	}
 }
 
-// learn waits until metadata has answered for every topic of the call. An error is not taken from before the call: what
-// was at fault then may be mended. Nor is it that a row names a partition which there is not: it may have been added since.
-func (l *lane) learn(ctx context.Context) error {
-	for {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if l.answered() {
-			return nil
-		}
-		select {
-		case <-l.known.stale:
-			l.known = l.sink.known.Load()
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+// finish lets go of the call's events.
+func (l *lane) finish() {
+	if t := l.tally; t != (tally{}) && l.sink.cfg.Hooks.Confirms != nil {
+		l.sink.cfg.Hooks.Confirms(t.acks, t.nacks, 0, t.timeouts)
 	}
-}
-
-// answered reports whether all is known, and asks for what is not.
-func (l *lane) answered() bool {
-	layout, all, last := l.sink.layout, true, ""
-	for _, i := range l.todo {
-		name, fault := l.topicOf(i)
-		if fault != nil || string(name) == last && !layout.names {
-			continue
-		}
-		topic := l.known.topics[string(name)]
-		old := topic != nil && topic.version <= l.since // said before the call
-		if topic == nil || old && (topic.code != 0 || layout.beyond(l.events[i], len(topic.partitions))) {
-			all = false
-			l.sink.control.ask(string(name))
-		}
-		if topic != nil {
-			last = topic.name
-		}
-	}
-	return all
-}
-
-// topicOf is the name of an event's topic, good until the next topicOf.
-func (l *lane) topicOf(i int32) ([]byte, *sink.Fault) {
-	layout, ev := l.sink.layout, l.events[i]
-	name, fault := layout.topic(ev, l.name)
-	if layout.made(ev) {
-		l.name = name[:0]
-	}
-	return name, fault
-}
-
-// split makes parts of the events of todo.
-func (l *lane) split() {
-	slices.Sort(l.todo) // parts that ended may have given theirs back
+	l.encoder.Forget()
+	clear(l.held)
 	clear(l.parts)
-	l.parts = l.parts[:0]
-	var topic *topicState
-	for _, i := range l.todo {
-		ev := l.events[i]
-		if l.outcomes[i].State != sink.Unsent || l.isHeld(i) {
-			continue
-		}
-		name, fault := l.topicOf(i)
-		if fault != nil {
-			l.reject(i, fault)
-			continue
-		}
-		if topic == nil || topic.name != string(name) {
-			topic = l.known.topics[string(name)]
-		}
-		if topic.code != 0 {
-			fault := topicFault(l.sink.layout.shown(topic.name), topic.code)
-			l.reject(i, fault)
-			l.sink.paused.refused(topic.name, none, fault)
-			continue
-		}
-		partition := l.sink.layout.partition(ev, int32(len(topic.partitions)))
-		if int(partition) >= len(topic.partitions) {
-			l.reject(i, noPartition(l.sink.layout.shown(topic.name), len(topic.partitions)))
-			continue
-		}
-		s := l.stream(topic.name, partition)
-		p := &s.part
-		if len(p.todo) == 0 {
-			p.reset()
-			l.parts = append(l.parts, s)
-		}
-		p.todo = append(p.todo, i)
-	}
-	l.todo = l.todo[:0]
-	for _, s := range l.parts {
-		s.part.room = s.part.todo
-		s.part.phase = out
-		if !s.late {
-			l.resume(s)
-		}
-	}
-}
-
-// reset makes the part one of a new call, without events.
-func (p *part) reset() { *p = part{room: p.room, todo: p.room[:0], at: p.at} }
-
-// stream is the lane's way to a partition.
-func (l *lane) stream(topic string, partition int32) *stream {
-	r := l.last
-	if r == nil || r.topic != topic {
-		if r = l.routes[topic]; r == nil {
-			r = &route{topic: topic}
-			l.routes[topic] = r
-			l.sink.control.want(topic)
-		}
-		l.last = r
-	}
-	for int(partition) >= len(r.streams) {
-		r.streams = append(r.streams, nil)
-	}
-	if r.streams[partition] == nil {
-		r.streams[partition] = newStream(l, topic, partition)
-	}
-	return r.streams[partition]
+	l.parts, l.events, l.outcomes, l.known = l.parts[:0], nil, nil, nil
 }
 
 // work drives the parts until all are done.
@@ -222,7 +104,7 @@ func (l *lane) work(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		known := l.sink.known.Load()
+		known := l.sink.client.Metadata.Load()
 		moved := known != l.known
 		l.known = known
 		open, due := false, time.Time{}
@@ -234,7 +116,7 @@ func (l *lane) work(ctx context.Context) error {
 			}
 		}
 		for _, b := range l.posted {
-			b.signal()
+			b.Signal()
 		}
 		clear(l.posted)
 		l.posted = l.posted[:0]
@@ -251,11 +133,11 @@ func (l *lane) work(ctx context.Context) error {
 }
 
 // step does what can be done about a part now. moved says that the metadata has changed.
-func (l *lane) step(s *stream, moved bool) {
+func (l *lane) step(s *producer, moved bool) {
 	p := &s.part
 	if p.phase == out && moved && !s.late && p.at != nil {
 		// In the queue of a broker that does not lead any more; a worker looks after what it has taken itself.
-		if leader, ok := l.known.leader(s.topic, s.partition); ok && leader.node != p.sent.node && p.at.withdraw(s) {
+		if leader, ok := l.known.Leader(s.Topic, s.Partition); ok && leader.Node != p.sent.Node && p.at.Withdraw(&s.ProducerBatch) {
 			p.phase = ready
 		}
 	}
@@ -277,39 +159,10 @@ func (l *lane) wait(ctx context.Context, due time.Time) error {
 	}
 	select {
 	case <-l.inbox.filled:
-	case <-l.known.stale:
+	case <-l.known.Stale:
 	case <-timer:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	return nil
-}
-
-// chain is what a rejection holds: the key, in the topic. In another one its events go on: with ordering commit they would be
-// overtaken there by those of other keys.
-func (l *lane) chain(i int32) uint64 {
-	name, _ := l.topicOf(i)
-	return l.events[i].Hash ^ sink.UnitOf(name)
-}
-
-// reject refuses an event; what is later of its key and topic is held back in this call.
-func (l *lane) reject(i int32, fault *sink.Fault) {
-	if l.outcomes[i].State != sink.Unsent {
-		return
-	}
-	l.outcomes[i] = sink.Outcome{State: sink.Rejected, Fault: fault}
-	if ev := l.events[i]; ev.Ordered {
-		if first, ok := l.held[l.chain(i)]; !ok || i < first {
-			l.held[l.chain(i)] = i
-		}
-	}
-}
-
-// isHeld reports whether an earlier event of the same key and topic was rejected in this call.
-func (l *lane) isHeld(i int32) bool {
-	if len(l.held) == 0 {
-		return false
-	}
-	first, held := l.held[l.chain(i)]
-	return held && first < i && l.events[i].Ordered
 }

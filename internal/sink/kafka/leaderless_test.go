@@ -10,6 +10,8 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
 // Partitions are added, and one of the new ones has no leader: every lane has events for it, so soon nobody confirms
@@ -19,9 +21,9 @@ func TestGrownPartitionHasNoLeader(t *testing.T) {
 		wantConfirmed(t, r.send(few(30)...))
 		m.change(func() {
 			m.grow("events", 4)
-			m.topics["events"].partitions[3].leader = none
+			m.topics["events"].partitions[3].leader = client.None
 		})
-		goBy(refreshEvery + time.Second)
+		goBy(client.RefreshEvery + time.Second)
 		ctx, cancel := context.WithTimeout(context.Background(), 2*r.cfg.ConfirmTimeout)
 		defer cancel()
 		ended := make(chan error)
@@ -51,7 +53,7 @@ func untilHeld(ctx context.Context, r *running, lane int, call []*outbox.Event) 
 	}
 	for i, o := range got {
 		want := sink.Confirmed
-		if partitionOf(call[i], 4) == 3 {
+		if record.PartitionOf(call[i], 4) == 3 {
 			want = sink.Rejected
 		}
 		if o.State != want || o.Fault != nil && o.Fault.Reason != sink.NoLeader {
@@ -76,20 +78,20 @@ func TestLeaderlessIsNotAccused(t *testing.T) {
 			onDesk(t, func(d *desk) {
 				d.begin(few(1)...)
 				d.taken()
-				d.know(leader{none, 6})
+				d.know(client.Leader{Node: client.None, Epoch: 6})
 				d.code(6)
 				goBy(time.Millisecond)
 				if c.confirms {
-					d.lane.sink.lastConfirm.Store(time.Now().UnixNano())
+					d.lane.sink.client.LastConfirm.Store(time.Now().UnixNano())
 				}
 				for range 120 {
 					goBy(pauseMax)
 					if c.answers {
-						d.know(leader{none, 6})
+						d.know(client.Leader{Node: client.None, Epoch: 6})
 					}
 					d.step()
 				}
-				d.want(c.want, sink.NoLeader, sink.Destination)
+				d.Want(c.want, sink.NoLeader, sink.Destination)
 			})
 		})
 	}
@@ -138,7 +140,7 @@ func TestProbeIsAnsweredSoon(t *testing.T) {
 		lead := func(node int32) { m.change(func() { m.topics["events"].partitions[1].leader = node }) }
 		at := func(partition int32) *outbox.Event {
 			for {
-				if ev := few(1)[0]; partitionOf(ev, 2) == partition {
+				if ev := few(1)[0]; record.PartitionOf(ev, 2) == partition {
 					return ev
 				}
 			}
@@ -161,7 +163,7 @@ func TestProbeIsAnsweredSoon(t *testing.T) {
 				t.Errorf("given up after %s, want %s to %s", took, least, most)
 			}
 		}
-		lead(none)
+		lead(client.None)
 		for range 2 {
 			probe(r.cfg.ConfirmTimeout, r.cfg.ConfirmTimeout+time.Second)
 			for range 3 {
@@ -170,7 +172,7 @@ func TestProbeIsAnsweredSoon(t *testing.T) {
 			}
 			lead(1)
 			wantConfirmed(t, r.send(held))
-			lead(none)
+			lead(client.None)
 			held = at(1)
 		}
 		stop()
@@ -182,18 +184,18 @@ func TestProbeIsAnsweredSoon(t *testing.T) {
 func TestPausedIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p paused
-		p.refused("a", none, topicFault("a", 3))
+		p.refused("a", client.None, topicFault("a", 3))
 		goBy(shownFor / 2)
-		p.refused("b", none, topicFault("b", 3))
+		p.refused("b", client.None, topicFault("b", 3))
 		if got := p.list(); len(got) != 2 {
 			t.Errorf("%+v", got)
 		}
 		goBy(shownFor/2 + time.Second)
-		if got := p.list(); len(got) != 1 || got[0].Destination != topicName("b") {
+		if got := p.list(); len(got) != 1 || got[0].Destination != record.TopicName("b") {
 			t.Errorf("%+v", got)
 		}
 		goBy(shownFor)
-		p.refused("b", none, topicFault("b", 3))
+		p.refused("b", client.None, topicFault("b", 3))
 		if got := p.list(); len(got) != 1 || got[0].Since != time.Now() {
 			t.Errorf("%+v", got)
 		}

@@ -18,6 +18,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/initproducerid"
@@ -111,7 +115,7 @@ type memRecord struct {
 // memView is the metadata at a time.
 type memView struct {
 	at     time.Time
-	topics map[string][]leader
+	topics map[string][]client.Leader
 }
 
 func newMemory(t testing.TB, nodes int, rng *rand.Rand) *memory {
@@ -134,10 +138,10 @@ func (m *memory) change(f func()) {
 }
 
 func (m *memory) noted() {
-	view := memView{at: time.Now(), topics: map[string][]leader{}}
+	view := memView{at: time.Now(), topics: map[string][]client.Leader{}}
 	for name, topic := range m.topics {
 		for _, p := range topic.partitions {
-			view.topics[name] = append(view.topics[name], leader{p.leader, p.epoch})
+			view.topics[name] = append(view.topics[name], client.Leader{Node: p.leader, Epoch: p.epoch})
 		}
 	}
 	m.history = append(m.history, view)
@@ -181,7 +185,7 @@ func (m *memory) anyNode() int32 {
 		}
 	}
 	if len(up) == 0 {
-		return none
+		return client.None
 	}
 	slices.Sort(up)
 	return up[m.rng.IntN(len(up))]
@@ -202,7 +206,7 @@ func (m *memory) turn(id int32, down, frozen bool, election time.Duration) {
 		n.changed = make(chan struct{})
 		for _, name := range slices.Sorted(maps.Keys(m.topics)) {
 			for _, p := range m.topics[name].partitions {
-				if !down && !frozen && p.leader == none {
+				if !down && !frozen && p.leader == client.None {
 					m.elect(p)
 				}
 			}
@@ -228,7 +232,7 @@ func (m *memory) turn(id int32, down, frozen bool, election time.Duration) {
 func (m *memory) roll(of1000 int) bool { return !m.calm && of1000 > 0 && m.rng.IntN(1000) < of1000 }
 
 // dial is Sink.dial.
-func (m *memory) dial(ctx context.Context, addr string) (wire, error) {
+func (m *memory) dial(ctx context.Context, addr string) (client.Connection, error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, err
@@ -242,7 +246,7 @@ func (m *memory) dial(ctx context.Context, addr string) (wire, error) {
 	w.life = m.life
 	m.wires = append(m.wires, w)
 	m.mu.Unlock()
-	if err := w.reach(ctx, dialTimeout); err != nil {
+	if err := w.reach(ctx, conn.DialTimeout); err != nil {
 		return nil, fmt.Errorf("connect to broker %s: %w", addr, err)
 	}
 	return w, nil
@@ -253,7 +257,7 @@ func (m *memory) cut() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, w := range m.wires {
-		w.close()
+		w.Close()
 	}
 	m.wires = nil
 }
@@ -268,9 +272,9 @@ type memWire struct {
 	muted  time.Time // until then the node does not read from it: it is over its quota
 }
 
-func (w *memWire) close() { w.once.Do(func() { close(w.ended) }) }
+func (w *memWire) Close() { w.once.Do(func() { close(w.ended) }) }
 
-func (w *memWire) usable() bool {
+func (w *memWire) Usable() bool {
 	select {
 	case <-w.ended:
 		return false
@@ -279,8 +283,8 @@ func (w *memWire) usable() bool {
 	}
 }
 
-// watch waits for the node to go down.
-func (w *memWire) watch(ended chan<- struct{}) (unwatch func()) {
+// Watch waits for the node to go down.
+func (w *memWire) Watch(ended chan<- struct{}) (unwatch func()) {
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -290,14 +294,14 @@ func (w *memWire) watch(ended chan<- struct{}) (unwatch func()) {
 			gone, changed := n.down || n.hasty, n.changed
 			w.memory.mu.Unlock()
 			if gone {
-				w.close()
-				tell(ended)
+				w.Close()
+				conn.Notify(ended)
 				return
 			}
 			select {
 			case <-changed:
 			case <-w.ended:
-				tell(ended)
+				conn.Notify(ended)
 				return
 			case <-stop:
 				return
@@ -365,15 +369,15 @@ func (w *memWire) pass(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (w *memWire) roundTrip(ctx context.Context, timeout time.Duration, req protocol.Message) (protocol.Message, error) {
+func (w *memWire) RoundTrip(ctx context.Context, timeout time.Duration, req protocol.Message) (protocol.Message, error) {
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	res, err := w.exchange(bounded, req)
-	if err == nil && !w.usable() {
+	if err == nil && !w.Usable() {
 		err = net.ErrClosed
 	}
 	if err != nil {
-		w.close()
+		w.Close()
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
@@ -389,7 +393,7 @@ func (w *memWire) exchange(ctx context.Context, req protocol.Message) (protocol.
 	if ok {
 		sent = w.read(produce)
 	}
-	if !w.usable() {
+	if !w.Usable() {
 		return nil, net.ErrClosed
 	}
 	if err := w.reach(ctx, time.Hour); err != nil {
@@ -446,7 +450,7 @@ func (m *memory) believes(node int32, req *metadata.Request) *metadata.Response 
 		said := metadata.ResponseTopic{Name: name}
 		for i, l := range believed.topics[name] {
 			said.Partitions = append(said.Partitions, metadata.ResponsePartition{
-				PartitionIndex: int32(i), LeaderID: l.node, LeaderEpoch: l.epoch,
+				PartitionIndex: int32(i), LeaderID: l.Node, LeaderEpoch: l.Epoch,
 			})
 		}
 		if said.Partitions == nil {
@@ -480,15 +484,15 @@ func (w *memWire) read(req *rawproduce.Request) (sent []memSent) {
 			if _, err := p.RecordSet.WriteTo(&sealed); err != nil {
 				m.t.Error(err)
 			}
-			b := decode(m.t, sealed.Bytes())
+			b := kafkatest.Decode(m.t, sealed.Bytes())
 			s := memSent{
 				topic: topic.Topic, partition: p.Partition, size: sealed.Len(),
 				producer: b.ProducerID, epoch: b.ProducerEpoch, first: b.BaseSequence,
 			}
-			for _, r := range b.records {
-				rec := memRecord{id: string(r.headers[0].Value), key: string(r.key), topic: topic.Topic}
-				if len(r.headers) > 1 && r.headers[1].Key == headerType { // a profile's records may have one
-					rec.kind = string(r.headers[1].Value)
+			for _, r := range b.Records {
+				rec := memRecord{id: string(r.Headers[0].Value), key: string(r.Key), topic: topic.Topic}
+				if len(r.Headers) > 1 && r.Headers[1].Key == record.HeaderType { // a profile's records may have one
+					rec.kind = string(r.Headers[1].Value)
 				}
 				s.records = append(s.records, rec)
 			}

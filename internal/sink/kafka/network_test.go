@@ -8,6 +8,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	kafkarecord "github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
 // One broker, and the way to it. Nothing is lost, nothing is stored twice.
@@ -117,7 +118,7 @@ func testOthersAfterTimeout(t *testing.T, k *devenv.Kafka, way *devenv.KafkaWay)
 	must(t, err)
 	stored := map[string]bool{}
 	for _, record := range records {
-		stored[record.Header(headerID)] = true
+		stored[record.Header(kafkarecord.HeaderID)] = true
 	}
 	for _, ev := range append(doubted, others...) {
 		if !stored[string(ev.ID)] {

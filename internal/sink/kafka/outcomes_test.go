@@ -12,6 +12,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
 // What a real broker says of topics and events, and what becomes of that.
@@ -235,15 +237,15 @@ func testRejectedUnsent(t *testing.T, k *devenv.Kafka) {
 // its partitions, and what a lane sends to partitions that are gone goes elsewhere.
 func testTopicRemade(t *testing.T, k *devenv.Kafka) {
 	topic := topicWith(t, k, 4, 1, nil)
-	r := start(t, Config{Brokers: k.Brokers(), Topic: template(t, topic)})
+	r := start(t, Config{Brokers: k.Brokers(), Topic: kafkatest.Template(t, topic)})
 	wantConfirmed(t, r.send(events(100, topic)...))
 	for _, partitions := range []int{2, 6} {
 		must(t, k.DeleteTopic(await.Context(t), topic))
 		must(t, k.CreateTopic(await.Context(t), topic, partitions, 1, nil))
 		await.Until(t, "the new partitions are known", func() bool {
-			r.control.ask(topic) // rather than in half a minute
-			state := r.known.Load().topics[topic]
-			return state != nil && len(state.partitions) == partitions
+			r.client.Control.Ask(topic) // rather than in half a minute
+			state := r.client.Metadata.Load().Topics[topic]
+			return state != nil && len(state.Partitions) == partitions
 		})
 		var stored []*outbox.Event
 		for range 3 {
@@ -257,7 +259,7 @@ func testTopicRemade(t *testing.T, k *devenv.Kafka) {
 		must(t, err)
 		there := map[string]bool{}
 		for _, rec := range records {
-			there[rec.Header(headerID)] = true
+			there[rec.Header(record.HeaderID)] = true
 		}
 		for _, ev := range stored {
 			if !there[string(ev.ID)] {
@@ -286,8 +288,8 @@ func testPartitionsAdded(t *testing.T, k *devenv.Kafka) {
 	f.wait(500)
 	must(t, k.AddPartitions(await.Context(t), topic, 5))
 	await.Until(t, "the new partitions are known", func() bool {
-		r.control.ask(topic) // rather than in half a minute
-		return len(r.known.Load().topics[topic].partitions) == 5
+		r.client.Control.Ask(topic) // rather than in half a minute
+		return len(r.client.Metadata.Load().Topics[topic].Partitions) == 5
 	})
 	f.wait(2000)
 	all := f.end()
@@ -338,7 +340,7 @@ func testKeyGoesOnElsewhere(t *testing.T, k *devenv.Kafka) {
 // A parked event goes where it was going, a replayed one says so, and both go among others, in any lane.
 func testRouted(t *testing.T, k *devenv.Kafka) {
 	topic, other := topicWith(t, k, 3, 1, nil), topicWith(t, k, 2, 1, nil)
-	for name, cfg := range map[string]Config{"constant": {Topic: template(t, topic)}, "template": {}} {
+	for name, cfg := range map[string]Config{"constant": {Topic: kafkatest.Template(t, topic)}, "template": {}} {
 		t.Run(name, func(t *testing.T) {
 			cfg.Brokers = k.Brokers()
 			r := start(t, cfg)
@@ -358,7 +360,7 @@ func testRouted(t *testing.T, k *devenv.Kafka) {
 			missing.Route = &outbox.Route{Name: []byte(nowhere)}
 			fault := r.send(missing)[0]
 			wantRejected(t, fault, sink.Destination, sink.NoTopic)
-			if !fault.Fault.Whole || fault.Fault.Destination != topicName(nowhere) {
+			if !fault.Fault.Whole || fault.Fault.Destination != record.TopicName(nowhere) {
 				t.Errorf("%+v", fault.Fault)
 			}
 		})
@@ -372,7 +374,7 @@ func wantRoutes(t *testing.T, k *devenv.Kafka, topic string, events []*outbox.Ev
 	must(t, err)
 	replay := map[string]string{}
 	for _, rec := range records {
-		replay[rec.Header(headerID)] = "-" + rec.Header(headerReplay)
+		replay[rec.Header(record.HeaderID)] = "-" + rec.Header(record.HeaderReplay)
 	}
 	for _, ev := range events {
 		want := "-"

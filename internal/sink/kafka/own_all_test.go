@@ -19,6 +19,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/check"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 	"github.com/cdc-relay/cdc-relay/internal/sink/sinktest"
 )
 
@@ -117,7 +120,7 @@ func testInternalTopic(t *testing.T, k *devenv.Kafka) {
 	good := events(100, topic)
 	got := amongMany(t, r, good, event(internal, "k"))
 	wantRejected(t, got, sink.Destination, sink.Invalid)
-	if !got.Fault.Whole || got.Fault.Destination != topicName(internal) {
+	if !got.Fault.Whole || got.Fault.Destination != record.TopicName(internal) {
 		t.Errorf("fault %+v", got.Fault)
 	}
 	wantStored(t, k, topic, good...)
@@ -133,7 +136,7 @@ func TestCheckOfTemplate(t *testing.T) {
 	}
 	for _, template := range []string{"outbox.{aggregate}.v1", "{column:region}", "{type}{id}"} {
 		found := find(template)
-		if len(found) != 1 || found[0].Name != topicName(template) {
+		if len(found) != 1 || found[0].Name != record.TopicName(template) {
 			t.Fatalf("found %+v", found)
 		}
 		want(t, found[0], false, true, "no such topic", "--create --topic "+map[string]string{
@@ -144,7 +147,7 @@ func TestCheckOfTemplate(t *testing.T) {
 		create(t, kafka, name, 2, 1, nil)
 	}
 	found := find("outbox.{aggregate}.v1")
-	if len(found) != 1 || found[0].Name != topicName("outbox.b.v1") {
+	if len(found) != 1 || found[0].Name != record.TopicName("outbox.b.v1") {
 		t.Fatalf("found %+v", found)
 	}
 	want(t, found[0], true, false, "2 partitions, 1 replicas, ", "")
@@ -167,21 +170,21 @@ func TestCheckOfTemplate(t *testing.T) {
 	must(t, kafka.SetTopicConfig(ctx, "outbox.a.v1", "min.insync.replicas", "2"))
 	found = find("outbox.a{key}")
 	want(t, found[0], false, false, "never have that many in sync", "--add-config min.insync.replicas=1")
-	for i := range maxTopics {
+	for i := range check.MaxTopics {
 		create(t, kafka, fmt.Sprintf("many.%d", i), 1, 1, nil)
 	}
-	if found = find("many.{id}"); len(found) != maxTopics {
-		t.Errorf("%d findings of %d topics: %+v", len(found), maxTopics, found)
+	if found = find("many.{id}"); len(found) != check.MaxTopics {
+		t.Errorf("%d findings of %d topics: %+v", len(found), check.MaxTopics, found)
 	}
 	create(t, kafka, "many.more", 1, 1, nil)
 	found = find("many.{id}")
-	if len(found) != maxTopics+1 {
-		t.Fatalf("%d findings of %d topics: %+v", len(found), maxTopics+1, found)
+	if len(found) != check.MaxTopics+1 {
+		t.Fatalf("%d findings of %d topics: %+v", len(found), check.MaxTopics+1, found)
 	}
-	want(t, found[maxTopics], true, false, "1 more", "")
+	want(t, found[check.MaxTopics], true, false, "1 more", "")
 
 	// Names that are made from keys are not shown.
-	if found = find("many.{key}"); len(found) != 2 || found[0].Name != topicName("many.{key}") {
+	if found = find("many.{key}"); len(found) != 2 || found[0].Name != record.TopicName("many.{key}") {
 		t.Fatalf("found %+v", found)
 	}
 	want(t, found[0], true, false, "1 partitions", "")
@@ -200,9 +203,9 @@ func tlsOf(certs *devenv.Certificates, client *devenv.CertificateFiles) func() (
 	}
 }
 
-func saslOf(mechanism, password string) func() (*SASL, error) {
-	return func() (*SASL, error) {
-		return &SASL{Mechanism: mechanism, Username: "relay", Password: password}, nil
+func saslOf(mechanism, password string) func() (*conn.SASL, error) {
+	return func() (*conn.SASL, error) {
+		return &conn.SASL{Mechanism: mechanism, Username: "relay", Password: password}, nil
 	}
 }
 
@@ -218,7 +221,7 @@ func TestListeners(t *testing.T) {
 	type attempt struct {
 		addr    string
 		tls     func() (*tls.Config, error)
-		sasl    func() (*SASL, error)
+		sasl    func() (*conn.SASL, error)
 		refused bool   // the login
 		want    string // of the error; "": none
 	}
@@ -234,7 +237,7 @@ func TestListeners(t *testing.T) {
 		"mTLS, expired":          {k.MTLSBrokers()[0], tlsOf(certs, &certs.ExpiredClient), nil, false, "tls: "},
 		"SASL, no login":         {k.SASLBrokers()[0], nil, nil, false, "wants a login"},
 		"plaintext, login":       {k.Brokers()[0], nil, saslOf("plain", "relay secret"), false, "no SASL login"},
-		"unreadable credentials": {k.SASLBrokers()[0], nil, func() (*SASL, error) { return nil, errors.New("no file") }, false, "no file"},
+		"unreadable credentials": {k.SASLBrokers()[0], nil, func() (*conn.SASL, error) { return nil, errors.New("no file") }, false, "no file"},
 	}
 	for _, mechanism := range []string{"plain", "scram-sha-256", "scram-sha-512"} {
 		right, wrong := saslOf(mechanism, "relay secret"), saslOf(mechanism, "wrong secret")
@@ -245,15 +248,13 @@ func TestListeners(t *testing.T) {
 	}
 	for name, a := range attempts {
 		t.Run(name, func(t *testing.T) {
-			cfg := Config{TLS: a.tls, SASL: a.sasl}
-			cfg.defaults()
-			c, err := dial(ctx, &cfg, a.addr)
+			c, err := conn.Dial(ctx, &conn.Options{TLS: a.tls, SASL: a.sasl}, a.addr)
 			if err == nil {
-				defer c.close()
-				_, err = ask[*metadata.Response](ctx, c, within, &metadata.Request{TopicNames: []string{}})
+				defer c.Close()
+				_, err = conn.Ask[*metadata.Response](ctx, c, within, &metadata.Request{TopicNames: []string{}})
 			}
 			if err != nil {
-				if a.want == "" || errors.Is(err, errLogin) != a.refused || !strings.Contains(err.Error(), a.want) || strings.Contains(err.Error(), "secret") {
+				if a.want == "" || errors.Is(err, conn.ErrLogin) != a.refused || !strings.Contains(err.Error(), a.want) || strings.Contains(err.Error(), "secret") {
 					t.Errorf("got %v, want %q, refused %v", err, a.want, a.refused)
 				}
 				return
@@ -261,13 +262,13 @@ func TestListeners(t *testing.T) {
 			if a.want != "" {
 				t.Fatalf("connected, want %q", a.want)
 			}
-			if (a.sasl != nil) == c.expires.IsZero() {
-				t.Errorf("the login ends at %v", c.expires)
+			if (a.sasl != nil) == c.Expires.IsZero() {
+				t.Errorf("the login ends at %v", c.Expires)
 			}
 			ended := make(chan struct{}, 1)
 			for range 10 {
-				c.watch(ended)()
-				if _, err := ask[*metadata.Response](ctx, c, within, &metadata.Request{TopicNames: []string{}}); err != nil {
+				c.Watch(ended)()
+				if _, err := conn.Ask[*metadata.Response](ctx, c, within, &metadata.Request{TopicNames: []string{}}); err != nil {
 					t.Fatalf("after a watch: %v", err)
 				}
 			}

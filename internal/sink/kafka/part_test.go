@@ -13,6 +13,9 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
 // desk is a lane with a topic of one partition, worked by hand: there is no broker and no goroutine. Node 1 leads.
@@ -26,23 +29,23 @@ type desk struct {
 // onDesk runs a test with a desk, in time that passes only when the test sleeps.
 func onDesk(t *testing.T, test func(d *desk)) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New(Config{Brokers: []string{"1:9092"}, Topic: template(t, "events"), ConfirmTimeout: 10 * time.Second})
+		s, err := New(Config{Brokers: []string{"1:9092"}, Topic: kafkatest.Template(t, "events"), ConfirmTimeout: 10 * time.Second})
 		must(t, err)
 		d := &desk{t: t, lane: s.lanes[laneOfMany], id: 100}
-		d.know(leader{1, 5})
+		d.know(client.Leader{Node: 1, Epoch: 5})
 		test(d)
 	})
 }
 
 // know has metadata say who leads each partition.
-func (d *desk) know(leaders ...leader) {
+func (d *desk) know(leaders ...client.Leader) {
 	s := d.lane.sink
-	was := s.known.Load()
-	s.known.Store(&snapshot{
-		version: was.version + 1, at: time.Now(), brokers: map[int32]string{1: "1:9092", 2: "2:9092"}, stale: make(chan struct{}),
-		topics: map[string]*topicState{"events": {name: "events", partitions: leaders, version: was.version + 1}},
+	was := s.client.Metadata.Load()
+	s.client.Metadata.Store(&client.Metadata{
+		Version: was.Version + 1, At: time.Now(), Brokers: map[int32]string{1: "1:9092", 2: "2:9092"}, Stale: make(chan struct{}),
+		Topics: map[string]*client.Topic{"events": {Name: "events", Partitions: leaders, Version: was.Version + 1}},
 	})
-	close(was.stale)
+	close(was.Stale)
 }
 
 // begin begins a call, and brings it on its way.
@@ -54,13 +57,13 @@ func (d *desk) begin(events ...*outbox.Event) {
 }
 
 func (d *desk) step() {
-	d.lane.known = d.lane.sink.known.Load()
+	d.lane.known = d.lane.sink.client.Metadata.Load()
 	for _, s := range d.lane.parts {
 		d.lane.step(s, true)
 	}
 }
 
-func (d *desk) stream() *stream { return d.lane.routes["events"].streams[0] }
+func (d *desk) stream() *producer { return d.lane.routes["events"].streams[0] }
 
 // end ends the call as its context does.
 func (d *desk) end() {
@@ -85,37 +88,39 @@ func (a attempt) String() string {
 func (d *desk) taken() attempt {
 	d.t.Helper()
 	s := d.stream()
-	if d.lane.sink.control.withdraw(s) {
+	if d.lane.sink.client.Control.Withdraw(&s.ProducerBatch) {
 		d.id++
-		d.answered(answer{kind: identity, producer: d.id})
+		d.answered(client.Answer{Kind: client.Identity, Producer: d.id})
 	}
-	if s.part.phase != out || s.part.at == nil || !s.part.at.withdraw(s) {
+	if s.part.phase != out || s.part.at == nil || !s.part.at.Withdraw(&s.ProducerBatch) {
 		d.t.Fatalf("nothing is on its way: phase %d", s.part.phase)
 	}
-	b := decode(d.t, s.bytes)
-	a := attempt{node: s.part.at.node, bytes: bytes.Clone(s.bytes), producer: b.ProducerID, sequence: b.BaseSequence}
-	for _, r := range b.records {
-		a.ids = append(a.ids, string(r.headers[0].Value))
+	b := kafkatest.Decode(d.t, s.Bytes)
+	a := attempt{node: s.part.at.Node, bytes: bytes.Clone(s.Bytes), producer: b.ProducerID, sequence: b.BaseSequence}
+	for _, r := range b.Records {
+		a.ids = append(a.ids, string(r.Headers[0].Value))
 	}
 	return a
 }
 
 // answered gives the answer to what was taken.
-func (d *desk) answered(a answer) {
+func (d *desk) answered(a client.Answer) {
 	s := d.stream()
-	s.answer = a
+	s.Answer = a
 	d.lane.apply(s)
 	d.step()
 }
 
 // unidentified answers with an error if the stream asks for a producer id.
 func (d *desk) unidentified(code kafkago.Error) {
-	if d.lane.sink.control.withdraw(d.stream()) {
-		d.answered(answer{kind: identity, code: int16(code)})
+	if d.lane.sink.client.Control.Withdraw(&d.stream().ProducerBatch) {
+		d.answered(client.Answer{Kind: client.Identity, Code: int16(code)})
 	}
 }
 
-func (d *desk) code(code kafkago.Error) { d.answered(answer{kind: answered, code: int16(code)}) }
+func (d *desk) code(code kafkago.Error) {
+	d.answered(client.Answer{Kind: client.Answered, Code: int16(code)})
+}
 
 // waits wants the part to wait, and lets time go by until it does not.
 func (d *desk) waits() {
@@ -133,7 +138,7 @@ func (d *desk) waits() {
 	d.t.Fatal("waits for ever")
 }
 
-func (d *desk) want(state sink.State, reason sink.Reason, class sink.Class) {
+func (d *desk) Want(state sink.State, reason sink.Reason, class sink.Class) {
 	d.t.Helper()
 	for i, o := range d.outcomes {
 		if o.State != state || o.Fault != nil && (o.Fault.Reason != reason || o.Fault.Class != class) {
@@ -189,7 +194,7 @@ func TestAnswers(t *testing.T) {
 				d.code(code)
 				switch want {
 				case confirms:
-					d.want(sink.Confirmed, "", 0)
+					d.Want(sink.Confirmed, "", 0)
 				case sendsAgain:
 					d.waits()
 					if again := d.taken(); !bytes.Equal(again.bytes, first.bytes) {
@@ -206,11 +211,11 @@ func TestAnswers(t *testing.T) {
 						t.Errorf("sent %v, then %v", first.ids, again.ids)
 					}
 				case refuses:
-					d.want(sink.Rejected, reason, sink.Destination)
+					d.Want(sink.Rejected, reason, sink.Destination)
 				}
 				// What was sent then is not known to be anywhere, and the call ends.
 				if d.stream().part.phase == out {
-					d.answered(answer{kind: unsent, why: io.EOF})
+					d.answered(client.Answer{Kind: client.Unsent, Why: io.EOF})
 				}
 				d.end()
 				d.begin(few(4)...)
@@ -229,24 +234,24 @@ func TestAnswers(t *testing.T) {
 
 // An attempt that is not answered leaves doubt; one that was not made leaves none.
 func TestLost(t *testing.T) {
-	for _, kind := range []answerKind{lost, unsent} {
+	for _, kind := range []client.AnswerKind{client.Lost, client.Unsent} {
 		onDesk(t, func(d *desk) {
 			d.begin(few(3)...)
 			first := d.taken()
-			d.answered(answer{kind: kind, why: io.EOF})
-			if kind == unsent {
+			d.answered(client.Answer{Kind: kind, Why: io.EOF})
+			if kind == client.Unsent {
 				d.waits()
 			}
 			if again := d.taken(); !bytes.Equal(again.bytes, first.bytes) {
 				t.Errorf("sent %v again as %v", first, again)
 			}
-			d.answered(answer{kind: unsent, why: io.EOF})
+			d.answered(client.Answer{Kind: client.Unsent, Why: io.EOF})
 			d.end()
 			wantState, wantNew := sink.Unsent, false
-			if kind == lost {
+			if kind == client.Lost {
 				wantState, wantNew = sink.Unknown, true
 			}
-			d.want(wantState, "", 0)
+			d.Want(wantState, "", 0)
 			d.begin(few(3)...)
 			if other := d.taken(); (other.producer != first.producer) != wantNew {
 				t.Errorf("after an answer of kind %d: %v, then %v", kind, first, other)
@@ -261,9 +266,9 @@ func TestCallOfTheSameEvents(t *testing.T) {
 		events := few(5)
 		d.begin(events[:3]...)
 		first := d.taken()
-		d.answered(answer{kind: lost, why: io.EOF})
+		d.answered(client.Answer{Kind: client.Lost, Why: io.EOF})
 		d.end()
-		d.want(sink.Unknown, "", 0)
+		d.Want(sink.Unknown, "", 0)
 		d.begin(events...)
 		if again := d.taken(); !bytes.Equal(again.bytes, first.bytes) {
 			t.Errorf("sent %v again as %v", first, again)
@@ -273,29 +278,29 @@ func TestCallOfTheSameEvents(t *testing.T) {
 			t.Errorf("then %v", next)
 		}
 		d.code(0)
-		d.want(sink.Confirmed, "", 0)
+		d.Want(sink.Confirmed, "", 0)
 	})
 }
 
 // What a worker has when its call ends is its own until it answers. The next call waits for that.
 func TestLateAnswer(t *testing.T) {
 	for name, c := range map[string]struct {
-		answer  answer
+		answer  client.Answer
 		same    bool // the next call has the same events first
 		sent    int  // events that it sends
 		renewed bool
 	}{
-		"stored, the same events":      {answer{kind: answered}, true, 1, false},
-		"stored, others":               {answer{kind: answered}, false, 2, false},
-		"lost, the same events":        {answer{kind: lost, why: io.EOF}, true, 3, false},
-		"lost, others":                 {answer{kind: lost, why: io.EOF}, false, 2, true},
-		"timed out, others":            {answer{kind: answered, code: 7}, false, 2, true},
-		"refused, the same events":     {answer{kind: answered, code: 87}, true, 4, false},
-		"refused, others":              {answer{kind: answered, code: 19}, false, 2, false},
-		"out of sequence, others":      {answer{kind: answered, code: 45}, false, 2, true},
-		"never sent, the same events":  {answer{kind: unsent, why: io.EOF}, true, 3, false},
-		"never sent, others":           {answer{kind: unsent, why: io.EOF}, false, 2, false},
-		"too few replicas, then again": {answer{kind: answered, code: 20}, true, 3, false},
+		"stored, the same events":      {client.Answer{Kind: client.Answered}, true, 1, false},
+		"stored, others":               {client.Answer{Kind: client.Answered}, false, 2, false},
+		"lost, the same events":        {client.Answer{Kind: client.Lost, Why: io.EOF}, true, 3, false},
+		"lost, others":                 {client.Answer{Kind: client.Lost, Why: io.EOF}, false, 2, true},
+		"timed out, others":            {client.Answer{Kind: client.Answered, Code: 7}, false, 2, true},
+		"refused, the same events":     {client.Answer{Kind: client.Answered, Code: 87}, true, 4, false},
+		"refused, others":              {client.Answer{Kind: client.Answered, Code: 19}, false, 2, false},
+		"out of sequence, others":      {client.Answer{Kind: client.Answered, Code: 45}, false, 2, true},
+		"never sent, the same events":  {client.Answer{Kind: client.Unsent, Why: io.EOF}, true, 3, false},
+		"never sent, others":           {client.Answer{Kind: client.Unsent, Why: io.EOF}, false, 2, false},
+		"too few replicas, then again": {client.Answer{Kind: client.Answered, Code: 20}, true, 3, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onDesk(t, func(d *desk) {
@@ -303,13 +308,13 @@ func TestLateAnswer(t *testing.T) {
 				d.begin(events[:3]...)
 				first := d.taken()
 				d.end()
-				d.want(sink.Unknown, "", 0)
+				d.Want(sink.Unknown, "", 0)
 				next := events
 				if !c.same {
 					next = few(2)
 				}
 				d.begin(next...)
-				if s := d.stream(); s.part.phase != out || s.part.at.withdraw(s) {
+				if s := d.stream(); s.part.phase != out || s.part.at.Withdraw(&s.ProducerBatch) {
 					t.Fatalf("the next call did not wait: phase %d", s.part.phase)
 				}
 				d.answered(c.answer)
@@ -322,7 +327,7 @@ func TestLateAnswer(t *testing.T) {
 					d.taken()
 					d.code(0)
 				}
-				d.want(sink.Confirmed, "", 0)
+				d.Want(sink.Confirmed, "", 0)
 			})
 		})
 	}
@@ -343,14 +348,14 @@ func TestDoubtIsNotRejected(t *testing.T) {
 				t.Fatal("other bytes")
 			}
 			d.code(19)
-			d.want(sink.Unsent, "", 0)
-			d.lane.sink.lastConfirm.Store(time.Now().UnixNano())
+			d.Want(sink.Unsent, "", 0)
+			d.lane.sink.client.LastConfirm.Store(time.Now().UnixNano())
 		}
 		goBy(time.Second)
 		d.step()
 		d.taken()
 		d.code(19)
-		d.want(sink.Rejected, sink.TooFewReplicas, sink.Destination)
+		d.Want(sink.Rejected, sink.TooFewReplicas, sink.Destination)
 		d.end()
 		d.begin(events...)
 		if again := d.taken(); !bytes.Equal(again.bytes, first.bytes) {
@@ -365,12 +370,12 @@ func TestNobodyIsAccused(t *testing.T) {
 		d.begin(few(1)...)
 		d.taken()
 		for range 100 {
-			d.answered(answer{kind: unsent, why: errRefused})
+			d.answered(client.Answer{Kind: client.Unsent, Why: errRefused})
 			goBy(time.Second)
 			d.step()
 			d.taken()
 		}
-		d.want(sink.Unsent, "", 0)
+		d.Want(sink.Unsent, "", 0)
 	})
 }
 
@@ -380,7 +385,7 @@ func TestNoEventIsAccusedOverItsPartition(t *testing.T) {
 	for name, answers := range map[string]func(d *desk){
 		"one answer of -1, then no leader": func(d *desk) {
 			d.taken()
-			d.know(leader{none, 6})
+			d.know(client.Leader{Node: client.None, Epoch: 6})
 			d.code(-1)
 		},
 		"no producer id": func(d *desk) {
@@ -399,12 +404,12 @@ func TestNoEventIsAccusedOverItsPartition(t *testing.T) {
 					if time.Since(began) > time.Minute {
 						t.Fatal("waits for ever")
 					}
-					d.lane.sink.lastConfirm.Store(time.Now().UnixNano())
+					d.lane.sink.client.LastConfirm.Store(time.Now().UnixNano())
 					goBy(pauseMax)
 					d.step()
 					d.unidentified(kafkago.InvalidRequest)
 				}
-				d.want(sink.Rejected, sink.NoLeader, sink.Destination)
+				d.Want(sink.Rejected, sink.NoLeader, sink.Destination)
 			})
 		})
 	}
@@ -421,11 +426,11 @@ func TestLeaderMoves(t *testing.T) {
 		if d.step(); d.stream().part.phase != waiting {
 			t.Error("sent again at once to who is not the leader")
 		}
-		d.know(leader{none, 6})
+		d.know(client.Leader{Node: client.None, Epoch: 6})
 		if d.step(); d.stream().part.phase != waiting {
 			t.Error("sent to nobody")
 		}
-		d.know(leader{2, 7})
+		d.know(client.Leader{Node: 2, Epoch: 7})
 		d.step()
 		if a := d.taken(); a.node != 2 {
 			t.Errorf("sent to %d", a.node)
@@ -446,7 +451,7 @@ func TestLeaderMoves(t *testing.T) {
 		// What waits in the queue of who leads no more is taken back.
 		d.code(6)
 		d.waits()
-		d.know(leader{1, 8})
+		d.know(client.Leader{Node: 1, Epoch: 8})
 		d.step()
 		if a := d.taken(); a.node != 1 {
 			t.Errorf("sent to %d", a.node)
@@ -457,16 +462,16 @@ func TestLeaderMoves(t *testing.T) {
 // A partition that is gone gives its events to those that are left.
 func TestPartitionIsGone(t *testing.T) {
 	onDesk(t, func(d *desk) {
-		d.know(leader{1, 5}, leader{1, 5})
+		d.know(client.Leader{Node: 1, Epoch: 5}, client.Leader{Node: 1, Epoch: 5})
 		d.begin(few(50)...)
 		if n := len(d.lane.parts); n != 2 {
 			t.Fatalf("%d parts", n)
 		}
-		d.know(leader{1, 0})
+		d.know(client.Leader{Node: 1, Epoch: 0})
 		d.step()
 		gone := d.lane.routes["events"].streams[1]
-		d.lane.sink.control.withdraw(gone)
-		gone.answer = answer{kind: identity, producer: 7}
+		d.lane.sink.client.Control.Withdraw(&gone.ProducerBatch)
+		gone.Answer = client.Answer{Kind: client.Identity, Producer: 7}
 		d.lane.apply(gone)
 		d.step()
 		if gone.part.phase != done || len(d.lane.todo) == 0 {
@@ -480,7 +485,7 @@ func TestPartitionIsGone(t *testing.T) {
 		d.step()
 		d.taken()
 		d.code(0)
-		d.want(sink.Confirmed, "", 0)
+		d.Want(sink.Confirmed, "", 0)
 	})
 }
 
@@ -491,9 +496,9 @@ func TestCutConnections(t *testing.T) {
 		cut          bool
 		want         sink.State
 	}{
-		{maxRequest + 1, 1, true, sink.Rejected},
-		{maxRequest + 1, 1, false, sink.Unsent}, // timeouts, say
-		{maxRequest / 2, 1, true, sink.Unsent},
+		{client.MaxRequest + 1, 1, true, sink.Rejected},
+		{client.MaxRequest + 1, 1, false, sink.Unsent}, // timeouts, say
+		{client.MaxRequest / 2, 1, true, sink.Unsent},
 	} {
 		onDesk(t, func(d *desk) {
 			ev := few(1)[0]
@@ -501,7 +506,7 @@ func TestCutConnections(t *testing.T) {
 			d.begin(ev)
 			for i := range 4 {
 				d.taken()
-				d.answered(answer{kind: lost, why: io.EOF, cut: c.cut})
+				d.answered(client.Answer{Kind: client.Lost, Why: io.EOF, Cut: c.cut})
 				if d.outcomes[0].State != sink.Unsent {
 					if i != 1 {
 						t.Errorf("%+v: after %d connections", c, i+1)
@@ -512,7 +517,7 @@ func TestCutConnections(t *testing.T) {
 					d.waits()
 				}
 			}
-			d.want(c.want, sink.TooLarge, sink.Permanent)
+			d.Want(c.want, sink.TooLarge, sink.Permanent)
 		})
 	}
 }
@@ -543,12 +548,12 @@ func TestTopicIsGone(t *testing.T) {
 		d.taken()
 		d.code(3)
 		s := d.lane.sink
-		was := s.known.Load()
-		s.known.Store(&snapshot{version: was.version + 1, stale: make(chan struct{}), topics: map[string]*topicState{
-			"events": {name: "events", code: 3, version: was.version + 1},
+		was := s.client.Metadata.Load()
+		s.client.Metadata.Store(&client.Metadata{Version: was.Version + 1, Stale: make(chan struct{}), Topics: map[string]*client.Topic{
+			"events": {Name: "events", Code: 3, Version: was.Version + 1},
 		}})
 		d.step()
-		d.want(sink.Rejected, sink.NoTopic, sink.Destination)
+		d.Want(sink.Rejected, sink.NoTopic, sink.Destination)
 	})
 }
 
@@ -570,7 +575,7 @@ func TestUnavailable(t *testing.T) {
 		"all is answered, one is held":       {was: []sink.State{rejected, confirmed, unsent}, is: []sink.State{rejected, confirmed, unsent}, keys: "aba"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			layout, err := newLayout(&Config{Topic: template(t, "events")})
+			layout, err := record.NewLayout(&record.Config{Topic: kafkatest.Template(t, "events")})
 			must(t, err)
 			l := &lane{sink: &Sink{layout: layout}, call: call{held: map[uint64]int32{}}}
 			for i, state := range c.was {
@@ -608,13 +613,13 @@ func TestGoneBehindDoubt(t *testing.T) {
 		s.drop()
 		s.part.phase, s.part.doubted, s.part.suspects = ready, 1, 2
 		d.lane.reject(2, &sink.Fault{})
-		if p := &s.part; !d.lane.fill(s) || s.batch.count() != 3 || p.doubted != 1 || p.suspects != 2 {
-			t.Errorf("%d records, %d in doubt, %d suspects", s.batch.count(), p.doubted, p.suspects)
+		if p := &s.part; !d.lane.fill(s) || s.batch.Count() != 3 || p.doubted != 1 || p.suspects != 2 {
+			t.Errorf("%d records, %d in doubt, %d suspects", s.batch.Count(), p.doubted, p.suspects)
 		}
 		s.drop()
 		d.lane.reject(0, &sink.Fault{})
-		if p := &s.part; !d.lane.fill(s) || s.batch.count() != 2 || p.doubted != 0 || p.suspects != 1 {
-			t.Errorf("%d records, %d in doubt, %d suspects", s.batch.count(), p.doubted, p.suspects)
+		if p := &s.part; !d.lane.fill(s) || s.batch.Count() != 2 || p.doubted != 0 || p.suspects != 1 {
+			t.Errorf("%d records, %d in doubt, %d suspects", s.batch.Count(), p.doubted, p.suspects)
 		}
 	})
 }

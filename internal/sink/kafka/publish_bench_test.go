@@ -12,6 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
 )
 
 // BenchmarkPublish publishes to twelve partitions of a real broker, each lane one call after the other, and tells what an
@@ -21,7 +22,7 @@ func BenchmarkPublish(b *testing.B) {
 	for _, size := range []int{1, 20, 100, 500} {
 		b.Run(fmt.Sprintf("calls of %d", size), func(b *testing.B) {
 			topic := k.Topic(b, 12)
-			s, err := New(Config{Brokers: k.Brokers(), Topic: template(b, topic)})
+			s, err := New(Config{Brokers: k.Brokers(), Topic: kafkatest.Template(b, topic)})
 			must(b, err)
 			r := startSink(b, s)
 			lanes := lanesFull(b, r, topic, size)
@@ -38,7 +39,7 @@ func BenchmarkPublish(b *testing.B) {
 func lanesFull(b *testing.B, r *running, topic string, size int) map[int][]*outbox.Event {
 	lanes := map[int][]*outbox.Event{}
 	for i, full := 0, 0; full < 12; i++ {
-		ev := someEvent(i, fmt.Sprint("key-", i))
+		ev := kafkatest.Event(i, fmt.Sprint("key-", i))
 		ev.Columns = [][]byte{[]byte(topic)}
 		ev.Payload = make([]byte, 200)
 		n := r.laneOf(ev)

@@ -16,15 +16,20 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	kafkabatch "github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
 // tampered is a connection to a real broker on which produce requests are changed.
 type tampered struct {
-	*conn
-	change func(c *conn, batch []byte)
+	*conn.Conn
+	change func(c *conn.Conn, batch []byte)
 }
 
-func (t *tampered) roundTrip(ctx context.Context, timeout time.Duration, req protocol.Message) (protocol.Message, error) {
+func (t *tampered) RoundTrip(ctx context.Context, timeout time.Duration, req protocol.Message) (protocol.Message, error) {
 	if produce, ok := req.(*rawproduce.Request); ok {
 		for i := range produce.Topics {
 			for j := range produce.Topics[i].Partitions {
@@ -33,22 +38,22 @@ func (t *tampered) roundTrip(ctx context.Context, timeout time.Duration, req pro
 				if err != nil {
 					return nil, err
 				}
-				t.change(t.conn, batch)
+				t.change(t.Conn, batch)
 				part.RecordSet.Reader = bytes.NewReader(batch)
 			}
 		}
 	}
-	return t.conn.roundTrip(ctx, timeout, req)
+	return t.Conn.RoundTrip(ctx, timeout, req)
 }
 
 // startTampered runs a sink whose produce requests are changed.
-func startTampered(t *testing.T, cfg Config, change func(c *conn, batch []byte)) *running {
+func startTampered(t *testing.T, cfg Config, change func(c *conn.Conn, batch []byte)) *running {
 	t.Helper()
-	cfg.Topic, cfg.Columns = template(t, "{column:topic}"), []string{"topic"}
+	cfg.Topic, cfg.Columns = kafkatest.Template(t, "{column:topic}"), []string{"topic"}
 	s, err := New(cfg)
 	must(t, err)
-	s.dial = func(ctx context.Context, addr string) (wire, error) {
-		c, err := dial(ctx, &s.cfg, addr)
+	s.client.Dial = func(ctx context.Context, addr string) (client.Connection, error) {
+		c, err := conn.Dial(ctx, &s.client.Options.Options, addr)
 		if err != nil {
 			return nil, err
 		}
@@ -62,7 +67,7 @@ func startTampered(t *testing.T, cfg Config, change func(c *conn, batch []byte))
 func wantTransient(t *testing.T, k *devenv.Kafka, words string, spoil func(batch []byte)) {
 	topic := topicWith(t, k, 1, 1, nil)
 	var healed atomic.Bool
-	r := startTampered(t, Config{Brokers: k.Brokers()}, func(_ *conn, batch []byte) {
+	r := startTampered(t, Config{Brokers: k.Brokers()}, func(_ *conn.Conn, batch []byte) {
 		if !healed.Load() && bytes.Contains(batch, []byte("poison")) {
 			spoil(batch)
 		}
@@ -73,7 +78,7 @@ func wantTransient(t *testing.T, k *devenv.Kafka, words string, spoil func(batch
 	got := amongMany(t, r, good, poison)
 	for range 2 {
 		wantRejected(t, got, sink.Transient, sink.BrokerException)
-		if f := got.Fault; !strings.Contains(f.Words, words) || f.Whole || f.Destination != topicName(topic) {
+		if f := got.Fault; !strings.Contains(f.Words, words) || f.Whole || f.Destination != record.TopicName(topic) {
 			t.Errorf("fault %+v", f)
 		}
 		got = r.send(poison)[0]
@@ -86,14 +91,14 @@ func wantTransient(t *testing.T, k *devenv.Kafka, words string, spoil func(batch
 
 // What came broken is refused (2), and named by nobody.
 func testCorrupt(t *testing.T, k *devenv.Kafka) {
-	wantTransient(t, k, "Invalid Message", func(batch []byte) { batch[crcAt] ^= 1 })
+	wantTransient(t, k, "Invalid Message", func(batch []byte) { batch[kafkabatch.CrcAt] ^= 1 })
 }
 
 // What the broker fails over itself is a server error (-1): here a batch that says that it is compressed, and is not.
 func testServerError(t *testing.T, k *devenv.Kafka) {
 	wantTransient(t, k, "Unknown", func(batch []byte) {
-		binary.BigEndian.PutUint16(batch[attributesAt:], 1) // gzip
-		binary.BigEndian.PutUint32(batch[crcAt:], crc32.Checksum(batch[attributesAt:], castagnoli))
+		binary.BigEndian.PutUint16(batch[kafkabatch.AttributesAt:], 1) // gzip
+		binary.BigEndian.PutUint32(batch[kafkabatch.CrcAt:], crc32.Checksum(batch[kafkabatch.AttributesAt:], kafkabatch.CRCTable))
 	})
 }
 
@@ -103,13 +108,13 @@ func testCompression(t *testing.T, k *devenv.Kafka) {
 	topic := topicWith(t, k, 1, 1, nil)
 	var version atomic.Int32
 	version.Store(3) // of the request: such a broker has no newer one
-	r := startTampered(t, Config{Brokers: k.Brokers(), Compression: "zstd"}, func(c *conn, _ []byte) {
-		c.versions[protocol.Produce] = int16(version.Load())
+	r := startTampered(t, Config{Brokers: k.Brokers(), Compression: "zstd"}, func(c *conn.Conn, _ []byte) {
+		c.Versions[protocol.Produce] = int16(version.Load())
 	})
 	all := events(50, topic)
 	for _, o := range r.send(all...) {
 		wantRejected(t, o, sink.Destination, sink.Invalid)
-		if !o.Fault.Whole || o.Fault.Destination != topicName(topic) || !strings.Contains(o.Fault.Words, "Compression") {
+		if !o.Fault.Whole || o.Fault.Destination != record.TopicName(topic) || !strings.Contains(o.Fault.Words, "Compression") {
 			t.Fatalf("fault %+v", o.Fault)
 		}
 	}

@@ -19,6 +19,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
 func must(t testing.TB, err error) {
@@ -64,7 +66,7 @@ type running struct {
 func start(t testing.TB, cfg Config) *running {
 	t.Helper()
 	if cfg.Topic.String() == "" {
-		cfg.Topic, cfg.Columns = template(t, "{column:topic}"), []string{"topic"}
+		cfg.Topic, cfg.Columns = kafkatest.Template(t, "{column:topic}"), []string{"topic"}
 	}
 	if cfg.Log == nil {
 		cfg.Log = zaptest.NewLogger(t)
@@ -143,7 +145,7 @@ var lastPosition atomic.Uint64
 // event is one with a position of its own, for a topic.
 func event(topic, key string) *outbox.Event {
 	n := lastPosition.Add(1)
-	ev := someEvent(int(n), key)
+	ev := kafkatest.Event(int(n), key)
 	ev.Position = outbox.Position{Commit: pglogrepl.LSN(n << 8)}
 	ev.ID = fmt.Appendf(nil, "id-%d", n)
 	ev.Time = time.Now()
@@ -189,7 +191,7 @@ func wantStored(t testing.TB, k *devenv.Kafka, topic string, events ...*outbox.E
 	must(t, err)
 	stored := map[string]int{}
 	for _, r := range records {
-		stored[r.Header(headerID)]++
+		stored[r.Header(record.HeaderID)]++
 	}
 	for _, ev := range events {
 		if n := stored[string(ev.ID)]; n != 1 {

@@ -18,6 +18,9 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
 )
 
 // inMemory runs a test with a sink on a cluster in memory, in time that passes only when all wait. The topic is "events".
@@ -25,10 +28,10 @@ func inMemory(t *testing.T, nodes, partitions int, cfg Config, test func(m *memo
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(t, nodes, rand.New(rand.NewPCG(1, 2)))
 		m.change(func() { m.create("events", partitions) })
-		cfg.Brokers, cfg.Topic = []string{"1:9092"}, template(t, "events")
+		cfg.Brokers, cfg.Topic = []string{"1:9092"}, kafkatest.Template(t, "events")
 		s, err := New(cfg)
 		must(t, err)
-		s.dial = m.dial
+		s.client.Dial = m.dial
 		ctx, stop := context.WithCancel(t.Context())
 		r := &running{Sink: s, t: t, stop: stop, done: make(chan error, 1)}
 		go func() { r.done <- s.Run(ctx) }()
@@ -54,7 +57,7 @@ func TestUp(t *testing.T) {
 		connected = append(connected, again)
 	}}}
 	inMemory(t, 1, 1, cfg, func(m *memory, r *running) {
-		if up, why := r.Up(); up || why != notConnected {
+		if up, why := r.Up(); up || why != client.NotConnected {
 			t.Errorf("up %v, %s", up, why)
 		}
 		synctest.Wait()
@@ -103,7 +106,7 @@ func TestUp(t *testing.T) {
 // A broker over whose silence a request was given up is down until it answers: on a new connection, and not only until one is
 // tried, or on the other one that is there.
 func TestSilentStaysDown(t *testing.T) {
-	for name, patience := range map[string]time.Duration{"connected to again": time.Hour, "answers on the other connection": silentAfter + time.Second} {
+	for name, patience := range map[string]time.Duration{"connected to again": time.Hour, "answers on the other connection": client.SilentAfter + time.Second} {
 		t.Run(name, func(t *testing.T) {
 			inMemory(t, 2, 1, Config{ConfirmTimeout: 2 * time.Second}, func(m *memory, r *running) {
 				m.change(func() { m.throttle = 1000 }) // so that each of the two workers makes a connection
@@ -111,8 +114,8 @@ func TestSilentStaysDown(t *testing.T) {
 				wantConfirmed(t, r.send(few(1)...))
 				m.change(func() { m.throttle = 0 })
 				goBy(time.Second)
-				leader, _ := r.known.Load().leader("events", 0)
-				m.turn(leader.node, false, true, time.Hour)
+				leader, _ := r.client.Metadata.Load().Leader("events", 0)
+				m.turn(leader.Node, false, true, time.Hour)
 				ctx, cancel := context.WithTimeout(context.Background(), patience)
 				defer cancel()
 				ev, ended := few(1)[0], make(chan struct{})
@@ -122,14 +125,14 @@ func TestSilentStaysDown(t *testing.T) {
 						t.Errorf("publish: %v", err)
 					}
 				}()
-				goBy(silentAfter + 2*time.Second)
+				goBy(client.SilentAfter + 2*time.Second)
 				for range 20 {
 					if up, why := r.Up(); up || why == "" {
 						t.Errorf("silent: up %v, %s", up, why)
 					}
 					goBy(time.Second)
 				}
-				m.turn(leader.node, false, false, 0)
+				m.turn(leader.Node, false, false, 0)
 				<-ended
 				wantConfirmed(t, r.send(ev))
 				if up, why := r.Up(); !up {
@@ -179,11 +182,13 @@ func TestHastyBroker(t *testing.T) {
 
 // A login that is refused from the start ends Run; one that is refused later does not.
 func TestLoginRefused(t *testing.T) {
-	refuse := func(context.Context, string) (wire, error) { return nil, fmt.Errorf("log in: %w", errLogin) }
+	refuse := func(context.Context, string) (client.Connection, error) {
+		return nil, fmt.Errorf("log in: %w", conn.ErrLogin)
+	}
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New(Config{Brokers: []string{"1:9092"}, Topic: template(t, "events"), LoginTimeout: time.Minute})
+		s, err := New(Config{Brokers: []string{"1:9092"}, Topic: kafkatest.Template(t, "events"), LoginTimeout: time.Minute})
 		must(t, err)
-		s.dial = refuse
+		s.client.Dial = refuse
 		began := time.Now()
 		var stop *outbox.Stop
 		if err := s.Run(t.Context()); !errors.As(err, &stop) || stop.Code != outbox.ExitFailure || stop.Reason != "broker_login" || stop.Mend == "" {
@@ -199,7 +204,7 @@ func TestLoginRefused(t *testing.T) {
 		var refused sync.Mutex
 		now := true
 		// Nothing dials while all wait, so the field may change.
-		r.Sink.dial = func(ctx context.Context, addr string) (wire, error) {
+		r.Sink.client.Dial = func(ctx context.Context, addr string) (client.Connection, error) {
 			refused.Lock()
 			defer refused.Unlock()
 			if now {
@@ -235,20 +240,20 @@ func TestStall(t *testing.T) {
 				inMemory(t, 3, 1, Config{}, func(m *memory, r *running) {
 					wantConfirmed(t, r.send(few(1)...))
 					goBy(time.Second)
-					l, _ := r.known.Load().leader("events", 0)
+					l, _ := r.client.Metadata.Load().Leader("events", 0)
 					began := time.Now()
-					m.turn(l.node, !frozen, frozen, election)
+					m.turn(l.Node, !frozen, frozen, election)
 					wantConfirmed(t, r.send(few(1)...))
 					stall := time.Since(began)
 					t.Logf("election %s, stall %s", election, stall)
 					limit := max(election*3/2, election+50*time.Millisecond)
 					if frozen {
-						limit += controlFirst // the control connection may be to that node
+						limit += client.ControlFirst // the control connection may be to that node
 					}
 					if stall > limit {
 						t.Errorf("a stall of %s for an election of %s", stall, election)
 					}
-					m.turn(l.node, false, false, 0)
+					m.turn(l.Node, false, false, 0)
 				})
 			})
 		}
@@ -304,10 +309,10 @@ func TestConfirms(t *testing.T) {
 
 // The path of a call, without the request, allocates nothing.
 func TestPublishAllocates(t *testing.T) {
-	s, err := New(Config{Brokers: []string{"1:9092"}, Topic: template(t, "events")})
+	s, err := New(Config{Brokers: []string{"1:9092"}, Topic: kafkatest.Template(t, "events")})
 	must(t, err)
 	d := &desk{t: t, lane: s.lanes[laneOfMany], id: 100}
-	d.know(leader{1, 5})
+	d.know(client.Leader{Node: 1, Epoch: 5})
 	call := few(100)
 	outcomes := make([]sink.Outcome, len(call))
 	round := func() {
@@ -319,13 +324,13 @@ func TestPublishAllocates(t *testing.T) {
 		l.split()
 		d.step()
 		s := d.stream()
-		if l.sink.control.withdraw(s) {
-			d.answered(answer{kind: identity, producer: 1})
+		if l.sink.client.Control.Withdraw(&s.ProducerBatch) {
+			d.answered(client.Answer{Kind: client.Identity, Producer: 1})
 		}
-		if !s.part.at.withdraw(s) {
+		if !s.part.at.Withdraw(&s.ProducerBatch) {
 			t.Fatal("not on its way")
 		}
-		d.answered(answer{kind: answered})
+		d.answered(client.Answer{Kind: client.Answered})
 		l.posted = l.posted[:0]
 		l.finish()
 	}

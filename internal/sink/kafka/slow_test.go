@@ -8,12 +8,14 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
 // eventFor is an event for one of so many partitions.
 func eventFor(partition, of int32) *outbox.Event {
 	for {
-		if ev := few(1)[0]; partitionOf(ev, of) == partition {
+		if ev := few(1)[0]; record.PartitionOf(ev, of) == partition {
 			return ev
 		}
 	}
@@ -26,8 +28,8 @@ func TestSlowTravelsApart(t *testing.T) {
 		events := few(2)
 		wantApart := func(apart int) {
 			t.Helper()
-			if b := d.stream().part.at; len(b.apart) != apart || len(b.queue) != 1-apart {
-				t.Fatalf("%d apart, %d with the others", len(b.apart), len(b.queue))
+			if b := d.stream().part.at; len(b.Apart) != apart || len(b.Waiting) != 1-apart {
+				t.Fatalf("%d apart, %d with the others", len(b.Apart), len(b.Waiting))
 			}
 		}
 		d.begin(events...)
@@ -37,18 +39,18 @@ func TestSlowTravelsApart(t *testing.T) {
 			wantApart(1)
 			d.taken()
 			goBy(5 * time.Second)
-			d.lane.sink.lastConfirm.Store(time.Now().UnixNano())
+			d.lane.sink.client.LastConfirm.Store(time.Now().UnixNano())
 			if d.code(7); d.outcomes[0].State != sink.Rejected {
 				d.waits()
 			}
 		}
-		d.want(sink.Rejected, sink.Unconfirmed, sink.Destination)
+		d.Want(sink.Rejected, sink.Unconfirmed, sink.Destination)
 		d.end()
 		d.begin(events...)
 		wantApart(1)
 		d.taken()
 		d.code(0)
-		d.want(sink.Confirmed, "", 0)
+		d.Want(sink.Confirmed, "", 0)
 		d.end()
 		d.begin(few(1)...)
 		wantApart(0)
@@ -64,7 +66,7 @@ func TestSlowLate(t *testing.T) {
 		d.end()
 		d.begin(events...)
 		d.code(7)
-		if b := d.stream().part.at; len(b.apart) != 1 {
+		if b := d.stream().part.at; len(b.Apart) != 1 {
 			t.Error("it goes with the others")
 		}
 	})
@@ -75,12 +77,12 @@ func TestSlowLate(t *testing.T) {
 func TestTroubleIsNotSlow(t *testing.T) {
 	onDesk(t, func(d *desk) {
 		d.begin(few(1)...)
-		for _, a := range []answer{{kind: lost, why: context.DeadlineExceeded}, {kind: answered, code: 6}, {kind: unsent, why: errRefused}} {
+		for _, a := range []client.Answer{{Kind: client.Lost, Why: context.DeadlineExceeded}, {Kind: client.Answered, Code: 6}, {Kind: client.Unsent, Why: errRefused}} {
 			d.taken()
 			if d.answered(a); d.stream().part.phase == waiting {
 				d.waits()
 			}
-			if b := d.stream().part.at; len(b.queue) != 1 {
+			if b := d.stream().part.at; len(b.Waiting) != 1 {
 				t.Errorf("after %+v it goes apart", a)
 			}
 		}
@@ -116,7 +118,7 @@ func TestSlowPartitions(t *testing.T) {
 							if took := time.Since(began); p >= slow && took > time.Second {
 								sum += took
 							}
-							sleep(ctx, pause)
+							client.Sleep(ctx, pause)
 						}
 						stalled <- sum
 					}()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
 // Kafka's storage is taken back to a snapshot under a relay that lives; the cluster's id stays the
@@ -52,8 +53,8 @@ func TestClusterTakenBackToASnapshot(t *testing.T) {
 func idOf(r *running) int64 {
 	for _, l := range r.lanes {
 		for _, route := range l.routes {
-			return route.streams[0].producer
+			return route.streams[0].id
 		}
 	}
-	return none
+	return client.None
 }

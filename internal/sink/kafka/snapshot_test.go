@@ -15,7 +15,7 @@ func TestStorageTakenBack(t *testing.T) {
 		"node restarts":   func(m *memory) { m.turn(1, true, false, time.Hour); synctest.Wait(); m.turn(1, false, false, 0) },
 		"control connection is silent": func(m *memory) {
 			for _, w := range m.wires[1:] { // the first is the control connection
-				w.close()
+				w.Close()
 			}
 		},
 	} {
@@ -52,7 +52,7 @@ func TestReconnectKeepsProducerIDs(t *testing.T) {
 		given := m.producer
 		for range 3 {
 			for _, w := range m.wires[1:] { // the first is the control connection
-				w.close()
+				w.Close()
 			}
 			wantConfirmed(t, r.send(few(100)...))
 			goBy(time.Minute)

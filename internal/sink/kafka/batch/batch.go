@@ -1,0 +1,146 @@
+// The encoder of record batches, version 2: https://kafka.apache.org/documentation/#recordbatch
+
+package batch
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"math"
+
+	"github.com/segmentio/kafka-go/compress"
+)
+
+// Where the fields of a sealed batch stand, in bytes. kafka-go's RawRecordSet wants the int32 length of the batch in
+// front, which is the length of the RECORDS field of a produce request.
+const (
+	lengthAt        = 0
+	baseOffsetAt    = 4  // int64, 0: the broker assigns it
+	batchLengthAt   = 12 // int32, of all that follows
+	leaderEpochAt   = 16 // int32, -1: the broker sets it
+	magicAt         = 20 // int8
+	CrcAt           = 21 // uint32, CRC-32C of all that follows
+	AttributesAt    = 25 // int16: the compression
+	lastOffsetAt    = 27 // int32
+	baseTimeAt      = 31 // int64
+	maxTimeAt       = 39 // int64
+	producerIDAt    = 47 // int64
+	producerEpochAt = 55 // int16
+	baseSequenceAt  = 57 // int32
+	countAt         = 61 // int32
+	recordsAt       = 65
+)
+
+// keptBuffer is what a batch keeps of its buffers between uses, in bytes: a few of the largest ordinary calls. What a
+// larger event has left is given back.
+const keptBuffer = 4 << 20
+
+var CRCTable = crc32.MakeTable(crc32.Castagnoli)
+
+// Batch gathers records and makes one record batch of them, in buffers that it uses again. It is not safe for concurrent
+// use.
+type Batch struct {
+	codec    compress.Codec // nil: none
+	buf      []byte         // recordsAt bytes of room, then the records
+	packed   buffer         // the same, compressed; good while fresh
+	fresh    bool
+	records  int
+	baseTime int64
+	maxTime  int64
+}
+
+func New(c compress.Compression) *Batch {
+	b := &Batch{codec: c.Codec()}
+	b.Reset()
+	return b
+}
+
+// Reset empties the batch. What seal has returned before is void.
+func (b *Batch) Reset() {
+	if cap(b.buf) < recordsAt || cap(b.buf) > keptBuffer {
+		b.buf = make([]byte, recordsAt, 16<<10)
+	}
+	b.buf = b.buf[:recordsAt]
+	if cap(b.packed) > keptBuffer {
+		b.packed = nil
+	}
+	b.records, b.fresh = 0, false
+}
+
+// Count is the number of records.
+func (b *Batch) Count() int { return b.records }
+
+// Size is the number of bytes that seal returns, before compression.
+func (b *Batch) Size() int { return len(b.buf) }
+
+// Add appends a record; false when the batch would pass what the protocol's int32 lengths carry, and is as it was.
+func (b *Batch) Add(r *Record) bool {
+	if b.records == 0 {
+		b.baseTime, b.maxTime = r.Time, r.Time
+	}
+	timeDelta, offsetDelta := r.Time-b.baseTime, int64(b.records)
+	length := 1 + varintSize(timeDelta) + varintSize(offsetDelta) + nullableSize(r.Key) + nullableSize(r.Value) +
+		varintSize(int64(r.HeaderCount)) + len(r.Headers)
+	if len(b.buf)+binary.MaxVarintLen64+length > math.MaxInt32 {
+		return false
+	}
+	buf := binary.AppendVarint(b.buf, int64(length))
+	buf = append(buf, 0) // attributes: none are defined
+	buf = binary.AppendVarint(buf, timeDelta)
+	buf = binary.AppendVarint(buf, offsetDelta)
+	buf = appendNullable(buf, r.Key)
+	buf = appendNullable(buf, r.Value)
+	buf = appendLength(buf, r.HeaderCount)
+	b.buf = append(buf, r.Headers...)
+	b.maxTime = max(b.maxTime, r.Time)
+	b.records++
+	b.fresh = false
+	return true
+}
+
+// Seal returns the batch as rawproduce takes it, for a producer and the sequence of the first record; all -1: of no
+// idempotent producer. The bytes are the batch's own and good until its next reset, add or seal. The batch holds at least
+// one record. Sealed again, it has the same bytes but for producer, epoch, sequence and checksum.
+func (b *Batch) Seal(producerID int64, epoch int16, sequence int32) []byte {
+	out, attributes := b.pack()
+	be := binary.BigEndian
+	be.PutUint32(out[lengthAt:], uint32(len(out)-baseOffsetAt))
+	be.PutUint64(out[baseOffsetAt:], 0)
+	be.PutUint32(out[batchLengthAt:], uint32(len(out)-leaderEpochAt))
+	be.PutUint32(out[leaderEpochAt:], math.MaxUint32)
+	out[magicAt] = 2
+	be.PutUint16(out[AttributesAt:], attributes)
+	be.PutUint32(out[lastOffsetAt:], uint32(b.records-1))
+	be.PutUint64(out[baseTimeAt:], uint64(b.baseTime))
+	be.PutUint64(out[maxTimeAt:], uint64(b.maxTime))
+	be.PutUint64(out[producerIDAt:], uint64(producerID))
+	be.PutUint16(out[producerEpochAt:], uint16(epoch))
+	be.PutUint32(out[baseSequenceAt:], uint32(sequence))
+	be.PutUint32(out[countAt:], uint32(b.records))
+	be.PutUint32(out[CrcAt:], crc32.Checksum(out[AttributesAt:], CRCTable))
+	return out
+}
+
+// pack compresses the records, once, with room for the fields in front of them.
+func (b *Batch) pack() (out []byte, attributes uint16) {
+	if b.codec == nil {
+		return b.buf, 0
+	}
+	if !b.fresh {
+		b.packed = append(b.packed[:0], b.buf[:recordsAt]...)
+		w := b.codec.NewWriter(&b.packed)
+		_, err := w.Write(b.buf[recordsAt:])
+		if closed := w.Close(); err != nil || closed != nil {
+			return b.buf, 0 // no codec fails into memory; uncompressed is as good to a broker
+		}
+		b.fresh = true
+	}
+	return b.packed, uint16(b.codec.Code())
+}
+
+// buffer is an io.Writer that appends.
+type buffer []byte
+
+func (b *buffer) Write(p []byte) (int, error) {
+	*b = append(*b, p...)
+	return len(p), nil
+}

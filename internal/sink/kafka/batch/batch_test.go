@@ -1,0 +1,219 @@
+package batch
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
+	"github.com/segmentio/kafka-go/compress"
+	"github.com/segmentio/kafka-go/protocol"
+	"pgregory.net/rapid"
+)
+
+var codecs = []compress.Compression{compress.None, compress.Gzip, compress.Snappy, compress.Lz4, compress.Zstd}
+
+// record is what a test puts into a batch.
+type record struct {
+	key, value []byte
+	time       int64
+	headers    []protocol.Header
+}
+
+func (r record) message() *Record {
+	m := &Record{Key: r.key, Value: r.value, Time: r.time}
+	for _, h := range r.headers {
+		m.AddHeader(h.Key, h.Value)
+	}
+	return m
+}
+
+func sameBytes(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (b == nil) }
+
+// wantBatch wants a sealed batch to hold these records.
+func wantBatch(t rapid.TB, sealed []byte, codec compress.Compression, want []record) kafkatest.DecodedBatch {
+	t.Helper()
+	got := kafkatest.Decode(t, sealed)
+	if got.Attributes != protocol.Attributes(codec) || got.BaseOffset != 0 || got.PartitionLeaderEpoch != -1 {
+		t.Errorf("attributes %v, base offset %d, leader epoch %d", got.Attributes, got.BaseOffset, got.PartitionLeaderEpoch)
+	}
+	if len(got.Records) != len(want) {
+		t.Fatalf("%d records, want %d", len(got.Records), len(want))
+	}
+	latest := int64(math.MinInt64)
+	for i, r := range got.Records {
+		w := want[i]
+		latest = max(latest, w.time)
+		if r.Offset != int64(i) || r.Time != w.time || !sameBytes(r.Key, w.key) || !sameBytes(r.Value, w.value) {
+			t.Errorf("record %d: %+v, want %+v", i, r, w)
+		}
+		kafkatest.WantHeaders(t, r.Headers, w.headers...)
+	}
+	// What kafka-go's decoder does not look at.
+	be := binary.BigEndian
+	if last, n := be.Uint32(sealed[lastOffsetAt:]), be.Uint32(sealed[countAt:]); int(last) != len(want)-1 || int(n) != len(want) {
+		t.Errorf("last offset delta %d and count %d of %d records", last, n, len(want))
+	}
+	if first, last := int64(be.Uint64(sealed[baseTimeAt:])), int64(be.Uint64(sealed[maxTimeAt:])); first != want[0].time || last != latest {
+		t.Errorf("times %d to %d, want %d to %d", first, last, want[0].time, latest)
+	}
+	return got
+}
+
+func TestBatch(t *testing.T) {
+	nullable := rapid.Custom(func(t *rapid.T) []byte {
+		if rapid.Bool().Draw(t, "null") {
+			return nil
+		}
+		return rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "bytes")
+	})
+	records := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) record {
+		r := record{key: nullable.Draw(t, "key"), value: nullable.Draw(t, "value"), time: rapid.Int64Range(0, 1<<45).Draw(t, "time")}
+		for range rapid.IntRange(0, 4).Draw(t, "headers") {
+			r.headers = append(r.headers, protocol.Header{Key: rapid.String().Draw(t, "name"), Value: nullable.Draw(t, "value")})
+		}
+		return r
+	}), 1, 150)
+	for _, codec := range codecs {
+		t.Run(codec.String(), func(t *testing.T) {
+			b := New(codec)
+			rapid.Check(t, func(t *rapid.T) {
+				want := records.Draw(t, "records")
+				pid, epoch, sequence := rapid.Int64().Draw(t, "pid"), rapid.Int16().Draw(t, "epoch"), rapid.Int32().Draw(t, "sequence")
+				b.Reset()
+				for _, r := range want {
+					if !b.Add(r.message()) {
+						t.Fatal("no room")
+					}
+				}
+				sealed := b.Seal(pid, epoch, sequence)
+				got := wantBatch(t, sealed, codec, want)
+				if got.ProducerID != pid || got.ProducerEpoch != epoch || got.BaseSequence != sequence {
+					t.Errorf("producer %d/%d/%d, want %d/%d/%d", got.ProducerID, got.ProducerEpoch, got.BaseSequence, pid, epoch, sequence)
+				}
+				if b.Count() != len(want) || codec == compress.None && b.Size() != len(sealed) {
+					t.Errorf("count %d, size %d of %d records in %d bytes", b.Count(), b.Size(), len(want), len(sealed))
+				}
+			})
+		})
+	}
+}
+
+// TestBatchIsKafkaGos compares with kafka-go's encoder, byte by byte.
+func TestBatchIsKafkaGos(t *testing.T) {
+	var theirs []protocol.Record
+	b := New(compress.None)
+	for i := range 300 {
+		r := record{key: fmt.Append(nil, "key-", i), value: bytes.Repeat([]byte{'v'}, i), time: 1_700_000_000_000 + int64(i%7)*1000}
+		if i%5 == 0 {
+			r.key = nil
+		}
+		if i%11 == 0 {
+			r.value = nil
+		}
+		for h := range i % 4 {
+			r.headers = append(r.headers, protocol.Header{Key: fmt.Sprint("h", h), Value: fmt.Append(nil, i)})
+		}
+		b.Add(r.message())
+		theirs = append(theirs, protocol.Record{
+			Time: time.UnixMilli(r.time), Key: protocol.NewBytes(r.key), Value: protocol.NewBytes(r.value), Headers: r.headers,
+		})
+	}
+	var want bytes.Buffer
+	set := protocol.RecordSet{Version: 2, Records: protocol.NewRecordReader(theirs...)}
+	if _, err := set.WriteTo(&want); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.Seal(-1, -1, -1); !bytes.Equal(got, want.Bytes()) {
+		t.Errorf("%d bytes differ from the %d of kafka-go's encoder", len(got), want.Len())
+	}
+}
+
+// TestSealedAgain has a batch that goes to another producer: the same records, bit by bit.
+func TestSealedAgain(t *testing.T) {
+	for _, codec := range codecs {
+		b := New(codec)
+		var want []record
+		for i := range 100 {
+			want = append(want, record{key: []byte("k"), value: bytes.Repeat([]byte("abc"), i), time: int64(i)})
+			b.Add(want[i].message())
+		}
+		first := bytes.Clone(b.Seal(1, 2, 3))
+		second := bytes.Clone(b.Seal(math.MaxInt64, math.MaxInt16, math.MaxInt32))
+		wantBatch(t, second, codec, want)
+		if !bytes.Equal(first[recordsAt:], second[recordsAt:]) || !bytes.Equal(first[:CrcAt], second[:CrcAt]) {
+			t.Errorf("%v: sealed again, the records differ", codec)
+		}
+		if bytes.Equal(first[CrcAt:CrcAt+4], second[CrcAt:CrcAt+4]) {
+			t.Errorf("%v: the checksum is the old one", codec)
+		}
+		if third := b.Seal(1, 2, 3); !bytes.Equal(first, third) {
+			t.Errorf("%v: the same producer and sequence give other bytes", codec)
+		}
+		b.Add(record{time: 1}.message())
+		wantBatch(t, b.Seal(1, 2, 103), codec, append(want, record{time: 1}))
+	}
+}
+
+// TestBatchIsUsedAgain has nothing of an earlier use in a later one, and lets go of what a large event needed.
+func TestBatchIsUsedAgain(t *testing.T) {
+	for _, codec := range codecs {
+		b := New(codec)
+		noise := make([]byte, 3*keptBuffer)
+		for i := range noise {
+			noise[i] = byte(i * i >> 3)
+		}
+		b.Add(record{key: []byte("large"), value: noise, time: 9}.message())
+		wantBatch(t, b.Seal(1, 1, 1), codec, []record{{key: []byte("large"), value: noise, time: 9}})
+		b.Reset()
+		if cap(b.buf) > keptBuffer || cap(b.packed) > keptBuffer {
+			t.Errorf("%v: buffers of %d and %d bytes are kept", codec, cap(b.buf), cap(b.packed))
+		}
+		b.Add(record{value: []byte("small"), time: 5}.message())
+		wantBatch(t, b.Seal(1, 1, 2), codec, []record{{value: []byte("small"), time: 5}})
+	}
+}
+
+// TestBatchIsFull has a record that would make the batch longer than the protocol can say.
+func TestBatchIsFull(t *testing.T) {
+	b := New(compress.None)
+	b.Add(record{value: []byte("first"), time: 1}.message())
+	if b.Add(record{value: kafkatest.HugeBytes(t, math.MaxInt32-64), time: 2}.message()) {
+		t.Fatal("it is said to fit")
+	}
+	b.Add(record{value: []byte("second"), time: 3}.message())
+	wantBatch(t, b.Seal(1, 1, 1), compress.None, []record{{value: []byte("first"), time: 1}, {value: []byte("second"), time: 3}})
+}
+
+func TestVarintSize(t *testing.T) {
+	for shift := range 64 {
+		for _, i := range []int64{1 << shift, 1<<shift - 1, 1<<shift + 1, -1 << shift, -1<<shift - 1} {
+			if got, want := varintSize(i), len(binary.AppendVarint(nil, i)); got != want {
+				t.Errorf("%d: %d, want %d", i, got, want)
+			}
+		}
+	}
+}
+
+// FuzzBatch has one record of any bytes, on its own and behind another one.
+func FuzzBatch(f *testing.F) {
+	f.Add([]byte("key"), []byte("value"), "header", []byte("text"), int64(1_700_000_000_000), uint8(0))
+	f.Add([]byte{}, []byte{}, "", []byte{}, int64(0), uint8(3))
+	f.Fuzz(func(t *testing.T, key, value []byte, name string, text []byte, at int64, codec uint8) {
+		c := codecs[int(codec)%len(codecs)]
+		at &= 1<<45 - 1
+		records := []record{
+			{key: key, value: value, time: at, headers: []protocol.Header{{Key: name, Value: text}}},
+			{time: 1, headers: []protocol.Header{{Key: name}}},
+			{key: value, value: key, time: at},
+		}
+		b := New(c)
+		for i := range records {
+			b.Add(records[i].message())
+			wantBatch(t, b.Seal(7, 0, int32(i)), c, records[:i+1])
+		}
+	})
+}

@@ -1,0 +1,92 @@
+// The state of one Publish call, what a rejection in it holds back, and where answered batches come back.
+
+package kafka
+
+import (
+	"sync"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
+)
+
+// call is the state of the present publish call.
+type call struct {
+	events   []*outbox.Event
+	outcomes []sink.Outcome
+	todo     []int32          // events that are not in a part, in order
+	parts    []*producer      // those with a part in this call
+	since    int64            // the version of the metadata at its beginning
+	known    *client.Metadata // the metadata it last looked at
+	posted   []*client.Broker // that have something new in their queue, and were not told
+	held     map[uint64]int32 // of chains with a rejected event the first such; what is behind it is not sent
+	tally    tally
+}
+
+// tally counts a call's answers for Hooks.Confirms.
+type tally struct{ acks, nacks, timeouts int }
+
+// topicOf is the name of an event's topic, good until the next topicOf.
+func (l *lane) topicOf(i int32) ([]byte, *sink.Fault) {
+	layout, ev := l.sink.layout, l.events[i]
+	name, fault := layout.Topic(ev, l.name)
+	if layout.Made(ev) {
+		l.name = name[:0]
+	}
+	return name, fault
+}
+
+// chain is what a rejection holds: the key, in the topic. In another one its events go on: with ordering commit they would be
+// overtaken there by those of other keys.
+func (l *lane) chain(i int32) uint64 {
+	name, _ := l.topicOf(i)
+	return l.events[i].Hash ^ sink.UnitOf(name)
+}
+
+// reject refuses an event; what is later of its key and topic is held back in this call.
+func (l *lane) reject(i int32, fault *sink.Fault) {
+	if l.outcomes[i].State != sink.Unsent {
+		return
+	}
+	l.outcomes[i] = sink.Outcome{State: sink.Rejected, Fault: fault}
+	if ev := l.events[i]; ev.Ordered {
+		if first, ok := l.held[l.chain(i)]; !ok || i < first {
+			l.held[l.chain(i)] = i
+		}
+	}
+}
+
+// isHeld reports whether an earlier event of the same key and topic was rejected in this call.
+func (l *lane) isHeld(i int32) bool {
+	if len(l.held) == 0 {
+		return false
+	}
+	first, held := l.held[l.chain(i)]
+	return held && first < i && l.events[i].Ordered
+}
+
+// inbox is where a lane's streams come back from the workers.
+type inbox struct {
+	mu      sync.Mutex
+	streams []*producer
+	taken   []*producer   // by the last take, and to be used again
+	filled  chan struct{} // cap 1
+}
+
+// deliver gives a stream back to its lane, with its answer.
+func (in *inbox) deliver(s *producer) {
+	in.mu.Lock()
+	in.streams = append(in.streams, s)
+	in.mu.Unlock()
+	conn.Notify(in.filled)
+}
+
+// take is what came back, good until the next take.
+func (in *inbox) take() []*producer {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	clear(in.taken)
+	in.streams, in.taken = in.taken[:0], in.streams
+	return in.taken
+}

@@ -1,0 +1,178 @@
+// What `check` asks of the brokers, as a start would need it.
+
+package check
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol/initproducerid"
+	"github.com/segmentio/kafka-go/protocol/metadata"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
+)
+
+// Cluster examines the cluster as a start would need it: each address that is configured, with the login; each broker at the
+// address that it advertises; the right to a producer id; and the topic with the right to write to it, or those that there
+// are of a template. Nothing is published. It returns when all is answered, or soon after ctx is done.
+func Cluster(ctx context.Context, opts *client.Options, layout *record.Layout, topic sink.Template) []sink.Finding {
+	e := examination{opts: opts, layout: layout, topicName: topic}
+	defer e.close()
+	found := append(e.brokers(ctx), e.login()...)
+	if e.conn == nil {
+		return found
+	}
+	found = append(found, e.advertised(ctx)...)
+	found = append(found, e.producer(ctx))
+	return append(found, e.topics(ctx)...)
+}
+
+// examination is a check under way.
+type examination struct {
+	layout    *record.Layout
+	topicName sink.Template
+	opts      *client.Options
+	conn      *conn.Conn // the first that was opened
+	cluster   *metadata.Response
+	reached   []string // addresses that were connected to
+}
+
+func (e *examination) close() {
+	if e.conn != nil {
+		e.conn.Close()
+	}
+}
+
+// brokers looks at the addresses that are configured. One that answers is enough to work with.
+func (e *examination) brokers(ctx context.Context) []sink.Finding {
+	var found []sink.Finding
+	for i, v := range e.visit(ctx, e.opts.Brokers) {
+		addr := e.opts.Brokers[i]
+		if v.err != nil {
+			found = append(found, sink.Finding{Name: "broker", Detail: conn.OneLine(v.err), Mend: mendDial(v.err)})
+			continue
+		}
+		did := "connected to"
+		if e.opts.SASL != nil {
+			did = "logged in at"
+		}
+		found = append(found, sink.Finding{Name: "broker", OK: true, Detail: fmt.Sprintf("%s %s, of cluster %s with %d brokers", did, addr, v.cluster.ClusterID, len(v.cluster.Brokers))})
+		e.reached = append(e.reached, addr)
+		if e.conn != nil {
+			v.conn.Close()
+			continue
+		}
+		e.conn, e.cluster = v.conn, v.cluster
+	}
+	for i := range found {
+		found[i].Warn = !found[i].OK && e.conn != nil
+	}
+	return found
+}
+
+// visited is what came of connecting to an address and asking who is in the cluster.
+type visited struct {
+	conn    *conn.Conn // nil when err is set
+	cluster *metadata.Response
+	err     error
+}
+
+// visit connects to all addresses at once: those that do not answer take no longer than one, and leave time for the rest.
+// The caller closes the connections.
+func (e *examination) visit(ctx context.Context, addrs []string) []visited {
+	visits := make([]visited, len(addrs))
+	var under sync.WaitGroup
+	for i, addr := range addrs {
+		under.Go(func() {
+			v := &visits[i]
+			if v.conn, v.err = conn.Dial(ctx, &e.opts.Options, addr); v.err != nil {
+				return
+			}
+			v.cluster, v.err = conn.Ask[*metadata.Response](ctx, v.conn, client.ControlTimeout, &metadata.Request{TopicNames: []string{}})
+		})
+	}
+	under.Wait()
+	return visits
+}
+
+// login warns of a password that can be read on the way. One that is refused is found at each address.
+func (e *examination) login() []sink.Finding {
+	opts := e.opts
+	if opts.SASL == nil || opts.TLS != nil {
+		return nil
+	}
+	login, err := opts.SASL()
+	if err != nil || login == nil || login.Mechanism != "plain" {
+		return nil
+	}
+	return []sink.Finding{{
+		Name: "login", Warn: true, Detail: "sasl.mechanism plain without TLS: the password crosses the network as it is",
+		Mend: "set sink.kafka.tls.enabled: true with the brokers' TLS port, or sink.kafka.sasl.mechanism: scram-sha-512",
+	}}
+}
+
+// advertised looks at the addresses that the brokers advertise: what is published goes there and nowhere else. Each that is
+// not reached is a finding of its own.
+func (e *examination) advertised(ctx context.Context) []sink.Finding {
+	const name = "advertised addresses"
+	var nodes []int32
+	var addrs []string
+	for _, b := range e.cluster.Brokers {
+		addr := net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
+		if !slices.Contains(e.reached, addr) {
+			nodes, addrs = append(nodes, b.NodeID), append(addrs, addr)
+		}
+	}
+	var found []sink.Finding
+	for i, v := range e.visit(ctx, addrs) {
+		if v.err == nil {
+			v.conn.Close()
+			continue
+		}
+		found = append(found, sink.Finding{
+			Name: name, Detail: fmt.Sprintf("broker %d advertises %s: %s", nodes[i], addrs[i], conn.OneLine(v.err)), Mend: mendAdvertised(v.err),
+		})
+	}
+	if found == nil {
+		found = []sink.Finding{{Name: name, OK: true, Detail: "every broker is reached at the address that it advertises"}}
+	}
+	return found
+}
+
+// producer asks for a producer id, which every batch carries. A broker that has begun a moment ago has none to give yet.
+func (e *examination) producer(ctx context.Context) sink.Finding {
+	f := sink.Finding{Name: "producer id"}
+	for give := time.Now().Add(producerPatience); ; {
+		res, err := conn.Ask[*initproducerid.Response](ctx, e.conn, client.ControlTimeout, &initproducerid.Request{ProducerID: client.None, ProducerEpoch: client.None})
+		if err != nil {
+			f.Detail, f.Mend = conn.OneLine(err), e.mendSilence()
+			return f
+		}
+		switch code := kafkago.Error(res.ErrorCode); {
+		case code == 0:
+			f.OK, f.Detail = true, "this user may write with idempotence"
+		case code == kafkago.ClusterAuthorizationFailed, code == kafkago.TopicAuthorizationFailed:
+			f.Detail = conn.ErrorText(res.ErrorCode, "")
+			f.Mend = e.grant("TOPIC") + "; a broker before 2.8 wants --operation IdempotentWrite --cluster besides"
+		case time.Now().Before(give) && client.Sleep(ctx, producerPatience/50):
+			continue
+		default:
+			// A broker has them from the controllers.
+			f.Warn, f.Detail = true, conn.ErrorText(res.ErrorCode, "")
+			f.Mend = fmt.Sprintf("see that the controllers have a leader: kafka-metadata-quorum.sh %s describe --status", e.at())
+		}
+		return f
+	}
+}
+
+// producerPatience is how long Check asks a broker for a producer id.
+const producerPatience = 5 * time.Second

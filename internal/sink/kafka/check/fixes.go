@@ -1,0 +1,110 @@
+// What to do about what `check` has found, and about a connection that cannot be made.
+
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
+	"github.com/segmentio/kafka-go/protocol/metadata"
+)
+
+// mendDial is what to do about a connection that cannot be made.
+func mendDial(err error) string {
+	var network *net.OpError
+	var file *fs.PathError
+	mend := conn.MendRefusal(err)
+	switch {
+	case mend != "":
+		return mend
+	case errors.As(err, &network):
+		return "check sink.kafka.brokers, that Kafka runs, and that no firewall is in between"
+	case errors.As(err, &file):
+		return "correct the path in sink.kafka, or let the relay's user read the file"
+	case errors.Is(err, io.EOF), errors.Is(err, context.DeadlineExceeded):
+		return "compare sink.kafka.tls and sasl with what the port expects: listener.security.protocol.map of the broker"
+	}
+	return "correct what this line names in sink.kafka, or give sink.kafka.brokers another port of the brokers"
+}
+
+// mendAdvertised is what to do about a broker that is not reached where it says it is.
+func mendAdvertised(err error) string {
+	if mend := conn.MendRefusal(err); mend != "" {
+		return mend
+	}
+	return "make that address reachable from here, or correct advertised.listeners of that broker"
+}
+
+// mendSilence is what to do about a broker that answered before and does not any more.
+func (e *examination) mendSilence() string {
+	return "look into the log of the broker at " + e.conn.Addr + " for why it hung up or did not answer"
+}
+
+// at is how the commands of a mend reach the cluster. With TLS or a login they need a file that docs/kafka.md tells of.
+func (e *examination) at() string {
+	if e.opts.TLS != nil || e.opts.SASL != nil {
+		return "--bootstrap-server " + e.conn.Addr + " --command-config admin.properties"
+	}
+	return "--bootstrap-server " + e.conn.Addr
+}
+
+// principal is the relay to an ACL. What brokers make of a certificate is their own affair (ssl.principal.mapping.rules).
+func (e *examination) principal() string {
+	if e.opts.SASL != nil {
+		if login, err := e.opts.SASL(); err == nil && login != nil && login.Username != "" {
+			return "User:" + login.Username
+		}
+	}
+	return "User:NAME"
+}
+
+// grant is the command that gives the documented rights: to the topics that begin as the template does, or to the one given.
+func (e *examination) grant(topic string) string {
+	pattern := ""
+	if prefix, _, placeholders := strings.Cut(e.topicName.String(), "{"); placeholders && prefix != "" {
+		topic, pattern = prefix, " --resource-pattern-type prefixed"
+	}
+	return fmt.Sprintf("grant the right: kafka-acls.sh %s --add --allow-principal %s --operation Write --operation Describe --topic %s%s",
+		e.at(), e.principal(), topic, pattern)
+}
+
+// create is the command that makes a topic as this cluster can.
+func (e *examination) create(name string) string {
+	replicas := min(3, max(1, len(e.cluster.Brokers)))
+	return fmt.Sprintf("create it: kafka-topics.sh %s --create --topic %s --partitions 12 --replication-factor %d --config min.insync.replicas=%d",
+		e.at(), name, replicas, max(1, replicas-1))
+}
+
+// setLeast is the command that sets min.insync.replicas of a topic.
+func (e *examination) setLeast(topic string, n int) string {
+	return fmt.Sprintf("kafka-configs.sh %s --alter --topic %s --add-config min.insync.replicas=%d", e.at(), topic, n)
+}
+
+// describe is the command that shows a topic.
+func (e *examination) describe(topic string) string {
+	return fmt.Sprintf("kafka-topics.sh %s --describe --topic %s", e.at(), topic)
+}
+
+// mendAway is what to do about replicas that are not in sync, of a topic by that name.
+func (e *examination) mendAway(t *metadata.ResponseTopic, name string) string {
+	var away []string
+	for _, p := range t.Partitions {
+		for _, node := range p.OfflineReplicas {
+			if id := strconv.Itoa(int(node)); !slices.Contains(away, id) {
+				away = append(away, id)
+			}
+		}
+	}
+	if len(away) == 0 { // they run and lag, or the broker does not tell (before Kafka 1.0)
+		return "bring its replicas in sync; which ones lag: " + e.describe(name)
+	}
+	return "bring back broker " + strings.Join(away, ", ")
+}

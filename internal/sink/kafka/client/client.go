@@ -1,0 +1,70 @@
+// The client: connections to the brokers of one cluster, and what is known of it.
+
+package client
+
+import (
+	"context"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Client keeps the connections to one cluster: the control connection, which asks for metadata and producer ids, and two to
+// each broker that leads a partition. It sends sealed record batches and delivers what the brokers answer. It knows nothing
+// of events, and decides nothing about a batch that was refused.
+type Client struct {
+	*cluster
+	Control *control
+
+	brokersMu sync.RWMutex
+	brokers   map[int32]*Broker
+	launch    func(*Broker) // starts a broker's workers; nil outside run
+}
+
+// NewClient makes a client. Nothing is connected before run.
+func NewClient(opts Options) *Client {
+	c := &Client{cluster: newCluster(opts), brokers: map[int32]*Broker{}}
+	c.Control = newControl(c.cluster)
+	return c
+}
+
+// Run keeps the connections until ctx is done. The error wraps errLogin: the brokers refused the login for loginTimeout and
+// no connection was ever made.
+func (c *Client) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	var working sync.WaitGroup
+	launch := func(b *Broker) { working.Go(func() { b.Run(ctx) }) }
+	c.brokersMu.Lock()
+	c.launch = launch
+	for _, b := range c.brokers {
+		launch(b)
+	}
+	c.brokersMu.Unlock()
+	group.Go(func() error { return c.Control.Run(ctx) })
+	err := group.Wait()
+	c.brokersMu.Lock()
+	c.launch = nil
+	c.brokersMu.Unlock()
+	working.Wait()
+	return err
+}
+
+// Broker is the one of that node.
+func (c *Client) Broker(node int32) *Broker {
+	c.brokersMu.RLock()
+	b := c.brokers[node]
+	c.brokersMu.RUnlock()
+	if b != nil {
+		return b
+	}
+	c.brokersMu.Lock()
+	defer c.brokersMu.Unlock()
+	if b = c.brokers[node]; b == nil {
+		b = newBroker(c.cluster, c.Control, node)
+		c.brokers[node] = b
+		if c.launch != nil {
+			c.launch(b)
+		}
+	}
+	return b
+}

@@ -1,0 +1,124 @@
+// The connection that control asks on: to whom, until when, and when the login is refused for good.
+
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
+	"github.com/segmentio/kafka-go/protocol"
+)
+
+// connect makes sure of a connection: to the broker that it has, else to any that is known, else to those configured.
+func (c *control) connect(ctx context.Context) error {
+	if c.conn != nil && c.conn.Usable() {
+		return nil
+	}
+	c.hangUp()
+	limit := min(controlDial<<min(c.fails, 2), conn.DialTimeout)
+	var failures []error
+	for _, addr := range c.candidates() {
+		opened, err := c.dial(ctx, addr, limit)
+		if err == nil {
+			c.conn, c.addr = opened, addr
+			c.session++
+			c.cluster.connected(addr, c.had)
+			c.had = true
+			c.refused = time.Time{}
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		failures = append(failures, err)
+	}
+	c.fails++
+	err := errors.Join(failures...)
+	c.cluster.note(None, conn.Explain(err))
+	return err
+}
+
+func (c *control) dial(ctx context.Context, addr string, limit time.Duration) (Connection, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return c.cluster.connect(ctx, addr)
+}
+
+// candidates are the addresses to try: the brokers that are known, in any order, then those configured; the one that was
+// just lost comes last.
+func (c *control) candidates() []string {
+	var all []string
+	for _, addr := range c.cluster.Metadata.Load().Brokers {
+		all = append(all, addr)
+	}
+	slices.Sort(all)
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	for _, addr := range c.cluster.Options.Brokers {
+		if !slices.Contains(all, addr) {
+			all = append(all, addr)
+		}
+	}
+	if i := slices.Index(all, c.addr); i >= 0 {
+		all = append(slices.Delete(all, i, i+1), c.addr)
+	}
+	return all
+}
+
+func (c *control) hangUp() {
+	if c.conn != nil {
+		c.conn.Close()
+		c.conn = nil
+		c.cluster.Connections.Add(-1)
+	}
+}
+
+// over sends a request over the control connection.
+func over[R protocol.Message](ctx context.Context, c *control, req protocol.Message) (R, error) {
+	var zero R
+	answer, err := c.conn.RoundTrip(ctx, min(ControlFirst<<min(c.slow, 4), ControlTimeout), req)
+	if err != nil {
+		c.slow++
+		c.hangUp()
+		return zero, err
+	}
+	c.slow = 0
+	res, ok := answer.(R)
+	if !ok {
+		c.hangUp()
+		return zero, fmt.Errorf("broker %s: the answer is a %T", c.addr, answer)
+	}
+	return res, nil
+}
+
+// backoff is the pause after a round that found no broker.
+func (c *control) backoff() time.Duration {
+	d := min(25*time.Millisecond<<min(c.fails, 8), time.Second)
+	if !c.refused.IsZero() {
+		d = time.Second
+	}
+	return d/2 + rand.N(d/2+1) //nolint:gosec // jitter is no secret
+}
+
+// refusedFor turns a login that was refused for LoginTimeout, while no connection was ever made, into the end.
+func (c *control) refusedFor(err error) error {
+	if c.had {
+		return nil
+	}
+	if !errors.Is(err, conn.ErrLogin) {
+		c.refused = time.Time{}
+		return nil
+	}
+	if c.refused.IsZero() {
+		c.refused = time.Now()
+	}
+	limit := c.cluster.Options.LoginTimeout
+	if time.Since(c.refused) < limit {
+		return nil
+	}
+	return err
+}

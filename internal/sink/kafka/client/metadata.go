@@ -1,0 +1,178 @@
+// What is known of the cluster: brokers, topics, partitions and their leaders.
+
+package client
+
+import (
+	"net"
+	"strconv"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol/metadata"
+)
+
+// None stands for no node, no epoch, no partition or no producer id.
+const None = -1
+
+// Metadata is what the answers so far have said. It is immutable, but for the end of stale.
+type Metadata struct {
+	Version int64     // counts the answers
+	At      time.Time // of the newest
+	Brokers map[int32]string
+	Topics  map[string]*Topic
+	witness witness       // the newest answer
+	Stale   chan struct{} // closed when there is a newer one
+}
+
+// witness is an answer on the control connection: in which session, which counts the connections,
+// and to which question, counted over all sessions.
+type witness struct{ session, question int64 }
+
+// Topic is what is known of one topic. It is immutable.
+type Topic struct {
+	Name       string
+	Code       int16    // why it cannot be published to; 0: it can
+	Partitions []Leader // by number; none when code is set
+	Version    int64    // the answer that said so
+	// olderSince is since when answers contradict this one by being older; zero: they do not.
+	olderSince time.Time
+}
+
+// Leader is who leads a partition, and in which epoch: it rises by one with each election. node is none while there is
+// no leader; epoch is none when the broker does not tell it (before Kafka 2.3).
+type Leader struct{ Node, Epoch int32 }
+
+// believeOlder is how long answers must go on to contradict a newer one until they are believed. A broker that lags behind
+// the controller catches up sooner; a topic that was deleted and made anew begins with epoch 0, and stays so.
+const believeOlder = 2 * time.Second
+
+func NewMetadata() *Metadata { return &Metadata{Stale: make(chan struct{})} }
+
+// Leader is who leads a partition; false when nobody is known to.
+func (k *Metadata) Leader(topic string, partition int32) (Leader, bool) {
+	t := k.Topics[topic]
+	if t == nil || int(partition) >= len(t.Partitions) {
+		return Leader{}, false
+	}
+	l := t.Partitions[partition]
+	return l, l.Node != None
+}
+
+// Leaderless reports whether a partition is known to have no leader.
+func (k *Metadata) Leaderless(topic string, partition int32) bool {
+	t := k.Topics[topic]
+	return t != nil && int(partition) < len(t.Partitions) && t.Partitions[partition].Node == None
+}
+
+// leads reports whether a node leads a partition of the topics that are known.
+func (k *Metadata) leads(node int32) bool {
+	for _, t := range k.Topics {
+		for _, l := range t.Partitions {
+			if l.Node == node {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// contradicted reports whether the newest answer has shown an earlier state of a topic than is known.
+func (k *Metadata) contradicted() bool {
+	for _, t := range k.Topics {
+		if t.Version == k.Version && !t.olderSince.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+// Merge is what is known after an answer. Of the topics that it does not speak of keep says whether they are remembered.
+func (k *Metadata) Merge(res *metadata.Response, keep func(*Topic) bool, now time.Time) *Metadata {
+	next := &Metadata{
+		Version: k.Version + 1, At: now, Brokers: k.Brokers, Stale: make(chan struct{}),
+		Topics: make(map[string]*Topic, len(k.Topics)+len(res.Topics)),
+	}
+	if len(res.Brokers) > 0 {
+		next.Brokers = make(map[int32]string, len(res.Brokers))
+		for _, b := range res.Brokers {
+			next.Brokers[b.NodeID] = net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
+		}
+	}
+	for name, t := range k.Topics {
+		if keep(t) {
+			next.Topics[name] = t
+		}
+	}
+	for i := range res.Topics {
+		said := &res.Topics[i]
+		known := k.Topics[said.Name]
+		next.Topics[said.Name] = known.Merge(readTopic(said, next.Version), now)
+	}
+	return next
+}
+
+// MaybeNew reports whether the topic is in an error that one has which was just created.
+func (t *Topic) MaybeNew() bool {
+	code := kafkago.Error(t.Code)
+	return code == kafkago.UnknownTopicOrPartition || code == kafkago.LeaderNotAvailable
+}
+
+// Merge is what is known of a topic after an answer; t may be nil.
+func (t *Topic) Merge(said *Topic, now time.Time) *Topic {
+	if t == nil {
+		return said
+	}
+	said.Name = t.Name
+	if !said.olderThan(t) {
+		return said
+	}
+	since := t.olderSince
+	if since.IsZero() {
+		since = now
+	} else if now.Sub(since) >= believeOlder {
+		return said
+	}
+	kept := *t
+	kept.Version, kept.olderSince = said.Version, since
+	return &kept
+}
+
+// olderThan reports whether t shows an earlier state of the topic than known does: a leader of an earlier epoch, or fewer
+// partitions.
+func (t *Topic) olderThan(known *Topic) bool {
+	if t.Code != 0 || known.Code != 0 {
+		return false
+	}
+	if len(t.Partitions) < len(known.Partitions) {
+		return true
+	}
+	for i, was := range known.Partitions {
+		if is := t.Partitions[i]; is.Epoch != None && is.Epoch < was.Epoch {
+			return true
+		}
+	}
+	return false
+}
+
+// readTopic reads an answer.
+func readTopic(said *metadata.ResponseTopic, version int64) *Topic {
+	t := &Topic{Name: said.Name, Code: said.ErrorCode, Version: version}
+	if t.Code != 0 {
+		return t
+	}
+	if len(said.Partitions) == 0 {
+		t.Code = int16(kafkago.LeaderNotAvailable)
+		return t
+	}
+	t.Partitions = make([]Leader, len(said.Partitions))
+	for i := range t.Partitions {
+		t.Partitions[i] = Leader{None, None}
+	}
+	for _, p := range said.Partitions {
+		if p.PartitionIndex < 0 || int(p.PartitionIndex) >= len(t.Partitions) {
+			continue // partitions are numbered without gaps
+		}
+		t.Partitions[p.PartitionIndex] = Leader{max(p.LeaderID, None), p.LeaderEpoch}
+	}
+	return t
+}

@@ -1,0 +1,88 @@
+package client
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go/protocol/metadata"
+)
+
+// said is an answer about one topic: leader and epoch of each partition, or a code.
+func said(code int16, leaders ...Leader) *metadata.Response {
+	topic := metadata.ResponseTopic{Name: "events", ErrorCode: code}
+	for i := len(leaders) - 1; i >= 0; i-- { // in any order
+		topic.Partitions = append(topic.Partitions, metadata.ResponsePartition{
+			PartitionIndex: int32(i), LeaderID: leaders[i].Node, LeaderEpoch: leaders[i].Epoch,
+		})
+	}
+	return &metadata.Response{
+		Brokers: []metadata.ResponseBroker{{NodeID: 1, Host: "one", Port: 9092}, {NodeID: 2, Host: "::1", Port: 9093}},
+		Topics:  []metadata.ResponseTopic{topic},
+	}
+}
+
+func always(*Topic) bool { return true }
+
+// What is known after a series of answers, one second apart.
+func TestMetadata(t *testing.T) {
+	for name, c := range map[string]struct {
+		answers []*metadata.Response
+		code    int16
+		want    []Leader
+	}{
+		"first":             {[]*metadata.Response{said(0, Leader{1, 3}, Leader{2, 4})}, 0, []Leader{{1, 3}, {2, 4}}},
+		"leader moved":      {[]*metadata.Response{said(0, Leader{1, 3}), said(0, Leader{2, 4})}, 0, []Leader{{2, 4}}},
+		"older answer":      {[]*metadata.Response{said(0, Leader{2, 4}), said(0, Leader{1, 3})}, 0, []Leader{{2, 4}}},
+		"older, then newer": {[]*metadata.Response{said(0, Leader{2, 4}), said(0, Leader{1, 3}), said(0, Leader{1, 5})}, 0, []Leader{{1, 5}}},
+		"older goes on":     {[]*metadata.Response{said(0, Leader{2, 4}), said(0, Leader{1, 0}), said(0, Leader{1, 0}), said(0, Leader{1, 0})}, 0, []Leader{{1, 0}}},
+		"no epochs":         {[]*metadata.Response{said(0, Leader{2, None}), said(0, Leader{1, None})}, 0, []Leader{{1, None}}},
+		"more partitions":   {[]*metadata.Response{said(0, Leader{1, 3}), said(0, Leader{1, 3}, Leader{2, 0})}, 0, []Leader{{1, 3}, {2, 0}}},
+		"fewer partitions":  {[]*metadata.Response{said(0, Leader{1, 3}, Leader{2, 0}), said(0, Leader{1, 3})}, 0, []Leader{{1, 3}, {2, 0}}},
+		"fewer partitions for long": {[]*metadata.Response{
+			said(0, Leader{1, 3}, Leader{2, 0}), said(0, Leader{1, 3}), said(0, Leader{1, 3}), said(0, Leader{1, 3}),
+		}, 0, []Leader{{1, 3}}},
+		"no leader":        {[]*metadata.Response{said(0, Leader{1, 3}), said(0, Leader{None, 4})}, 0, []Leader{{None, 4}}},
+		"a leader of -7":   {[]*metadata.Response{said(0, Leader{-7, 4})}, 0, []Leader{{None, 4}}},
+		"unknown":          {[]*metadata.Response{said(0, Leader{1, 3}), said(3)}, 3, nil},
+		"made anew":        {[]*metadata.Response{said(0, Leader{1, 3}), said(3), said(0, Leader{2, 0})}, 0, []Leader{{2, 0}}},
+		"without anything": {[]*metadata.Response{said(0)}, 5, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			known, now := NewMetadata(), time.Now()
+			for _, answer := range c.answers {
+				now = now.Add(time.Second)
+				known = known.Merge(answer, always, now)
+			}
+			topic := known.Topics["events"]
+			if topic.Code != c.code || fmt.Sprint(topic.Partitions) != fmt.Sprint(c.want) || topic.Name != "events" {
+				t.Errorf("%+v, want %d %v", topic, c.code, c.want)
+			}
+			if topic.Version != known.Version || known.Version != int64(len(c.answers)) {
+				t.Errorf("version %d of %d", topic.Version, known.Version)
+			}
+			if known.Brokers[1] != "one:9092" || known.Brokers[2] != "[::1]:9093" {
+				t.Errorf("brokers %v", known.Brokers)
+			}
+		})
+	}
+}
+
+// Of topics that an answer does not speak of, and of brokers when it names none, what was known stays.
+func TestMetadataOfOthers(t *testing.T) {
+	known := NewMetadata().Merge(said(0, Leader{1, 3}), always, time.Now())
+	other := &metadata.Response{Topics: []metadata.ResponseTopic{{Name: "other", ErrorCode: 3}}}
+	next := known.Merge(other, always, time.Now())
+	if l, ok := next.Leader("events", 0); !ok || l != (Leader{1, 3}) || len(next.Brokers) != 2 {
+		t.Errorf("%+v", next)
+	}
+	if _, ok := next.Leader("events", 1); ok {
+		t.Error("a leader of no partition")
+	}
+	if !next.leads(1) || next.leads(2) {
+		t.Error("1 leads, 2 does not")
+	}
+	if next = next.Merge(said(0, Leader{1, 3}), func(*Topic) bool { return false }, time.Now()); len(next.Topics) != 1 {
+		t.Errorf("%v", next.Topics)
+	}
+}

@@ -1,0 +1,356 @@
+// A worker: one connection to a broker, and one produce request on it at a time.
+
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/produce"
+	"github.com/segmentio/kafka-go/protocol/rawproduce"
+)
+
+// Connection is a connection to a broker: a *conn, or what tests put in its place.
+type Connection interface {
+	// RoundTrip sends a request and waits for its answer. With an error the connection is closed, and whether the broker
+	// had the request is not known.
+	RoundTrip(ctx context.Context, timeout time.Duration, req protocol.Message) (protocol.Message, error)
+	Usable() bool
+	// Watch notices the end of the connection while it is idle; see conn.watch.
+	Watch(ended chan<- struct{}) (unwatch func())
+	Close()
+}
+
+const (
+	// answerGrace is how much longer than the timeout in the request its answer may take.
+	answerGrace = 5 * time.Second
+	// slowest is a line over which a large request is still waited for, in bytes a second.
+	slowest = 256 << 10
+	// A request that takes four times as long as is usual, and this at least, is overdue: metadata is asked whether others
+	// lead by now. A broker whose leadership was moved may keep what it has not replicated yet for its whole timeout.
+	overdueMin = 20 * time.Millisecond
+	// MaxThrottle bounds the pause that a broker may ask for. Kafka has no bound for it: n bytes over a quota of q bytes a
+	// second cost n/q seconds, and maxRequest over 20,000 more than three minutes.
+	MaxThrottle = time.Hour
+	// SilentAfter makes the broker count as down.
+	SilentAfter = 5 * time.Second
+)
+
+var (
+	errMoved   = errors.New("another broker leads the partition meanwhile")
+	errMissing = errors.New("the answer does not speak of the partition")
+	errUnknown = errors.New("the broker is not in the cluster's metadata")
+	// ErrOutdated is the trouble when connections break again and again before an id is used.
+	ErrOutdated = errors.New("the connections have ended before the producer id was used")
+)
+
+// worker sends what its broker's queue holds. It belongs to its goroutine, but for flight.
+type worker struct {
+	cluster *cluster
+	control *control
+	queue   *queue
+	number  int
+	ended   chan struct{} // cap 1: conn has ended while it was idle
+	conn    Connection
+	seen    int64 // the control session that has answered since conn was made: see current
+	fresh   bool  // no produce request was answered on conn yet
+	had     bool  // a connection was made at least once
+	fails   int   // attempts in a row to connect
+	retry   time.Time
+	failed  error // the last of them
+
+	parts   []*ProducerBatch
+	usual   time.Duration // a moving average of how long an answer takes
+	request rawproduce.Request
+	flight  flight
+}
+
+func (w *worker) init(cluster *cluster, control *control, q *queue, number int) {
+	w.cluster, w.control, w.queue, w.number, w.ended = cluster, control, q, number, make(chan struct{}, 1)
+	w.request = rawproduce.Request{Acks: -1, Timeout: int32(cluster.Options.ConfirmTimeout.Milliseconds())}
+}
+
+// Run sends until ctx is done.
+func (w *worker) Run(ctx context.Context) {
+	defer w.hangUp()
+	w.flight.timer = time.AfterFunc(time.Hour, w.overdue)
+	defer w.flight.timer.Stop()
+	for {
+		// Lanes that can run now, many of them woken by the answers just delivered, push what they have before this
+		// worker takes it: measured, requests of 6.7 instead of 3.8 batches, and a fifth more events a second. When no
+		// lane can run this costs nothing.
+		runtime.Gosched()
+		parts, apart := w.queue.take(w.number, w.parts[:0], w.conn != nil)
+		if len(parts) == 0 {
+			if !w.idle(ctx) {
+				return
+			}
+			continue
+		}
+		w.parts = parts
+		throttle := w.send(ctx)
+		clear(w.parts)
+		if apart {
+			w.queue.returned()
+		}
+		if throttle > 0 {
+			// Over its quota. The broker does not read from this connection for so long, so what would be sent now
+			// would seem to be unanswered.
+			w.queue.set(w.number, busy)
+			Sleep(ctx, min(throttle, MaxThrottle))
+			if throttle > MaxThrottle {
+				w.hangUp() // it is not read from yet; a new one is
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// idle waits for work; false when ctx is done. It notices when the connection ends meanwhile: what
+// is sent on one that has ended is in doubt, and R4 does not hold for it.
+func (w *worker) idle(ctx context.Context) bool {
+	for {
+		unwatch := func() {}
+		if w.conn != nil {
+			unwatch = w.conn.Watch(w.ended)
+		}
+		select {
+		case <-w.queue.woken[w.number]:
+			unwatch()
+			return true
+		case <-ctx.Done():
+			unwatch()
+			return false
+		case <-w.ended:
+			unwatch()
+			if w.conn != nil && !w.conn.Usable() {
+				w.hangUp()
+			}
+		}
+	}
+}
+
+// send sends one request with all parts, and delivers each with its answer.
+func (w *worker) send(ctx context.Context) (throttle time.Duration) {
+	if err := w.connect(ctx); err != nil {
+		w.deliver(Answer{Kind: Unsent, Why: err})
+		return 0
+	}
+	if w.current(); len(w.parts) == 0 {
+		return 0
+	}
+	records, size := w.fill()
+	pending := &w.cluster.Pending
+	pending.Add(int64(records))
+	w.flight.begin(w.parts, w.conn.Close, max(overdueMin, 4*w.usual))
+	timeout := w.cluster.Options.ConfirmTimeout + answerGrace + time.Duration(size/slowest)*time.Second
+	res, err := w.conn.RoundTrip(ctx, timeout, &w.request)
+	took, moved, silent := w.flight.end()
+	pending.Add(-int64(records))
+	switch missed := &w.queue.missed; {
+	case silent && err != nil && !moved:
+		missed.Store(true) // it is no better for being given up
+	case silent, err == nil && missed.Load():
+		missed.Store(false)
+		w.cluster.note(w.queue.Node, "")
+	}
+	produced, ok := res.(*produce.Response)
+	if err == nil && !ok {
+		err = fmt.Errorf("the answer is a %T", res)
+	}
+	if err != nil {
+		w.hangUp()
+		if moved {
+			err = errMoved
+		}
+		cut := w.fresh && !moved && ctx.Err() == nil && len(w.parts) == 1 && endedByPeer(err)
+		w.deliver(Answer{Kind: Lost, Why: err, Cut: cut})
+		return 0
+	}
+	w.fresh = false
+	w.usual += (took - w.usual) / 8
+	w.answer(produced)
+	return time.Duration(produced.ThrottleTimeMs) * time.Millisecond
+}
+
+// current leaves in parts what may go out on conn, and gives the others back, to come again under
+// new producer ids. It keeps R4 of stream.
+//
+// Why that is sound: for storage to be taken back all nodes are stopped at one moment, T, and a
+// connection ends with the process that answers on it. After conn was made the control connection
+// was asked a question, and answered it in session seen.
+//
+//   - T is not after conn was made: the leader has run since then, or nothing is answered on conn.
+//   - T is not between the gift of an id in session seen and then: the broker that gave it ran.
+//   - An id of a later session was asked for after conn was made.
+//   - An id of an earlier session may be from before T. It is not used.
+//
+// What it costs: nothing when a broker without the control connection restarts, or when a connection
+// was idle for too long. When the broker with it restarts, or the only one, every stream that goes
+// over a new connection takes an id for its next batch. Ids are asked for one after the other, a
+// round trip each, as at the start of the relay. Brokers have them in stock, a thousand at a time,
+// so those of 1000 partitions cost the controller one write or two.
+func (w *worker) current() {
+	may := func(s *ProducerBatch) bool { return s.Tried || s.Session >= w.seen }
+	if !slices.ContainsFunc(w.parts, may) {
+		w.queue.set(w.number, returning)
+	}
+	w.parts = slices.DeleteFunc(w.parts, func(s *ProducerBatch) bool {
+		if may(s) {
+			return false
+		}
+		s.Answer = Answer{Kind: Outdated}
+		s.Deliver()
+		return true
+	})
+}
+
+// endedByPeer reports whether err is the connection's end, rather than a timeout.
+func endedByPeer(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// fill writes the request.
+func (w *worker) fill() (records, size int) {
+	topics := w.request.Topics[:0]
+	for _, s := range w.parts {
+		n := len(topics) - 1
+		for n >= 0 && topics[n].Topic != s.Topic {
+			n--
+		}
+		if n < 0 {
+			n = len(topics)
+			if n < cap(topics) {
+				topics = topics[:n+1] // with the room of an earlier request
+			} else {
+				topics = append(topics, rawproduce.RequestTopic{})
+			}
+			topics[n].Topic, topics[n].Partitions = s.Topic, topics[n].Partitions[:0]
+		}
+		s.Reader.Reset(s.Bytes)
+		topics[n].Partitions = append(topics[n].Partitions, rawproduce.RequestPartition{
+			Partition: s.Partition, RecordSet: protocol.RawRecordSet{Reader: &s.Reader},
+		})
+		records += s.Records
+		size += len(s.Bytes)
+	}
+	w.request.Topics = topics
+	return records, size
+}
+
+// answer delivers the parts with what the broker says of each.
+func (w *worker) answer(res *produce.Response) {
+	for _, s := range w.parts {
+		s.Answer = Answer{Kind: Lost, Why: errMissing}
+	}
+	confirmed := false
+	for i := range res.Topics {
+		topic := &res.Topics[i]
+		for j := range topic.Partitions {
+			said := &topic.Partitions[j]
+			for _, s := range w.parts {
+				if s.Partition != said.Partition || s.Topic != topic.Topic {
+					continue
+				}
+				s.Answer = Answer{Kind: Answered, Code: said.ErrorCode, Message: said.ErrorMessage}
+				for _, e := range said.RecordErrors {
+					s.Answer.Culprits = append(s.Answer.Culprits, e.BatchIndex)
+					if s.Answer.Message == "" {
+						s.Answer.Message = e.BatchIndexErrorMessage
+					}
+				}
+				confirmed = confirmed || said.ErrorCode == 0
+				break
+			}
+		}
+	}
+	if confirmed {
+		w.cluster.LastConfirm.Store(time.Now().UnixNano())
+	}
+	w.queue.set(w.number, returning)
+	for _, s := range w.parts {
+		s.Deliver()
+	}
+}
+
+// deliver delivers all parts with the same answer.
+func (w *worker) deliver(a Answer) {
+	w.queue.set(w.number, returning)
+	for _, s := range w.parts {
+		s.Answer = a
+		s.Deliver()
+	}
+}
+
+// connect makes sure of a connection. After a failure it does not try again for a while, and fails with the same error.
+func (w *worker) connect(ctx context.Context) error {
+	if w.conn != nil && w.conn.Usable() {
+		return nil
+	}
+	w.hangUp()
+	now := time.Now()
+	if now.Before(w.retry) {
+		return w.failed
+	}
+	addr, known := w.cluster.Metadata.Load().Brokers[w.queue.Node]
+	err := errUnknown
+	if known {
+		dial, cancel := context.WithCancel(ctx)
+		w.flight.begin(w.parts, cancel, overdueMin)
+		if w.conn, err = w.cluster.connect(dial, addr); err == nil {
+			if w.seen, err = w.control.witness(dial, w.parts[0].Topic); err != nil {
+				w.conn.Close()
+			}
+		}
+		_, moved, silent := w.flight.end()
+		cancel()
+		if err != nil {
+			w.conn = nil
+		}
+		if moved && err != nil {
+			if silent {
+				w.cluster.note(w.queue.Node, "") // nobody waits for this broker any more
+			}
+			return errMoved
+		}
+	}
+	if err == nil {
+		w.queue.missed.Store(false)
+		w.fresh, w.fails, w.failed = true, 0, nil
+		w.cluster.connected(addr, w.had)
+		w.had = true
+		w.cluster.note(w.queue.Node, "")
+		return nil
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	w.queue.missed.Store(false)
+	w.fails++
+	pause := min(25*time.Millisecond<<min(w.fails, 6), time.Second)
+	if errors.Is(err, conn.ErrLogin) {
+		pause = time.Second
+	}
+	w.failed, w.retry = err, now.Add(pause/2+rand.N(pause/2)) //nolint:gosec // jitter is no secret
+	w.cluster.note(w.queue.Node, conn.Explain(err))
+	return err
+}
+
+func (w *worker) hangUp() {
+	if w.conn != nil {
+		w.conn.Close()
+		w.conn = nil
+		w.cluster.Connections.Add(-1)
+	}
+}

@@ -1,0 +1,309 @@
+package conn
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
+	"github.com/segmentio/kafka-go/compress"
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/apiversions"
+	"github.com/segmentio/kafka-go/protocol/metadata"
+	"github.com/segmentio/kafka-go/protocol/produce"
+	"github.com/segmentio/kafka-go/protocol/rawproduce"
+)
+
+// longTimeout is of requests that are answered.
+const longTimeout = time.Minute
+
+// TestProduce has one request of several topics and partitions, read by kafka-go's own decoder.
+func TestProduce(t *testing.T) {
+	f := newFake(t, func(f *fake, c net.Conn) {
+		f.greet(c)
+		id, req := f.Next(c)
+		got, ok := req.(*produce.Request)
+		if !ok {
+			f.Errorf("got a %T", req)
+			return
+		}
+		if got.Acks != -1 || got.Timeout != 5000 || len(got.Topics) != 2 {
+			f.Errorf("acks %d, timeout %d, %d topics", got.Acks, got.Timeout, len(got.Topics))
+		}
+		for i, topic := range got.Topics {
+			if want := fmt.Sprint("topic-", i); topic.Topic != want || len(topic.Partitions) != 3 {
+				f.Errorf("topic %q with %d partitions", topic.Topic, len(topic.Partitions))
+			}
+			for p, part := range topic.Partitions {
+				records := kafkatest.DecodeRecords(f, part.RecordSet.Records)
+				if int(part.Partition) != p || len(records) != p+1 || len(records[p].Value) != 40_000*(p+1) {
+					f.Errorf("partition %d has %d records", part.Partition, len(records))
+				}
+			}
+		}
+		f.answer(c, 8, id, &produce.Response{Topics: []produce.ResponseTopic{{Topic: "topic-0", Partitions: []produce.ResponsePartition{{
+			ErrorCode: 87, RecordErrors: []produce.ResponseError{{BatchIndex: 2, BatchIndexErrorMessage: "no key"}}, ErrorMessage: "invalid",
+		}}}}})
+	})
+	req := &rawproduce.Request{Acks: -1, Timeout: 5000}
+	codecs := []compress.Compression{compress.None, compress.Gzip, compress.Snappy, compress.Lz4, compress.Zstd}
+	for i := range 2 {
+		topic := rawproduce.RequestTopic{Topic: fmt.Sprint("topic-", i)}
+		for p := range 3 {
+			b := batch.New(codecs[(i+p)%len(codecs)])
+			for n := range p + 1 {
+				b.Add(&batch.Record{Value: make([]byte, 40_000*(n+1)), Time: 1})
+			}
+			topic.Partitions = append(topic.Partitions, rawproduce.RequestPartition{
+				Partition: int32(p), RecordSet: protocol.RawRecordSet{Reader: bytes.NewReader(b.Seal(1, 0, 0))},
+			})
+		}
+		req.Topics = append(req.Topics, topic)
+	}
+	c := f.dial()
+	res, err := Ask[*produce.Response](t.Context(), c, longTimeout, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if part := res.Topics[0].Partitions[0]; part.ErrorCode != 87 || part.RecordErrors[0].BatchIndex != 2 || part.ErrorMessage != "invalid" {
+		t.Errorf("got %+v", part)
+	}
+	if !c.Usable() {
+		t.Error("not usable after an answer")
+	}
+}
+
+// silent answers nothing but the versions, and says when a request is in.
+func silent(received chan<- struct{}) func(*fake, net.Conn) {
+	return func(f *fake, c net.Conn) {
+		f.greet(c)
+		if _, req := f.Next(c); req != nil {
+			close(received)
+		}
+		untilClosed(c)
+	}
+}
+
+func wantBroken(t *testing.T, c *Conn, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("got %v, want %v", err, want)
+	}
+	if c.Usable() {
+		t.Error("the connection is taken for usable")
+	}
+	if _, err := c.RoundTrip(context.Background(), longTimeout, &metadata.Request{}); err == nil {
+		t.Error("a request after it has an answer")
+	}
+}
+
+// A connection that is watched carries requests afterwards, however often; its end is noticed while it is watched.
+func TestWatch(t *testing.T) {
+	quit := make(chan struct{})
+	c := newFake(t, func(f *fake, c net.Conn) {
+		f.greet(c)
+		for range 3 {
+			id, req := f.Next(c)
+			if _, ok := req.(*metadata.Request); !ok {
+				f.Errorf("got a %T", req)
+				return
+			}
+			f.answer(c, 8, id, &metadata.Response{ControllerID: 7})
+		}
+		<-quit
+	}).dial()
+	ended := make(chan struct{}, 1)
+	for range 3 {
+		c.Watch(ended)()
+		unwatch := c.Watch(ended)
+		runtime.Gosched()
+		unwatch()
+		if res, err := Ask[*metadata.Response](t.Context(), c, longTimeout, &metadata.Request{}); err != nil || res.ControllerID != 7 {
+			t.Fatalf("%v %v", res, err)
+		}
+	}
+	unwatch := c.Watch(ended)
+	defer unwatch()
+	if len(ended) > 0 || !c.Usable() {
+		t.Fatal("ended before the broker has ended it")
+	}
+	close(quit)
+	<-ended
+	if c.Usable() {
+		t.Error("the connection is taken for usable")
+	}
+}
+
+func TestRoundTripEndsWithContext(t *testing.T) {
+	received := make(chan struct{})
+	c := newFake(t, silent(received)).dial()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-received
+		cancel()
+	}()
+	_, err := c.RoundTrip(ctx, time.Hour, &metadata.Request{})
+	wantBroken(t, c, err, context.Canceled)
+}
+
+func TestRoundTripTimesOut(t *testing.T) {
+	c := newFake(t, silent(make(chan struct{}))).dial()
+	_, err := c.RoundTrip(t.Context(), 20*time.Millisecond, &metadata.Request{})
+	wantBroken(t, c, err, os.ErrDeadlineExceeded)
+}
+
+func TestRoundTripIsClosed(t *testing.T) {
+	received := make(chan struct{})
+	c := newFake(t, silent(received)).dial()
+	go func() {
+		<-received
+		c.Close()
+	}()
+	_, err := c.RoundTrip(t.Context(), time.Hour, &metadata.Request{})
+	wantBroken(t, c, err, net.ErrClosed)
+}
+
+// TestNothingIsSentForAnEndedContext has a request that is certainly not at the broker.
+func TestNothingIsSentForAnEndedContext(t *testing.T) {
+	received := make(chan struct{})
+	f := newFake(t, silent(received))
+	c := f.dial()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := c.RoundTrip(ctx, time.Hour, &metadata.Request{})
+	wantBroken(t, c, err, context.Canceled)
+	<-f.gone
+	select {
+	case <-received:
+		t.Error("the request was sent")
+	default:
+	}
+}
+
+func TestOddAnswers(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer, want string
+	}{
+		"nothing":           {"", "closed the connection"},
+		"half a header":     {"\x00\x00\x00", "closed the connection"},
+		"a TLS alert":       {"\x15\x03\x01\x00\x02\x02\x16", "expects TLS"},
+		"HTTP":              {"HTTP/1.1 400 Bad Request\r\n\r\n", "not Kafka's"},
+		"negative":          {"\xff\xff\xff\xff\x00\x00\x00\x01", "not Kafka's"},
+		"another request":   {"\x00\x00\x00\x0a\x00\x00\x00\x63\x00\x00\x00\x00\x00\x00", "request 99"},
+		"half of a body":    {"\x00\x00\x00\x0a\x00\x00\x00\x01\x00\x00", "unexpected EOF"},
+		"an error code":     {"\x00\x00\x00\x0a\x00\x00\x00\x01\x00\x23\x00\x00\x00\x00", "Unsupported Version"},
+		"no Produce at all": {"\x00\x00\x00\x0a\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00", "no Produce request"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t, func(f *fake, conn net.Conn) {
+				f.Next(conn)
+				if _, err := io.WriteString(conn, c.answer); err != nil {
+					f.Error(err)
+				}
+			})
+			conn, err := Dial(t.Context(), &f.opts, f.addr)
+			if err == nil {
+				conn.Close()
+				t.Fatal("connected")
+			}
+			if !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), f.addr) {
+				t.Errorf("got %v, want %q and the address", err, c.want)
+			}
+		})
+	}
+}
+
+func TestVersions(t *testing.T) {
+	f := newFake(t, func(f *fake, c net.Conn) {
+		f.offers[0] = apiversions.ApiKeyResponse{ApiKey: int16(protocol.Produce), MaxVersion: 2}
+		f.greet(c)
+		untilClosed(c)
+	})
+	if _, err := Dial(t.Context(), &f.opts, f.addr); err == nil || !strings.Contains(err.Error(), "has Produce v0 to v2, needed is one of v3 to v8") {
+		t.Errorf("got %v", err)
+	}
+	f = newFake(t, func(f *fake, c net.Conn) {
+		f.offers[0] = apiversions.ApiKeyResponse{ApiKey: int16(protocol.Produce), MinVersion: 9, MaxVersion: 20}
+		f.greet(c)
+		untilClosed(c)
+	})
+	if _, err := Dial(t.Context(), &f.opts, f.addr); err == nil || !strings.Contains(err.Error(), "has Produce v9 to v20") {
+		t.Errorf("got %v", err)
+	}
+	f = newFake(t, func(f *fake, c net.Conn) {
+		f.offers[0].MaxVersion = 5
+		f.greet(c)
+		untilClosed(c)
+	})
+	// InitProducerId from v2 on is flexible, and kafka-go's decoder trusts what stands in the tags.
+	if c := f.dial(); c.Versions[protocol.Produce] != 5 || c.Versions[protocol.Metadata] != 8 || c.Versions[protocol.InitProducerId] != 1 {
+		t.Errorf("got %v", c.Versions)
+	}
+}
+
+// Metadata of before v7 knows no epochs of leaders.
+func TestEpochs(t *testing.T) {
+	for version, want := range map[int16]int32{6: -1, 7: 3} {
+		f := newFake(t, func(f *fake, c net.Conn) {
+			f.offers[1].MaxVersion = version
+			f.greet(c)
+			id, _ := f.Next(c)
+			f.answer(c, version, id, &metadata.Response{Topics: []metadata.ResponseTopic{{Partitions: []metadata.ResponsePartition{{LeaderEpoch: 3}}}}})
+		})
+		res, err := Ask[*metadata.Response](t.Context(), f.dial(), longTimeout, &metadata.Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := res.Topics[0].Partitions[0].LeaderEpoch; got != want {
+			t.Errorf("v%d: epoch %d, want %d", version, got, want)
+		}
+	}
+}
+
+func TestDialEndsWithContext(t *testing.T) {
+	received := make(chan struct{})
+	f := newFake(t, func(f *fake, c net.Conn) {
+		f.Next(c)
+		close(received)
+		untilClosed(c)
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-received
+		cancel()
+	}()
+	if _, err := Dial(ctx, &f.opts, f.addr); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestUsable(t *testing.T) {
+	c := newFake(t, func(f *fake, c net.Conn) {
+		f.greet(c)
+		untilClosed(c)
+	}).dial()
+	if !c.Usable() {
+		t.Error("a new connection is not usable")
+	}
+	c.used = time.Now().Add(-maxIdle)
+	if c.Usable() {
+		t.Error("usable after a long silence")
+	}
+	c.used, c.Expires = time.Now(), time.Now().Add(time.Hour)
+	if !c.Usable() {
+		t.Error("not usable long before the login ends")
+	}
+	c.Expires = time.Now()
+	if c.Usable() {
+		t.Error("usable when the login has ended")
+	}
+}

@@ -1,0 +1,63 @@
+// Errors of connections and brokers, in one line, and what to do about them.
+
+package conn
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+var ErrOtherCluster = errors.New("a broker of another cluster")
+
+// MendRefusal is what to do when somebody answers, and a connection cannot be made; "" when that is not so.
+func MendRefusal(err error) string {
+	if mend := sink.MendTLS("sink.kafka.tls", err); mend != "" {
+		return mend
+	}
+	var notTLS tls.RecordHeaderError
+	switch {
+	case errors.Is(err, ErrOtherCluster):
+		return "let sink.kafka.brokers lead to that cluster again, or restart the relay to publish to the other one"
+	case errors.Is(err, ErrLogin):
+		return "check sink.kafka.sasl: mechanism, username and password"
+	case errors.Is(err, ErrWantsTLS):
+		return "set sink.kafka.tls.enabled: true, or use a port without TLS"
+	case errors.Is(err, ErrWantsLogin):
+		return "set sink.kafka.sasl, or use a port without a login"
+	case errors.As(err, &notTLS):
+		return "the port does not speak TLS: use the brokers' TLS port, or leave sink.kafka.tls out"
+	}
+	return ""
+}
+
+// Explain is err in one line, with what to do about a refusal.
+func Explain(err error) string {
+	if mend := MendRefusal(err); mend != "" {
+		return OneLine(err) + "; " + mend
+	}
+	return OneLine(err)
+}
+
+// ephemeral is what differs at every connect in an error's text: the local end of a socket, and the clock beside a
+// certificate that has expired.
+var ephemeral = regexp.MustCompile(`[^ ]+:\d+->|current time \S+ is `)
+
+// OneLine is err in a line that is the same whenever the cause is.
+func OneLine(err error) string {
+	return strings.ReplaceAll(ephemeral.ReplaceAllString(err.Error(), ""), "\n", "; ")
+}
+
+// ErrorText are a broker's own, or what its error code stands for.
+func ErrorText(code int16, message string) string {
+	if message != "" {
+		return fmt.Sprintf("%s (%d)", message, code)
+	}
+	return kafkago.Error(code).Error()
+}

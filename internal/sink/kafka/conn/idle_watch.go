@@ -1,0 +1,41 @@
+// The end of a connection that is idle.
+
+package conn
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Watch waits, while no request is under way, for the broker to end the connection, or for bytes that nobody has asked for:
+// then it closes it and tells ended, which has room for one. unwatch ends the wait and must come before the next request.
+func (c *Conn) Watch(ended chan<- struct{}) (unwatch func()) {
+	var unwatched atomic.Bool
+	done := make(chan struct{})
+	failed := c.net.SetReadDeadline(time.Time{}) // that of the last request still stands
+	go func() {
+		defer close(done)
+		if failed == nil {
+			_, _ = c.reader.Peek(1) //nolint:errcheck // a deadline is unwatch's; whatever else it is, the connection is of no use
+		}
+		if !unwatched.Load() {
+			c.Close()
+			Notify(ended)
+		}
+	}()
+	return func() {
+		unwatched.Store(true)
+		if err := c.net.SetReadDeadline(time.Unix(1, 0)); err != nil {
+			c.Close() // it ends the wait, too
+		}
+		<-done
+	}
+}
+
+// Notify leaves word in a channel with room for one.
+func Notify(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,126 @@
+// What a broker's error code for a batch means: one closed table.
+
+package kafka
+
+import (
+	"fmt"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
+)
+
+// action is what a part does about an answer.
+type action uint8
+
+const (
+	// confirm: the batch is in the log, replicated as far as acks=all asks for.
+	confirm action = iota
+	// again: the same bytes once more, to the leader that the newest metadata names.
+	again
+	// renew: the broker's record of the producer does not fit the batch: the same events from a new producer id.
+	renew
+	// shrink: the batch is too large. A smaller one; the event that is too large alone is at fault.
+	shrink
+	// isolate: something in the batch is refused. The record errors name it, else halves do; alone it is at fault.
+	isolate
+	// refuse: the topic or the partition is at fault.
+	refuse
+)
+
+// verdict is the meaning of one error code.
+type verdict struct {
+	action action
+	// doubt: the batch may be in the log in spite of the error, or get there yet: it was appended and then waited for its
+	// replicas, or nothing is known of it. Without doubt the broker has said so before it appended.
+	doubt bool
+	// tries: so many times the same bytes again first.
+	tries  int
+	class  sink.Class // of the fault that refuse, shrink and isolate find
+	reason sink.Reason
+}
+
+// judge is the table. The codes are those of https://kafka.apache.org/protocol#protocol_error_codes; which of them a
+// broker gives before and which after it has appended is read off Kafka's ReplicaManager.appendRecords, Partition
+// .appendRecordsToLeader, UnifiedLog.analyzeAndValidateRecords and DelayedProduce (4.x): all that a batch may meet while it
+// waits for its replicas leaves doubt, also "not leader", "unknown topic" and "storage error".
+func judge(code int16) verdict {
+	switch kafkago.Error(code) {
+	case 0:
+		return verdict{action: confirm}
+	case kafkago.DuplicateSequenceNumber:
+		// An older duplicate than the broker remembers the offset of. It is success only of bytes that were sent before;
+		// stream.stored sees to that. Apache Kafka does not give it while one batch of a producer is under way, since it
+		// remembers the last batch at least. What others mean by it is not known, so nothing is stored a second time over it.
+		return verdict{action: confirm}
+
+	case kafkago.UnknownTopicOrPartition, kafkago.LeaderNotAvailable, kafkago.NotLeaderForPartition,
+		kafkago.BrokerNotAvailable, kafkago.ReplicaNotAvailable, kafkago.NetworkException, kafkago.KafkaStorageError,
+		kafkago.LogDirNotFound, kafkago.ListenerNotFound, kafkago.FencedLeaderEpoch, kafkago.UnknownLeaderEpoch,
+		kafkago.UnknownTopicID, kafkago.InconsistentTopicID, kafkago.StaleBrokerEpoch, kafkago.NotController,
+		kafkago.OffsetNotAvailable, kafkago.ThrottlingQuotaExceeded:
+		return verdict{action: again, doubt: true, reason: sink.NoLeader}
+	case kafkago.RequestTimedOut:
+		return verdict{action: again, doubt: true, reason: sink.Unconfirmed}
+	case kafkago.NotEnoughReplicasAfterAppend:
+		return verdict{action: again, doubt: true, reason: sink.TooFewReplicas}
+
+	case kafkago.OutOfOrderSequenceNumber, kafkago.InvalidProducerEpoch, kafkago.UnknownProducerId, kafkago.ProducerFenced,
+		kafkago.InvalidProducerIDMapping, kafkago.InvalidTransactionState, kafkago.ConcurrentTransactions:
+		return verdict{action: renew}
+
+	case kafkago.MessageSizeTooLarge, kafkago.RecordListTooLarge:
+		return verdict{action: shrink, class: sink.Permanent, reason: sink.TooLarge}
+	case kafkago.InvalidRecord, kafkago.InvalidTimestamp, kafkago.PolicyViolation:
+		return verdict{action: isolate, class: sink.Permanent, reason: sink.Invalid}
+	case kafkago.InvalidMessage: // CORRUPT_MESSAGE: a checksum that does not fit, mended by sending again if by anything
+		return verdict{action: isolate, tries: 2, class: sink.Transient, reason: sink.BrokerException}
+
+	case kafkago.NotEnoughReplicas:
+		return verdict{action: refuse, reason: sink.TooFewReplicas}
+	case kafkago.TopicAuthorizationFailed, kafkago.ClusterAuthorizationFailed, kafkago.TransactionalIDAuthorizationFailed:
+		return verdict{action: refuse, reason: sink.NotPermitted}
+	case kafkago.InvalidTopic, kafkago.UnsupportedForMessageFormat, kafkago.UnsupportedCompressionType, kafkago.UnsupportedVersion:
+		// The topic takes no records of this kind at all: no event is to become a dead letter over a setting.
+		return verdict{action: refuse, reason: sink.Invalid}
+	case kafkago.InvalidRequest: // said before anything is appended, and not by Apache Kafka of records like ours
+		return verdict{action: isolate, class: sink.Transient, reason: sink.BrokerException}
+
+	default:
+		// UNKNOWN_SERVER_ERROR, and what later versions may invent: it may pass, and it may be of one event.
+		return verdict{action: isolate, doubt: true, tries: 3, class: sink.Transient, reason: sink.BrokerException}
+	}
+}
+
+// topicFault is the fault of a topic that metadata answers with an error code.
+func topicFault(topic string, code int16) *sink.Fault {
+	f := &sink.Fault{Class: sink.Destination, Reason: sink.NoLeader, Whole: true, Destination: record.TopicName(topic), Words: conn.ErrorText(code, "")}
+	switch kafkago.Error(code) {
+	case kafkago.UnknownTopicOrPartition, kafkago.UnknownTopicID:
+		f.Reason = sink.NoTopic
+	case kafkago.InvalidTopic:
+		f.Reason = sink.Invalid
+	case kafkago.TopicAuthorizationFailed:
+		f.Reason = sink.NotPermitted
+	default:
+	}
+	return f
+}
+
+// fault is what an answer accuses: the topic, its partition, or the event that was on its way there.
+func (v verdict) fault(topic string, partition int32, said string) *sink.Fault {
+	f := &sink.Fault{Class: v.class, Reason: v.reason, Destination: record.TopicName(topic), Words: said}
+	if v.class != sink.Destination {
+		return f
+	}
+	if f.Whole = v.reason == sink.NotPermitted || v.reason == sink.Invalid; !f.Whole {
+		f.Destination = partitionName(topic, partition)
+	}
+	return f
+}
+
+func partitionName(topic string, partition int32) string {
+	return fmt.Sprintf("topic %q, partition %d", topic, partition)
+}

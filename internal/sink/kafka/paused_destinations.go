@@ -1,0 +1,100 @@
+// The destinations that refuse, for metrics and status.
+
+package kafka
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
+)
+
+const (
+	maxPaused = 1000 // bounds the destinations that are shown
+	// shownFor is how long one is shown that nobody sends to any more: its events may have been discarded.
+	shownFor = time.Minute
+)
+
+// Paused is a destination that refused what was sent last, or could not be sent to.
+type Paused struct {
+	Destination string
+	Reason      sink.Reason
+	Words       string
+	Since       time.Time
+}
+
+// paused are the destinations that refuse. Nothing is decided by it: the events of a refusing destination come again, and
+// each time the broker is asked. A confirmed batch of a topic ends the pause of its partition, and of the topic.
+type paused struct {
+	count atomic.Int32 // zero spares the lanes the lock
+	mu    sync.Mutex
+	by    map[refusal]refusing
+}
+
+// refusal is a partition that refuses, or with none the whole topic, by the topic's own name: several may be shown as one.
+type refusal struct {
+	topic     string
+	partition int32
+}
+
+type refusing struct {
+	Paused
+	last time.Time
+}
+
+// refused takes up the destination of a fault: the partition, or the topic when the fault is of the whole.
+func (p *paused) refused(topic string, partition int32, fault *sink.Fault) {
+	if fault.Whole {
+		partition = client.None
+	}
+	at := refusal{topic, partition}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	was, known := p.by[at]
+	if !known && len(p.by) >= maxPaused {
+		return
+	}
+	since := was.Since
+	if now.Sub(was.last) > shownFor {
+		since = now
+	}
+	if p.by == nil {
+		p.by = map[refusal]refusing{}
+	}
+	p.by[at] = refusing{Paused{fault.Destination, fault.Reason, fault.Words, since}, now}
+	p.count.Store(int32(len(p.by)))
+}
+
+// confirmed ends the pause of the stream's partition and topic.
+func (p *paused) confirmed(s *producer) {
+	if p.count.Load() == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.by, refusal{s.Topic, client.None})
+	delete(p.by, refusal{s.Topic, s.Partition})
+	p.count.Store(int32(len(p.by)))
+}
+
+// list is what is paused, in order of the names.
+func (p *paused) list() []Paused {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make([]Paused, 0, len(p.by))
+	for at, d := range p.by {
+		if time.Since(d.last) > shownFor {
+			delete(p.by, at)
+			continue
+		}
+		out = append(out, d.Paused)
+	}
+	p.count.Store(int32(len(p.by)))
+	slices.SortFunc(out, func(a, b Paused) int { return strings.Compare(a.Destination, b.Destination) })
+	return out
+}

@@ -1,0 +1,59 @@
+// Why an event can never become a record.
+
+package record
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// MaxTopic is how long the name of a topic may be.
+const MaxTopic = 249
+
+// What is wrong with a topic. They are shared by all events concerned.
+var (
+	topicNull = &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Words: "topic has a NULL in its template"}
+	topicNone = invalid("topic name is empty")
+	topicLong = invalid("topic name is longer than the 249 characters that Kafka allows")
+	topicDots = invalid("topic name is '.' or '..', which Kafka does not allow")
+	tooEarly  = invalid("the time is before 1970, a Kafka record carries none")
+	topicChar = invalid("topic name has a character other than letters, digits, '.', '_' and '-'")
+)
+
+// CheckTopic says what is wrong with a topic's name, as org.apache.kafka.common.internals.Topic.validate does.
+func CheckTopic(name []byte) *sink.Fault {
+	switch {
+	case len(name) == 0:
+		return topicNone
+	case len(name) > MaxTopic:
+		return topicLong
+	case string(name) == "." || string(name) == "..":
+		return topicDots
+	}
+	for _, c := range name {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-' {
+			continue
+		}
+		return topicChar
+	}
+	return nil
+}
+
+func undecodable(ev *outbox.Event) *sink.Fault {
+	return &sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Words: ev.Fault.Error()}
+}
+
+func invalid(words string) *sink.Fault {
+	return &sink.Fault{Class: sink.Permanent, Reason: sink.Invalid, Words: words}
+}
+
+// text is b as a string without a copy: not to be kept.
+func text(b []byte) string {
+	return unsafe.String(unsafe.SliceData(b), len(b))
+}
+
+// TopicName names a topic in the words of a fault.
+func TopicName(topic string) string { return fmt.Sprintf("topic %q", topic) }

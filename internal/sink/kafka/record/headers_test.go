@@ -1,0 +1,68 @@
+package record
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// FuzzHeadersColumn compares the scanner with encoding/json: the same names, the same values, and never a panic.
+func FuzzHeadersColumn(f *testing.F) {
+	for _, doc := range []string{
+		`{}`, ` { } `, `null`, `[]`, `{"a":1}`, `{"a" : "b\\"c" , "d":[1,{"e":"}"}],"f":{"g":"]"}}`, `{"a":-0.5e3,"b":true,"c":null}`,
+		`{"\u00e4":"\ud83d\ude00"}`, `{"a":1}x`, `{"a":{}} `, `{"":""}`, `{"a":1,"a":2}`, `"x"`, `{"a":12345678901234567890}`,
+		`{"id":1,"\u0069d":2}`,
+	} {
+		f.Add([]byte(doc))
+	}
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		if !utf8.Valid(doc) || len(bytes.TrimSpace(doc)) == 0 {
+			return // PostgreSQL sends none; encoding/json would replace the bytes, which are kept here
+		}
+		m := NewEncoder(layoutOf(t, Config{}))
+		before := bytes.Clone(doc)
+		ev := &outbox.Event{ID: []byte("1"), Time: time.UnixMilli(1), Headers: doc}
+		fault := m.Build(ev)
+		if !bytes.Equal(doc, before) {
+			t.Fatal("the document was written to")
+		}
+		var want map[string]json.RawMessage
+		if err := json.Unmarshal(doc, &want); (err != nil) != (fault != nil) {
+			t.Fatalf("fault %v, encoding/json %v", fault, err)
+		}
+		if fault != nil {
+			return
+		}
+		got := map[string][]byte{}
+		for _, h := range built(t, m, ev).Headers {
+			got[h.Key] = h.Value // of several, the last one: so has encoding/json
+		}
+		for name, raw := range want {
+			value, ok := got[name]
+			if Reserved(name) {
+				continue
+			}
+			if !ok || (value == nil) != (string(raw) == "null") {
+				t.Errorf("%q: got %q, %v, want %s", name, value, ok, raw)
+			}
+			var s string
+			switch {
+			case raw[0] == '"' && json.Unmarshal(raw, &s) == nil:
+				if string(value) != s {
+					t.Errorf("%q: got %q, want %q", name, value, s)
+				}
+			case value != nil && !bytes.Equal(value, raw):
+				t.Errorf("%q: got %q, want %s", name, value, raw)
+			}
+		}
+		for name := range got {
+			if _, ok := want[name]; !ok && !Reserved(name) {
+				t.Errorf("%q is from nowhere", name)
+			}
+		}
+	})
+}

@@ -1,0 +1,120 @@
+// The beginning of a call: its events are split by partition, as soon as metadata has answered for their topics.
+
+package kafka
+
+import (
+	"context"
+	"slices"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
+)
+
+// learn waits until metadata has answered for every topic of the call. An error is not taken from before the call: what
+// was at fault then may be mended. Nor is it that a row names a partition which there is not: it may have been added since.
+func (l *lane) learn(ctx context.Context) error {
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if l.answered() {
+			return nil
+		}
+		select {
+		case <-l.known.Stale:
+			l.known = l.sink.client.Metadata.Load()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// answered reports whether all is known, and asks for what is not.
+func (l *lane) answered() bool {
+	layout, all, last := l.sink.layout, true, ""
+	for _, i := range l.todo {
+		name, fault := l.topicOf(i)
+		if fault != nil || string(name) == last && !layout.Names {
+			continue
+		}
+		topic := l.known.Topics[string(name)]
+		old := topic != nil && topic.Version <= l.since // said before the call
+		if topic == nil || old && (topic.Code != 0 || layout.Beyond(l.events[i], len(topic.Partitions))) {
+			all = false
+			l.sink.client.Control.Ask(string(name))
+		}
+		if topic != nil {
+			last = topic.Name
+		}
+	}
+	return all
+}
+
+// split makes parts of the events of todo.
+func (l *lane) split() {
+	slices.Sort(l.todo) // parts that ended may have given theirs back
+	clear(l.parts)
+	l.parts = l.parts[:0]
+	var topic *client.Topic
+	for _, i := range l.todo {
+		ev := l.events[i]
+		if l.outcomes[i].State != sink.Unsent || l.isHeld(i) {
+			continue
+		}
+		name, fault := l.topicOf(i)
+		if fault != nil {
+			l.reject(i, fault)
+			continue
+		}
+		if topic == nil || topic.Name != string(name) {
+			topic = l.known.Topics[string(name)]
+		}
+		if topic.Code != 0 {
+			fault := topicFault(l.sink.layout.Shown(topic.Name), topic.Code)
+			l.reject(i, fault)
+			l.sink.paused.refused(topic.Name, client.None, fault)
+			continue
+		}
+		partition := l.sink.layout.Partition(ev, int32(len(topic.Partitions)))
+		if int(partition) >= len(topic.Partitions) {
+			l.reject(i, record.NoPartition(l.sink.layout.Shown(topic.Name), len(topic.Partitions)))
+			continue
+		}
+		s := l.stream(topic.Name, partition)
+		p := &s.part
+		if len(p.todo) == 0 {
+			p.Reset()
+			l.parts = append(l.parts, s)
+		}
+		p.todo = append(p.todo, i)
+	}
+	l.todo = l.todo[:0]
+	for _, s := range l.parts {
+		s.part.room = s.part.todo
+		s.part.phase = out
+		if !s.late {
+			l.resume(s)
+		}
+	}
+}
+
+// stream is the lane's way to a partition.
+func (l *lane) stream(topic string, partition int32) *producer {
+	r := l.last
+	if r == nil || r.topic != topic {
+		if r = l.routes[topic]; r == nil {
+			r = &route{topic: topic}
+			l.routes[topic] = r
+			l.sink.client.Control.Want(topic)
+		}
+		l.last = r
+	}
+	for int(partition) >= len(r.streams) {
+		r.streams = append(r.streams, nil)
+	}
+	if r.streams[partition] == nil {
+		r.streams[partition] = newStream(l, topic, partition)
+	}
+	return r.streams[partition]
+}

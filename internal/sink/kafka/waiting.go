@@ -1,0 +1,137 @@
+// A part that waits: for a leader, for the next attempt, or until its destination is accused.
+
+package kafka
+
+import (
+	"errors"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
+)
+
+// A part in trouble asks for metadata again after an eighth of the time that the trouble has lasted, within these bounds:
+// the end of an election is seen at most an eighth of the election late, and a long outage costs four questions a second.
+const (
+	pauseMin = 10 * time.Millisecond
+	pauseMax = 250 * time.Millisecond
+	// A partition that was given up is given so long the next time, until it stores something.
+	probeTime = time.Second
+)
+
+// trouble puts the part to wait. fault is what is to blame when that does not end. The same leader gets the same bytes again
+// after pauseMin, then after twice as long, up to pauseMax: it may not know yet that it leads, or that it does not.
+func (l *lane) trouble(s *producer, fault *sink.Fault) {
+	p, now := &s.part, time.Now()
+	if p.since.IsZero() {
+		p.since = now
+	}
+	if fault.Class != sink.Destination || fault.Reason == "" {
+		// It may be of one event, or of the producer. But if the trouble does not end, that is for other reasons: this
+		// answer has a bound of its own, and the part's events are all given up, so no event is to be blamed.
+		fault = noAnswer(s, errors.New(fault.Words))
+	}
+	p.fault = fault
+	if p.tries++; l.accuse(s, now) {
+		return
+	}
+	p.phase, p.due, p.resend = waiting, now.Add(p.pause(now)), now.Add(min(pauseMin<<p.same, pauseMax))
+	p.same = min(p.same+1, 8)
+	l.sink.client.Control.Ask(s.Topic)
+}
+
+func (p *part) pause(now time.Time) time.Duration {
+	return min(max(now.Sub(p.since)/8, pauseMin), pauseMax)
+}
+
+// accuse gives a part up that has been in trouble for ConfirmTimeout, when other batches were confirmed in the latter half
+// of that time: so it is not the cluster that is away. Nor is it when the cluster itself says, half of that time ago at most,
+// that the partition has no leader, and others were confirmed since the trouble began: there may be nobody left to confirm
+// anything when every lane has events for that partition. It takes two tries at least, because a process that stood still
+// for so long has learnt nothing about anybody.
+func (l *lane) accuse(s *producer, now time.Time) bool {
+	p, limit := &s.part, l.sink.cfg.ConfirmTimeout
+	patience := limit
+	if s.accused {
+		patience = min(limit, probeTime)
+	}
+	if p.tries < 2 || now.Sub(p.since) < patience {
+		return false
+	}
+	others, recent := time.Unix(0, l.sink.client.LastConfirm.Load()), now.Add(-limit/2)
+	if others.Before(recent) && (others.Before(p.since) || l.known.At.Before(recent) || !l.known.Leaderless(s.Topic, s.Partition)) {
+		return false
+	}
+	s.accused = true
+	l.giveUp(s, p.fault)
+	return true
+}
+
+// look ends the wait of a part when there is somebody to send to.
+func (l *lane) look(s *producer, known *client.Metadata) {
+	p := &s.part
+	leader, ok := l.leaderOf(s, known)
+	if !ok {
+		return
+	}
+	now := time.Now()
+	able := !now.Before(p.resend)
+	if s.id != client.None { // for an id no leader is needed
+		able = leader.Node != client.None && (able || leader != p.sent)
+	}
+	if able {
+		p.phase = ready
+		return
+	}
+	if now.Before(p.due) {
+		return
+	}
+	if p.tries++; l.accuse(s, now) {
+		return
+	}
+	p.due = now.Add(p.pause(now))
+	l.sink.client.Control.Ask(s.Topic)
+	if now.Sub(p.since) >= client.SilentAfter {
+		l.sink.paused.refused(s.Topic, s.Partition, p.fault) // for who looks why nothing goes on
+	}
+}
+
+// wakes is when a waiting part is to be looked at again; zero: it does not wait.
+func (p *part) wakes() time.Time {
+	if p.phase != waiting {
+		return time.Time{}
+	}
+	if p.resend.Before(p.due) && time.Now().Before(p.resend) {
+		return p.resend
+	}
+	return p.due
+}
+
+// leaderOf is whom the metadata names for the stream's partition. It is false when the part has ended over what the metadata
+// says: the topic is at fault, or there is no such partition any more, and its events are to be split anew.
+func (l *lane) leaderOf(s *producer, known *client.Metadata) (client.Leader, bool) {
+	p, topic := &s.part, known.Topics[s.Topic]
+	switch {
+	case topic == nil:
+		l.sink.client.Control.Ask(s.Topic)
+		return client.Leader{Node: client.None, Epoch: client.None}, true
+	case topic.Code != 0:
+		l.giveUp(s, topicFault(s.Shown(), topic.Code))
+		return client.Leader{}, false
+	case int(s.Partition) >= len(topic.Partitions):
+		s.drop()
+		l.todo = append(l.todo, p.todo...)
+		p.todo, p.phase = p.todo[:0], done
+		return client.Leader{}, false
+	}
+	return topic.Partitions[s.Partition], true
+}
+
+// noAnswer is the fault of a partition whose leader does not answer.
+func noAnswer(s *producer, why error) *sink.Fault {
+	return &sink.Fault{
+		Class: sink.Destination, Reason: sink.NoLeader, Destination: partitionName(s.Shown(), s.Partition), Words: why.Error(),
+	}
+}
+
+var errNoLeader = errors.New("the partition has no leader")
