@@ -68,8 +68,8 @@ $(PG_VERSIONS:%=test-pg%): test-pg%: bin/testrun
 	@echo "== $@"; bin=$$(scripts/postgres.sh $*); env -u CDC_RELAY_TEST_POSTGRES CDC_RELAY_TEST_POSTGRES_BIN=$$bin $(GO_TEST) -tags '$(TAGS)' $(PG_PACKAGES)
 
 .PHONY: test-tools
-test-tools: bin/testrun ## modules of their own: deploy/ read as those who will run it read it, the dashboards' pictures, bin/testrun
-	@echo "== $@"; red=0; for module in deploycheck dashboards testrun; do (cd tools/$$module && ../../bin/testrun -count=1 ./...) || red=1; done; exit $$red
+test-tools: bin/testrun ## modules of their own: deploy/ read as those who will run it read it, bin/testrun
+	@echo "== $@"; red=0; for module in deploycheck testrun; do (cd tools/$$module && ../../bin/testrun -count=1 ./...) || red=1; done; exit $$red
 
 .PHONY: mutants mutants-green mutants-third
 mutants: deps bin/serve ## plant each bug of mutants/ in a copy: its named test must turn red
@@ -121,11 +121,6 @@ soak-faults:
 .PHONY: golden-debezium
 golden-debezium: deps-debezium ## have the real Debezium make the golden records of test/debezium again, five minutes
 	@go test -tags nightly -count=1 -timeout 0 -v -run '^TestGolden$$' ./test/long/debezium -args -rewrite
-
-.PHONY: dashboards
-dashboards: deps ## draw docs/img/*.png again: what Prometheus answers to the queries of deploy/grafana while relay and broker are put through faults
-	@answers=$$(mktemp); trap 'rm -f "$$answers"' EXIT; go test -tags testall -count=1 -timeout 0 -run '^TestPanels$$' ./test/dashboards -args -pace 15s -record "$$answers"; \
-	cd tools/dashboards && go run . "$$answers" ../../docs/img ../../deploy/grafana/*.json
 
 .PHONY: lint
 lint: ## vet, golangci-lint (tools/lint pins it), formatting

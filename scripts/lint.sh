@@ -17,6 +17,6 @@ if [ "${1:-}" = fmt ]; then
 fi
 "$lint" run --allow-parallel-runners ./...
 go mod tidy -diff
-for module in tools/deploycheck tools/dashboards tools/testrun; do # modules of their own
+for module in tools/deploycheck tools/testrun; do # modules of their own
 	(cd "$module" && "../../$lint" run --allow-parallel-runners ./... && go mod tidy -diff)
 done

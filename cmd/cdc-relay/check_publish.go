@@ -16,7 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
-	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -127,7 +127,7 @@ func (m *testMessage) send(ctx context.Context, c *config.Config) replication.Fi
 		r := *c.Sink.RabbitMQ
 		r.Connections, small.Sink.RabbitMQ = 1, &r
 	}
-	out, columns, err := openSink(&small, zap.NewNop(), ops.NewMetrics("", "", runtime.Version()), nil)
+	out, columns, err := openSink(&small, zap.NewNop(), metrics.New("", "", runtime.Version()), nil)
 	if err != nil {
 		f.Detail, f.Mend = err.Error(), "correct the section sink"
 		return f

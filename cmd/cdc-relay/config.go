@@ -34,7 +34,7 @@ func newConfig(g *global) *cobra.Command {
 			Use:   "print",
 			Short: "Print the configuration in effect, without secrets, and where each value came from",
 			Example: `  cdc-relay config print
-  CDC_RELAY_DELIVERY__WINDOW=50000 cdc-relay config print -c cdc-relay.yaml`,
+  CDC_RELAY_DELIVERY__MAX_IN_FLIGHT=50000 cdc-relay config print -c cdc-relay.yaml`,
 			Args: noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				c, err := g.load()

@@ -94,8 +94,8 @@ destination takes events again, and are not among those of --all.`,
 		newAct(g, act{
 			kind: dlq.Bury, of: dlq.Parked, done: "now a dead letter",
 			short: "Make dead letters of parked rows",
-			long: `Gives rows up: they become dead letters. With dead_letters.followers: release the later events of
-their key go on without them.`,
+			long: `Gives rows up: they become dead letters. With dead_letters.on_dead_letter: continue the later
+events of their key go on without them.`,
 			example: `  cdc-relay parked deadletter 2017 --reason "consumer cannot read it"
   cdc-relay parked deadletter --all --destination legacy.events`,
 		}),

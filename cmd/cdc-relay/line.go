@@ -32,7 +32,7 @@ func newLine(ctx context.Context, c *config.Config, v *view, columns []string, t
 	cfg := sidingConfig(c, v, columns, t, log)
 	beside, work := retry.New(cfg), newOperators(c, v, columns, t, cfg.Store, log)
 	l := &line{siding: beside, operators: work, Line: relay.New(relay.Config{
-		Ordering: ordering(c), Window: c.Delivery.Window, WindowBytes: c.Delivery.WindowBytes,
+		Ordering: ordering(c), Window: c.Delivery.MaxInFlight, WindowBytes: c.Delivery.MaxInFlightBytes,
 		Start: t.Start, Sink: v.sink, Siding: work.copies.Before(beside), MaxHeldKeys: c.Retry.MaxHeldKeys, Hold: holds(c), Log: log,
 		Hooks: v.traced(work.hooks(v.metrics)),
 	})}
@@ -75,7 +75,7 @@ var scopes = map[string]store.Scope{
 	config.OrderingNone:      store.Free,
 }
 
-func holds(c *config.Config) bool { return c.DeadLetters.Followers == config.FollowersHold }
+func holds(c *config.Config) bool { return c.DeadLetters.OnDeadLetter == config.DeadLetterBlock }
 
 // Run runs both until ctx is done. An error of one, a newer leader, ends the other.
 func (l *line) Run(ctx context.Context) error {

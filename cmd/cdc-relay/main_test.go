@@ -150,11 +150,11 @@ func TestConfigValidate(t *testing.T) {
 	if code, stdout, stderr := command(t, "config", "validate"); code != 0 || stdout != "the configuration is valid\n" || stderr != "" {
 		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
 	}
-	writeFile(t, "cdc-relay.yaml", config.Minimal+"delivery: {windw: 5, lanes: 0}\n")
+	writeFile(t, "cdc-relay.yaml", config.Minimal+"delivery: {ordring: 5, lanes: 0}\n")
 	code, stdout, stderr := command(t, "config", "validate")
 	want := `cdc-relay: the configuration cannot be used: 2 faults
-  cdc-relay.yaml:3:12: delivery.windw: unknown key, the nearest known one is delivery.window
-  cdc-relay.yaml:3:29: delivery.lanes: is "0", want a whole number from 1 to 1024
+  cdc-relay.yaml:3:12: delivery.ordring: unknown key, the nearest known one is delivery.ordering
+  cdc-relay.yaml:3:31: delivery.lanes: is "0", want a whole number from 1 to 1024
 `
 	if code != 2 || stdout != "" || stderr != want {
 		t.Errorf("exit %d, %q, stderr\n%s", code, stdout, stderr)
@@ -162,7 +162,8 @@ func TestConfigValidate(t *testing.T) {
 	writeFile(t, "cdc-relay.yaml", config.Minimal+"delivery: {exchange: orders}\n")
 	code, stdout, stderr = command(t, "config", "validate")
 	want = `cdc-relay: the configuration cannot be used: cdc-relay.yaml:3:12: delivery.exchange: unknown key;
-  known here are ordering, lanes, window, window_bytes, confirm_timeout, shutdown_grace;
+  known here are ordering, lanes, max_in_flight, max_in_flight_bytes, confirm_timeout,
+  shutdown_grace;
   elsewhere there is sink.rabbitmq.exchange and dead_letters.mirror.exchange
 `
 	if code != 2 || stdout != "" || stderr != want {

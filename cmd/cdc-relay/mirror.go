@@ -9,7 +9,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
-	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
@@ -42,7 +42,7 @@ func newOperators(c *config.Config, v *view, columns []string, t replication.Ter
 }
 
 // hooks are the metrics' of the line, without the mirror's copies: those are counted on their own.
-func (o *operators) hooks(m *ops.Metrics) relay.Hooks {
+func (o *operators) hooks(m *metrics.Metrics) relay.Hooks {
 	h := relay.Hooks{Confirmed: m.Confirmed, Rejected: m.Rejected, Failed: m.Failed, Unavailable: m.Unavailable}
 	if o.mirror == nil {
 		return h

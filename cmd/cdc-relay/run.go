@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
-	"github.com/cdc-relay/cdc-relay/internal/ops"
+	opsadmin "github.com/cdc-relay/cdc-relay/internal/ops/admin"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
 )
 
@@ -117,7 +117,7 @@ func run(reading, draining context.Context, c *config.Config, log *zap.Logger, h
 	}
 	defer v.stream.Close()
 	v.metrics.Watch(v.snapshot)
-	admin, err := ops.New(v.adminConfig(c, log))
+	admin, err := opsadmin.New(v.adminConfig(c, log))
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka"
@@ -18,7 +19,7 @@ import (
 // This file is the choice among the sinks: whoever asks something of the one that is configured asks here.
 
 // openSink makes the one sink that is configured, and names the extra columns it needs.
-func openSink(c *config.Config, log *zap.Logger, m *ops.Metrics, trace traceparents) (sink.Sink, []string, error) {
+func openSink(c *config.Config, log *zap.Logger, m *metrics.Metrics, trace traceparents) (sink.Sink, []string, error) {
 	switch {
 	case c.Sink.RabbitMQ != nil:
 		return openRabbit(c, log, m, trace)

@@ -155,7 +155,7 @@ func (t *statusText) paused() {
 	}
 	t.line("paused", "%s; their events are parked until the broker takes them", t.paint(count(b.PausedTotal, "destination"), red))
 	for _, p := range b.Paused {
-		t.line("", "%s: %s: %s; since %s", clean(p.Destination), clean(p.Reason), clean(p.Words), showAge(t.status.Now.Sub(p.Since)))
+		t.line("", "%s: %s: %s; since %s", clean(p.Destination), clean(p.Reason), clean(p.Error), showAge(t.status.Now.Sub(p.Since)))
 	}
 	t.more(b.PausedTotal - len(b.Paused))
 }
@@ -173,7 +173,7 @@ func (t *statusText) attempts() {
 
 func (t *statusText) parked() {
 	p := t.status.Parked
-	if p.Events+p.Queued+p.HeldKeys == 0 {
+	if p.Events+p.Queued+p.WaitingKeys == 0 {
 		return
 	}
 	rate := ""
@@ -184,8 +184,8 @@ func (t *statusText) parked() {
 	if p.Queued+p.Feeding > 0 {
 		t.line("", "%s being written, %s being sent again", thousands(uint64(p.Queued)), thousands(uint64(p.Feeding)))
 	}
-	if p.HeldKeys > 0 {
-		t.line("", "%s held: their later events wait behind a parked one, or a dead letter", count(p.HeldKeys, "key"))
+	if p.WaitingKeys > 0 {
+		t.line("", "%s held: their later events wait behind a parked one, or a dead letter", count(p.WaitingKeys, "key"))
 	}
 }
 

@@ -63,12 +63,12 @@ published  0 events, 0.0/s
 			State: ops.StatePaused, Why: "2 of them", Role: ops.RoleLeader, Version: "v1", Now: noon,
 			Slot: ops.SlotStatus{Name: "s", CheckedAt: noon, WALStatus: "lost", LagSeconds: new(400.0)},
 			Broker: ops.BrokerStatus{Kind: ops.SinkKafka, Up: true, Connections: 1, PausedTotal: 2, Paused: []ops.Paused{
-				{Destination: `exchange "x"`, Reason: "no_exchange", Words: "404 NOT_FOUND\a", Since: noon.Add(-65 * time.Second)},
+				{Destination: `exchange "x"`, Reason: "no_exchange", Error: "404 NOT_FOUND\a", Since: noon.Add(-65 * time.Second)},
 			}},
 			Totals: ops.TotalsStatus{Failed: 4, Retries: 1200},
 			Rates:  ops.RatesStatus{ParkedPerSecond: 10, RetriesPerSecond: 1.5},
 			Parked: ops.ParkedStatus{
-				CountedAt: noon, Events: 1003, Oldest: ago(65 * time.Minute), HeldKeys: 12, Queued: 3, Feeding: 64, RefusedTotal: 1001,
+				CountedAt: noon, Events: 1003, Oldest: ago(65 * time.Minute), WaitingKeys: 12, Queued: 3, Feeding: 64, RefusedTotal: 1001,
 				Refused: []ops.RefusedRow{{ID: "e\x1b[2J\n2", Position: "p2", Error: "disk full\a", Since: noon.Add(-3 * time.Hour), Behind: 1}},
 			},
 			DeadLetters:         ops.DeadLettersStatus{CountedAt: noon, Open: 1, Oldest: ago(26 * time.Hour)},

@@ -13,6 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/ops/admin"
+	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
 	"github.com/cdc-relay/cdc-relay/internal/retry"
@@ -25,7 +27,7 @@ type view struct {
 	slot     string
 	build    build
 	started  time.Time
-	metrics  *ops.Metrics
+	metrics  *metrics.Metrics
 	reporter *ops.Heartbeat
 	works    works
 
@@ -45,7 +47,7 @@ const maxPaused = 20
 
 func newView(c *config.Config) *view {
 	b := thisBuild()
-	v := &view{slot: c.Source.Slot, build: b, started: time.Now(), metrics: ops.NewMetrics(b.Version, b.Commit, runtime.Version()), works: newWorks(workBound)}
+	v := &view{slot: c.Source.Slot, build: b, started: time.Now(), metrics: metrics.New(b.Version, b.Commit, runtime.Version()), works: newWorks(workBound)}
 	v.reporter = ops.NewHeartbeat("the reporter", reporterBound, func() time.Time {
 		if snap := v.stream.Snapshot(); v.ended.Load() == nil && snap.Phase == replication.Streaming {
 			return snap.Since
@@ -55,12 +57,12 @@ func newView(c *config.Config) *view {
 	return v
 }
 
-func (v *view) adminConfig(c *config.Config, log *zap.Logger) ops.Config {
-	out := ops.Config{
+func (v *view) adminConfig(c *config.Config, log *zap.Logger) admin.Config {
+	out := admin.Config{
 		Listen: c.Admin.Listen, Version: v.build.Version, StartedAt: v.started,
 		Metrics: v.metrics, Snapshot: v.snapshot, Heartbeats: append(v.works.all(), v.reporter), Log: log,
 	}
-	out.API = ops.API{Desk: dlq.New(v.stream.Pool(), v.slot), Outboxes: outboxes(c), ShowPayloads: c.Admin.ShowPayloads, Check: v.check}
+	out.API = admin.API{Desk: dlq.New(v.stream.Pool(), v.slot), Outboxes: outboxes(c), ShowPayloads: c.Admin.ShowPayloads, Check: v.check}
 	if c.Admin.Token.IsSet() {
 		out.Token = c.Admin.Token.Read
 	}
@@ -92,9 +94,9 @@ func (v *view) snapshot() ops.Snapshot {
 
 func addLine(out *ops.Snapshot, l relay.Snapshot) {
 	out.InFlightEvents, out.InFlightBytes, out.OldestUnsettled = l.Events, l.Bytes, l.OldestCommit
-	out.WaitingEvents, out.UnreportedConfirmed, out.HeldKeys = l.Waiting, l.ConfirmedAbove, l.HeldChains
+	out.WaitingEvents, out.UnreportedConfirmed, out.WaitingKeys = l.Waiting, l.ConfirmedAbove, l.HeldChains
 	for _, p := range l.Paused {
-		out.Paused = append(out.Paused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Words: p.Words, Since: p.Since})
+		out.Paused = append(out.Paused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Error: p.Words, Since: p.Since})
 	}
 }
 

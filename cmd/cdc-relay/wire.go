@@ -53,9 +53,8 @@ func replicationConfig(c *config.Config, columns []string, log *zap.Logger) (rep
 		Tables: tables, Columns: columns,
 		Messages: decode.Messages{Prefix: c.Source.MessagePrefix, Mapping: mapping(c.Outbox)},
 		Create:   c.Source.Create, Backfill: c.Source.Backfill,
-		AllSlots:       c.Admin.SlotMetrics == config.SlotMetricsAll,
-		MaxConnections: c.Source.MaxConnections, WALSenderTimeout: c.Source.WALSenderTimeout,
-		Grace: c.Delivery.ShutdownGrace, Log: log,
+		WALSenderTimeout: c.Source.WALSenderTimeout,
+		Grace:            c.Delivery.ShutdownGrace, Log: log,
 	}, nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
@@ -45,7 +46,7 @@ func kafkaConfig(c *config.Config, log *zap.Logger) (kafka.Config, []string, err
 }
 
 // openKafka makes the sink, with its metrics.
-func openKafka(c *config.Config, log *zap.Logger, m *ops.Metrics, trace traceparents) (sink.Sink, []string, error) {
+func openKafka(c *config.Config, log *zap.Logger, m *metrics.Metrics, trace traceparents) (sink.Sink, []string, error) {
 	cfg, columns, err := kafkaConfig(c, log)
 	if err != nil {
 		return nil, nil, err
@@ -75,7 +76,7 @@ func kafkaState(k *kafka.Sink) (out ops.Sink, accused []ops.Paused) {
 	out = ops.Sink{Kind: ops.SinkKafka, Connections: stats.Connections, PendingConfirms: stats.PendingConfirms}
 	out.Up, out.Why = k.Up()
 	for _, p := range stats.Paused {
-		accused = append(accused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Words: p.Words, Since: p.Since})
+		accused = append(accused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Error: p.Words, Since: p.Since})
 	}
 	return out, accused
 }

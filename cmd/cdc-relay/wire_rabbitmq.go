@@ -7,6 +7,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
 )
@@ -60,7 +61,7 @@ func rabbitConfig(c *config.Config, log *zap.Logger) (rabbit.Config, []string, e
 }
 
 // openRabbit makes the sink, with its metrics.
-func openRabbit(c *config.Config, log *zap.Logger, m *ops.Metrics, trace traceparents) (sink.Sink, []string, error) {
+func openRabbit(c *config.Config, log *zap.Logger, m *metrics.Metrics, trace traceparents) (sink.Sink, []string, error) {
 	cfg, columns, err := rabbitConfig(c, log)
 	if err != nil {
 		return nil, nil, err
@@ -90,7 +91,7 @@ func rabbitState(r *rabbit.Sink) (out ops.Sink, accused []ops.Paused) {
 	out = ops.Sink{Kind: ops.SinkRabbitMQ, Connections: stats.Connections, Channels: stats.Channels, PendingConfirms: stats.PendingConfirms}
 	out.Up, out.Why = r.Up()
 	for _, p := range stats.Paused {
-		accused = append(accused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Words: p.Words, Since: p.Since})
+		accused = append(accused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Error: p.Words, Since: p.Since})
 	}
 	return out, accused
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/retry"
@@ -47,10 +48,10 @@ func (v *view) trace(t *tracing.Tracer) {
 	if t != nil {
 		t.SendsTo(destinationsOf(v.sink))
 	}
-	v.metrics.WatchSpans(func() (out ops.Spans) {
+	v.metrics.WatchSpans(func() (out metrics.Spans) {
 		if t != nil {
 			s := t.Stats()
-			out = ops.Spans{Exported: s.Exported, Failed: s.Failed, Dropped: s.Dropped}
+			out = metrics.Spans{Exported: s.Exported, Failed: s.Failed, Dropped: s.Dropped}
 		}
 		return out
 	})

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -24,7 +25,7 @@ type Compat struct {
 // Option is one of Debezium's, under its own name.
 type Option struct {
 	Name, Value string
-	where       place
+	where       document.Place
 }
 
 // Records are the options, read; nil when there is no profile.
@@ -34,19 +35,19 @@ func (c *Compat) Records() *debezium.Options { return c.read }
 func compatOptions(path string) field {
 	return field{
 		path: path,
-		kind: mapping,
+		kind: document.Mapping,
 		form: form{"type": "object", "additionalProperties": orNothing(anyText())},
-		set: func(l *loader, path string, n *node) {
-			if n.kind != mapping {
-				l.fault(n.where, path, "wants a mapping of Debezium's options, has "+n.kind.String())
+		set: func(l *loader, path string, n *document.Node) {
+			if n.Kind != document.Mapping {
+				l.fault(n.Where, path, "wants a mapping of Debezium's options, has "+n.Kind.String())
 				return
 			}
-			for _, e := range n.entries {
-				if e.value.kind == null {
+			for _, e := range n.Entries {
+				if e.Value.Kind == document.Null {
 					continue
 				}
-				if value, ok := l.option(join(path, e.name), e.value); ok {
-					l.cfg.Sink.Compat.Options = append(l.cfg.Sink.Compat.Options, Option{e.name, value, e.value.where})
+				if value, ok := l.option(join(path, e.Name), e.Value); ok {
+					l.cfg.Sink.Compat.Options = append(l.cfg.Sink.Compat.Options, Option{e.Name, value, e.Value.Where})
 				}
 			}
 		},
@@ -56,10 +57,10 @@ func compatOptions(path string) field {
 
 // option is a single value. ${...} is a reference in all of the file, and Debezium has its own: that is said where one meets the
 // other.
-func (l *loader) option(path string, n *node) (string, bool) {
+func (l *loader) option(path string, n *document.Node) (string, bool) {
 	faults := len(l.faults)
 	value, ok := l.scalar(path, n)
-	if !ok && len(l.faults) > faults && n.kind == scalar && strings.Contains(n.text, "${") {
+	if !ok && len(l.faults) > faults && n.Kind == document.Scalar && strings.Contains(n.Text, "${") {
 		l.faults[faults].What += "; a ${...} that is for Debezium is written $${...}"
 	}
 	return value, ok
@@ -124,7 +125,7 @@ func destinationOf(text string) sink.Template {
 func (l *loader) optionFault(section string, f debezium.Fault) {
 	options := l.cfg.Sink.Compat.Options
 	where := l.where(section)
-	if where == (place{}) {
+	if where == (document.Place{}) {
 		where = l.where("sink.compat.profile")
 	}
 	if i := slices.IndexFunc(options, func(o Option) bool { return o.Name == f.Option }); i >= 0 {
@@ -167,11 +168,11 @@ func (l *loader) replaced() {
 		}
 		l.check(key, errors.New(words))
 	}
-	if tables, ok := l.written["source.tables"]; ok && tables.value.kind == list {
-		for i, item := range tables.value.items {
-			for _, e := range item.entries {
-				if e.name != "name" && e.value.kind != null {
-					l.fault(e.where, fmt.Sprintf("source.tables[%d].%s", i, e.name), "has no effect with sink.compat, whose options name the columns of all tables")
+	if tables, ok := l.written["source.tables"]; ok && tables.value.Kind == document.List {
+		for i, item := range tables.value.Items {
+			for _, e := range item.Entries {
+				if e.Name != "name" && e.Value.Kind != document.Null {
+					l.fault(e.Where, fmt.Sprintf("source.tables[%d].%s", i, e.Name), "has no effect with sink.compat, whose options name the columns of all tables")
 				}
 			}
 		}
@@ -193,21 +194,21 @@ func (l *loader) validateCompat(named map[string]bool) {
 
 // optionsFromVariable reads name=value,name=value. Values may be lists themselves, so a piece without = goes on with the value
 // before it.
-func optionsFromVariable(variable, text string) *node {
+func optionsFromVariable(variable, text string) *document.Node {
 	var pieces []string
-	for _, piece := range splitList(text) {
+	for _, piece := range document.SplitList(text) {
 		if last := len(pieces) - 1; last >= 0 && !strings.Contains(piece, "=") {
 			pieces[last] += "," + piece
 			continue
 		}
 		pieces = append(pieces, piece)
 	}
-	at := place{variable: variable}
-	out := &node{kind: mapping, where: at}
+	at := document.Place{Variable: variable}
+	out := &document.Node{Kind: document.Mapping, Where: at}
 	for _, piece := range pieces {
 		name, value, _ := strings.Cut(piece, "=")
-		out.entries = append(out.entries, entry{
-			name: strings.TrimSpace(name), where: at, value: &node{kind: scalar, where: at, text: strings.TrimSpace(value)},
+		out.Entries = append(out.Entries, document.Entry{
+			Name: strings.TrimSpace(name), Where: at, Value: &document.Node{Kind: document.Scalar, Where: at, Text: strings.TrimSpace(value)},
 		})
 	}
 	return out

@@ -34,7 +34,6 @@ type Source struct {
 	MessagePrefix    string  // of the logical messages that are events, whose members Outbox maps; "": none are
 	Create           bool
 	Backfill         *bool // nil: not stated
-	MaxConnections   int   // beside the replication connection
 	WALSenderTimeout time.Duration
 }
 
@@ -129,12 +128,12 @@ const (
 
 // Delivery bounds what is in flight and says what order is kept.
 type Delivery struct {
-	Ordering       string
-	Lanes          int
-	Window         int   // events
-	WindowBytes    int64 // bytes
-	ConfirmTimeout time.Duration
-	ShutdownGrace  time.Duration
+	Ordering         string
+	Lanes            int
+	MaxInFlight      int // events
+	MaxInFlightBytes int64
+	ConfirmTimeout   time.Duration
+	ShutdownGrace    time.Duration
 }
 
 // Retry says what becomes of events that the broker refuses.
@@ -146,17 +145,17 @@ type Retry struct {
 	DestinationMaxAge time.Duration // 0: events of a refusing destination wait for ever
 }
 
-// The values of DeadLetters.Followers.
+// The values of DeadLetters.OnDeadLetter.
 const (
-	FollowersRelease = "release"
-	FollowersHold    = "hold"
+	DeadLetterContinue = "continue"
+	DeadLetterBlock    = "block"
 )
 
 // DeadLetters says what happens around events that were given up.
 type DeadLetters struct {
-	Followers string // what later events of a dead one's key do
-	Mirror    Mirror
-	Keep      time.Duration // age at which replayed and discarded ones are purged
+	OnDeadLetter string // what later events of a dead one's key do
+	Mirror       Mirror
+	Keep         time.Duration // age at which replayed and discarded ones are purged
 }
 
 // Mirror is where a copy of each dead letter is published: an exchange and routing key, or a topic.
@@ -168,19 +167,12 @@ type Mirror struct {
 // IsSet is false when there is no mirror.
 func (m Mirror) IsSet() bool { return m != Mirror{} }
 
-// The values of Admin.SlotMetrics.
-const (
-	SlotMetricsOwn = "own"
-	SlotMetricsAll = "all"
-)
-
 // Admin is the HTTP listener for metrics, health and the API.
 type Admin struct {
 	Listen       string // host:port
 	Token        Secret // "" is no token; either token is good for reading
 	ReadToken    Secret
-	ShowPayloads bool   // by the commands and the API
-	SlotMetrics  string // of the relay's slot, or of all logical slots of the server
+	ShowPayloads bool // by the commands and the API
 }
 
 // Log is the level and the form of the log on stderr.
@@ -197,7 +189,6 @@ func Default() *Config {
 			Slot:             "cdc_relay",
 			Publication:      "cdc_relay",
 			Create:           true,
-			MaxConnections:   3,
 			WALSenderTimeout: 20 * time.Second,
 		},
 		Outbox: Outbox{
@@ -210,12 +201,12 @@ func Default() *Config {
 			HeadersColumn: columnNamed("headers"),
 		},
 		Delivery: Delivery{
-			Ordering:       OrderingKey,
-			Lanes:          32,
-			Window:         10_000,
-			WindowBytes:    16 << 20,
-			ConfirmTimeout: 30 * time.Second,
-			ShutdownGrace:  20 * time.Second,
+			Ordering:         OrderingKey,
+			Lanes:            32,
+			MaxInFlight:      10_000,
+			MaxInFlightBytes: 16 << 20,
+			ConfirmTimeout:   30 * time.Second,
+			ShutdownGrace:    20 * time.Second,
 		},
 		Retry: Retry{
 			MaxAttempts:       20,
@@ -224,8 +215,8 @@ func Default() *Config {
 			MaxHeldKeys:       100_000,
 			DestinationMaxAge: 72 * time.Hour,
 		},
-		DeadLetters: DeadLetters{Followers: FollowersRelease, Keep: 720 * time.Hour},
-		Admin:       Admin{Listen: "127.0.0.1:9464", ShowPayloads: true, SlotMetrics: SlotMetricsOwn},
+		DeadLetters: DeadLetters{OnDeadLetter: DeadLetterContinue, Keep: 720 * time.Hour},
+		Admin:       Admin{Listen: "127.0.0.1:9464", ShowPayloads: true},
 		Log:         Log{Level: "info", Format: "json"},
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
@@ -50,7 +51,7 @@ func faultsOf(t *testing.T, err error) []string {
 	if !errors.As(err, &stop) || stop.Code != outbox.ExitUsage {
 		t.Fatalf("got %v, want a Stop of exit code 2", err)
 	}
-	var faults Faults
+	var faults document.Faults
 	if !errors.As(err, &faults) {
 		return []string{err.Error()}
 	}
@@ -166,7 +167,7 @@ func TestEnvironmentAloneIsEnough(t *testing.T) {
 		"CDC_RELAY_OUTBOX__AGGREGATE=",
 		"CDC_RELAY_SINK__RABBITMQ__ROUTING_KEY={type}",
 		"CDC_RELAY_OUTBOX__HEADERS=tenant=tenant_id, region=region",
-		"CDC_RELAY_DELIVERY__WINDOW_BYTES=1048576",
+		"CDC_RELAY_DELIVERY__MAX_IN_FLIGHT_BYTES=1048576",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -182,16 +183,16 @@ func TestEnvironmentAloneIsEnough(t *testing.T) {
 	if fmt.Sprint(o.Key, o.Aggregate, o.Headers) != "{[customer_id client_id] true} {[] true} [{tenant {[tenant_id] true}} {region {[region] true}}]" {
 		t.Errorf("the mapping of the second table is %+v", o)
 	}
-	if c.Delivery.WindowBytes != 1<<20 {
-		t.Errorf("window_bytes is %d", c.Delivery.WindowBytes)
+	if c.Delivery.MaxInFlightBytes != 1<<20 {
+		t.Errorf("max_in_flight_bytes is %d", c.Delivery.MaxInFlightBytes)
 	}
 }
 
 func TestVariableWinsOverFile(t *testing.T) {
-	content := "source: {url: postgres://relay@localhost/shop}\nsink: {rabbitmq: {urls: [amqp://a, amqp://b]}}\ndelivery: {lanes: 4, window: wrong}\n"
+	content := "source: {url: postgres://relay@localhost/shop}\nsink: {rabbitmq: {urls: [amqp://a, amqp://b]}}\ndelivery: {lanes: 4, max_in_flight: wrong}\n"
 	c := mustLoad(t, content,
-		"CDC_RELAY_DELIVERY__LANES=8", "CDC_RELAY_DELIVERY__WINDOW=9", "CDC_RELAY_SINK__RABBITMQ__URL=amqp://c")
-	if c.Delivery.Lanes != 8 || c.Delivery.Window != 9 {
+		"CDC_RELAY_DELIVERY__LANES=8", "CDC_RELAY_DELIVERY__MAX_IN_FLIGHT=9", "CDC_RELAY_SINK__RABBITMQ__URL=amqp://c")
+	if c.Delivery.Lanes != 8 || c.Delivery.MaxInFlight != 9 {
 		t.Errorf("delivery is %+v, want the variables' values", c.Delivery)
 	}
 	if got := fmt.Sprint(c.Sink.RabbitMQ.URLs); got != "[amqp://c]" {
@@ -261,61 +262,6 @@ func TestScalarsKeepTheirText(t *testing.T) {
 	c := mustLoad(t, base+"admin: {token: 0123}\n")
 	if got, err := c.Admin.Token.Read(); err != nil || got != "0123" {
 		t.Errorf("token is %q, %v; want 0123 as written, not a number", got, err)
-	}
-}
-
-func TestReferences(t *testing.T) {
-	dir := t.TempDir()
-	file := filepath.Join(dir, "slot")
-	if err := os.WriteFile(file, []byte("from_file\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	// Kafka Connect's way to keep several secrets in one file.
-	several := filepath.Join(dir, "several.properties")
-	if err := os.WriteFile(several, []byte("# secrets\nuser = relay\npassword=p${NAME}=\\u0041\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	colon := filepath.Join(dir, "with:colon")
-	if err := os.WriteFile(colon, []byte("whole\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	env := map[string]string{"NAME": "shop", "EMPTY": "", "DOLLAR": "$${NAME}"}
-	for text, want := range map[string]string{
-		"plain":                "plain",
-		"a_${NAME}_b":          "a_shop_b",
-		"${NAME}${NAME}":       "shopshop",
-		"${MISSING:-d}":        "d",
-		"${EMPTY:-d}":          "d",
-		"${EMPTY}":             "",
-		"${MISSING:-}":         "",
-		"$${NAME}":             "${NAME}",
-		"a$b $ $$":             "a$b $ $",
-		"${file:" + file + "}": "from_file",
-		"${DOLLAR}":            "$${NAME}",
-
-		"${file:" + several + ":user}":     "relay",
-		"${file:" + several + ":password}": "p${NAME}=A",
-		"${file:" + colon + "}":            "whole",
-	} {
-		if got, err := expand(text, env); err != nil || got != want {
-			t.Errorf("expand(%q) = %q, %v; want %q", text, got, err, want)
-		}
-	}
-	for text, want := range map[string]string{
-		"${MISSING}":       "MISSING is not set",
-		"${NAME":           "without its }",
-		"${}":              "must stand VAR",
-		"${2X}":            "must stand VAR",
-		"${NAME-d}":        "must stand VAR",
-		"${file:/no/such}": "no such file",
-
-		"${file:/no/such:key}":               "no such file",
-		"${file:" + several + ":other}":      "has no key other",
-		"${file:" + dir + "/several:x/user}": "no such file",
-	} {
-		if got, err := expand(text, env); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("expand(%q) = %q, %v; want an error with %q", text, got, err, want)
-		}
 	}
 }
 

@@ -29,8 +29,8 @@ func TestFaults(t *testing.T) {
 		{"a merge key", base + "log:\n  <<: {level: info}\n", "", "relay.yaml:4:3: YAML anchors…"},
 		{"a key twice", base + "log: {level: info, level: debug}\n", "", "relay.yaml:3:20: level: given twice, first at relay.yaml:3:7"},
 		{"unknown section", base + "delivry: {}\n", "", "relay.yaml:3:1: delivry: unknown key, the nearest known one is delivery"},
-		{"unknown key", base + "delivery:\n  windw: 3\n", "", "relay.yaml:4:3: delivery.windw: unknown key, the nearest known one is delivery.window"},
-		{"key of another section", base + "delivery:\n  exchange: e\n", "", "relay.yaml:4:3: delivery.exchange: unknown key; known here are ordering, lanes, window, window_bytes, confirm_timeout, shutdown_grace; elsewhere there is sink.rabbitmq.exchange and dead_letters.mirror.exchange"},
+		{"unknown key", base + "delivery:\n  ordring: 3\n", "", "relay.yaml:4:3: delivery.ordring: unknown key, the nearest known one is delivery.ordering"},
+		{"key of another section", base + "delivery:\n  exchange: e\n", "", "relay.yaml:4:3: delivery.exchange: unknown key; known here are ordering, lanes, max_in_flight, max_in_flight_bytes, confirm_timeout, shutdown_grace; elsewhere there is sink.rabbitmq.exchange and dead_letters.mirror.exchange"},
 		{"unknown key without a near one", "version: 1\n" + base, "", "relay.yaml:1:1: version: unknown key; known here are source, outbox, sink, delivery, retry, dead_letters, admin, log"},
 		{"unknown nested key", source + "sink: {rabbitmq: {tls: {cafile: x}}}\n", "", "relay.yaml:2:25: sink.rabbitmq.tls.cafile: unknown key; known here are ca, cert, key, server_name"},
 		{"unknown sink", source + "sink: {rabbitmq: {}, nats: {}}\n", "", "relay.yaml:2:22: sink.nats: unknown sink; want exactly one of rabbitmq, kafka, stdout"},
@@ -44,10 +44,10 @@ func TestFaults(t *testing.T) {
 		{"bool", source + "sink: {rabbitmq: {declare: yes}}\n", "", `relay.yaml:2:28: sink.rabbitmq.declare: is "yes", want true or false`},
 		{"integer", base + "delivery: {lanes: many}\n", "", `relay.yaml:3:19: delivery.lanes: is "many", want a whole number from 1 to 1024`},
 		{"range", base + "delivery: {lanes: 0}\n", "", `relay.yaml:3:19: delivery.lanes: is "0", want a whole number from 1 to 1024`},
-		{"fraction", base + "delivery: {window: 1.5}\n", "", `relay.yaml:3:20: delivery.window: is "1.5"…`},
+		{"fraction", base + "delivery: {max_in_flight: 1.5}\n", "", `relay.yaml:3:27: delivery.max_in_flight: is "1.5"…`},
 		{"duration without unit", base + "delivery: {confirm_timeout: 30}\n", "", `relay.yaml:3:29: delivery.confirm_timeout: is "30", want a duration with its unit from 100ms to 1h, such as 20s`},
 		{"negative duration", base + "delivery: {shutdown_grace: -1s}\n", "", `relay.yaml:3:28: delivery.shutdown_grace: is "-1s"…`},
-		{"size", base + "delivery: {window_bytes: 16M}\n", "", `relay.yaml:3:26: delivery.window_bytes: is "16M", want bytes or a size such as 16MiB, from 64KiB to 64GiB`},
+		{"size", base + "delivery: {max_in_flight_bytes: 16M}\n", "", `relay.yaml:3:33: delivery.max_in_flight_bytes: is "16M", want bytes or a size such as 16MiB, from 64KiB to 64GiB`},
 		{"variable not set", base + "log: {level: \"${LEVEL}\"}\n", "", "relay.yaml:3:14: log.level: the environment variable LEVEL is not set"},
 		{"file not there", base + "admin: {token: \"${file:/no/such}\"}\n", "", "relay.yaml:3:16: admin.token: read ${file:/no/such}: open /no/such: no such file or directory"},
 
@@ -142,7 +142,7 @@ func TestFaults(t *testing.T) {
 		{"backoff bound", base + "retry: {backoff: 1s, max_backoff: 500ms}\n", "", "relay.yaml:3:35: retry.max_backoff: max_backoff 500ms is shorter than backoff 1s, which it bounds"},
 		{"held keys", base + "retry: {max_held_keys: -1}\n", "", `relay.yaml:3:24: retry.max_held_keys: is "-1", want a whole number from 1 to 10000000`},
 		{"destination age", base + "retry: {destination_max_age: -1h}\n", "", `relay.yaml:3:30: retry.destination_max_age: is "-1h", want a duration with its unit from 0s to 87600h, such as 20s`},
-		{"followers", base + "dead_letters: {followers: drop}\n", "", `relay.yaml:3:27: dead_letters.followers: is "drop", want one of release, hold`},
+		{"on dead letter", base + "dead_letters: {on_dead_letter: drop}\n", "", `relay.yaml:3:32: dead_letters.on_dead_letter: is "drop", want one of continue, block`},
 		{"keep", base + "dead_letters: {keep: 0}\n", "", `relay.yaml:3:22: dead_letters.keep: is "0", want a duration with its unit from 1s to 87600h, such as 20s`},
 		{"mirror of the other broker", base + "dead_letters: {mirror: {topic: t}}\n", "", "relay.yaml:3:32: dead_letters.mirror.topic: is Kafka's; with sink.rabbitmq the mirror is dead_letters.mirror.exchange and routing_key"},
 		{"mirror of a template", base + "dead_letters: {mirror: {exchange: \"{aggregate}.dlx\"}}\n", "", `relay.yaml:3:35: dead_letters.mirror.exchange: is "{aggregate}.dlx", want a plain name, not a template: all dead letters are mirrored to one place`},
@@ -153,7 +153,6 @@ func TestFaults(t *testing.T) {
 		{"mirror as a name", base + "dead_letters: {mirror: dlx}\n", "", "relay.yaml:3:24: dead_letters.mirror: wants a mapping of keys (exchange, routing_key, topic), has a single value"},
 		{"payloads of a doubtful kind", base + "admin: {show_payloads: no}\n", "", `relay.yaml:3:24: admin.show_payloads: is "no", want true or false`},
 
-		{"slot metrics of another kind", base + "admin: {slot_metrics: none}\n", "", `relay.yaml:3:23: admin.slot_metrics: is "none", want one of own, all`},
 		{"admin address", base + "admin: {listen: 9464}\n", "", `relay.yaml:3:17: admin.listen: is "9464", want host:port, such as 127.0.0.1:9464`},
 		{"admin port", base + "admin: {listen: \"localhost:99999\"}\n", "", `relay.yaml:3:17: admin.listen: is "localhost:99999"…`},
 		{"admin open to others", base + "admin: {listen: \"0.0.0.0:9464\"}\n", "", `relay.yaml:3:17: admin.listen: is "0.0.0.0:9464", which others can reach: set admin.token or admin.read_token for /api`},
@@ -234,10 +233,10 @@ func TestReservedHeaders(t *testing.T) {
 
 // All faults are reported at once: of the file in its order, then of the variables, then what is missing.
 func TestEveryFaultAtOnce(t *testing.T) {
-	_, err := load(t, "delivery: {lanes: 0}\nwindow: 1\nlog:\n  level: x\n  colour: true\n", "CDC_RELAY_LOG__FORMAT=xml")
+	_, err := load(t, "delivery: {lanes: 0}\nmax_in_flight: 1\nlog:\n  level: x\n  colour: true\n", "CDC_RELAY_LOG__FORMAT=xml")
 	want := []string{
 		`relay.yaml:1:19: delivery.lanes: is "0", want a whole number from 1 to 1024`,
-		"relay.yaml:2:1: window: unknown key; known here are source, outbox, sink, delivery, retry, dead_letters, admin, log; elsewhere there is delivery.window",
+		"relay.yaml:2:1: max_in_flight: unknown key; known here are source, outbox, sink, delivery, retry, dead_letters, admin, log; elsewhere there is delivery.max_in_flight",
 		`relay.yaml:4:10: log.level: is "x", want one of debug, info, warn, error`,
 		"relay.yaml:5:3: log.colour: unknown key; known here are level, format",
 		`CDC_RELAY_LOG__FORMAT: log.format: is "xml", want one of json, console`,

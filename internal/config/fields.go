@@ -20,7 +20,6 @@ var fields = slices.Concat([]field{
 	text("source.message_prefix", func(c *Config) *string { return &c.Source.MessagePrefix }),
 	boolean("source.create", func(c *Config) *bool { return &c.Source.Create }),
 	backfill("source.backfill"),
-	integer("source.max_connections", 2, 100, func(c *Config) *int { return &c.Source.MaxConnections }),
 	duration("source.wal_sender_timeout", time.Second, time.Hour, func(c *Config) *time.Duration { return &c.Source.WALSenderTimeout }),
 }, outboxFields, []field{
 	choice("sink.compat.profile", func(c *Config) *string { return &c.Sink.Compat.Profile }, append([]string{""}, debezium.Profiles...)...),
@@ -53,8 +52,8 @@ var fields = slices.Concat([]field{
 	choice("delivery.ordering", func(c *Config) *string { return &c.Delivery.Ordering },
 		OrderingKey, OrderingPipelined, OrderingCommit, OrderingNone),
 	integer("delivery.lanes", 1, 1024, func(c *Config) *int { return &c.Delivery.Lanes }),
-	integer("delivery.window", 1, 10_000_000, func(c *Config) *int { return &c.Delivery.Window }),
-	size("delivery.window_bytes", 64<<10, 64<<30, func(c *Config) *int64 { return &c.Delivery.WindowBytes }),
+	integer("delivery.max_in_flight", 1, 10_000_000, func(c *Config) *int { return &c.Delivery.MaxInFlight }),
+	size("delivery.max_in_flight_bytes", 64<<10, 64<<30, func(c *Config) *int64 { return &c.Delivery.MaxInFlightBytes }),
 	duration("delivery.confirm_timeout", 100*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.Delivery.ConfirmTimeout }),
 	duration("delivery.shutdown_grace", 100*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.Delivery.ShutdownGrace }),
 
@@ -64,7 +63,7 @@ var fields = slices.Concat([]field{
 	integer("retry.max_held_keys", 1, 10_000_000, func(c *Config) *int { return &c.Retry.MaxHeldKeys }),
 	duration("retry.destination_max_age", 0, 3650*day, func(c *Config) *time.Duration { return &c.Retry.DestinationMaxAge }),
 
-	choice("dead_letters.followers", func(c *Config) *string { return &c.DeadLetters.Followers }, FollowersRelease, FollowersHold),
+	choice("dead_letters.on_dead_letter", func(c *Config) *string { return &c.DeadLetters.OnDeadLetter }, DeadLetterContinue, DeadLetterBlock),
 	text("dead_letters.mirror.exchange", func(c *Config) *string { return &c.DeadLetters.Mirror.Exchange }),
 	text("dead_letters.mirror.routing_key", func(c *Config) *string { return &c.DeadLetters.Mirror.RoutingKey }),
 	text("dead_letters.mirror.topic", func(c *Config) *string { return &c.DeadLetters.Mirror.Topic }),
@@ -74,7 +73,6 @@ var fields = slices.Concat([]field{
 	secret("admin.token", showPassword, func(c *Config) *Secret { return &c.Admin.Token }),
 	secret("admin.read_token", showPassword, func(c *Config) *Secret { return &c.Admin.ReadToken }),
 	boolean("admin.show_payloads", func(c *Config) *bool { return &c.Admin.ShowPayloads }),
-	choice("admin.slot_metrics", func(c *Config) *string { return &c.Admin.SlotMetrics }, SlotMetricsOwn, SlotMetricsAll),
 
 	choice("log.level", func(c *Config) *string { return &c.Log.Level }, "debug", "info", "warn", "error"),
 	choice("log.format", func(c *Config) *string { return &c.Log.Format }, "json", "console"),

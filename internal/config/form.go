@@ -1,8 +1,12 @@
 package config
 
 import (
+	"regexp"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/docs"
 )
 
 // form is what a JSON Schema says of a value. Every kind of field has one beside the function that reads it. It takes
@@ -83,3 +87,23 @@ func tableList() form {
 	table := form{"type": "object", "properties": keys, "required": []string{"name"}, "additionalProperties": false}
 	return anyOf(name, form{"type": "array", "items": anyOf(name, table)})
 }
+
+func described(path string, value form) form {
+	value["description"] = meanings()[path]
+	return value
+}
+
+var (
+	// keyRow is a row of the tables in docs/configuration.md: key, default, meaning.
+	keyRow = regexp.MustCompile("(?m)^\\| `([a-z_.]+)` \\|[^|]*\\| (.*) \\|$")
+	link   = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+)
+
+// meanings is what docs/configuration.md says of each key; its links, which lead nowhere from an editor, as their text.
+var meanings = sync.OnceValue(func() map[string]string {
+	said := map[string]string{}
+	for _, row := range keyRow.FindAllStringSubmatch(docs.Configuration, -1) {
+		said[row[1]] = link.ReplaceAllString(row[2], "$1")
+	}
+	return said
+})

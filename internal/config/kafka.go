@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -65,11 +66,11 @@ const kafkaPort = "9092"
 func brokers(path string) field {
 	return field{
 		path: path,
-		kind: list,
+		kind: document.List,
 		form: listOrOne(form{"type": plainTypes, "minLength": 1}, 1),
-		set: func(l *loader, path string, n *node) {
+		set: func(l *loader, path string, n *document.Node) {
 			var read []string
-			for _, item := range n.orItself() {
+			for _, item := range n.Values() {
 				written, ok := l.scalar(path, item)
 				if !ok {
 					continue
@@ -77,14 +78,14 @@ func brokers(path string) field {
 				for address := range strings.SplitSeq(written, ",") {
 					broker, err := parseBroker(strings.TrimSpace(address))
 					if err != nil {
-						l.fault(item.where, path, err.Error())
+						l.fault(item.Where, path, err.Error())
 						continue
 					}
 					read = append(read, broker)
 				}
 			}
-			if len(n.orItself()) == 0 {
-				l.fault(n.where, path, "names no broker")
+			if len(n.Values()) == 0 {
+				l.fault(n.Where, path, "names no broker")
 			}
 			l.cfg.Sink.Kafka.Brokers = read
 		},

@@ -6,15 +6,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // field is one key: where it stands in the file, how the text of a variable becomes its value, how it is read and shown.
 type field struct {
 	path string
-	kind kind // of the value when it comes from a variable
+	kind document.Kind // of the value when it comes from a variable
 	// set reads n, the value of the key at path, into the configuration and reports what is wrong with it.
-	set func(l *loader, path string, n *node)
+	set func(l *loader, path string, n *document.Node)
 	// show is the value as YAML on one line.
 	show func(c *Config) string
 	form form // what `config schema` says of the value
@@ -24,16 +25,16 @@ type field struct {
 func one[T any](path string, want form, at func(*Config) *T, parse func(string) (T, error), show func(T) string) field {
 	return field{
 		path: path,
-		kind: scalar,
+		kind: document.Scalar,
 		form: want,
-		set: func(l *loader, path string, n *node) {
+		set: func(l *loader, path string, n *document.Node) {
 			written, ok := l.scalar(path, n)
 			if !ok {
 				return
 			}
 			value, err := parse(written)
 			if err != nil {
-				l.fault(n.where, path, err.Error())
+				l.fault(n.Where, path, err.Error())
 				return
 			}
 			*at(l.cfg) = value
@@ -114,9 +115,9 @@ func size(path string, low, high int64, at func(*Config) *int64) field {
 func secret(path string, show func(text, value string) string, at func(*Config) *Secret) field {
 	return field{
 		path: path,
-		kind: scalar,
+		kind: document.Scalar,
 		form: anyText(),
-		set: func(l *loader, path string, n *node) {
+		set: func(l *loader, path string, n *document.Node) {
 			if s, ok := l.secret(path, n, show); ok {
 				*at(l.cfg) = s
 			}
@@ -128,11 +129,11 @@ func secret(path string, show func(text, value string) string, at func(*Config) 
 func secrets(path string, show func(text, value string) string, at func(*Config) *[]Secret) field {
 	return field{
 		path: path,
-		kind: list,
+		kind: document.List,
 		form: listOrOne(anyText(), 1),
-		set: func(l *loader, path string, n *node) {
+		set: func(l *loader, path string, n *document.Node) {
 			var read []Secret
-			for _, item := range n.orItself() {
+			for _, item := range n.Values() {
 				if s, ok := l.secret(path, item, show); ok {
 					read = append(read, s)
 				}
@@ -146,9 +147,9 @@ func secrets(path string, show func(text, value string) string, at func(*Config)
 func column(path string, at func(*Outbox) *Column) field {
 	return field{
 		path: path,
-		kind: list,
+		kind: document.List,
 		form: columnNames(),
-		set:  func(l *loader, path string, n *node) { *at(l.outbox) = l.column(path, n) },
+		set:  func(l *loader, path string, n *document.Node) { *at(l.outbox) = l.column(path, n) },
 		show: func(c *Config) string { return showColumn(*at(&c.Outbox)) },
 	}
 }
@@ -156,9 +157,9 @@ func column(path string, at func(*Outbox) *Column) field {
 func outboxHeaders(path string) field {
 	return field{
 		path: path,
-		kind: mapping,
+		kind: document.Mapping,
 		form: namedColumns(form{"minLength": 1, "maxLength": maxHeaderName, "not": form{"enum": reserved}}),
-		set:  func(l *loader, path string, n *node) { l.outbox.Headers = l.named(path, n, l.checkHeader) },
+		set:  func(l *loader, path string, n *document.Node) { l.outbox.Headers = l.named(path, n, l.checkHeader) },
 		show: func(c *Config) string { return showNamed(c.Outbox.Headers) },
 	}
 }
@@ -166,9 +167,9 @@ func outboxHeaders(path string) field {
 func properties(path string) field {
 	return field{
 		path: path,
-		kind: mapping,
+		kind: document.Mapping,
 		form: namedColumns(form{"enum": propertyNames}),
-		set: func(l *loader, path string, n *node) {
+		set: func(l *loader, path string, n *document.Node) {
 			l.cfg.Sink.RabbitMQ.Properties = l.named(path, n, checkProperty)
 		},
 		show: func(c *Config) string { return showNamed(c.Sink.RabbitMQ.Properties) },
@@ -176,18 +177,18 @@ func properties(path string) field {
 }
 
 func tables(path string) field {
-	return field{path: path, kind: list, form: tableList(), set: (*loader).tables, show: showTables}
+	return field{path: path, kind: document.List, form: tableList(), set: (*loader).tables, show: showTables}
 }
 
 // chosen is a sink without keys: naming it chooses it.
 func chosen(path string) field {
 	return field{
 		path: path,
-		kind: mapping,
+		kind: document.Mapping,
 		form: form{"type": "object", "maxProperties": 0},
-		set: func(l *loader, path string, n *node) {
-			if n.kind != mapping || len(n.entries) > 0 {
-				l.fault(n.where, path, "has no keys; {} chooses it")
+		set: func(l *loader, path string, n *document.Node) {
+			if n.Kind != document.Mapping || len(n.Entries) > 0 {
+				l.fault(n.Where, path, "has no keys; {} chooses it")
 			}
 		},
 		show: func(*Config) string { return "{}" },

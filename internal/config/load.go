@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
@@ -29,7 +30,7 @@ func Load(path string, environ []string) (*Config, error) {
 			return nil, &outbox.Stop{Code: outbox.ExitUsage, Reason: "config", What: "read configuration", Err: err}
 		}
 		if !l.file(path, content) {
-			return nil, l.faults.stop()
+			return nil, l.faults.Stop()
 		}
 	}
 	l.variables()
@@ -46,33 +47,10 @@ func Load(path string, environ []string) (*Config, error) {
 	}
 	l.assign()
 	l.validate()
-	if err := l.faults.stop(); err != nil {
+	if err := l.faults.Stop(); err != nil {
 		return nil, err
 	}
 	return l.cfg, nil
-}
-
-// loader gathers what the file and the variables say, gives it to the fields, and collects the faults.
-type loader struct {
-	cfg     *Config
-	outbox  *Outbox // the one that outbox keys are read into: the section's, or a table's
-	env     map[string]string
-	written map[string]assignment // by the path of the field
-	sinks   []mention             // the sinks of the file and of variables, in that order, each once
-	faults  Faults
-
-	wrongSink bool // what the file names as the sink is none, and was refused
-}
-
-// assignment is the value that a key has in the end, before it is read.
-type assignment struct {
-	path  string // as written: that of the field, or of its alias
-	value *node
-}
-
-type mention struct {
-	path  string
-	where place
 }
 
 func newLoader(environ []string) *loader {
@@ -82,72 +60,68 @@ func newLoader(environ []string) *loader {
 	return l
 }
 
-func (l *loader) fault(where place, key, what string) {
-	l.faults = append(l.faults, &Fault{where: where, Key: key, What: what})
-}
-
 // file takes what the file at path says. It is false when that is no YAML, or no mapping at all:
 // then nothing more can be said.
 func (l *loader) file(path string, content []byte) bool {
-	root, faults := parse(path, content)
+	root, faults := document.Parse(path, content)
 	l.faults = append(l.faults, faults...)
 	if root == nil {
 		return false
 	}
 	l.section("", root)
-	return root.kind == null || root.kind == mapping
+	return root.Kind == document.Null || root.Kind == document.Mapping
 }
 
 // section takes the keys of one mapping of the file; a section without a value is one without keys.
-func (l *loader) section(path string, n *node) {
-	if n.kind != mapping {
-		if n.kind != null {
-			l.fault(n.where, path, "wants a mapping of keys ("+strings.Join(keysIn(path), ", ")+"), has "+n.kind.String())
+func (l *loader) section(path string, n *document.Node) {
+	if n.Kind != document.Mapping {
+		if n.Kind != document.Null {
+			l.fault(n.Where, path, "wants a mapping of keys ("+strings.Join(keysIn(path), ", ")+"), has "+n.Kind.String())
 			l.wrongSink = l.wrongSink || path == "sink"
 		}
 		return
 	}
-	if len(n.entries) == 0 && path == "sink.kafka.tls" {
-		l.fault(n.where, path, "is empty, which would leave TLS off; write {enabled: true}, or leave it out")
+	if len(n.Entries) == 0 && path == "sink.kafka.tls" {
+		l.fault(n.Where, path, "is empty, which would leave TLS off; write {enabled: true}, or leave it out")
 	}
-	for _, e := range n.entries {
-		l.key(join(path, e.name), e)
+	for _, e := range n.Entries {
+		l.key(join(path, e.Name), e)
 	}
 }
 
-func (l *loader) key(path string, e entry) {
+func (l *loader) key(path string, e document.Entry) {
 	if parent, _, _ := cutLast(path); parent == "sink" && (isSection(path) || isField(path) || isLater(path)) {
-		l.mention(path, e.where)
+		l.mention(path, e.Where)
 	}
 	target := canonical(path)
 	switch {
 	case isLater(path):
-		l.fault(e.where, path, "is not in this version")
+		l.fault(e.Where, path, "is not in this version")
 	case isField(target):
 		l.assignFile(path, target, e)
 	case isSection(path):
-		l.section(path, e.value)
+		l.section(path, e.Value)
 	case strings.HasPrefix(path, "sink.") && strings.Count(path, ".") == 1:
 		l.wrongSink = true
 		near := ""
-		if name := nearest(e.name, keysIn("sink")); name != "" {
+		if name := nearest(e.Name, keysIn("sink")); name != "" {
 			near = ", the nearest known one is sink." + name
 		}
-		l.fault(e.where, path, "unknown sink"+near+"; "+wantSink)
+		l.fault(e.Where, path, "unknown sink"+near+"; "+wantSink)
 	default:
-		l.fault(e.where, path, "unknown key"+suggestKey(path))
+		l.fault(e.Where, path, "unknown key"+suggestKey(path))
 	}
 }
 
-func (l *loader) assignFile(path, target string, e entry) {
-	if e.value.kind == null {
+func (l *loader) assignFile(path, target string, e document.Entry) {
+	if e.Value.Kind == document.Null {
 		return
 	}
 	if earlier, twice := l.written[target]; twice {
-		l.fault(e.where, path, "is given beside "+earlier.path+"; one of the two")
+		l.fault(e.Where, path, "is given beside "+earlier.path+"; one of the two")
 		return
 	}
-	l.written[target] = assignment{path: path, value: e.value}
+	l.written[target] = assignment{path: path, value: e.Value}
 }
 
 // variables takes the overrides of the environment.
@@ -166,7 +140,7 @@ func (l *loader) variables() {
 
 func (l *loader) variable(name string) {
 	path := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, variablePrefix), "__", "."))
-	where := place{variable: name}
+	where := document.Place{Variable: name}
 	target := canonical(path)
 	known := variableOf(path) == name
 	if known && strings.HasPrefix(path, "sink.") {
@@ -176,15 +150,15 @@ func (l *loader) variable(name string) {
 	case known && isLater(path):
 		l.fault(where, "", "is not in this version")
 	case known && isField(target):
-		value := fromVariable(name, l.env[name], fieldOf(target).kind)
+		value := document.FromVariable(name, l.env[name], fieldOf(target).kind)
 		switch {
 		case target != path:
-			value = fromVariable(name, l.env[name], scalar)
+			value = document.FromVariable(name, l.env[name], document.Scalar)
 		case target == "sink.compat.options":
 			value = optionsFromVariable(name, l.env[name])
 		}
-		if earlier, twice := l.written[target]; twice && earlier.value.where.variable != "" {
-			l.fault(where, "", "is given beside "+earlier.value.where.variable+"; one of the two")
+		if earlier, twice := l.written[target]; twice && earlier.value.Where.Variable != "" {
+			l.fault(where, "", "is given beside "+earlier.value.Where.Variable+"; one of the two")
 			return
 		}
 		l.written[target] = assignment{path: path, value: value}
@@ -198,7 +172,7 @@ func (l *loader) variable(name string) {
 }
 
 // mention notes that a sink is named, which is what chooses it.
-func (l *loader) mention(path string, where place) {
+func (l *loader) mention(path string, where document.Place) {
 	if path == "sink.compat" {
 		return
 	}

@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"fmt"
+	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"io"
 	"regexp"
 	"strconv"
@@ -71,14 +72,14 @@ func (c *Config) origin(path string) string {
 	switch {
 	case !written:
 		return "default"
-	case a.value.where.variable != "":
-		return a.value.where.variable
+	case a.value.Where.Variable != "":
+		return a.value.Where.Variable
 	}
-	return fmt.Sprintf("%s:%d", a.value.where.file, a.value.where.line)
+	return fmt.Sprintf("%s:%d", a.value.Where.File, a.value.Where.Line)
 }
 
 // quote writes text as a YAML scalar on one line that Load reads back as it is.
-func quote(s string) string { return quoteScalar(literal(s)) }
+func quote(s string) string { return quoteScalar(document.Literal(s)) }
 
 // quoteSecret does not escape: what a secret shows keeps its references.
 func quoteSecret(s Secret) string { return quoteScalar(s.String()) }

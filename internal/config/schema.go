@@ -4,13 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
-	"sync"
 
 	"github.com/goccy/go-yaml"
-
-	"github.com/cdc-relay/cdc-relay/docs"
 )
 
 // Schema writes a JSON Schema of the configuration file, for editors. It is made of the same list of keys that Load reads;
@@ -85,23 +81,3 @@ func addDefault(into form, shown string) error {
 	into["default"] = value
 	return nil
 }
-
-func described(path string, value form) form {
-	value["description"] = meanings()[path]
-	return value
-}
-
-var (
-	// keyRow is a row of the tables in docs/configuration.md: key, default, meaning.
-	keyRow = regexp.MustCompile("(?m)^\\| `([a-z_.]+)` \\|[^|]*\\| (.*) \\|$")
-	link   = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
-)
-
-// meanings is what docs/configuration.md says of each key; its links, which lead nowhere from an editor, as their text.
-var meanings = sync.OnceValue(func() map[string]string {
-	said := map[string]string{}
-	for _, row := range keyRow.FindAllStringSubmatch(docs.Configuration, -1) {
-		said[row[1]] = link.ReplaceAllString(row[2], "$1")
-	}
-	return said
-})

@@ -87,9 +87,9 @@ func TestSchemaTakesWhatIsReplacedLater(t *testing.T) {
 	for _, good := range []string{
 		"source: {password: 0123, slot: yes, tables: outbox}\nsink: {stdout: }\n",
 		"outbox: {headers: {tenant: true}, key: [a, b], type: \"\"}\nadmin:\n",
-		"delivery: {lanes: \"8\", window_bytes: 1048576, confirm_timeout: 1h30m0.5s}\nretry: {destination_max_age: 0}\n",
-		"delivery: {window_bytes: 16 MiB}\nsink: {kafka: {brokers: \"a:1,b\"}}\n",
-		"delivery: {confirm_timeout: \"${A}s\", window_bytes: \"${N}MiB\"}\n",
+		"delivery: {lanes: \"8\", max_in_flight_bytes: 1048576, confirm_timeout: 1h30m0.5s}\nretry: {destination_max_age: 0}\n",
+		"delivery: {max_in_flight_bytes: 16 MiB}\nsink: {kafka: {brokers: \"a:1,b\"}}\n",
+		"delivery: {confirm_timeout: \"${A}s\", max_in_flight_bytes: \"${N}MiB\"}\n",
 	} {
 		if err := schemaTakes(t, good); err != nil {
 			t.Errorf("%s: %v", good, err)

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"net/url"
 	"regexp"
 	"strings"
@@ -17,11 +18,11 @@ type Secret struct {
 }
 
 // plain is a secret that is no secret: one of the defaults.
-func plain(text string) Secret { return Secret{text: literal(text), shown: text} }
+func plain(text string) Secret { return Secret{text: document.Literal(text), shown: text} }
 
 // Read gives the value as it is now: it reads the files that the configuration names. The error names a file or a
 // variable, never a value.
-func (s Secret) Read() (string, error) { return expand(s.text, s.env) }
+func (s Secret) Read() (string, error) { return document.Expand(s.text, s.env) }
 
 // IsSet is false for a secret that the configuration does not have, or has as "".
 func (s Secret) IsSet() bool { return s.text != "" }

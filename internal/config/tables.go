@@ -4,39 +4,40 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"slices"
 	"strings"
 )
 
 // tables reads source.tables: names, or mappings of a name and keys of the outbox section for this table alone.
-func (l *loader) tables(path string, n *node) {
+func (l *loader) tables(path string, n *document.Node) {
 	l.cfg.Source.Tables = nil
-	if n.kind == mapping {
-		l.fault(n.where, path, "wants a list of tables, has "+n.kind.String())
+	if n.Kind == document.Mapping {
+		l.fault(n.Where, path, "wants a list of tables, has "+n.Kind.String())
 		return
 	}
-	for i, item := range n.orItself() {
+	for i, item := range n.Values() {
 		l.table(fmt.Sprintf("%s[%d]", path, i), item)
 	}
-	if len(n.orItself()) == 0 && l.cfg.Source.MessagePrefix == "" {
-		l.fault(n.where, path, "names no table, and source.message_prefix is not set: there is nothing to relay")
+	if len(n.Values()) == 0 && l.cfg.Source.MessagePrefix == "" {
+		l.fault(n.Where, path, "names no table, and source.message_prefix is not set: there is nothing to relay")
 	}
 }
 
-func (l *loader) table(path string, n *node) {
+func (l *loader) table(path string, n *document.Node) {
 	name := n
 	t := Table{Outbox: l.cfg.Outbox}
-	if n.kind == mapping {
+	if n.Kind == document.Mapping {
 		name = nil
-		for _, e := range n.entries {
-			if e.name == "name" {
-				name = e.value
-			} else if e.value.kind != null {
+		for _, e := range n.Entries {
+			if e.Name == "name" {
+				name = e.Value
+			} else if e.Value.Kind != document.Null {
 				l.override(&t.Outbox, path, e)
 			}
 		}
 		if name == nil {
-			l.fault(n.where, path, "has no name")
+			l.fault(n.Where, path, "has no name")
 			return
 		}
 	}
@@ -46,40 +47,40 @@ func (l *loader) table(path string, n *node) {
 	}
 	var err error
 	if t.Schema, t.Name, err = parseTable(written); err != nil {
-		l.fault(name.where, path, err.Error())
+		l.fault(name.Where, path, err.Error())
 		return
 	}
 	if slices.ContainsFunc(l.cfg.Source.Tables, func(other Table) bool { return other.String() == t.String() }) {
-		l.fault(name.where, path, "names "+t.String()+" a second time")
+		l.fault(name.Where, path, "names "+t.String()+" a second time")
 		return
 	}
 	l.cfg.Source.Tables = append(l.cfg.Source.Tables, t)
-	l.requireColumns(path, n.where, &t.Outbox)
+	l.requireColumns(path, n.Where, &t.Outbox)
 }
 
 // override reads one key of a table's entry over its copy of the outbox section.
-func (l *loader) override(into *Outbox, path string, e entry) {
-	if e.name == "headers" {
-		l.fault(e.where, join(path, e.name), "is not in this version for one table; outbox.headers are the same for all")
+func (l *loader) override(into *Outbox, path string, e document.Entry) {
+	if e.Name == "headers" {
+		l.fault(e.Where, join(path, e.Name), "is not in this version for one table; outbox.headers are the same for all")
 		return
 	}
-	i := slices.IndexFunc(outboxFields, func(f field) bool { return f.path == join("outbox", e.name) })
+	i := slices.IndexFunc(outboxFields, func(f field) bool { return f.path == join("outbox", e.Name) })
 	if i < 0 {
 		known := []string{"name"}
 		for _, f := range outboxFields {
 			known = append(known, strings.TrimPrefix(f.path, "outbox."))
 		}
-		l.fault(e.where, join(path, e.name), "unknown key"+orNearest(e.name, known))
+		l.fault(e.Where, join(path, e.Name), "unknown key"+orNearest(e.Name, known))
 		return
 	}
 	section := l.outbox
 	l.outbox = into
-	outboxFields[i].set(l, join(path, e.name), e.value)
+	outboxFields[i].set(l, join(path, e.Name), e.Value)
 	l.outbox = section
 }
 
 // requireColumns refuses a mapping without the two columns that every event has.
-func (l *loader) requireColumns(path string, where place, o *Outbox) {
+func (l *loader) requireColumns(path string, where document.Place, o *Outbox) {
 	for _, required := range []struct {
 		key, of string
 		column  Column

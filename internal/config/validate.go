@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"net"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -20,34 +20,8 @@ func (l *loader) validate() {
 	l.validateMirror()
 	l.validateAdmin()
 	if _, written := l.written["source.tables"]; !written || !l.cfg.Outbox.ID.Mapped() || !l.cfg.Outbox.Payload.Mapped() {
-		l.requireColumns("outbox", place{}, &l.cfg.Outbox)
+		l.requireColumns("outbox", document.Place{}, &l.cfg.Outbox)
 	}
-}
-
-// where is where the value of a key was written, nowhere for a default.
-func (l *loader) where(path string) place {
-	if a, ok := l.written[path]; ok {
-		return a.value.where
-	}
-	return place{}
-}
-
-// faulty reports whether the value of the key at path was refused: what only follows from that is not worth a line.
-func (l *loader) faulty(path string) bool {
-	where := l.where(path)
-	return where != (place{}) && slices.ContainsFunc(l.faults, func(f *Fault) bool { return f.where == where })
-}
-
-// check reports err about the key at path, under the name that was written for it.
-func (l *loader) check(path string, err error) {
-	if err == nil {
-		return
-	}
-	written := path
-	if a, ok := l.written[path]; ok {
-		written = a.path
-	}
-	l.fault(l.where(path), written, err.Error())
 }
 
 var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
@@ -134,4 +108,47 @@ func isLoopback(host string) bool {
 	}
 	ip := net.ParseIP(host)
 	return ip != nil && ip.IsLoopback()
+}
+
+func (l *loader) validateRetry() {
+	r := &l.cfg.Retry
+	if r.MaxBackoff >= r.Backoff || l.faulty("retry.backoff") || l.faulty("retry.max_backoff") {
+		return
+	}
+	path := "retry.max_backoff"
+	if l.where(path) == (document.Place{}) {
+		path = "retry.backoff"
+	}
+	l.check(path, fmt.Errorf("max_backoff %s is shorter than backoff %s, which it bounds", showDuration(r.MaxBackoff), showDuration(r.Backoff)))
+}
+
+const maxShortString = 255 // bytes; of AMQP 0-9-1: names of exchanges and routing keys
+
+// validateMirror wants what the sink's broker has, exchanges or topics, and names: the mirror is one place.
+func (l *loader) validateMirror() {
+	const section = "dead_letters.mirror."
+	if len(l.sinks) != 1 {
+		return // said already, and nobody knows which broker is meant
+	}
+	m := &l.cfg.DeadLetters.Mirror
+	names := []struct{ key, value, of string }{
+		{"exchange", m.Exchange, "rabbitmq"}, {"routing_key", m.RoutingKey, "rabbitmq"}, {"topic", m.Topic, "kafka"},
+	}
+	for _, n := range names {
+		switch {
+		case n.value == "":
+		case l.cfg.Sink.Stdout != nil:
+			l.check(section+n.key, errors.New("has no effect with sink.stdout, which has no second place; leave it out"))
+		case l.cfg.Sink.RabbitMQ == nil && n.of == "rabbitmq":
+			l.check(section+n.key, errors.New("is RabbitMQ's; with sink.kafka the mirror is dead_letters.mirror.topic"))
+		case l.cfg.Sink.Kafka == nil && n.of == "kafka":
+			l.check(section+n.key, errors.New("is Kafka's; with sink.rabbitmq the mirror is dead_letters.mirror.exchange and routing_key"))
+		case strings.ContainsAny(n.value, "{}"):
+			l.check(section+n.key, fmt.Errorf("is %q, want a plain name, not a template: all dead letters are mirrored to one place", n.value))
+		case n.of == "kafka":
+			l.check(section+n.key, checkTopic(template(n.value)))
+		case len(n.value) > maxShortString:
+			l.check(section+n.key, fmt.Errorf("has %d bytes, the most it may have is %d", len(n.value), maxShortString))
+		}
+	}
 }

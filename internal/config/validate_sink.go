@@ -7,9 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	amqp "github.com/rabbitmq/amqp091-go"
-
-	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // This file checks the section sink: one broker, its addresses, and what its templates need of the mapping.
@@ -21,7 +20,7 @@ func (l *loader) validateSink() {
 	switch len(l.sinks) {
 	case 0:
 		if !l.wrongSink {
-			l.fault(place{}, "sink", "none is configured; "+wantSink)
+			l.fault(document.Place{}, "sink", "none is configured; "+wantSink)
 		}
 	case 1:
 	default:
@@ -102,35 +101,6 @@ func (l *loader) validateRabbitMQ() {
 		l.check("sink.rabbitmq.declare", fmt.Errorf("has no effect on exchange %q, which each event names; declare those exchanges at the broker", r.Exchange))
 	case exchange == "":
 		l.check("sink.rabbitmq.declare", errors.New("has no effect on the default exchange, which is always there; leave it out"))
-	}
-}
-
-// validateTemplate refuses a template that names a part of the event that no column is mapped to. Columns that it names
-// itself are looked for in the tables, at the start.
-func (l *loader) validateTemplate(path string, t sink.Template) {
-	if l.cfg.Sink.Compat.Profile != "" {
-		return // it is not used
-	}
-	for _, table := range l.cfg.Source.Tables {
-		l.validateUses(path, t, table.Outbox, "column of "+table.String())
-	}
-	if l.cfg.Source.MessagePrefix != "" {
-		l.validateUses(path, t, l.cfg.Outbox, "member of messages")
-	}
-}
-
-// validateUses compares the template with one mapping; what is what the mapping is of.
-func (l *loader) validateUses(path string, t sink.Template, o Outbox, what string) {
-	where := l.where(path)
-	mapped := map[string]Column{"aggregate": o.Aggregate, "key": o.Key, "type": o.Type}
-	for _, part := range t.Uses() {
-		if column, ok := mapped[part]; !ok || column.Mapped() {
-			continue
-		}
-		if where == (place{}) {
-			where = l.where("outbox." + part) // the template is the default, so that was written
-		}
-		l.fault(where, path, fmt.Sprintf("%q uses {%s}, but no %s is mapped to it; map one in the outbox section, or write the template without it", t, part, what))
 	}
 }
 

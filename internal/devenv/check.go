@@ -24,7 +24,7 @@ type History struct {
 	MaxDead       int  // dead letters that may be open; -1: any number
 	NoKeyOrder    bool // ordering: none
 	CommitOrder   bool // ordering: commit; first arrivals of all keys come in the order of their positions
-	Hold          bool // followers: hold; nothing passes an open letter of its chain, and a replayed one comes in its turn
+	Hold          bool // on_dead_letter: block; nothing passes an open letter of its chain, and a replayed one comes in its turn
 }
 
 // Mark says that confirmed_flush_lsn was Flush at a moment before the first After deliveries had all arrived: it was read

@@ -78,7 +78,7 @@ func (c *checking) settled() {
 	}
 }
 
-// passedOpenLetters finds what has arrived, with followers: hold, though an earlier event of its chain is an open letter.
+// passedOpenLetters finds what has arrived, with on_dead_letter: block, though an earlier event of its chain is an open letter.
 func (c *checking) passedOpenLetters() {
 	if !c.h.Hold {
 		return

@@ -45,7 +45,7 @@ func setupOn(t *testing.T, server func(testing.TB) *devenv.Postgres) *rig {
 	r := &rig{t: t, ctx: ctx, slot: fmt.Sprintf("dlq_%d", time.Now().UnixNano()), at: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), next: 1}
 	names := func(n string) decode.Names { return decode.Names{Any: []string{n}} }
 	cfg := replication.Config{
-		URL: url, Slot: r.slot, Publication: r.slot, Create: true, MaxConnections: 4, WALSenderTimeout: 30 * time.Second, Log: zap.NewNop(),
+		URL: url, Slot: r.slot, Publication: r.slot, Create: true, WALSenderTimeout: 30 * time.Second, Log: zap.NewNop(),
 		Tables: []decode.Table{{Schema: "public", Name: "outbox", Mapping: decode.Mapping{
 			ID: names("id"), Aggregate: names("aggregatetype"), Key: names("aggregateid"), Type: names("type"), Payload: names("payload"),
 		}}},

@@ -1,5 +1,5 @@
-// Package ops is how the relay is watched: metrics, health, and the admin HTTP server. It changes nothing but what operators
-// ask for in its API, and it alone knows Prometheus.
+// Package ops is what the relay tells of itself: a Snapshot of its parts, and the Status, health and slots that follow from it.
+// It is pure: ops/metrics and ops/admin show it.
 package ops
 
 import (
@@ -37,13 +37,13 @@ type Snapshot struct {
 
 	Paused      []Paused // destinations that are paused, the longest first
 	PausedTotal int      // Paused may name fewer
-	HeldKeys    int      // keys, each for one exchange or topic, whose later events wait behind a parked one or a dead letter that holds them
+	WaitingKeys int      // keys, each for one exchange or topic, whose later events wait behind a parked one or a dead letter that holds them
 
 	Siding Siding
 	Sink   Sink
 	Slot   Slot
 
-	OtherSlots []Slot // the server's other logical slots, with admin.slot_metrics: all; those first that keep the most WAL
+	OtherSlots []Slot // the server's other logical slots; those first that keep the most WAL
 	OtherTotal int    // OtherSlots may have fewer
 
 	TableBytes *int64 // size of the outbox tables; nil: not known
@@ -96,7 +96,7 @@ type Sink struct {
 type Paused struct {
 	Destination string    `json:"destination"` // as an operator would name it
 	Reason      string    `json:"reason"`      // of the closed list of outbox_rejections_total
-	Words       string    `json:"words"`       // the broker's own
+	Error       string    `json:"error"`       // the broker's own
 	Since       time.Time `json:"since"`
 }
 
@@ -147,12 +147,12 @@ func (s *Snapshot) lag(now time.Time) time.Duration {
 // lagSeconds is nil when another relay holds the slot: the leader alone knows the commits.
 func (s *Snapshot) lagSeconds(now time.Time) *float64 {
 	held := s.Slot.Active && s.Slot.Checked.After(s.Since) && isFresh(s.Slot.Checked, now)
-	if s.Phase == Standby || held && !s.leads() {
+	if s.Phase == Standby || held && !s.Leads() {
 		return nil
 	}
 	seconds := s.lag(now).Seconds()
 	return &seconds
 }
 
-// leads is true for the relay that holds the slot.
-func (s *Snapshot) leads() bool { return s.Phase == Streaming || s.Phase == Stopping }
+// Leads is true for the relay that holds the slot.
+func (s *Snapshot) Leads() bool { return s.Phase == Streaming || s.Phase == Stopping }

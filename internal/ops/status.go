@@ -1,3 +1,5 @@
+// The status, as /api/v1/status and `cdc-relay status` show it.
+
 package ops
 
 import (
@@ -88,12 +90,12 @@ type InFlightStatus struct {
 
 // ParkedStatus is what could not go when its turn came, and goes later.
 type ParkedStatus struct {
-	CountedAt time.Time  `json:"counted_at"` // when the tables were; zero time: not yet, and then events and oldest are not known
-	Events    int        `json:"events"`     // in the retry table
-	Oldest    *time.Time `json:"oldest"`     // commit time; null: there is none
-	HeldKeys  int        `json:"held_keys"`  // keys whose later events wait behind a parked one
-	Queued    int        `json:"queued"`     // events whose rows are not committed yet; they are in flight too
-	Feeding   int        `json:"feeding"`    // parked events that are being sent again
+	CountedAt   time.Time  `json:"counted_at"`   // when the tables were; zero time: not yet, and then events and oldest are not known
+	Events      int        `json:"events"`       // in the retry table
+	Oldest      *time.Time `json:"oldest"`       // commit time; null: there is none
+	WaitingKeys int        `json:"waiting_keys"` // keys whose later events wait behind a parked one
+	Queued      int        `json:"queued"`       // events whose rows are not committed yet; they are in flight too
+	Feeding     int        `json:"feeding"`      // parked events that are being sent again
 
 	Refused      []RefusedRow `json:"refused"` // rows that the database refuses, the longest first
 	RefusedTotal int          `json:"refused_total"`
@@ -123,10 +125,10 @@ type TotalsStatus struct {
 	LastConfirm *time.Time `json:"last_confirm"` // null: none yet
 }
 
-// status describes a Snapshot in words and numbers.
-func (m *Metrics) status(s *Snapshot, now time.Time) Status {
+// Status describes a Snapshot in words and numbers.
+func (s *Snapshot) Status(rates RatesStatus, totals TotalsStatus, now time.Time) Status {
 	out := Status{
-		Role: s.role(), Now: now,
+		Role: s.Role(), Now: now,
 		Slot: SlotStatus{Name: s.Slot.Name, LagSeconds: s.lagSeconds(now)},
 		Broker: BrokerStatus{
 			Kind: s.Sink.Kind, Up: s.Sink.Up, Why: s.Sink.Why, Connections: s.Sink.Connections, Channels: s.Sink.Channels, PendingConfirms: s.Sink.PendingConfirms,
@@ -134,26 +136,17 @@ func (m *Metrics) status(s *Snapshot, now time.Time) Status {
 		},
 		InFlight: InFlightStatus{Events: s.InFlightEvents, Bytes: s.InFlightBytes, OldestUnsettled: known(s.OldestUnsettled)},
 		Parked: ParkedStatus{
-			CountedAt: s.Siding.Counted, Events: s.Siding.Parked, Oldest: known(s.Siding.OldestParked), HeldKeys: s.HeldKeys,
+			CountedAt: s.Siding.Counted, Events: s.Siding.Parked, Oldest: known(s.Siding.OldestParked), WaitingKeys: s.WaitingKeys,
 			Queued: s.Siding.Queued, Feeding: s.Siding.Feeding, Refused: listed(s.Siding.Refused), RefusedTotal: s.Siding.RefusedTotal,
 		},
 		DeadLetters: DeadLettersStatus{CountedAt: s.Siding.Counted, Open: s.Siding.Dead, Oldest: known(s.Siding.OldestDead)},
-		Rates: RatesStatus{
-			PublishedPerSecond: m.rate.perSecond(now), ParkedPerSecond: m.parkRate.perSecond(now), RetriesPerSecond: m.retryRate.perSecond(now),
-		},
-		Totals: TotalsStatus{
-			Published: m.published.Load(), Parked: m.parked.Load(), Dead: m.dead.Load(), Failed: m.failed.Load(), Retries: m.retried.Load(),
-		},
+		Rates:       rates, Totals: totals,
 		UnreportedConfirmed: s.UnreportedConfirmed,
-	}
-	if last := m.lastConfirmed.Load(); last != 0 {
-		at := time.Unix(0, last).UTC()
-		out.Totals.LastConfirm = &at
 	}
 	if !s.Slot.Checked.IsZero() {
 		out.Slot.describe(s.Slot)
 	}
-	out.State, out.Why = state(s, out.Rates.PublishedPerSecond, now)
+	out.State, out.Why = state(s, rates.PublishedPerSecond, now)
 	return out
 }
 
@@ -214,7 +207,7 @@ func whyRefused(s *Snapshot) string {
 
 func whyPaused(s *Snapshot) string {
 	if s.PausedTotal == 1 && len(s.Paused) == 1 {
-		return s.Paused[0].Destination + ": " + s.Paused[0].Words
+		return s.Paused[0].Destination + ": " + s.Paused[0].Error
 	}
 	return fmt.Sprintf("%d of them", s.PausedTotal)
 }

@@ -8,7 +8,7 @@ type chain struct {
 
 	// front is the one new event of the chain that is in ready or open: ordering Key only. What comes later is waiting.
 	front *item
-	// dying is a new event on its way to the dead letters (followers: release). It counts as on the wire until its row is
+	// dying is a new event on its way to the dead letters (on_dead_letter: continue). It counts as on the wire until its row is
 	// committed: else a crash in between would send it again behind its followers, and once more to the dead letters.
 	dying bool
 	// rows of the chain are in open, or one letter that is replayed. New events wait for their outcomes.

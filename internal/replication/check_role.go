@@ -137,7 +137,7 @@ func isOff(value string) bool {
 // connections compares the limits of role and database with what the relay opens.
 func (k *checker) connections(ctx context.Context) {
 	const name = "connections"
-	need := max(k.c.MaxConnections, 2) + 1
+	const need = poolConnections + 1
 	var role, database, all int
 	err := k.pool.QueryRow(ctx, `SELECT (SELECT rolconnlimit FROM pg_roles WHERE rolname = session_user),
 		(SELECT datconnlimit FROM pg_database WHERE datname = current_database()), current_setting('max_connections')::int`).Scan(&role, &database, &all)

@@ -32,9 +32,6 @@ type Config struct {
 	Create   bool  // create what is missing on the first start
 	Backfill *bool // must be stated when the slot is created on a table that has rows
 
-	AllSlots bool // look at all logical slots of the server
-
-	MaxConnections   int           // of the pool, beside the replication connection
 	WALSenderTimeout time.Duration // of our walsender, sent at connect; bounds the detection of a silent cut
 	Grace            time.Duration // for a clean stop: reading gets half of it
 

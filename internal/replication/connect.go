@@ -99,7 +99,7 @@ func connectPool(c *Config) (*pgxpool.Pool, error) {
 	cfg.ConnConfig.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
 		return pgproto3.NewFrontend(r, &firstWrite{to: w})
 	}
-	cfg.MaxConns = int32(max(c.MaxConnections, 2))
+	cfg.MaxConns = poolConnections
 	cfg.MinConns = 0
 	// A connection is made anew now and then, so that a smart shutdown of the server, which waits for the sessions it
 	// has and refuses new ones, is seen.
@@ -117,6 +117,11 @@ func connectPool(c *Config) (*pgxpool.Pool, error) {
 	}
 	return pool, nil
 }
+
+// poolConnections is how many connections the relay has next to the replication connection: the shutdown watch keeps one, the
+// retry table's writer and its reader need one each, and everything else asks briefly between them. More would only wait for
+// the same rows.
+const poolConnections = 3
 
 const (
 	connectTimeout = 10 * time.Second

@@ -26,7 +26,7 @@ type Snapshot struct {
 	Since time.Time
 	Slot  Slot
 
-	OtherSlots []Slot // with Config.AllSlots; the server's other logical slots, those first that keep the most WAL
+	OtherSlots []Slot // the server's other logical slots, those first that keep the most WAL
 	OtherTotal int    // OtherSlots may have fewer
 	TableBytes *int64 // of the outbox tables, with indexes and partitions; nil: not known yet, or there are none
 }

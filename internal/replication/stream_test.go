@@ -70,7 +70,7 @@ func setup(t *testing.T, url string) *bench {
 		Tables: []decode.Table{{Schema: "public", Name: "outbox", Mapping: decode.Mapping{
 			ID: decode.Names{Any: []string{"id"}}, Payload: decode.Names{Any: []string{"payload"}},
 		}}},
-		MaxConnections: 3, WALSenderTimeout: 20 * time.Second, Grace: 4 * time.Second, Log: zap.New(core),
+		WALSenderTimeout: 20 * time.Second, Grace: 4 * time.Second, Log: zap.New(core),
 		NewLine: func(_ context.Context, at Term) (Line, error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()

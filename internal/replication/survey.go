@@ -17,7 +17,7 @@ const (
 )
 
 // Survey asks what operators want to see and relaying does not depend on: how our slot stands, how large the outbox tables are and,
-// with Config.AllSlots, how the other logical slots of the server stand. It does so in every phase, and after Run has returned: when
+// how the other logical slots of the server stand. It does so in every phase, and after Run has returned: when
 // nobody reads the slot, it matters most what the slot keeps. It returns nil when ctx is done.
 func (s *Stream) Survey(ctx context.Context) error {
 	var times walTimes
@@ -45,13 +45,11 @@ func (s *Stream) lookAround(ctx context.Context, times *walTimes, measured *time
 		return err
 	}
 	s.status.slot(slot)
-	if s.cfg.AllSlots {
-		slots, total, err := readOtherSlots(ctx, s.pool, s.cfg.Slot, times)
-		if err != nil {
-			return err
-		}
-		s.status.others(slots, total)
+	slots, total, err := readOtherSlots(ctx, s.pool, s.cfg.Slot, times)
+	if err != nil {
+		return err
 	}
+	s.status.others(slots, total)
 	if len(s.tables) == 0 || time.Since(*measured) < measureEvery {
 		return nil
 	}

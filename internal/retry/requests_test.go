@@ -39,7 +39,7 @@ func (f *fixture) Asked(id int64) string {
 	return q.State
 }
 
-// A replayed letter says so, goes where it is told to, and under followers: hold releases what it held, once that is committed.
+// A replayed letter says so, goes where it is told to, and under on_dead_letter: block releases what it held, once that is committed.
 func TestReplay(t *testing.T) {
 	for _, hold := range []bool{false, true} {
 		t.Run(fmt.Sprint("hold=", hold), func(t *testing.T) {

@@ -223,7 +223,7 @@ func (f *feeder) finish(r *run) {
 	}
 }
 
-// buried is told to the lane of a row that became a dead letter: with followers: release its chain goes on without it, else
+// buried is told to the lane of a row that became a dead letter: with on_dead_letter: continue its chain goes on without it, else
 // it goes on holding. It reports whether the chain is worth a look.
 func (f *feeder) buried(r *run, row *store.Row) bool {
 	switch {

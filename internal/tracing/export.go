@@ -26,11 +26,11 @@ const flushTime = 3 * time.Second
 // nil: what is wrong with the export is logged, it ends nothing.
 func (t *Tracer) Run(ctx context.Context) error {
 	// What the library has to say goes into the log of the relay: it writes to stderr by itself otherwise.
-	otel.SetLogger(funcr.New(func(_, text string) { t.trouble.tell(errors.New(text)) }, funcr.Options{}))
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(t.trouble.tell))
+	otel.SetLogger(funcr.New(func(_, text string) { t.exportLog.failure(errors.New(text)) }, funcr.Options{}))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(t.exportLog.failure))
 	out := t.client()
 	if err := out.Start(context.WithoutCancel(ctx)); err != nil {
-		t.trouble.tell(fmt.Errorf("open exporter: %w", err))
+		t.exportLog.failure(fmt.Errorf("open exporter: %w", err))
 		t.shut.Store(true) // messages shall not name spans that are never made
 		<-ctx.Done()
 		return nil
@@ -93,13 +93,13 @@ func (x *export) exports(ctx context.Context, least int) bool {
 	switch {
 	case err == nil:
 		x.exported.Add(uint64(n))
-		x.trouble.over()
+		x.exportLog.recovery()
 		return true
 	case ctx.Err() != nil:
 		err = fmt.Errorf("the last spans are not exported: %w", err)
 	}
 	x.failed.Add(uint64(n))
-	x.trouble.tell(err)
+	x.exportLog.failure(err)
 	return true
 }
 
@@ -127,7 +127,7 @@ func (t *Tracer) frame(ctx context.Context) []*otlp.ResourceSpans {
 		attribute.String("outbox.slot", t.cfg.Slot),
 	), resource.WithFromEnv())
 	if err != nil {
-		t.trouble.tell(fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err))
+		t.exportLog.failure(fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err))
 	}
 	var who []*common.KeyValue
 	for _, a := range r.Attributes() {

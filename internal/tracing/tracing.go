@@ -50,10 +50,10 @@ type Tracer struct {
 	queue       *queue             // open while Run runs
 	shut        atomic.Bool        // there is no exporter and will be none: no event is sampled
 
-	exported atomic.Uint64
-	failed   atomic.Uint64
-	dropped  atomic.Uint64
-	trouble  trouble
+	exported  atomic.Uint64
+	failed    atomic.Uint64
+	dropped   atomic.Uint64
+	exportLog exportLog
 }
 
 // New reads the OTEL_* variables. It is nil when they ask for no traces. It starts nothing; what it does not understand of the
@@ -70,7 +70,7 @@ func New(cfg Config) *Tracer {
 		return nil
 	}
 	t := &Tracer{
-		cfg: cfg, env: env, seed: rand.Uint64(), same: same(cfg), queue: newQueue(env.queue, env.batch), trouble: trouble{log: cfg.Log},
+		cfg: cfg, env: env, seed: rand.Uint64(), same: same(cfg), queue: newQueue(env.queue, env.batch), exportLog: exportLog{log: cfg.Log},
 	}
 	t.destination = func(*outbox.Event) Destination { return Destination{Partition: -1} }
 	return t

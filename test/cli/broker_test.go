@@ -99,7 +99,7 @@ func TestUnknownExchange(t *testing.T) {
 	relay := b.start()
 	b.insert(1)
 	s := parked(t, relay, 1)
-	if p := s.Broker.Paused[0]; p.Destination != `exchange "later"` || p.Reason != "no_exchange" || !strings.Contains(p.Words, "404 NOT_FOUND - no exchange 'later'") {
+	if p := s.Broker.Paused[0]; p.Destination != `exchange "later"` || p.Reason != "no_exchange" || !strings.Contains(p.Error, "404 NOT_FOUND - no exchange 'later'") {
 		t.Errorf("paused is %+v", p)
 	}
 	if !strings.Contains(s.Why, `exchange "later": 404`) {
@@ -113,7 +113,7 @@ func TestUnknownExchange(t *testing.T) {
 	eventually(t, func() string {
 		m = scrape(t, relay)
 		return differs(m.values, map[string]float64{
-			"outbox_destinations_paused": 1, "outbox_parked_events": 1, "outbox_held_keys": 1, "outbox_backlog": 1, "outbox_in_flight_events": 0,
+			"outbox_destinations_paused": 1, "outbox_deferred_events": 1, "outbox_waiting_keys": 1, "outbox_backlog": 1, "outbox_in_flight_events": 0,
 			`outbox_events_total{outcome="dlq"}`: 0, "outbox_dead_letters": 0,
 		})
 	})

@@ -26,8 +26,8 @@ func TestConfigurationThatIsRefused(t *testing.T) {
 		name, config string
 		words        []string
 	}{
-		{"unknown key", goodSource + goodSink + "delivery:\n  windw: 5\n", []string{"cdc-relay.yaml:4:3", "delivery.windw", "nearest", "delivery.window"}},
-		{"unknown section", goodSource + goodSink + "delivry: {window: 5}\n", []string{"cdc-relay.yaml:3:1", "delivry", "delivery"}},
+		{"unknown key", goodSource + goodSink + "delivery:\n  ordring: 5\n", []string{"cdc-relay.yaml:4:3", "delivery.ordring", "nearest", "delivery.ordering"}},
+		{"unknown section", goodSource + goodSink + "delivry: {max_in_flight: 5}\n", []string{"cdc-relay.yaml:3:1", "delivry", "delivery"}},
 		{"two sinks", goodSource + "sink:\n  rabbitmq: {url: amqp://localhost/}\n  stdout: {}\n", []string{"cdc-relay.yaml:4:3", "rabbitmq and stdout", "exactly one of rabbitmq, kafka, stdout"}},
 		{"unknown sink", goodSource + "sink: {webhook: {url: 'http://h'}}\n", []string{"cdc-relay.yaml:2:8: sink.webhook", "exactly one of rabbitmq, kafka, stdout"}},
 		{"a version", "version: 1\n" + goodSource + goodSink, []string{"cdc-relay.yaml:1:1: version: unknown key", "known here are source, outbox, sink"}},
@@ -116,8 +116,8 @@ func TestTemplateOfAMissingColumn(t *testing.T) {
 func TestEveryFaultAtOnce(t *testing.T) {
 	t.Parallel()
 	for config, words := range map[string][]string{
-		"source: {slot: NO}\ndelivery: {window: 0}\nsink: {kafka: {brokers: ['h:x'], compression: 9, topic: 'a b', tls: {}}}\n": {
-			"7 faults", "1:16: source.slot", "2:20: delivery.window", "3:26: sink.kafka.brokers", "3:47: sink.kafka.compression",
+		"source: {slot: NO}\ndelivery: {max_in_flight: 0}\nsink: {kafka: {brokers: ['h:x'], compression: 9, topic: 'a b', tls: {}}}\n": {
+			"7 faults", "1:16: source.slot", "2:27: delivery.max_in_flight", "3:26: sink.kafka.brokers", "3:47: sink.kafka.compression",
 			"3:57: sink.kafka.topic", "3:69: sink.kafka.tls", "source.url",
 		},
 		goodSource + "sink: {rabbitmq: {exchange: 'a{b', declare: yes}}\noutbox: {type: ''}\ndelivery: {lanes: 0}\n": {
@@ -146,10 +146,10 @@ func TestConfigPrint(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "token")
 	must(t, os.WriteFile(secret, []byte("toksecret\n"), 0o600))
 	config := goodSource + "sink: {rabbitmq: {url: amqp://127.0.0.1:1/, username: nobody, password: mqsecret}}\n" +
-		fmt.Sprintf("admin: {token: '${file:%s}'}\ndelivery: {window: 77}\n", secret)
+		fmt.Sprintf("admin: {token: '${file:%s}'}\ndelivery: {max_in_flight: 77}\n", secret)
 	res, err := devenv.RunCommand(await.Context(t), binary, config, "config", "print")
 	must(t, err)
-	if res.Code != 0 || !strings.Contains(res.Stdout, "window: 77 ") || !strings.Contains(res.Stdout, "ordering: key  # default") || !strings.Contains(res.Stdout, secret) {
+	if res.Code != 0 || !strings.Contains(res.Stdout, "max_in_flight: 77 ") || !strings.Contains(res.Stdout, "ordering: key  # default") || !strings.Contains(res.Stdout, secret) {
 		t.Errorf("exit %d: %s%s", res.Code, res.Stdout, res.Stderr)
 	}
 	hidden(t, res.Stdout+res.Stderr)

@@ -72,7 +72,7 @@ func TestLeastPrivilege(t *testing.T) {
 	must(t, err)
 	t.Cleanup(d.consumer.Close)
 	d.sink = "  rabbitmq: {url: '" + d.vhost + "'}"
-	d.more = "dead_letters: {followers: hold}\n"
+	d.more = "dead_letters: {on_dead_letter: block}\n"
 
 	d.as(d.relayRole)
 	d.relay = d.start()

@@ -11,7 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
-type paused struct{ Destination, Reason, Words string }
+type paused struct{ Destination, Reason, Error string }
 
 type status struct {
 	State, Why, Role string
@@ -31,9 +31,9 @@ type status struct {
 		Events int
 	} `json:"in_flight"`
 	Parked struct {
-		CountedAt time.Time `json:"counted_at"`
-		Events    int
-		HeldKeys  int `json:"held_keys"`
+		CountedAt   time.Time `json:"counted_at"`
+		Events      int
+		WaitingKeys int `json:"waiting_keys"`
 	}
 	DeadLetters struct {
 		Open int

@@ -15,14 +15,14 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
-// With slot_metrics: all the slots of others are told beside ours, by the metrics and by the API, for whoever may read. Ours is
+// The slots of others are told beside ours, by the metrics and by the API, for whoever may read. Ours is
 // 0 seconds behind as long as there is no event to send, whatever else is written; another's is behind that WAL.
 func TestSlotsOfOthers(t *testing.T) {
 	t.Parallel()
 	b := withBroker(t)
 	p := proxy(t, b.broker.Addr())
 	b.sink = "  rabbitmq: {url: '" + through(b.vhost, p.Addr()) + "'}"
-	b.admin = ", slot_metrics: all, token: operate, read_token: read"
+	b.admin = ", token: operate, read_token: read"
 	other := b.slot + "_other"
 	b.exec(`SELECT pg_create_logical_replication_slot($1, 'test_decoding')`, other)
 	b.exec(`CREATE TABLE filler (t text)`)

@@ -23,9 +23,9 @@ var metricTypes = map[string]string{
 	"outbox_in_flight_events":                "gauge",
 	"outbox_in_flight_bytes":                 "gauge",
 	"outbox_destinations_paused":             "gauge",
-	"outbox_held_keys":                       "gauge",
-	"outbox_parked_events":                   "gauge",
-	"outbox_parked_oldest_age_seconds":       "gauge",
+	"outbox_waiting_keys":                    "gauge",
+	"outbox_deferred_events":                 "gauge",
+	"outbox_deferred_oldest_age_seconds":     "gauge",
 	"outbox_refused_rows":                    "gauge",
 	"outbox_retries_total":                   "counter",
 	"outbox_retry_exhaustions_total":         "counter",
@@ -88,7 +88,7 @@ func TestMetrics(t *testing.T) {
 			`outbox_in_flight_events`:    0,
 			`outbox_in_flight_bytes`:     0,
 			`outbox_destinations_paused`: 0,
-			`outbox_parked_events`:       0,
+			`outbox_deferred_events`:     0,
 			`outbox_dead_letters`:        0,
 			`outbox_sink_up`:             1,
 			`outbox_sink_connections`:    2,
@@ -110,7 +110,7 @@ func TestMetrics(t *testing.T) {
 		m := scrape(t, relay)
 		for name, want := range map[string]float64{
 			`outbox_rejections_total{class="permanent",reason="invalid"}`: 1, `outbox_events_total{outcome="dlq"}`: 1, `outbox_events_total{outcome="failed"}`: 0,
-			`outbox_events_total{outcome="retry"}`: 0, `outbox_dlq_published_total`: 1, `outbox_dead_letters`: 1, `outbox_backlog`: 0, `outbox_parked_events`: 0,
+			`outbox_events_total{outcome="retry"}`: 0, `outbox_dlq_published_total`: 1, `outbox_dead_letters`: 1, `outbox_backlog`: 0, `outbox_deferred_events`: 0,
 		} {
 			if got := m.values[name]; got != want {
 				return name + " is " + strconv.FormatFloat(got, 'g', -1, 64) + ", want " + strconv.FormatFloat(want, 'g', -1, 64)

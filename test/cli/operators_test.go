@@ -104,7 +104,7 @@ func TestReplay(t *testing.T) {
 // After purge --key nothing in the relay's tables has the key, the payload, or anything made of them.
 func TestPurgeOfAKey(t *testing.T) {
 	t.Parallel()
-	o := withLetters(t, "dead_letters: {followers: hold}\n")
+	o := withLetters(t, "dead_letters: {on_dead_letter: block}\n")
 	o.bad("customer-17", 1)
 	o.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'customer-17', 'created', '{"secret": true}')`)
 	eventually(t, func() string {

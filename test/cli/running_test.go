@@ -269,7 +269,7 @@ func (r *rig) tellsOfSlot(relay *devenv.Relay) {
 	if !hasAll(out, []string{"read by nobody"}) || strings.Contains(out, "not known") {
 		r.t.Errorf("the status is %s", out)
 	}
-	for _, name := range []string{"outbox_backlog", "outbox_in_flight_events", "outbox_parked_events", "outbox_destinations_paused", "outbox_dead_letters"} {
+	for _, name := range []string{"outbox_backlog", "outbox_in_flight_events", "outbox_deferred_events", "outbox_destinations_paused", "outbox_dead_letters"} {
 		if n, ok := scrape(r.t, relay).values[name]; ok {
 			r.t.Errorf("it tells %s %g, as the next leader does", name, n)
 		}

@@ -19,10 +19,8 @@ import (
 
 // answer is what one query of a panel has brought.
 type answer struct {
-	Expr   string       `json:"expr"`
-	Legend string       `json:"legend"`
-	Now    model.Vector `json:"now,omitempty"`
-	Over   model.Matrix `json:"over,omitempty"`
+	Now  model.Vector
+	Over model.Matrix
 }
 
 var errEmpty = errors.New("is empty")
@@ -33,7 +31,7 @@ func (s *stage) ask(q target, v values) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	a := answer{Expr: expr, Legend: q.LegendFormat}
+	var a answer
 	var value model.Value
 	if q.Instant {
 		value, err = s.metrics.Query(s.Context(), expr, v.end)

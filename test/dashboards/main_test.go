@@ -1,5 +1,5 @@
 // Package dashboards runs every query of deploy/grafana on a real Prometheus that has scraped a relay under load and faults: none
-// is empty, none is an error, and what the panels count is what the checker counts. docs/img is drawn from the same answers.
+// is empty, none is an error, and what the panels count is what the checker counts.
 package dashboards
 
 import (

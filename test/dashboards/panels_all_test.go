@@ -3,11 +3,9 @@
 package dashboards
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -83,10 +81,6 @@ func TestPanels(t *testing.T) {
 			return s.number(`SELECT spill_bytes FROM pg_stat_replication_slots WHERE slot_name = $1`, s.Slot)
 		}},
 	})
-	if *record != "" {
-		s.record(all, *record)
-	}
-
 	s.end(all)
 	for _, byName := range []bool{false, true} {
 		s.filled(all, byName)
@@ -169,37 +163,21 @@ func (s *stage) agree(all []*board, facts []fact) {
 	}
 }
 
-// answers runs every query of every panel, and returns what they have brought, by dashboard and panel.
-func (s *stage) answers(all []*board, byName bool, fault func(*panel, target, error)) map[string]map[int][]answer {
+// answers runs every query of every panel, and reports those that fail.
+func (s *stage) answers(all []*board, byName bool, fault func(*panel, target, error)) {
 	s.T.Helper()
-	brought := map[string]map[int][]answer{}
 	for _, b := range all {
 		v, err := s.choose(b, byName, s.start, s.now())
 		if err != nil {
 			fault(&panel{}, target{}, err)
 			continue
 		}
-		brought[b.UID] = map[int][]answer{}
 		for _, p := range b.Panels {
 			for _, q := range p.Targets {
-				a, err := s.ask(q, v)
-				if err != nil {
+				if _, err := s.ask(q, v); err != nil {
 					fault(p, q, fmt.Errorf("%s, panel %q: %w", b.Title, p.Title, err))
 				}
-				brought[b.UID][p.ID] = append(brought[b.UID][p.ID], a)
 			}
 		}
 	}
-	return brought
-}
-
-// record writes what all queries have brought, for tools/dashboards to draw. That no relay has stopped yet is no fault here.
-func (s *stage) record(all []*board, file string) {
-	s.T.Helper()
-	text, err := json.Marshal(map[string]any{
-		"start": s.start.UnixMilli(), "end": s.now().UnixMilli(),
-		"dashboards": s.answers(all, false, func(_ *panel, _ target, err error) { s.T.Log(err) }),
-	})
-	s.Must(err)
-	s.Must(os.WriteFile(file, text, 0o644))
 }

@@ -3,7 +3,6 @@
 package dashboards
 
 import (
-	"flag"
 	"fmt"
 	"strconv"
 	"strings"
@@ -18,18 +17,6 @@ import (
 
 // This file is the play that the panels show: a relay and its standby under load, a broker that restarts, events that can never be
 // sent, some that are given up, a large transaction, and destinations that refuse and are mended.
-
-var (
-	record = flag.String("record", "", "file that gets the answers of all queries, for tools/dashboards to draw them")
-	pace   = flag.Duration("pace", 0, "how much longer each part of the play lasts, so that there is something to see")
-)
-
-// linger is for the eye alone.
-func linger() {
-	if *pace > 0 {
-		<-time.After(*pace)
-	}
-}
 
 const (
 	orders  = "outbox.events"
@@ -67,7 +54,6 @@ func setStage(t *testing.T) *stage {
 	s.Keys = 60 // many: the first events of keys that are refused are of each kind
 	s.Route()
 	s.MakeExchange(healthy)
-	t.Setenv("CDC_RELAY_ADMIN__SLOT_METRICS", "all")
 	s.SQL(`SELECT pg_create_logical_replication_slot('debezium_orders', 'pgoutput')`) // nobody reads it
 	s.Retry = "backoff: 200ms, max_backoff: 1s, max_attempts: 3"
 	s.Letters = fmt.Sprintf("mirror: {exchange: %s, routing_key: dead}", mirror)
@@ -103,17 +89,14 @@ func (s *stage) play(before, meanwhile func()) {
 	before()
 	stop := s.Load(150)
 	s.More(300)
-	linger()
 
 	// What is counted by the broker itself is counted from here on.
 	s.Must(s.broker.Stop(s.Context()))
 	s.Unready(s.relay, "")
 	s.scraped()
-	linger()
 	s.Must(s.broker.Start(s.Context()))
 	s.Ready(s.relay)
 	s.Fresh(100)
-	linger()
 
 	const ailing = 5
 	for i := range ailing {
@@ -121,12 +104,10 @@ func (s *stage) play(before, meanwhile func()) {
 	}
 	s.Until("events to be given up", func() bool { return s.letters(`class = 'transient'`) == ailing })
 	s.bulk(1500)
-	linger()
 
 	s.Unbind(orders, "#")
 	s.newKeys() // else it would be chance of which kind the first event of a key is
 	s.AwaitSided(devenv.Parked, 300)
-	linger()
 	stop()
 	s.Until("copies of letters to be refused", func() bool { return s.Metric(s.relay, "outbox_dlq_publish_failed_total") > 0 })
 	meanwhile()
@@ -139,7 +120,6 @@ func (s *stage) play(before, meanwhile func()) {
 	s.Until("nothing to be parked", func() bool { return s.Sided(devenv.Parked) == 0 })
 	stop = s.Load(150)
 	s.More(200)
-	linger()
 	stop()
 }
 

@@ -51,7 +51,7 @@ func underLoad(t *testing.T, server stand.Server, orderings []string) (stands []
 	var stops []func()
 	for _, ordering := range orderings {
 		s := stand.New(t, server)
-		s.Ordering, s.Delivery = ordering, fmt.Sprintf("window: %d, confirm_timeout: 10s", window)
+		s.Ordering, s.Delivery = ordering, fmt.Sprintf("max_in_flight: %d, confirm_timeout: 10s", window)
 		s.WatchFlush()
 		s.Start()
 		stops = append(stops, s.Load(100))

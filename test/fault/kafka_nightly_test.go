@@ -14,7 +14,7 @@ import (
 func TestKafkaQuota(t *testing.T) {
 	stand.Parallel(t)
 	s := stand.New(t, stand.SharedKafka(t))
-	s.Delivery = "confirm_timeout: 4s, window: 10" // events: about 4 kB, which cost a pause of about 6 s
+	s.Delivery = "confirm_timeout: 4s, max_in_flight: 10" // events: about 4 kB, which cost a pause of about 6 s
 	quota := func(bytesPerSecond float64) {
 		s.Must(s.Kafka.Cluster.SetProducerQuota(s.Context(), "cdc-relay/"+s.Slot, bytesPerSecond))
 	}

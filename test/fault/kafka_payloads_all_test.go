@@ -19,7 +19,7 @@ func TestKafkaExtremeEvents(t *testing.T) {
 	s := stand.Bare(t, devenv.SharedPostgres(t), stand.SharedKafkaWith(t, stand.Topics{More: []string{"large"}}))
 	limit := map[string]string{"max.message.bytes": fmt.Sprint(32 << 20)}
 	s.Must(s.Kafka.Cluster.CreateTopic(s.Context(), s.Kafka.Topic("large"), 3, 1, limit))
-	s.Delivery = "window_bytes: 4MiB"
+	s.Delivery = "max_in_flight_bytes: 4MiB"
 	s.SQL(binaryOutbox)
 	r := s.Start()
 

@@ -106,7 +106,7 @@ func TestOrderOverLostConnections(t *testing.T) {
 	for ordering, kind := range lostOver {
 		t.Run(ordering, func(t *testing.T) {
 			kind.On(t, func(s *stand.Stand) {
-				s.Ordering, s.Delivery, s.Keys = ordering, "window: 100", 3
+				s.Ordering, s.Delivery, s.Keys = ordering, "max_in_flight: 100", 3
 				s.WatchFlush()
 				r := s.Start()
 				stop := s.Load(400)

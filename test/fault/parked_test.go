@@ -45,7 +45,7 @@ func TestUnroutableEventIsParked(t *testing.T) {
 	if code != 200 || !strings.Contains(body, "orphan.placed") || !strings.Contains(body, "NO_ROUTE") {
 		t.Errorf("/readyz is %d: %s", code, body)
 	}
-	counted(s, r, "outbox_parked_events", 1)
+	counted(s, r, "outbox_deferred_events", 1)
 	named(s, r, "orphan.placed")
 
 	s.Bind("outbox.events", "#")
@@ -70,7 +70,7 @@ func TestParkedEventSurvivesAStop(t *testing.T) {
 	s.SQL(`UPDATE cdc_relay.retry SET commit_time = now() - interval '1 hour'`)
 	r = s.Start()
 	pausedFor(s, r, "no_topic")
-	aged(s, r, "outbox_parked_oldest_age_seconds", time.Hour)
+	aged(s, r, "outbox_deferred_oldest_age_seconds", time.Hour)
 	s.Write(30)
 	s.AwaitSided(devenv.Parked, s.Committed())
 	s.Must(s.Kafka.Cluster.CreateTopic(s.Context(), s.Kafka.Topic("order"), 3, 1, nil))
@@ -122,8 +122,8 @@ func mended(s *stand.Stand, r *devenv.Relay) {
 	s.T.Helper()
 	s.Until("nothing to be paused, held or parked", func() bool {
 		st := status(s, r)
-		return st.Parked.Events == 0 && st.Parked.HeldKeys == 0 && len(st.Broker.Paused) == 0 && metric(s, r, "outbox_destinations_paused") == 0 &&
-			metric(s, r, "outbox_parked_events") == 0 && metric(s, r, "outbox_parked_oldest_age_seconds") == 0
+		return st.Parked.Events == 0 && st.Parked.WaitingKeys == 0 && len(st.Broker.Paused) == 0 && metric(s, r, "outbox_destinations_paused") == 0 &&
+			metric(s, r, "outbox_deferred_events") == 0 && metric(s, r, "outbox_deferred_oldest_age_seconds") == 0
 	})
 }
 

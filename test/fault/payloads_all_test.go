@@ -21,7 +21,7 @@ const binaryOutbox = `CREATE TABLE outbox (id text PRIMARY KEY, aggregatetype te
 func TestExtremeEvents(t *testing.T) {
 	stand.Parallel(t)
 	s := stand.Bare(t, devenv.SharedPostgres(t), stand.SharedRabbitMQ(t))
-	s.Delivery = "window_bytes: 1MiB, lanes: 256"
+	s.Delivery = "max_in_flight_bytes: 1MiB, lanes: 256"
 	s.SQL(binaryOutbox)
 	bodies := bodiesOf(s, "outbox.events")
 	r := s.Start()

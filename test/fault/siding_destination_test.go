@@ -96,7 +96,7 @@ func (b broken) meet(t *testing.T) {
 	if n := metric(s, r, "outbox_destinations_paused"); n < 1 {
 		t.Errorf("%g destinations are paused", n)
 	}
-	s.Until("the metrics to tell of what the table has", func() bool { return metric(s, r, "outbox_parked_events") >= 50 })
+	s.Until("the metrics to tell of what the table has", func() bool { return metric(s, r, "outbox_deferred_events") >= 50 })
 	b.mend(s)
 	s.AwaitEmpty() // under load
 	s.MoreOf(other(s), 10)
@@ -107,7 +107,7 @@ func (b broken) meet(t *testing.T) {
 	}
 	s.Check(bound)
 	s.Until("nothing to be paused or parked by the metrics", func() bool {
-		return metric(s, r, "outbox_destinations_paused") == 0 && metric(s, r, "outbox_parked_events") == 0
+		return metric(s, r, "outbox_destinations_paused") == 0 && metric(s, r, "outbox_deferred_events") == 0
 	})
 	stopped(s, r, 0)
 }

@@ -38,10 +38,10 @@ func TestDiscardLeavesWhatDiesMeanwhile(t *testing.T) {
 	})
 }
 
-// What follows a letter that is discarded goes on (followers: hold), and the letter never arrives.
+// What follows a letter that is discarded goes on (on_dead_letter: block), and the letter never arrives.
 func TestDiscardReleasesWhatIsHeld(t *testing.T) {
 	stand.KindRabbitMQ.OnRouted(t, func(s *stand.Stand) {
-		s.Letters = "followers: hold"
+		s.Letters = "on_dead_letter: block"
 		s.WatchFlush()
 		s.Start()
 		dead := event(s, "a", 1, s.Poison(1, 0))

@@ -41,10 +41,10 @@ func event(s *stand.Stand, key string, seq int, kind devenv.Kind) (id string) {
 	return id
 }
 
-// A letter that holds its key (followers: hold) is replayed: it arrives first, then what was parked behind it, in order.
+// A letter that holds its key (on_dead_letter: block) is replayed: it arrives first, then what was parked behind it, in order.
 func TestReplayOfAKeyWithParkedFollowers(t *testing.T) {
 	stand.KindKafka.OnRouted(t, func(s *stand.Stand) {
-		s.Letters = "followers: hold"
+		s.Letters = "on_dead_letter: block"
 		s.WatchFlush()
 		r := s.Start()
 		dead := event(s, "a", 1, s.Poison(1, 0))

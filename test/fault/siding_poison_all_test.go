@@ -40,12 +40,12 @@ func TestOnePoisonKeyAmongAThousand(t *testing.T) {
 	})
 }
 
-// The same with followers: hold. What follows a poison event of its key waits, under load, until it is replayed: then everything
+// The same with on_dead_letter: block. What follows a poison event of its key waits, under load, until it is replayed: then everything
 // comes in order, the letters in their turn.
 func TestTooLargeHoldsItsKey(t *testing.T) {
 	onPoisonedKafka(t, func(p poisoned) {
 		p.Keys = 50
-		p.Letters = "followers: hold"
+		p.Letters = "on_dead_letter: block"
 		p.Kinds = []devenv.Kind{{Share: 0.05, Payload: tooLarge}}
 		p.WatchFlush()
 		r := p.Start()

@@ -72,7 +72,7 @@ func TestAttemptsAreSpent(t *testing.T) {
 		}
 		s.Until("the metrics to tell of one event that was given up", func() bool {
 			return metric(s, r, "outbox_retry_exhaustions_total") == 1 && metric(s, r, "outbox_dead_letters") == 1 &&
-				metric(s, r, "outbox_parked_events") == 0
+				metric(s, r, "outbox_deferred_events") == 0
 		})
 		// Each refusal is counted as such, and all but the first are attempts to publish what was parked; so is the follower.
 		if n := metric(s, r, `outbox_rejections_total{class="transient",reason="broker_exception"}`); n != attempts {
@@ -108,7 +108,7 @@ func TestDestinationRefusesForTooLong(t *testing.T) {
 			s.T.Errorf("dead are %v, want %v", v.Dead, dead)
 		}
 		s.Until("the metrics to tell of the letters", func() bool {
-			return metric(s, r, "outbox_dead_letters") == 3 && metric(s, r, "outbox_parked_events") == 0
+			return metric(s, r, "outbox_dead_letters") == 3 && metric(s, r, "outbox_deferred_events") == 0
 		})
 		if n := metric(s, r, "outbox_retry_exhaustions_total"); n != 0 {
 			s.T.Errorf("%g events are said to have spent their attempts", n)

@@ -25,8 +25,8 @@ type apiStatus struct {
 		Published uint64 `json:"published"`
 	} `json:"totals"`
 	Parked struct {
-		Events   int `json:"events"`
-		HeldKeys int `json:"held_keys"`
+		Events      int `json:"events"`
+		WaitingKeys int `json:"waiting_keys"`
 	} `json:"parked"`
 	DeadLetters struct {
 		Open int `json:"open"`
@@ -36,7 +36,7 @@ type apiStatus struct {
 type pausedDestination struct {
 	Destination string `json:"destination"`
 	Reason      string `json:"reason"`
-	Words       string `json:"words"`
+	Words       string `json:"error"`
 }
 
 func status(s *stand.Stand, r *devenv.Relay) (st apiStatus) {

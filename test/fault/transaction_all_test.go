@@ -16,7 +16,7 @@ import (
 func TestStopInsideATransaction(t *testing.T) {
 	stand.KindRabbitMQ.On(t, func(s *stand.Stand) {
 		s.WatchFlush()
-		s.Delivery = "window: 200, shutdown_grace: 8s"
+		s.Delivery = "max_in_flight: 200, shutdown_grace: 8s"
 		r := s.Start()
 		s.Write(30)
 		s.Arrived()
@@ -43,7 +43,7 @@ func TestStopInsideATransaction(t *testing.T) {
 func TestFullWindowKeepsTheSession(t *testing.T) {
 	stand.KindRabbitMQ.On(t, func(s *stand.Stand) {
 		s.WatchFlush()
-		s.Delivery = "window: 50"
+		s.Delivery = "max_in_flight: 50"
 		r := s.Start()
 		s.Write(30)
 		s.Arrived()
@@ -72,7 +72,7 @@ const insertMany = `INSERT INTO outbox (id, aggregatetype, aggregateid, type, pa
 func TestStreamEndsInsideATransaction(t *testing.T) {
 	stand.KindKafka.On(t, func(s *stand.Stand) {
 		s.WatchFlush()
-		s.Delivery = "window: 200"
+		s.Delivery = "max_in_flight: 200"
 		r := s.Start()
 		delay := 20 * time.Millisecond // or all would have gone before the last end
 		if s.Kafka != nil {            // one event of each key goes at a time to RabbitMQ, the whole window to Kafka

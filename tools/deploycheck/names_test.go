@@ -17,7 +17,7 @@ func texts(t *testing.T) map[string]string {
 	found := map[string]string{"README.md": read(t, "README.md")}
 	for _, dir := range []string{"docs", "deploy", "examples"} {
 		must(t, filepath.WalkDir(filepath.Join(root, dir), func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() || filepath.Ext(path) == ".png" {
+			if err != nil || entry.IsDir() {
 				return err
 			}
 			name, err := filepath.Rel(root, path)

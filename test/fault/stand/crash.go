@@ -34,7 +34,7 @@ type crash struct {
 	way    *devenv.Proxy // its way to PostgreSQL
 	stop   func()        // of the load
 	made   bool          // the destination "later" is there
-	holds  bool          // followers: hold
+	holds  bool          // on_dead_letter: block
 }
 
 // Works are all of them.
@@ -49,7 +49,7 @@ var Works = []Work{
 		c.flow()
 		c.AwaitSided(devenv.Open, 1+c.random.IntN(50))
 	}, end: (*crash).letGo, vary: func(c *crash) {
-		c.Letters, c.holds = "followers: hold", true
+		c.Letters, c.holds = "on_dead_letter: block", true
 		c.Keys = 1000 // enough to go on with those that nothing holds
 	}},
 	{Name: "replaying", Table: "dead_letter", begin: func(c *crash) {

@@ -23,7 +23,7 @@ func timingRules() []rule {
 				b.Say(p, output.Superseded, "", "the relay is always bounded, by delivery.window_bytes")
 				return
 			}
-			b.takeNumber(p, "delivery.window_bytes", 64<<10, 64<<30)
+			b.takeNumber(p, "delivery.max_in_flight_bytes", 64<<10, 64<<30)
 		}),
 		superseded("PostgreSQL and the broker are waited for as long as it takes", "errors.max.retries", "errors.retry.delay.initial.ms", "errors.retry.delay.max.ms", "errors.retry.timeout", "retriable.restart.connector.wait.ms"),
 		oneOf(mapped("dead_letters", "a record that cannot be made or sent becomes a dead letter: `none` stops the connector for it, `all` drops it", "errors.tolerance"), "", map[string]string{
@@ -139,7 +139,7 @@ func otherRules() []rule {
 		superseded("there is no lineage", "openlineage.*"),
 		superseded("the relay has its own metrics", "statistics.metrics.enabled", "custom.metric.tags"),
 		impossible(noClasses, "converters", "post.processors", "queue.provider.type"),
-		superseded("the events in flight are bounded by delivery.window", "topic.cache.size", "guardrail.collections.*"),
+		superseded("the events in flight are bounded by delivery.max_in_flight", "topic.cache.size", "guardrail.collections.*"),
 		superseded("the relay's threads are its own; order is kept", "record.processing.*", "task.management.timeout.ms"),
 	}
 }

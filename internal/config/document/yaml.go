@@ -1,0 +1,228 @@
+// Package document reads what is written: YAML or a variable as a tree of nodes, each with its place, and the references in its
+// texts. It knows no key.
+//
+// goccy/go-yaml parses. Its strict decoder is not used: it ends at the first unknown key, and does not tell where a value stood
+// that a later check refuses.
+package document
+
+import (
+	"errors"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// Kind is what a node is.
+type Kind uint8
+
+// The kinds.
+const (
+	Null Kind = iota
+	Scalar
+	List
+	Mapping
+)
+
+func (k Kind) String() string {
+	return [...]string{"nothing", "a single value", "a list", "a mapping"}[k]
+}
+
+// Node is a value of the file or of a variable: kind, place, and the text exactly as written. A scalar is not given a
+// type here, so a password of 0123 or yes stays that.
+type Node struct {
+	Kind    Kind
+	Where   Place
+	Text    string  // of a scalar
+	Items   []*Node // of a list
+	Entries []Entry // of a mapping
+}
+
+// Values is the items of a list, or a single value as a list of one.
+func (n *Node) Values() []*Node {
+	if n.Kind == List {
+		return n.Items
+	}
+	return []*Node{n}
+}
+
+// Entry is a key of a mapping with its value.
+type Entry struct {
+	Name  string
+	Where Place
+	Value *Node
+}
+
+// Parse reads one YAML document. It refuses anchors, aliases, tags and merge keys: a value stands where it is used.
+func Parse(file string, content []byte) (*Node, []*Fault) {
+	t := &tree{file: file}
+	parsed, err := parser.ParseBytes(content, 0, parser.AllowDuplicateMapKey())
+	if err != nil {
+		return nil, []*Fault{t.syntax(err)}
+	}
+	var body ast.Node
+	for _, doc := range parsed.Docs {
+		switch {
+		case doc.Body == nil:
+		case body != nil:
+			t.fault(doc.Body.GetToken(), "a second YAML document; the configuration is one document")
+		default:
+			body = doc.Body
+		}
+	}
+	if body == nil {
+		return &Node{Where: Place{File: file, Line: 1, column: 1}}, nil
+	}
+	return t.node(body), t.faults
+}
+
+type tree struct {
+	file   string
+	faults []*Fault
+}
+
+func (t *tree) place(tok *token.Token) Place {
+	if tok == nil || tok.Position == nil {
+		return Place{File: t.file, Line: 1, column: 1}
+	}
+	return Place{File: t.file, Line: tok.Position.Line, column: tok.Position.Column}
+}
+
+func (t *tree) fault(tok *token.Token, what string) {
+	t.faults = append(t.faults, &Fault{Where: t.place(tok), What: what})
+}
+
+// syntax keeps the message and the place of a parse error and drops the source text that it quotes.
+func (t *tree) syntax(err error) *Fault {
+	var at yaml.Error
+	if errors.As(err, &at) {
+		return &Fault{Where: t.place(at.GetToken()), What: "not valid YAML: " + plainly(at.GetMessage())}
+	}
+	return &Fault{Where: t.place(nil), What: "not valid YAML"}
+}
+
+// plainly says what the parser means of two mistakes that people make and it has strange words for.
+func plainly(message string) string {
+	switch {
+	case strings.Contains(message, "tab character"), strings.Contains(message, "'\t'"):
+		return "a tab is not allowed here; YAML is indented with spaces"
+	case message == "found an invalid key for this map", message == "value is not allowed in this context":
+		return message + `; a value with [ ] { } or : in it is written in quotes, such as "[::1]:9092"`
+	}
+	return message
+}
+
+func (t *tree) node(n ast.Node) *Node {
+	out := &Node{Where: t.place(n.GetToken())}
+	switch n := n.(type) {
+	case *ast.NullNode:
+	case *ast.MappingNode:
+		out.Kind = Mapping
+		for _, value := range n.Values {
+			t.entry(out, value)
+		}
+		if !n.IsFlowStyle && len(out.Entries) > 0 {
+			out.Where = out.Entries[0].Where // the mapping has no token of its own
+		}
+	case *ast.MappingValueNode:
+		out.Kind = Mapping
+		t.entry(out, n)
+	case *ast.SequenceNode:
+		out.Kind = List
+		for _, value := range n.Values {
+			if item := t.withColon(value); item != nil {
+				out.Items = append(out.Items, item)
+			} else {
+				out.Items = append(out.Items, t.node(value))
+			}
+		}
+	case *ast.StringNode:
+		out.Kind, out.Text = Scalar, n.Value
+	case *ast.LiteralNode:
+		out.Kind, out.Text = Scalar, n.Value.Value
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
+		out.Kind, out.Text = Scalar, n.GetToken().Value
+	default:
+		t.fault(n.GetToken(), "YAML anchors, aliases, tags and merge keys are not used here; write the value itself")
+	}
+	return out
+}
+
+// withColon is a list's item such as localhost:9092, which YAML takes for a text, but the parser
+// inside of {} for a mapping; nil for any other item.
+func (t *tree) withColon(n ast.Node) *Node {
+	pair, ok := n.(*ast.MappingNode)
+	if !ok || pair.IsFlowStyle || len(pair.Values) != 1 {
+		return nil
+	}
+	name, colon, value := pair.Values[0].Key.GetToken(), pair.Values[0].Start, pair.Values[0].Value.GetToken()
+	for _, part := range []*token.Token{name, value} {
+		if part.Indicator != token.NotIndicator {
+			return nil // in quotes, or no single value
+		}
+	}
+	at := name.Position.Column + utf8.RuneCountInString(name.Value)
+	if colon.Position.Line != value.Position.Line || colon.Position.Column != at || value.Position.Column != at+1 {
+		return nil
+	}
+	return &Node{Kind: Scalar, Where: t.place(name), Text: name.Value + ":" + value.Value}
+}
+
+func (t *tree) entry(into *Node, value *ast.MappingValueNode) {
+	key := value.Key.GetToken()
+	name := key.Value
+	if text, ok := value.Key.(*ast.StringNode); ok {
+		name = text.Value
+	}
+	if _, merge := value.Key.(*ast.MergeKeyNode); merge {
+		t.fault(key, "YAML anchors, aliases, tags and merge keys are not used here; write the value itself")
+		return
+	}
+	for _, earlier := range into.Entries {
+		if earlier.Name == name {
+			t.faults = append(t.faults, &Fault{Where: t.place(key), Key: name, What: "given twice, first at " + earlier.Where.String()})
+			return
+		}
+	}
+	into.Entries = append(into.Entries, Entry{Name: name, Where: t.place(key), Value: t.node(value.Value)})
+}
+
+// FromVariable makes a node of the text of a variable: a list is separated by commas, a mapping is name=column, comma
+// separated, {} an empty one.
+func FromVariable(variable, text string, want Kind) *Node {
+	at := Place{Variable: variable}
+	out := &Node{Kind: want, Where: at}
+	switch want {
+	case List:
+		for _, item := range SplitList(text) {
+			out.Items = append(out.Items, &Node{Kind: Scalar, Where: at, Text: item})
+		}
+	case Mapping:
+		if strings.TrimSpace(text) == "{}" {
+			break
+		}
+		for _, item := range SplitList(text) {
+			name, column, _ := strings.Cut(item, "=")
+			value := &Node{Kind: Scalar, Where: at, Text: strings.TrimSpace(column)}
+			out.Entries = append(out.Entries, Entry{Name: strings.TrimSpace(name), Where: at, Value: value})
+		}
+	default:
+		out.Kind, out.Text = Scalar, text
+	}
+	return out
+}
+
+// SplitList splits at commas, trims spaces and drops nothing but an altogether empty text.
+func SplitList(text string) []string {
+	if strings.TrimSpace(text) == "" {
+		return nil
+	}
+	items := strings.Split(text, ",")
+	for i := range items {
+		items[i] = strings.TrimSpace(items[i])
+	}
+	return items
+}

@@ -1,0 +1,253 @@
+// The API of deferred events, dead letters, requests and jobs: routes and handlers.
+
+package admin
+
+import (
+	"context"
+	_ "embed"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+)
+
+// API is what the API shows of parked rows and dead letters, and does about them.
+type API struct {
+	Desk         *dlq.Desk
+	Outboxes     []dlq.Outbox // where an event's row is looked for
+	ShowPayloads bool
+
+	Check func(ctx context.Context) ([]ops.Finding, error) // what `check` asks; one at a time
+}
+
+// apiBound is how long the database may take for one request of the API.
+const apiBound = 10 * time.Second
+
+// api answers the routes about the siding. It takes one connection of the relay's pool at a time, so that whoever asks much
+// does not keep the relay from its own.
+type api struct {
+	*Server
+	turn   chan struct{}
+	checks checks
+}
+
+func newAPI(s *Server) *api {
+	return &api{Server: s, turn: make(chan struct{}, 1), checks: checks{turn: make(chan struct{}, 1)}}
+}
+
+//go:embed openapi.json
+var openAPI []byte
+
+// routes are the paths of the API with what answers each method. A path that only reads is good with the read token.
+func (a *api) routes() map[string]methods {
+	row := func(of dlq.Of) methods { return methods{http.MethodGet: a.show(of)} }
+	return map[string]methods{
+		"/api/v1/openapi.json":     {http.MethodGet: a.openAPI},
+		"/api/v1/check":            {http.MethodGet: a.check},
+		"/api/v1/events/{id}":      {http.MethodGet: a.event},
+		"/api/v1/dead-letters":     {http.MethodGet: a.list(dlq.Letters)},
+		"/api/v1/parked":           {http.MethodGet: a.list(dlq.Parked)},
+		"/api/v1/jobs":             {http.MethodGet: a.jobs},
+		"/api/v1/requests/{n}":     {http.MethodGet: a.request, http.MethodDelete: a.withdraw},
+		"/api/v1/jobs/{n}":         {http.MethodGet: a.job, http.MethodDelete: a.cancel},
+		"/api/v1/parked/{n}":       row(dlq.Parked),
+		"/api/v1/dead-letters/{n}": row(dlq.Letters),
+
+		"/api/v1/dead-letters/{n}/replay":  {http.MethodPost: a.ask(dlq.Replay)},
+		"/api/v1/dead-letters/{n}/discard": {http.MethodPost: a.ask(dlq.Discard)},
+		"/api/v1/dead-letters/{n}/redact":  {http.MethodPost: a.ask(dlq.Redact)},
+		"/api/v1/parked/{n}/retry":         {http.MethodPost: a.ask(dlq.Retry)},
+		"/api/v1/parked/{n}/deadletter":    {http.MethodPost: a.ask(dlq.Bury)},
+		"/api/v1/dead-letters/replay":      {http.MethodPost: a.bulk(dlq.Replay)},
+		"/api/v1/dead-letters/discard":     {http.MethodPost: a.bulk(dlq.Discard)},
+		"/api/v1/dead-letters/purge":       {http.MethodPost: a.bulk(dlq.Purge)},
+	}
+}
+
+// handler answers a request with a status and a body, or with an error.
+type handler func(ctx context.Context, r *http.Request) (status int, body any, err error)
+
+// do calls a handler when it is its turn, and writes what it says.
+func (a *api) do(w http.ResponseWriter, r *http.Request, h handler) {
+	if a.cfg.API.Desk == nil {
+		writeProblem(w, http.StatusServiceUnavailable, "the relay has no database yet")
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), apiBound)
+	defer cancel()
+	select {
+	case a.turn <- struct{}{}:
+		defer func() { <-a.turn }()
+	case <-ctx.Done():
+		writeProblem(w, http.StatusServiceUnavailable, "other requests of the API take long; try again")
+		return
+	}
+	status, body, err := h(ctx, r)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	writeJSON(w, status, body)
+}
+
+func (a *api) openAPI(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(openAPI) //nolint:errcheck // the client has gone, nobody is left to tell
+}
+
+func (a *api) event(w http.ResponseWriter, r *http.Request) {
+	a.do(w, r, func(ctx context.Context, r *http.Request) (int, any, error) {
+		snapshot := a.cfg.Snapshot()
+		relay := dlq.Relay{Streaming: snapshot.Phase == ops.Streaming, OldestUnsettled: snapshot.OldestUnsettled}
+		e, err := a.cfg.API.Desk.Event(ctx, r.PathValue("id"), a.cfg.API.Outboxes, relay)
+		return http.StatusOK, e, err
+	})
+}
+
+func (a *api) list(of dlq.Of) http.HandlerFunc {
+	return a.doing(func(ctx context.Context, r *http.Request) (int, any, error) {
+		q, err := readQuery(r.URL.Query())
+		if err != nil {
+			return 0, nil, err
+		}
+		f, err := q.filter(ctx, a.cfg.API.Desk)
+		if err != nil {
+			return 0, nil, err
+		}
+		page, err := a.cfg.API.Desk.List(ctx, of, f, q.Cursor, q.Limit)
+		return http.StatusOK, page, err
+	})
+}
+
+func (a *api) show(of dlq.Of) http.HandlerFunc {
+	return a.doing(func(ctx context.Context, r *http.Request) (int, any, error) {
+		n, err := number(r)
+		if err != nil {
+			return 0, nil, err
+		}
+		detail, err := a.cfg.API.Desk.Show(ctx, of, n, a.cfg.API.ShowPayloads)
+		return http.StatusOK, detail, err
+	})
+}
+
+func (a *api) jobs(w http.ResponseWriter, r *http.Request) {
+	a.do(w, r, func(ctx context.Context, _ *http.Request) (int, any, error) {
+		list, err := a.cfg.API.Desk.Jobs(ctx, 100)
+		return http.StatusOK, map[string]any{"items": append([]dlq.Job{}, list...)}, err
+	})
+}
+
+func (a *api) job(w http.ResponseWriter, r *http.Request) {
+	a.do(w, r, func(ctx context.Context, r *http.Request) (int, any, error) {
+		n, err := number(r)
+		if err != nil {
+			return 0, nil, err
+		}
+		job, err := a.cfg.API.Desk.Job(ctx, n)
+		return http.StatusOK, job, err
+	})
+}
+
+func (a *api) cancel(w http.ResponseWriter, r *http.Request) {
+	a.do(w, r, func(ctx context.Context, r *http.Request) (int, any, error) {
+		n, err := number(r)
+		if err != nil {
+			return 0, nil, err
+		}
+		why, err := readReason(r)
+		if err != nil {
+			return 0, nil, err
+		}
+		job, err := a.cfg.API.Desk.Cancel(ctx, n, dlq.By{Who: a.who(r), Why: why})
+		return http.StatusOK, job, err
+	})
+}
+
+func (a *api) request(w http.ResponseWriter, r *http.Request) {
+	a.do(w, r, func(ctx context.Context, r *http.Request) (int, any, error) {
+		n, err := number(r)
+		if err != nil {
+			return 0, nil, err
+		}
+		q, err := a.cfg.API.Desk.RequestOf(ctx, n)
+		return http.StatusOK, q, err
+	})
+}
+
+func (a *api) withdraw(w http.ResponseWriter, r *http.Request) {
+	a.do(w, r, func(ctx context.Context, r *http.Request) (int, any, error) {
+		n, err := number(r)
+		if err != nil {
+			return 0, nil, err
+		}
+		q, err := a.cfg.API.Desk.Withdraw(ctx, n, dlq.By{Who: a.who(r)})
+		return http.StatusOK, q, err
+	})
+}
+
+func (a *api) ask(kind dlq.Kind) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		a.do(w, r, func(ctx context.Context, r *http.Request) (int, any, error) {
+			n, err := number(r)
+			if err != nil {
+				return 0, nil, err
+			}
+			body, err := readAsk(r, kind)
+			if err != nil {
+				return 0, nil, err
+			}
+			route, err := body.route(a.cfg.Snapshot().Sink.Kind)
+			if err != nil {
+				return 0, nil, err
+			}
+			q, err := a.cfg.API.Desk.Request(ctx, dlq.Ask{Kind: kind, N: n, Route: route, By: dlq.By{Who: a.who(r), Why: body.Reason}})
+			if err == nil {
+				w.Header().Set("Location", "/api/v1/requests/"+strconv.FormatInt(q.ID, 10))
+			}
+			return http.StatusAccepted, q, err
+		})
+	}
+}
+
+func (a *api) bulk(kind dlq.Kind) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		a.do(w, r, func(ctx context.Context, r *http.Request) (int, any, error) {
+			body, err := readBulk(r, kind)
+			if err != nil {
+				return 0, nil, err
+			}
+			b := dlq.Bulk{Kind: kind, Rate: body.Rate, By: dlq.By{Who: a.who(r), Why: body.Reason}}
+			if b.Route, err = body.route(a.cfg.Snapshot().Sink.Kind); err != nil {
+				return 0, nil, err
+			}
+			if b.Filter, err = body.filter(ctx, a.cfg.API.Desk); err != nil {
+				return 0, nil, err
+			}
+			if body.DryRun {
+				matched, err := a.cfg.API.Desk.Match(ctx, b)
+				return http.StatusOK, map[string]any{"dry_run": true, "matched": matched}, err
+			}
+			job, err := a.cfg.API.Desk.Start(ctx, b)
+			if err != nil || job.ID == 0 {
+				return http.StatusOK, map[string]any{"matched": 0}, err
+			}
+			w.Header().Set("Location", "/api/v1/jobs/"+strconv.FormatInt(job.ID, 10))
+			return http.StatusAccepted, job, nil
+		})
+	}
+}
+
+// doing is a handler as net/http wants it.
+func (a *api) doing(h handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) { a.do(w, r, h) }
+}
+
+func number(r *http.Request) (int64, error) {
+	n, err := strconv.ParseInt(r.PathValue("n"), 10, 64)
+	if err != nil || n <= 0 {
+		return 0, &badBody{"there is no number " + strconv.Quote(r.PathValue("n"))}
+	}
+	return n, nil
+}

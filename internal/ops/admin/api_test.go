@@ -1,0 +1,238 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
+)
+
+// The document describes every path and method that is answered, and no other.
+func TestOpenAPI(t *testing.T) {
+	base := serve(t, func(*Config) {})
+	var doc struct {
+		Paths map[string]map[string]any
+	}
+	if code, header := ask(t, http.MethodGet, base+"/api/v1/openapi.json", "", &doc); code != 200 || header.Get("Content-Type") != "application/json" {
+		t.Fatalf("it answers %d, %s", code, header.Get("Content-Type"))
+	}
+	described := map[string][]string{}
+	for path, item := range doc.Paths {
+		for method, operation := range item {
+			if method == "parameters" {
+				continue
+			}
+			described[path] = append(described[path], strings.ToUpper(method))
+			if answers := fmt.Sprint(operation); strings.HasPrefix(path, "/api/") && !strings.Contains(answers, "default:map[$ref:#/components/responses/Problem]") {
+				t.Errorf("%s %s: a token that is refused is not described: %s", method, path, answers)
+			}
+		}
+	}
+	s := &Server{cfg: Config{Metrics: metrics.New("", "", "")}}
+	for path, by := range s.paths() {
+		want, got := slices.Sorted(maps.Keys(by)), described[path]
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s is described with %v, want %v", path, got, want)
+		}
+		delete(described, path)
+	}
+	for path := range described {
+		t.Errorf("%s is described, and does not exist", path)
+	}
+}
+
+// down is a database that answers nothing: what reaches it has passed the guard.
+type down struct{ dlq.Querier }
+
+var errDown = errors.New("no database here")
+
+func (down) Query(context.Context, string, ...any) (pgx.Rows, error) { return nil, errDown }
+
+func (down) QueryRow(context.Context, string, ...any) pgx.Row { return failing{} }
+
+func (down) Exec(context.Context, string, ...any) (pgconn.CommandTag, error) {
+	return pgconn.CommandTag{}, errDown
+}
+
+type failing struct{}
+
+func (failing) Scan(...any) error { return errDown }
+
+// send is a request with a body and headers.
+func send(t *testing.T, method, url, body string, headers ...string) (code int, answer string, header http.Header) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			request.Host = headers[i+1]
+		}
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	got, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.Body.Close()
+	content, err := io.ReadAll(got.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got.StatusCode, string(content), got.Header
+}
+
+func TestWhoMayChangeSomething(t *testing.T) {
+	const reached = 503 // it came as far as the database
+	with := func(token, read TokenReader) string {
+		return serve(t, func(c *Config) { c.Token, c.ReadToken, c.API.Desk = token, read, dlq.New(down{}, "s") })
+	}
+	open, both := with(nil, nil), with(fixed("operate"), fixed("read"))
+	readOnly, one := with(nil, fixed("read")), with(fixed("operate"), nil)
+	same := with(fixed("same"), fixed("same"))
+	for _, c := range []struct {
+		base, token string
+		get, post   int
+	}{
+		{open, "", reached, reached},
+		{both, "", 401, 401},
+		{both, "wrong", 401, 401},
+		{both, "read", reached, 403},
+		{both, "operate", reached, reached},
+		{readOnly, "", 401, 403},
+		{readOnly, "read", reached, 403},
+		{one, "", 401, 401},
+		{one, "operate", reached, reached},
+		{same, "same", reached, reached},
+	} {
+		headers := []string{"Authorization", "Bearer " + c.token}
+		if code, body, _ := send(t, http.MethodGet, c.base+"/api/v1/parked", "", headers...); code != c.get {
+			t.Errorf("token %q: GET answers %d, want %d: %s", c.token, code, c.get, body)
+		}
+		for method, path := range map[string]string{http.MethodPost: "/api/v1/dead-letters/1/replay", http.MethodDelete: "/api/v1/requests/1"} {
+			if code, body, _ := send(t, method, c.base+path, "", headers...); code != c.post {
+				t.Errorf("token %q: %s answers %d, want %d: %s", c.token, method, code, c.post, body)
+			}
+		}
+	}
+	// A page of another site changes nothing where no token is needed, and one whose name was made to lead here reads nothing either.
+	const path = "/api/v1/dead-letters/1/discard"
+	port := strings.TrimPrefix(open, "http://127.0.0.1")
+	for want, headers := range map[int][]string{
+		403:     {"Sec-Fetch-Site", "cross-site"},
+		reached: {"Host", "localhost" + port, "Origin", "http://localhost" + port},
+	} {
+		if code, body, _ := send(t, http.MethodPost, open+path, "{}", headers...); code != want {
+			t.Errorf("%v answers %d, want %d: %s", headers, code, want, body)
+		}
+	}
+	for host, want := range map[string]int{"evil.example" + port: 403, "localhost" + port: reached, "[::1]" + port: reached, "127.0.0.1": reached} {
+		if code, body, _ := send(t, http.MethodPost, open+path, "{}", "Host", host); code != want {
+			t.Errorf("called %s it answers %d, want %d: %s", host, code, want, body)
+		}
+		if code, body, _ := send(t, http.MethodGet, open+"/api/v1/parked", "", "Host", host); code != want {
+			t.Errorf("called %s it answers a GET with %d, want %d: %s", host, code, want, body)
+		}
+		if code, _, _ := send(t, http.MethodPost, one+path, "{}", "Host", host, "Authorization", "Bearer operate"); code != reached {
+			t.Errorf("called %s with a token it answers %d", host, code)
+		}
+	}
+}
+
+// What is wrong with a request is said by a problem of its own, before the database is asked.
+func TestRequestsThatAreNotUnderstood(t *testing.T) {
+	base := serve(t, func(c *Config) {
+		c.API.Desk = dlq.New(down{}, "s")
+		c.Snapshot = func() ops.Snapshot { return ops.Snapshot{Sink: ops.Sink{Kind: ops.SinkRabbitMQ}} }
+	})
+	for _, c := range []struct {
+		method, path, body string
+		code               int
+		want               string
+	}{
+		{"GET", "/api/v1/dead-letters?nonsense=1", "", 400, "the parameter nonsense is not known"},
+		{"GET", "/api/v1/dead-letters?key=a&key=b", "", 400, "the parameter key is given twice"},
+		{"GET", "/api/v1/dead-letters?from=yesterday", "", 400, "the parameter from is \"yesterday\""},
+		{"GET", "/api/v1/dead-letters?limit=x", "", 400, "the parameter limit"},
+		{"GET", "/api/v1/dead-letters?limit=1001", "", 400, "limit is 1001, want 1 to 1000"},
+		{"GET", "/api/v1/dead-letters?cursor=x", "", 400, "cursor is \"x\""},
+		{"GET", "/api/v1/dead-letters?class=fatal", "", 400, "class is \"fatal\""},
+		{"GET", "/api/v1/dead-letters?key=a&key_of=1", "", 400, "key_of is given beside key"},
+		{"GET", "/api/v1/dead-letters?class=permanent&destination=", "", 400, "destination is empty; leave it out"},
+		{"POST", "/api/v1/dead-letters/discard", `{"all": true, "state": ""}`, 400, "state is empty; leave it out"},
+		{"POST", "/api/v1/dead-letters/purge", `{"key": "a", "key_of": 0}`, 400, "key_of is given beside key"},
+		{"GET", "/api/v1/parked?state=open", "", 400, "state is not asked of parked rows"},
+		{"GET", "/api/v1/dead-letters/replay", "", 405, "takes POST"},
+		{"GET", "/api/v1/dead-letters/x", "", 400, `there is no number "x"`},
+		{"GET", "/api/v1/jobs/0", "", 400, `there is no number "0"`},
+		{"PUT", "/api/v1/jobs/1", "", 405, "takes DELETE, GET, HEAD"},
+		{"POST", "/api/v1/dead-letters/1/purge", "", 404, "there is no /api"},
+		{"POST", "/api/v1/dead-letters/1/replay", "{", 400, "the body: "},
+		{"POST", "/api/v1/dead-letters/1/replay", "[]", 400, "the body: "},
+		{"POST", "/api/v1/dead-letters/1/replay", "{} {}", 400, "more than one"},
+		{"POST", "/api/v1/dead-letters/1/replay", `{"rate": 1}`, 400, "unknown field"},
+		{"POST", "/api/v1/dead-letters/1/replay", `{"topic": "t"}`, 400, "topic is Kafka's"},
+		{"POST", "/api/v1/dead-letters/1/discard", `{"exchange": "x"}`, 400, "are for a replay"},
+		{"POST", "/api/v1/dead-letters/replay", "", 400, "which?"},
+		{"POST", "/api/v1/dead-letters/replay", `{"rate": 5}`, 400, "which?"},
+		{"POST", "/api/v1/dead-letters/replay", `{"all": true, "rate": -5}`, 400, "rate is -5"},
+		{"POST", "/api/v1/dead-letters/replay", `{"state": "discarded"}`, 400, "only open letters"},
+		{"POST", "/api/v1/dead-letters/purge", `{"all": true, "routing_key": "x"}`, 400, "are for a replay"},
+		{"POST", "/api/v1/dead-letters/purge", `{"from": "now"}`, 400, "the body: "},
+		{"POST", "/api/v1/dead-letters/purge", strings.Repeat(" ", maxBody) + "{}", 400, "the body: "},
+		{"GET", "/api/v1/dead-letters", "", 503, "no database here"},
+		{"POST", "/api/v1/parked/1/retry", "", 503, "no database here"},
+		{"POST", "/api/v1/dead-letters/replay", `{"all": true, "exchange": "x", "routing_key": ""}`, 503, "no database here"},
+	} {
+		code, body, header := send(t, c.method, base+c.path, c.body)
+		var p problem
+		if err := json.Unmarshal([]byte(body), &p); err != nil || code != c.code || p.Status != c.code || !strings.Contains(p.Detail, c.want) {
+			t.Errorf("%s %s %.40s answers %d %s, want %d: %s", c.method, c.path, c.body, code, body, c.code, c.want)
+		}
+		if got := header.Get("Content-Type"); got != "application/problem+json" {
+			t.Errorf("%s %s: content type %q", c.method, c.path, got)
+		}
+	}
+	none := serve(t, func(*Config) {})
+	if code, body, _ := send(t, http.MethodGet, none+"/api/v1/parked", ""); code != 503 {
+		t.Errorf("without a database it answers %d %s", code, body)
+	}
+}
+
+func TestQueries(t *testing.T) {
+	values, err := url.ParseQuery("id=&key=a%00b&aggregate=x&type=y&destination=d&class=permanent&error=e&state=open&from=2026-11-20T12:00:00Z&cursor=5-1&limit=7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := readQuery(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := q.filter(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := fmt.Sprintf("%q %q %q %q %s %s %s %s %s %t %s %d", *f.ID, *f.Key, *f.Aggregate, *f.Type, f.Destination, f.Class, f.Error, f.State, f.From, f.To.IsZero(), q.Cursor, q.Limit)
+	if want := `"" "a\x00b" "x" "y" d permanent e open 2026-11-20 12:00:00 +0000 UTC true 5-1 7`; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if q, err := readQuery(nil); err != nil || q.Limit != defaultLimit || q.chosen != (chosen{}) {
+		t.Errorf("nothing is %+v, %v", q, err)
+	}
+}

@@ -1,0 +1,53 @@
+// GET /api/v1/check: one check at a time, its answer shared.
+
+package admin
+
+import (
+	"context"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"net/http"
+	"time"
+)
+
+// The database and the broker are asked by one check at a time, and its answer is everybody's for a while: nobody can keep
+// them busy by asking often. Both bounds together, and what a check takes to close what it has opened, are less than writeBound.
+const (
+	checkFresh = 10 * time.Second
+	checkBound = 20 * time.Second
+	checkTurn  = 5 * time.Second
+)
+
+// checks are the checks of the API: the newest, and whose turn it is.
+type checks struct {
+	turn   chan struct{} // of capacity 1: whoever has put something in owns newest
+	newest ops.Findings
+}
+
+func (a *api) check(w http.ResponseWriter, r *http.Request) {
+	if a.cfg.API.Check == nil {
+		writeProblem(w, http.StatusServiceUnavailable, "there is nothing to check")
+		return
+	}
+	wait, cancel := context.WithTimeout(r.Context(), checkTurn)
+	defer cancel()
+	select {
+	case a.checks.turn <- struct{}{}:
+		defer func() { <-a.checks.turn }()
+	case <-wait.Done():
+		w.Header().Set("Retry-After", "10")
+		writeProblem(w, http.StatusServiceUnavailable, "another check is under way and takes long; try again")
+		return
+	}
+	if time.Since(a.checks.newest.CheckedAt) >= checkFresh {
+		// One that has hung up does not end it: it could begin another one at once.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), checkBound)
+		defer cancel()
+		found, err := a.cfg.API.Check(ctx)
+		if err != nil {
+			writeProblem(w, http.StatusServiceUnavailable, "check: "+err.Error())
+			return
+		}
+		a.checks.newest = ops.Findings{CheckedAt: time.Now().UTC(), Findings: found}
+	}
+	writeJSON(w, http.StatusOK, a.checks.newest)
+}

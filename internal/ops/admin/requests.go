@@ -1,0 +1,231 @@
+// Reading requests of the API: parameters and bodies, strictly.
+
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// badBody is a request that cannot be understood.
+type badBody struct{ what string }
+
+func (e *badBody) Error() string { return e.what }
+
+// chosen is a filter as the API takes it, in a query or a body.
+type chosen struct {
+	ID          *string    `json:"id"`
+	Key         *string    `json:"key"`
+	KeyOf       *int64     `json:"key_of"` // number of a row with that key
+	Aggregate   *string    `json:"aggregate"`
+	Type        *string    `json:"type"`
+	Destination *string    `json:"destination"`
+	Class       *string    `json:"class"`
+	Error       *string    `json:"error"`
+	State       *string    `json:"state"`
+	From        *time.Time `json:"from"`
+	To          *time.Time `json:"to"`
+}
+
+func (c *chosen) filter(ctx context.Context, desk *dlq.Desk) (dlq.Filter, error) {
+	f := dlq.Filter{ID: c.ID, Key: c.Key, Aggregate: c.Aggregate, Type: c.Type}
+	for _, text := range []struct {
+		name  string
+		given *string
+		into  *string
+	}{{"destination", c.Destination, &f.Destination}, {"class", c.Class, &f.Class}, {"error", c.Error, &f.Error}, {"state", c.State, &f.State}} {
+		switch {
+		case text.given == nil:
+		case *text.given == "": // a variable of a script that is not set must not choose everything
+			return f, &badBody{text.name + " is empty; leave it out to choose any"}
+		default:
+			*text.into = *text.given
+		}
+	}
+	if c.From != nil {
+		f.From = *c.From
+	}
+	if c.To != nil {
+		f.To = *c.To
+	}
+	if c.KeyOf == nil {
+		return f, nil
+	}
+	if c.Key != nil || c.Aggregate != nil {
+		return f, &badBody{"key_of is given beside key or aggregate; one of the two"}
+	}
+	return f, desk.SameKey(ctx, *c.KeyOf, &f)
+}
+
+// query is a list's.
+type query struct {
+	chosen
+	Cursor string
+	Limit  int
+}
+
+// defaultLimit is the length of a page when none is asked for.
+const defaultLimit = 50
+
+// readQuery reads the parameters of a list. One that is unknown, or given twice, is refused: a filter that is misspelt would
+// choose everything.
+func readQuery(values url.Values) (query, error) {
+	q := query{Limit: defaultLimit}
+	texts := map[string]**string{
+		"id": &q.ID, "key": &q.Key, "aggregate": &q.Aggregate, "type": &q.Type,
+		"destination": &q.Destination, "class": &q.Class, "error": &q.Error, "state": &q.State,
+	}
+	times := map[string]**time.Time{"from": &q.From, "to": &q.To}
+	for name, given := range values {
+		value := given[0]
+		var err error
+		switch {
+		case len(given) > 1:
+			err = errors.New("is given twice")
+		case texts[name] != nil:
+			*texts[name] = &value
+		case name == "cursor":
+			q.Cursor = value
+		case times[name] != nil:
+			var t time.Time
+			if t, err = time.Parse(time.RFC3339, value); err != nil {
+				err = fmt.Errorf("is %q, want a time such as 2026-11-20T15:04:05Z", value)
+			}
+			*times[name] = &t
+		case name == "key_of":
+			var n int64
+			if n, err = strconv.ParseInt(value, 10, 64); err != nil {
+				err = fmt.Errorf("is %q, want the number of a row", value)
+			}
+			q.KeyOf = &n
+		case name == "limit":
+			if q.Limit, err = strconv.Atoi(value); err != nil {
+				err = fmt.Errorf("is %q, want a number", value)
+			}
+		default:
+			err = errors.New("is not known")
+		}
+		if err != nil {
+			return q, &badBody{"the parameter " + name + " " + err.Error()}
+		}
+	}
+	return q, nil
+}
+
+// reroute is where a replay goes instead.
+type reroute struct {
+	Exchange   *string `json:"exchange"`
+	RoutingKey *string `json:"routing_key"`
+	Topic      *string `json:"topic"`
+}
+
+func (t *reroute) route(kind string) (r outbox.Route, err error) {
+	octets := func(s *string) []byte {
+		if s == nil {
+			return nil
+		}
+		return append([]byte{}, *s...)
+	}
+	switch {
+	case (t.Exchange != nil || t.RoutingKey != nil) && kind != ops.SinkRabbitMQ:
+		return r, &badBody{"exchange and routing_key are RabbitMQ's, and sink.rabbitmq is not configured"}
+	case t.Topic != nil && kind != ops.SinkKafka:
+		return r, &badBody{"topic is Kafka's, and sink.kafka is not configured"}
+	case t.Topic != nil:
+		r.Name = octets(t.Topic)
+		return r, nil
+	}
+	r.Name, r.RoutingKey = octets(t.Exchange), octets(t.RoutingKey)
+	return r, nil
+}
+
+// askBody is the body of a request about one row; it may be left out.
+type askBody struct {
+	reroute
+	Reason string `json:"reason"`
+}
+
+func readAsk(r *http.Request, kind dlq.Kind) (*askBody, error) {
+	var b askBody
+	if err := readBody(r, &b); err != nil {
+		return nil, err
+	}
+	if kind != dlq.Replay && b.reroute != (reroute{}) {
+		return nil, &badBody{"exchange, routing_key and topic are for a replay"}
+	}
+	return &b, nil
+}
+
+// readReason reads why something is deleted: a parameter, because a DELETE's body may be lost on the way, or the body, as elsewhere.
+func readReason(r *http.Request) (string, error) {
+	var b struct {
+		Reason string `json:"reason"`
+	}
+	if err := readBody(r, &b); err != nil {
+		return "", err
+	}
+	for name, given := range r.URL.Query() {
+		switch {
+		case name != "reason":
+			return "", &badBody{"the parameter " + name + " is not known"}
+		case len(given) > 1 || b.Reason != "":
+			return "", &badBody{"the reason is given twice"}
+		}
+		b.Reason = given[0]
+	}
+	return b.Reason, nil
+}
+
+// bulkBody is the body of a request about all rows that a filter chooses.
+type bulkBody struct {
+	chosen
+	reroute
+	All    bool   `json:"all"` // said when there is no filter
+	DryRun bool   `json:"dry_run"`
+	Rate   int    `json:"rate"` // per second
+	Reason string `json:"reason"`
+}
+
+func readBulk(r *http.Request, kind dlq.Kind) (*bulkBody, error) {
+	var b bulkBody
+	if err := readBody(r, &b); err != nil {
+		return nil, err
+	}
+	switch {
+	case b.chosen == (chosen{}) && !b.All:
+		return nil, &badBody{`which? Give a filter, or "all": true`}
+	case kind != dlq.Replay && b.reroute != (reroute{}):
+		return nil, &badBody{"exchange, routing_key and topic are for a replay"}
+	}
+	return &b, nil
+}
+
+// maxBody is the longest body that is read: a key may be long.
+const maxBody = 1 << 20
+
+// readBody reads one JSON object, all of whose names are known; nothing at all is an empty one.
+func readBody(r *http.Request, into any) error {
+	dec := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxBody))
+	dec.DisallowUnknownFields()
+	switch err := dec.Decode(into); {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
+		return &badBody{"the body: " + err.Error()}
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return &badBody{"the body has more than one JSON object"}
+	}
+	return nil
+}

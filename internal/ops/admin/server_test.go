@@ -1,0 +1,281 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
+	"github.com/cdc-relay/cdc-relay/internal/ops/opstest"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// serve runs a server on a free port until the test ends, and gives its address.
+func serve(t *testing.T, change func(*Config)) (base string) {
+	t.Helper()
+	cfg := Config{
+		Listen: "127.0.0.1:0", Version: "v1", StartedAt: opstest.Noon, Metrics: metrics.New("v1", "", ""),
+		Snapshot: opstest.Busy, Log: zap.NewNop(),
+	}
+	change(&cfg)
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run returns %v", err)
+		}
+		http.DefaultClient.CloseIdleConnections()
+	})
+	return "http://" + s.Addr()
+}
+
+// ask sends a request and decodes the JSON of the answer into body.
+func ask(t *testing.T, method, url, token string, body any) (code int, header http.Header) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		request.Header.Set("Authorization", token)
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	content, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body != nil {
+		if err := json.Unmarshal(content, body); err != nil {
+			t.Fatalf("%s %s answers %q: %v", method, url, content, err)
+		}
+	}
+	return answer.StatusCode, answer.Header
+}
+
+func fixed(token string) TokenReader { return func() (string, error) { return token, nil } }
+
+func TestPortTaken(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	_, err = New(Config{Listen: taken.Addr().String(), Metrics: metrics.New("", "", ""), Log: zap.NewNop()})
+	var stop *outbox.Stop
+	if !errors.As(err, &stop) || stop.Code != outbox.ExitFailure {
+		t.Fatalf("got %v, want a Stop of exit code 1", err)
+	}
+	for _, want := range []string{taken.Addr().String(), "address already in use", "admin.listen"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q does not say %q", err, want)
+		}
+	}
+}
+
+func TestRunThatIsStoppedAtOnceReleasesThePort(t *testing.T) {
+	s, err := New(Config{Listen: "127.0.0.1:0", Metrics: metrics.New("", "", ""), Log: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Run(ctx); err != nil {
+		t.Errorf("Run returns %v", err)
+	}
+	again, err := net.Listen("tcp", s.Addr())
+	if err != nil {
+		t.Fatalf("the port is still taken: %v", err)
+	}
+	_ = again.Close()
+}
+
+// A client that never finishes its request does not keep Run from returning.
+func TestRunEndsBesideASlowClient(t *testing.T) {
+	s, err := New(Config{Listen: "127.0.0.1:0", Metrics: metrics.New("", "", ""), Snapshot: opstest.Busy, Log: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	conn, err := net.Dial("tcp", s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("GET /healthz HTTP/1.1\r\nHost: x\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestProblems(t *testing.T) {
+	base := serve(t, func(*Config) {})
+	for _, c := range []struct {
+		method, path string
+		code         int
+	}{
+		{http.MethodGet, "/", 404},
+		{http.MethodGet, "/api/v1/nothing", 404},
+		{http.MethodGet, "/metrics/x", 404},
+		{http.MethodPost, "/api/v1/status", 405},
+		{http.MethodDelete, "/healthz", 405},
+		{http.MethodGet, "/readyz?role=standby", 400},
+	} {
+		var body problem
+		code, header := ask(t, c.method, base+c.path, "", &body)
+		if code != c.code || body.Status != c.code || body.Type != "about:blank" || body.Title != http.StatusText(c.code) || body.Detail == "" {
+			t.Errorf("%s %s answers %d with %+v, want %d", c.method, c.path, code, body, c.code)
+		}
+		if got := header.Get("Content-Type"); got != "application/problem+json" {
+			t.Errorf("%s %s: content type %q", c.method, c.path, got)
+		}
+		if c.code == 405 && header.Get("Allow") != "GET, HEAD" {
+			t.Errorf("%s %s: Allow is %q", c.method, c.path, header.Get("Allow"))
+		}
+	}
+}
+
+func TestTokens(t *testing.T) {
+	base := serve(t, func(c *Config) { c.Token, c.ReadToken = fixed("operate"), fixed("read") })
+	for authorization, want := range map[string]int{
+		"":                 401,
+		"Bearer":           401,
+		"Bearer ":          401,
+		"Bearer wrong":     401,
+		"Bearer operat":    401,
+		"Bearer operatee":  401,
+		"Basic operate":    401,
+		"operate":          401,
+		"Bearer operate":   200,
+		"bearer read":      200,
+		"Bearer operate  ": 200,
+	} {
+		code, header := ask(t, http.MethodGet, base+"/api/v1/status", authorization, nil)
+		if code != want {
+			t.Errorf("%q answers %d, want %d", authorization, code, want)
+		}
+		if code == 401 && !strings.HasPrefix(header.Get("WWW-Authenticate"), "Bearer") {
+			t.Errorf("%q: WWW-Authenticate is %q", authorization, header.Get("WWW-Authenticate"))
+		}
+	}
+	if code, _ := ask(t, http.MethodGet, base+"/api/v1/nothing", "", nil); code != 401 {
+		t.Errorf("an unknown path of /api answers %d without a token, want 401", code)
+	}
+	for _, open := range []string{"/healthz", "/readyz", "/metrics"} {
+		if code, _ := ask(t, http.MethodGet, base+open, "", nil); code != 200 {
+			t.Errorf("%s answers %d without a token, want 200", open, code)
+		}
+	}
+}
+
+func TestTokenIsReadAnew(t *testing.T) {
+	token, readErr := "old", error(nil)
+	base := serve(t, func(c *Config) { c.Token = func() (string, error) { return token, readErr } })
+	token = "new"
+	if code, _ := ask(t, http.MethodGet, base+"/api/v1/status", "Bearer old", nil); code != 401 {
+		t.Errorf("the old token answers %d", code)
+	}
+	if code, _ := ask(t, http.MethodGet, base+"/api/v1/status", "Bearer new", nil); code != 200 {
+		t.Errorf("the new token answers %d", code)
+	}
+	token = ""
+	if code, _ := ask(t, http.MethodGet, base+"/api/v1/status", "Bearer ", nil); code != 401 {
+		t.Errorf("an emptied token answers %d: nobody may pass", code)
+	}
+	readErr = os.ErrNotExist
+	if code, _ := ask(t, http.MethodGet, base+"/api/v1/status", "Bearer new", nil); code != 503 {
+		t.Errorf("a token that cannot be read answers %d", code)
+	}
+}
+
+func TestHealthz(t *testing.T) {
+	began := time.Now()
+	fine := ops.NewHeartbeat("reporter", time.Hour, func() time.Time { return began })
+	var since time.Time
+	stuck := ops.NewHeartbeat("reader", time.Minute, func() time.Time { return since })
+	base := serve(t, func(c *Config) { c.Heartbeats = []*ops.Heartbeat{fine, stuck} })
+	var body ops.Health
+	if code, _ := ask(t, http.MethodGet, base+"/healthz", "", &body); code != 200 || !body.Healthy || len(body.Stuck) != 0 {
+		t.Errorf("a loop that does not run is not stuck: %d %+v", code, body)
+	}
+	since = time.Now().Add(-2 * time.Minute)
+	if code, _ := ask(t, http.MethodGet, base+"/healthz", "", &body); code != 503 || body.Healthy || len(body.Stuck) != 1 || !strings.HasPrefix(body.Stuck[0], "reader has been stuck for 2m") {
+		t.Errorf("a loop that ran and never beat is stuck: %d %+v", code, body)
+	}
+	stuck.Beat()
+	if code, _ := ask(t, http.MethodGet, base+"/healthz", "", &body); code != 200 || !body.Healthy {
+		t.Errorf("a loop that beat is not stuck: %d %+v", code, body)
+	}
+}
+
+func TestReadyz(t *testing.T) {
+	with := func(change func(*ops.Snapshot)) ops.Snapshot {
+		s := opstest.Busy()
+		change(&s)
+		return s
+	}
+	brokerDown := func(s *ops.Snapshot) { s.Sink = ops.Sink{Why: "connection refused"} }
+	for _, c := range []struct {
+		name             string
+		snapshot         ops.Snapshot
+		code, leaderCode int
+		role             string
+		reasons          string // of the plain question
+	}{
+		{"leader", opstest.Busy(), 200, 200, "leader", ""},
+		{"leader, broker down", with(brokerDown), 503, 503, "leader", "broker down: connection refused"},
+		{"leader that parks", with(func(s *ops.Snapshot) {
+			s.Paused, s.Siding.Refused = []ops.Paused{{Destination: `exchange "x"`}}, []ops.RefusedRow{{ID: "e1"}}
+		}), 200, 200, "leader", ""},
+		{"standby", with(func(s *ops.Snapshot) { s.Phase, s.Why = ops.Standby, "slot is held by cdc-relay/a" }), 200, 503, "standby", ""},
+		{"standby, broker down", with(func(s *ops.Snapshot) { brokerDown(s); s.Phase = ops.Standby }), 200, 503, "standby", ""},
+		{"waiting", with(func(s *ops.Snapshot) { s.Phase, s.Why = ops.Waiting, "connection refused" }), 503, 503, "none", "waiting for postgres: connection refused"},
+		{"waiting, broker down", with(func(s *ops.Snapshot) { brokerDown(s); s.Phase = ops.Waiting }), 503, 503, "none", "waiting for postgres|broker down: connection refused"},
+		{"starting", with(func(s *ops.Snapshot) { s.Phase = ops.Starting }), 503, 503, "none", "starting"},
+		{"stopping", with(func(s *ops.Snapshot) { s.Phase = ops.Stopping }), 503, 503, "leader", "stopping"},
+		{"stopped", with(func(s *ops.Snapshot) { brokerDown(s); s.Phase, s.Why = ops.Stopped, "slot is gone" }), 503, 503, "none", "stopped: slot is gone"},
+		{"before the first phase", ops.Snapshot{Sink: ops.Sink{Up: true}}, 503, 503, "none", "starting"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			base := serve(t, func(cfg *Config) { cfg.Snapshot = func() ops.Snapshot { return c.snapshot } })
+			var body ops.Readiness
+			code, _ := ask(t, http.MethodGet, base+"/readyz", "", &body)
+			if code != c.code || body.Ready != (c.code == 200) || body.Role != c.role || strings.Join(body.Reasons, "|") != c.reasons {
+				t.Errorf("got %d %+v", code, body)
+			}
+			was := c.snapshot
+			if body.PausedTotal != was.PausedTotal || body.ParkedEvents != was.Siding.Parked || body.RefusedTotal != was.Siding.RefusedTotal ||
+				!slices.Equal(body.Paused, was.Paused) || !slices.Equal(body.Refused, was.Siding.Refused) {
+				t.Errorf("what is paused, parked or refused is not named: %+v", body)
+			}
+			if code, _ := ask(t, http.MethodGet, base+"/readyz?role=leader", "", &body); code != c.leaderCode {
+				t.Errorf("role=leader answers %d %+v, want %d", code, body, c.leaderCode)
+			}
+		})
+	}
+}

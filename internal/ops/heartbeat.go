@@ -1,0 +1,69 @@
+// Heartbeats of loops, by which /healthz knows one that is stuck.
+
+package ops
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// Heartbeat tells a loop that goes on from one that is stuck. Waiting for a broker or a server is going on: the loop
+// beats while it waits.
+type Heartbeat struct {
+	name    string
+	bound   time.Duration
+	running func() (since time.Time) // when the loop began; zero while it does not run, and then it cannot be stuck
+	last    atomic.Int64             // of the last beat, since origin; zero while at rest
+}
+
+// origin is what beats are told from. It keeps their times monotonic: a clock that is set has nothing stuck, and hides nothing.
+var origin = time.Now()
+
+// NewHeartbeat is one loop, which counts as stuck when it has not beaten for bound. running says since when it runs, zero
+// for not now.
+func NewHeartbeat(name string, bound time.Duration, running func() (since time.Time)) *Heartbeat {
+	return &Heartbeat{name: name, bound: bound, running: running}
+}
+
+// NewWork is a loop that says when it waits for something to do, and cannot be stuck then: see Work.
+func NewWork(name string, bound time.Duration) *Heartbeat {
+	h := &Heartbeat{name: name, bound: bound}
+	h.running = h.beat
+	return h
+}
+
+// Work is called by such a loop with each thing that it begins (true), and before it waits (false).
+func (h *Heartbeat) Work(atWork bool) {
+	if atWork {
+		h.Beat()
+		return
+	}
+	h.last.Store(0)
+}
+
+// Beat is called by the loop every time around, by any goroutine.
+func (h *Heartbeat) Beat() { h.last.Store(int64(time.Since(origin))) }
+
+// beat is the time of the last one, zero for none.
+func (h *Heartbeat) beat() time.Time {
+	if last := h.last.Load(); last != 0 {
+		return origin.Add(time.Duration(last))
+	}
+	return time.Time{}
+}
+
+// Stuck is "" or the sentence that says for how long.
+func (h *Heartbeat) Stuck(now time.Time) string {
+	since := h.running()
+	if since.IsZero() {
+		return ""
+	}
+	if last := h.beat(); last.After(since) {
+		since = last
+	}
+	if silent := now.Sub(since); silent > h.bound {
+		return fmt.Sprintf("%s has been stuck for %s (bound %s)", h.name, silent.Round(time.Millisecond), h.bound)
+	}
+	return ""
+}

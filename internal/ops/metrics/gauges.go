@@ -1,0 +1,125 @@
+// How things stand, asked at every scrape.
+
+package metrics
+
+import (
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// gauges is the collector of how things stand: it asks for one Snapshot a scrape.
+type gauges struct {
+	metrics  *Metrics
+	snapshot func() ops.Snapshot
+	now      func() time.Time
+}
+
+var _ prometheus.Collector = (*gauges)(nil)
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+var (
+	backlog         = describe("outbox_backlog", "Events read from the WAL and not yet settled, plus the parked ones; this and what else is told of events as they stand only by the leader.")
+	oldestUnsettled = describe("outbox_oldest_unsettled_seconds", "Age of the commit of the oldest event that is read and not settled; 0 when there is none.")
+	lastConfirm     = describe("outbox_last_confirm_timestamp_seconds", "Unix time of the broker's last confirm; absent before the first.")
+	inFlightEvents  = describe("outbox_in_flight_events", "Events in the window.")
+	inFlightBytes   = describe("outbox_in_flight_bytes", "Bytes of the events in the window.")
+
+	sinkUp          = describe("outbox_sink_up", "1 when every connection to the broker is up and not blocked.")
+	sinkPending     = describe("outbox_sink_pending_confirms", "Messages published and not yet answered by the broker.")
+	sinkConnections = describe("outbox_sink_connections", "Connections to the broker that are up.")
+	sinkChannels    = describe("outbox_sink_channels", "Channels to the broker that are open.")
+
+	paused       = describe("outbox_destinations_paused", "Destinations that refuse: their events are parked unsent.")
+	waitingKeys  = describe("outbox_waiting_keys", "Keys, each for one exchange or topic, whose later events wait behind a parked one.")
+	parked       = describe("outbox_deferred_events", "Events in the retry table; absent before it was counted.")
+	parkedOldest = describe("outbox_deferred_oldest_age_seconds", "Age of the commit of the oldest parked event; 0 when there is none.")
+	refusedRows  = describe("outbox_refused_rows", "Events that are to be parked and whose row the database refuses: they hold back their key and keep WAL.")
+	dead         = describe("outbox_dead_letters", "Dead letters that are open; absent before they were counted.")
+	deadOldest   = describe("outbox_dead_letters_oldest_age_seconds", "Time since the oldest open dead letter died; 0 when there is none.")
+
+	streamUp = describe("outbox_stream_up", "1 while the replication stream runs.")
+	leader   = describe("outbox_leader", "1 while this relay holds the slot.")
+	standby  = describe("outbox_standby", "1 while another relay holds the slot and this one waits to take over.")
+	stopped  = describe("outbox_stopped", "1 when the relay has stopped for this reason and stays up to say so.", "reason")
+
+	tableBytes = describe("outbox_table_bytes", "Size of the outbox tables on disk, with their indexes and partitions; absent before it was asked for.")
+)
+
+// Describe sends every description.
+func (g *gauges) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range append([]*prometheus.Desc{
+		backlog, oldestUnsettled, lastConfirm, inFlightEvents, inFlightBytes, sinkUp, sinkPending, sinkConnections, sinkChannels,
+		paused, waitingKeys, parked, parkedOldest, refusedRows, dead, deadOldest, streamUp, leader, standby, stopped, tableBytes,
+	}, slotDescs...) {
+		out <- d
+	}
+}
+
+// Collect sends what one Snapshot says.
+func (g *gauges) Collect(out chan<- prometheus.Metric) {
+	s, now := g.snapshot(), g.now()
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	if s.Leads() {
+		collectEvents(&s, now, gauge)
+	}
+	if last := g.metrics.lastConfirmed.Load(); last != 0 {
+		gauge(lastConfirm, float64(last)/1e9)
+	}
+	gauge(sinkUp, zeroOne(s.Sink.Up))
+	gauge(sinkPending, float64(s.Sink.PendingConfirms))
+	gauge(sinkConnections, float64(s.Sink.Connections))
+	gauge(sinkChannels, float64(s.Sink.Channels))
+	gauge(streamUp, zeroOne(s.Phase == ops.Streaming))
+	gauge(leader, zeroOne(s.Leads()))
+	gauge(standby, zeroOne(s.Phase == ops.Standby))
+	if s.Phase == ops.Stopped {
+		gauge(stopped, 1, s.Reason)
+	}
+	if s.TableBytes != nil {
+		gauge(tableBytes, float64(*s.TableBytes))
+	}
+	for _, slot := range s.Slots(now) {
+		collectSlot(&slot, out)
+	}
+}
+
+// collectEvents sends what is of the leader alone. Another relay, one that led before perhaps, knows at best how it was: what is on
+// its way, parked or dead is counted by whoever leads, and would be there twice.
+func collectEvents(s *ops.Snapshot, now time.Time, gauge func(*prometheus.Desc, float64, ...string)) {
+	gauge(backlog, float64(s.InFlightEvents+s.WaitingEvents+s.Siding.Parked))
+	gauge(inFlightEvents, float64(s.InFlightEvents))
+	gauge(inFlightBytes, float64(s.InFlightBytes))
+	gauge(oldestUnsettled, age(s.OldestUnsettled, now))
+	gauge(paused, float64(s.PausedTotal))
+	gauge(waitingKeys, float64(s.WaitingKeys))
+	gauge(refusedRows, float64(s.Siding.RefusedTotal))
+	if s.Siding.Counted.IsZero() {
+		return
+	}
+	gauge(parked, float64(s.Siding.Parked))
+	gauge(parkedOldest, age(s.Siding.OldestParked, now))
+	gauge(dead, float64(s.Siding.Dead))
+	gauge(deadOldest, age(s.Siding.OldestDead, now))
+}
+
+// age is 0 for what is not, and for a time that is ahead: it may be another machine's.
+func age(at, now time.Time) float64 {
+	if at.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(at).Seconds())
+}
+
+func zeroOne(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,232 @@
+// Package metrics counts what happens and shows it to Prometheus, with how things stand. It alone knows Prometheus.
+package metrics
+
+import (
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// Metrics counts what happens, call by call; how things stand is asked of a Snapshot at every scrape. Its methods are
+// safe for concurrent use, and those that are called for each event or call do not allocate, but for Confirmed once in each
+// second, for an exemplar.
+type Metrics struct {
+	registry *prometheus.Registry
+
+	published     atomic.Uint64
+	parked        atomic.Uint64
+	dead          atomic.Uint64
+	failed        atomic.Uint64
+	retried       atomic.Uint64
+	lastConfirmed atomic.Int64 // Unix nanoseconds, 0 before the first
+	rate          rate         // of published
+	retryRate     rate
+	parkRate      rate
+
+	latency          sampled
+	publishedBytes   prometheus.Counter
+	skipped          *counters
+	rejections       *counters
+	acks, nacks      prometheus.Counter
+	returned         prometheus.Counter
+	timeouts         prometheus.Counter
+	headersDropped   *counters
+	channelOpens     prometheus.Counter
+	sinkReconnects   prometheus.Counter
+	streamReconnects prometheus.Counter
+	exhausted        prometheus.Counter
+	mirrored         prometheus.Counter
+	mirrorFailed     prometheus.Counter
+}
+
+// latencyBuckets are in seconds. The native histogram beside them is exact to 10 %.
+var latencyBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
+
+// New registers the metrics of one relay in a registry of their own. version and commit are those of the binary.
+func New(version, commit, goVersion string) *Metrics {
+	m := &Metrics{registry: prometheus.NewRegistry()}
+	m.registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "outbox_build_info", Help: "Always 1; the labels say what was built.",
+			ConstLabels: prometheus.Labels{"version": version, "commit": commit, "goversion": goVersion},
+		}, func() float64 { return 1 }),
+		m.events("published", &m.published), m.events("retry", &m.parked), m.events("dlq", &m.dead), m.events("failed", &m.failed),
+		counted("outbox_retries_total", "Attempts to publish an event of the retry table.", nil, &m.retried),
+		counted("outbox_dlq_published_total", "Events whose row was committed in the dead letters.", nil, &m.dead),
+	)
+	m.latency.Histogram = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "outbox_publish_latency_seconds", Help: "From the commit of an event's transaction to the broker's confirm.",
+		Buckets:                     latencyBuckets,
+		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160, NativeHistogramMinResetDuration: time.Hour,
+	})
+	m.registry.MustRegister(m.latency.Histogram)
+	m.publishedBytes = m.counter("outbox_published_bytes_total", "Payload bytes of confirmed events.")
+	m.channelOpens = m.counter("outbox_sink_channel_opens_total", "Channels opened to the broker.")
+	m.sinkReconnects = m.counter("outbox_sink_reconnects_total", "Connections to the broker made again after one was lost.")
+	m.streamReconnects = m.counter("outbox_stream_reconnects_total", "Replication sessions started after the first one.")
+	m.exhausted = m.counter("outbox_retry_exhaustions_total", "Events that became dead letters because their attempts were spent.")
+	m.mirrored = m.counter("outbox_dlq_mirrored_total", "Dead letters whose copy the broker confirmed.")
+	m.mirrorFailed = m.counter("outbox_dlq_publish_failed_total", "Copies of dead letters that the broker refused; they are offered again.")
+	m.skipped = m.counters("outbox_messages_skipped_total", "Messages of the replication stream that are not events of this relay.", "reason")
+	m.headersDropped = m.counters("outbox_headers_dropped_total", "Keys of the headers column that have one of the relay's own names.", "header")
+	m.rejections = m.counters("outbox_rejections_total", "Attempts that ended in a rejection, by whose fault it is and why.", "class", "reason")
+	confirms := m.counters("outbox_confirms_total", "The broker's answers to published messages; one returned is not counted as ack.", "result")
+	m.acks, m.nacks = confirms.child(labels{"ack"}), confirms.child(labels{"nack"})
+	m.returned, m.timeouts = confirms.child(labels{"returned"}), confirms.child(labels{"timeout"})
+	for _, reason := range decode.SkipReasons { // a counter that begins at its first increment hides that one from rate()
+		m.skipped.child(labels{reason})
+	}
+	for class, reasons := range sink.Rejections {
+		for _, reason := range reasons {
+			m.rejections.child(labels{class.String(), string(reason)})
+		}
+	}
+	return m
+}
+
+func (m *Metrics) counter(name, help string) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	m.registry.MustRegister(c)
+	return c
+}
+
+func (m *Metrics) counters(name, help string, label ...string) *counters {
+	c := newCounters(name, help, label...)
+	m.registry.MustRegister(c.vector)
+	return c
+}
+
+// events is one series of outbox_events_total.
+func (m *Metrics) events(outcome string, n *atomic.Uint64) prometheus.Collector {
+	return counted("outbox_events_total",
+		"Attempts to publish an event, by what became of them: published is confirmed by the broker; retry is parked, with a row committed in the retry table, also without having been sent; dlq is a dead letter; failed left no row: it is offered again, or in doubt after the connection broke. An event ends as published or dlq.",
+		prometheus.Labels{"outcome": outcome}, n)
+}
+
+// counted is a counter whose number the status shows too.
+func counted(name, help string, labels prometheus.Labels, n *atomic.Uint64) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels},
+		func() float64 { return float64(n.Load()) })
+}
+
+// Watch adds the metrics that are read from a Snapshot; to be called once.
+func (m *Metrics) Watch(snapshot func() ops.Snapshot) {
+	m.registry.MustRegister(&gauges{metrics: m, snapshot: snapshot, now: time.Now})
+}
+
+// Confirmed counts events that the broker confirmed at this time, all of one call; relay.Hooks.Confirmed.
+func (m *Metrics) Confirmed(_ int, events []*outbox.Event, at time.Time) {
+	payload := 0
+	last, due := m.latency.due(at)
+	for _, ev := range events {
+		// The commit's time is the server's clock: where ours is behind it, the latency is taken as 0.
+		latency := max(0, at.Sub(ev.CommitTime)).Seconds()
+		if due {
+			due = !m.latency.observe(latency, ev.Traceparent, last, at)
+		} else {
+			m.latency.Observe(latency)
+		}
+		payload += len(ev.Payload)
+	}
+	m.published.Add(uint64(len(events)))
+	m.publishedBytes.Add(float64(payload))
+	m.lastConfirmed.Store(at.UnixNano())
+	m.rate.add(at, uint64(len(events)))
+}
+
+// Rejected counts one attempt that was refused; relay.Hooks.Rejected. What becomes of it is counted by Parked, Dead or Failed.
+func (m *Metrics) Rejected(_ *outbox.Event, fault *sink.Fault, _ int) {
+	m.rejections.inc(labels{fault.Class.String(), string(fault.Reason)})
+}
+
+// Unavailable counts the attempts of a failed call that are in doubt; relay.Hooks.Unavailable.
+func (m *Metrics) Unavailable(_, unknown int, _ error) { m.Failed(unknown) }
+
+// Failed counts attempts of which no row is written; relay.Hooks.Failed and retry.Hooks.Failed.
+func (m *Metrics) Failed(attempts int) { m.failed.Add(uint64(attempts)) }
+
+// Parked counts rows that were committed in the retry table, new ones and such as say of a new refusal; retry.Hooks.Parked.
+func (m *Metrics) Parked(rows int) {
+	m.parked.Add(uint64(rows))
+	m.parkRate.add(time.Now(), uint64(rows))
+}
+
+// Retried counts attempts to publish rows of the retry table; retry.Hooks.Retried.
+func (m *Metrics) Retried(attempts int) {
+	m.retried.Add(uint64(attempts))
+	m.retryRate.add(time.Now(), uint64(attempts))
+}
+
+// Dead counts rows that were committed in the dead letters; retry.Hooks.Dead.
+func (m *Metrics) Dead(rows int) { m.dead.Add(uint64(rows)) }
+
+// Exhausted counts those of Dead whose attempts were spent; retry.Hooks.Exhausted.
+func (m *Metrics) Exhausted(rows int) { m.exhausted.Add(float64(rows)) }
+
+// Mirrored counts copies of dead letters that the broker confirmed; dlq.MirrorConfig.Mirrored.
+func (m *Metrics) Mirrored(letters int) { m.mirrored.Add(float64(letters)) }
+
+// MirrorFailed counts copies of dead letters that the broker refused; dlq.MirrorConfig.Failed.
+func (m *Metrics) MirrorFailed(letters int) { m.mirrorFailed.Add(float64(letters)) }
+
+// Skipped counts a message of the stream that is not ours; replication.Hooks.Skipped. The reasons are a closed list.
+func (m *Metrics) Skipped(reason string) { m.skipped.inc(labels{reason}) }
+
+// HeaderDropped counts a key of the headers column that may not be sent; rabbit.Hooks.HeaderDropped.
+func (m *Metrics) HeaderDropped(name string) { m.headersDropped.inc(labels{name}) }
+
+// Confirms counts the answers of one call; rabbit.Hooks.Confirms.
+func (m *Metrics) Confirms(acks, nacks, returned, timeouts int) {
+	m.acks.Add(float64(acks))
+	m.nacks.Add(float64(nacks))
+	m.returned.Add(float64(returned))
+	m.timeouts.Add(float64(timeouts))
+}
+
+// ChannelOpened counts a channel to the broker; rabbit.Hooks.ChannelOpen.
+func (m *Metrics) ChannelOpened() { m.channelOpens.Inc() }
+
+// SinkConnected counts a connection to the broker that is up, when it had been up before.
+func (m *Metrics) SinkConnected(again bool) {
+	if again {
+		m.sinkReconnects.Inc()
+	}
+}
+
+// StreamReconnected counts a replication session after the first; replication.Hooks.Reconnect.
+func (m *Metrics) StreamReconnected() { m.streamReconnects.Inc() }
+
+// Rates are the mean of the last ten whole seconds.
+func (m *Metrics) Rates(now time.Time) ops.RatesStatus {
+	return ops.RatesStatus{
+		PublishedPerSecond: m.rate.perSecond(now), ParkedPerSecond: m.parkRate.perSecond(now), RetriesPerSecond: m.retryRate.perSecond(now),
+	}
+}
+
+// Totals are the counts since the process started.
+func (m *Metrics) Totals() ops.TotalsStatus {
+	out := ops.TotalsStatus{
+		Published: m.published.Load(), Parked: m.parked.Load(), Dead: m.dead.Load(), Failed: m.failed.Load(), Retries: m.retried.Load(),
+	}
+	if last := m.lastConfirmed.Load(); last != 0 {
+		at := time.Unix(0, last).UTC()
+		out.LastConfirm = &at
+	}
+	return out
+}
+
+// Handler serves the metrics, as OpenMetrics or protobuf where the scraper asks for it.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true})
+}

@@ -1,0 +1,342 @@
+package metrics
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/ops/opstest"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// scrape gives the lines of /metrics that are ours, without comments.
+func scrape(t *testing.T, m *Metrics) []string {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	m.Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	body, err := io.ReadAll(answer.Body)
+	if err != nil || answer.Code != http.StatusOK {
+		t.Fatalf("scrape answers %d, %v:\n%s", answer.Code, err, body)
+	}
+	return slices.DeleteFunc(strings.Split(string(body), "\n"), func(line string) bool { return !strings.HasPrefix(line, "outbox_") })
+}
+
+func mustHave(t *testing.T, lines []string, wants ...string) {
+	t.Helper()
+	for _, want := range wants {
+		if !slices.Contains(lines, want) {
+			t.Errorf("no line %q in\n%s", want, strings.Join(lines, "\n"))
+		}
+	}
+}
+
+func mustLack(t *testing.T, lines []string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		for _, line := range lines {
+			if strings.HasPrefix(line, name) {
+				t.Errorf("%q should not be there", line)
+			}
+		}
+	}
+}
+
+func watched(snapshot ops.Snapshot) *Metrics {
+	m := New("v1", "abc", "go1.26")
+	m.registry.MustRegister(&gauges{metrics: m, snapshot: func() ops.Snapshot { return snapshot }, now: func() time.Time { return opstest.Noon }})
+	return m
+}
+
+// The names are a contract with dashboards: this list is only ever added to.
+func TestMetricNames(t *testing.T) {
+	m := watched(opstest.Busy())
+	events := []*outbox.Event{{CommitTime: opstest.Noon.Add(-2 * time.Millisecond), Payload: []byte("12345")}, {CommitTime: opstest.Noon, Payload: nil}}
+	m.Confirmed(0, events, opstest.Noon)
+	m.Rejected(nil, &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable}, 1)
+	m.Unavailable(0, 3, nil)
+	m.Rejected(nil, &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge}, 1)
+	m.Failed(2)
+	m.Parked(6)
+	m.Parked(1)
+	m.Retried(8)
+	m.Dead(9)
+	m.Exhausted(4)
+	m.Mirrored(3)
+	m.MirrorFailed(1)
+	m.Skipped("update")
+	m.HeaderDropped("traceparent")
+	m.Confirms(1, 2, 3, 4)
+	m.ChannelOpened()
+	m.SinkConnected(false)
+	m.SinkConnected(true)
+	m.StreamReconnected()
+	mustHave(t, scrape(t, m),
+		`outbox_events_total{outcome="published"} 2`,
+		`outbox_events_total{outcome="retry"} 7`,
+		`outbox_events_total{outcome="dlq"} 9`,
+		`outbox_events_total{outcome="failed"} 5`,
+		`outbox_retries_total 8`,
+		`outbox_retry_exhaustions_total 4`,
+		`outbox_dlq_published_total 9`,
+		`outbox_dlq_mirrored_total 3`,
+		`outbox_dlq_publish_failed_total 1`,
+		`outbox_messages_skipped_total{reason="update"} 1`,
+		`outbox_headers_dropped_total{header="traceparent"} 1`,
+		`outbox_publish_latency_seconds_bucket{le="0.0005"} 1`,
+		`outbox_publish_latency_seconds_bucket{le="0.0025"} 2`,
+		`outbox_publish_latency_seconds_bucket{le="60"} 2`,
+		`outbox_publish_latency_seconds_count 2`,
+		`outbox_published_bytes_total 5`,
+		`outbox_backlog 47`,
+		`outbox_oldest_unsettled_seconds 3`,
+		`outbox_last_confirm_timestamp_seconds 1.795176e+09`,
+		`outbox_in_flight_events 7`,
+		`outbox_in_flight_bytes 700`,
+		`outbox_destinations_paused 3`,
+		`outbox_waiting_keys 12`,
+		`outbox_deferred_events 40`,
+		`outbox_deferred_oldest_age_seconds 90`,
+		`outbox_refused_rows 2`,
+		`outbox_dead_letters 4`,
+		`outbox_dead_letters_oldest_age_seconds 7200`,
+		`outbox_rejections_total{class="destination",reason="unroutable"} 1`,
+		`outbox_rejections_total{class="permanent",reason="too_large"} 1`,
+		`outbox_sink_up 1`,
+		`outbox_sink_pending_confirms 6`,
+		`outbox_confirms_total{result="ack"} 1`,
+		`outbox_confirms_total{result="nack"} 2`,
+		`outbox_confirms_total{result="returned"} 3`,
+		`outbox_confirms_total{result="timeout"} 4`,
+		`outbox_sink_connections 2`,
+		`outbox_sink_channels 32`,
+		`outbox_sink_channel_opens_total 1`,
+		`outbox_sink_reconnects_total 1`,
+		`outbox_stream_up 1`,
+		`outbox_stream_reconnects_total 1`,
+		`outbox_leader 1`,
+		`outbox_standby 0`,
+		`outbox_build_info{commit="abc",goversion="go1.26",version="v1"} 1`,
+		`outbox_slot_lag_bytes{slot="cdc_relay"} 2048`,
+		`outbox_slot_retained_bytes{slot="cdc_relay"} 4096`,
+		`outbox_slot_lag_seconds{slot="cdc_relay"} 3`,
+		`outbox_slot_safe_wal_bytes{slot="cdc_relay"} 1.073741824e+09`,
+		`outbox_slot_own{slot="cdc_relay"} 1`,
+		`outbox_slot_active{slot="cdc_relay"} 1`,
+		`outbox_slot_wal_status{slot="cdc_relay",status="reserved"} 1`,
+		`outbox_slot_wal_status{slot="cdc_relay",status="extended"} 0`,
+		`outbox_slot_wal_status{slot="cdc_relay",status="unreserved"} 0`,
+		`outbox_slot_wal_status{slot="cdc_relay",status="lost"} 0`,
+		`outbox_slot_spilled_bytes_total{slot="cdc_relay"} 99`,
+		`outbox_table_bytes 5000`,
+	)
+	mustLack(t, scrape(t, m), "outbox_stopped")
+}
+
+// Nothing is known yet: no number is invented.
+func TestMetricsBeforeAnythingHappened(t *testing.T) {
+	m := watched(ops.Snapshot{Phase: ops.Starting, Slot: ops.Slot{Name: "s"}})
+	lines := scrape(t, m)
+	mustHave(t, lines, `outbox_events_total{outcome="published"} 0`, `outbox_events_total{outcome="failed"} 0`, `outbox_events_total{outcome="retry"} 0`, `outbox_events_total{outcome="dlq"} 0`,
+		`outbox_retries_total 0`, `outbox_retry_exhaustions_total 0`, `outbox_dlq_published_total 0`, `outbox_dlq_mirrored_total 0`, `outbox_dlq_publish_failed_total 0`,
+		`outbox_confirms_total{result="nack"} 0`,
+		`outbox_sink_up 0`, `outbox_stream_up 0`, `outbox_leader 0`, `outbox_standby 0`, `outbox_slot_lag_seconds{slot="s"} 0`)
+	mustHave(t, lines, `outbox_messages_skipped_total{reason="non_transactional"} 0`, `outbox_messages_skipped_total{reason="update"} 0`,
+		`outbox_rejections_total{class="destination",reason="unroutable"} 0`, `outbox_rejections_total{class="permanent",reason="too_large"} 0`,
+		`outbox_rejections_total{class="transient",reason="broker_exception"} 0`)
+	mustLack(t, lines, "outbox_last_confirm_timestamp_seconds", "outbox_slot_lag_bytes", "outbox_slot_active", "outbox_slot_wal_status", "outbox_slot_safe_wal_bytes",
+		"outbox_table_bytes")
+	mustLack(t, lines, ofTheLeader...)
+}
+
+// ofTheLeader begin the names of what only the leader tells.
+var ofTheLeader = []string{
+	"outbox_backlog", "outbox_in_flight_", "outbox_oldest_unsettled_", "outbox_destinations_paused", "outbox_waiting_keys",
+	"outbox_deferred_events", "outbox_deferred_oldest_", "outbox_refused_rows", "outbox_dead_letters",
+}
+
+func TestMetricsWhenThingsAreBad(t *testing.T) {
+	t.Run("slot lost, without a limit", func(t *testing.T) {
+		s := opstest.Busy()
+		s.Slot.WALStatus, s.Slot.SafeWALBytes, s.Slot.Active = "lost", nil, false
+		s.Slot.ConfirmedFlush, s.Slot.Restart = 0x2000, 0 // ahead of what was read before it, and unknown
+		lines := scrape(t, watched(s))
+		mustHave(t, lines, `outbox_slot_wal_status{slot="cdc_relay",status="lost"} 1`, `outbox_slot_wal_status{slot="cdc_relay",status="reserved"} 0`,
+			`outbox_slot_active{slot="cdc_relay"} 0`, `outbox_slot_lag_bytes{slot="cdc_relay"} 0`, `outbox_slot_retained_bytes{slot="cdc_relay"} 0`)
+		mustLack(t, lines, "outbox_slot_safe_wal_bytes")
+	})
+	t.Run("stopped", func(t *testing.T) {
+		s := opstest.Busy()
+		s.Phase, s.Reason, s.OldestUnsettled, s.Since, s.Slot.Active = ops.Stopped, "slot_lost", time.Time{}, opstest.Noon.Add(-time.Minute), false
+		mustHave(t, scrape(t, watched(s)), `outbox_stopped{reason="slot_lost"} 1`, `outbox_leader 0`, `outbox_stream_up 0`, `outbox_slot_lag_seconds{slot="cdc_relay"} 60`)
+	})
+	t.Run("no stream: the lag grows though nothing is in flight", func(t *testing.T) {
+		s := opstest.Busy()
+		s.Phase, s.OldestUnsettled, s.Since, s.Slot.Active = ops.Waiting, time.Time{}, opstest.Noon.Add(-90*time.Second), false
+		mustHave(t, scrape(t, watched(s)), `outbox_slot_lag_seconds{slot="cdc_relay"} 90`, `outbox_leader 0`)
+	})
+	t.Run("a standby: the leader alone knows the commits", func(t *testing.T) {
+		s := opstest.Busy()
+		s.Phase, s.OldestUnsettled = ops.Standby, time.Time{}
+		lines := scrape(t, watched(s))
+		mustHave(t, lines, `outbox_slot_lag_bytes{slot="cdc_relay"} 2048`, `outbox_slot_active{slot="cdc_relay"} 1`, `outbox_table_bytes 5000`)
+		mustHave(t, lines, `outbox_standby 1`, `outbox_leader 0`, `outbox_stream_up 0`)
+		mustLack(t, lines, "outbox_slot_lag_seconds")
+	})
+	// Whatever it has counted when it led: the one that leads now has counted that, too.
+	for _, phase := range []ops.Phase{ops.Waiting, ops.Standby, ops.Stopped} {
+		t.Run(string(phase)+", and another relay leads", func(t *testing.T) {
+			s := opstest.Busy()
+			s.Phase, s.Since = phase, opstest.Noon.Add(-time.Minute)
+			lines := scrape(t, watched(s))
+			mustLack(t, lines, ofTheLeader...)
+			mustLack(t, lines, "outbox_slot_lag_seconds")
+			mustHave(t, lines, `outbox_slot_active{slot="cdc_relay"} 1`)
+		})
+	}
+	t.Run("PostgreSQL is away: what it said is told for a minute, and the time goes on", func(t *testing.T) {
+		s := opstest.Busy()
+		s.Phase, s.OldestUnsettled, s.Since = ops.Waiting, time.Time{}, opstest.Noon.Add(-90*time.Second)
+		s.Slot.Checked = opstest.Noon.Add(-time.Minute)
+		mustHave(t, scrape(t, watched(s)), `outbox_slot_retained_bytes{slot="cdc_relay"} 4096`)
+		s.Slot.Checked = opstest.Noon.Add(-time.Minute - time.Second)
+		lines := scrape(t, watched(s))
+		mustHave(t, lines, `outbox_slot_lag_seconds{slot="cdc_relay"} 90`, `outbox_slot_own{slot="cdc_relay"} 1`)
+		mustLack(t, lines, "outbox_slot_lag_bytes", "outbox_slot_retained_bytes", "outbox_slot_safe_wal_bytes", "outbox_slot_active", "outbox_slot_wal_status", "outbox_slot_spilled_bytes")
+		s.Since, s.Slot.Checked = opstest.Noon.Add(-30*time.Second), opstest.Noon.Add(-31*time.Second) // it was the relay itself that held it then
+		mustHave(t, scrape(t, watched(s)), `outbox_slot_lag_seconds{slot="cdc_relay"} 30`, `outbox_slot_active{slot="cdc_relay"} 1`)
+	})
+	t.Run("nothing is parked or dead", func(t *testing.T) {
+		s := opstest.Busy()
+		s.Siding = ops.Siding{Counted: opstest.Noon}
+		mustHave(t, scrape(t, watched(s)), `outbox_deferred_events 0`, `outbox_deferred_oldest_age_seconds 0`, `outbox_dead_letters 0`, `outbox_dead_letters_oldest_age_seconds 0`, `outbox_backlog 7`)
+	})
+	t.Run("a server clock ahead of ours", func(t *testing.T) {
+		s := opstest.Busy()
+		s.OldestUnsettled, s.Siding.OldestParked = opstest.Noon.Add(time.Hour), opstest.Noon.Add(time.Hour)
+		m := watched(s)
+		m.Confirmed(0, []*outbox.Event{{CommitTime: opstest.Noon.Add(time.Hour)}}, opstest.Noon)
+		mustHave(t, scrape(t, m), `outbox_oldest_unsettled_seconds 0`, `outbox_deferred_oldest_age_seconds 0`, `outbox_slot_lag_seconds{slot="cdc_relay"} 0`, `outbox_publish_latency_seconds_sum 0`)
+	})
+}
+
+// Every label is one of a closed list: an id, key or payload must never get there.
+func TestLabelsAreClosed(t *testing.T) {
+	m := watched(opstest.Busy())
+	m.Confirmed(0, []*outbox.Event{{ID: []byte("secret-id"), Key: []byte("secret-key"), Payload: []byte("secret-payload")}}, opstest.Noon)
+	m.Rejected(&outbox.Event{ID: []byte("secret-id")}, &sink.Fault{Destination: "secret-destination", Words: "secret-words"}, 1)
+	for _, line := range scrape(t, m) {
+		if strings.Contains(line, "secret") {
+			t.Error(line)
+		}
+		for _, label := range regexp.MustCompile(`[{,]([a-z]+)=`).FindAllStringSubmatch(line, -1) {
+			if !slices.Contains([]string{"outcome", "reason", "class", "result", "le", "slot", "status", "header", "commit", "goversion", "version"}, label[1]) {
+				t.Errorf("label %s in %s", label[1], line)
+			}
+		}
+	}
+}
+
+// An attempt is counted once, by what became of it; a rejection says only why.
+func TestARejectionIsNoOutcome(t *testing.T) {
+	m := New("", "", "")
+	m.Rejected(nil, &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable}, 1)
+	mustHave(t, scrape(t, m), `outbox_events_total{outcome="failed"} 0`, `outbox_events_total{outcome="retry"} 0`, `outbox_events_total{outcome="dlq"} 0`)
+}
+
+func TestCountingDoesNotAllocate(t *testing.T) {
+	m := New("", "", "")
+	events := []*outbox.Event{{CommitTime: opstest.Noon}, {CommitTime: opstest.Noon}}
+	m.Skipped("update")
+	traced := []*outbox.Event{
+		{CommitTime: opstest.Noon, Traceparent: []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")},
+		{CommitTime: opstest.Noon, Traceparent: []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")},
+	}
+	fault := &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge}
+	for name, count := range map[string]func(){
+		"Confirmed":                        func() { m.Confirmed(0, events, opstest.Noon) },
+		"Confirmed, not sampled":           func() { m.Confirmed(0, traced[:1], opstest.Noon.Add(time.Hour)) },
+		"Confirmed, sampled, but too soon": func() { m.Confirmed(0, traced, opstest.Noon.Add(2*time.Hour)) },
+		"Rejected":                         func() { m.Rejected(nil, fault, 1) },
+		"Skipped":                          func() { m.Skipped("update") },
+		"Confirms":                         func() { m.Confirms(1, 1, 1, 1) },
+	} {
+		count()
+		if n := testing.AllocsPerRun(100, count); n > 0 {
+			t.Errorf("%s allocates %v times", name, n)
+		}
+	}
+}
+
+func TestCountersAreConcurrent(t *testing.T) {
+	m := New("", "", "")
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for _, reason := range []string{"update", "delete", "truncate", "message"} {
+				m.Skipped(reason)
+				m.Confirmed(0, []*outbox.Event{{}}, opstest.Noon)
+			}
+		})
+	}
+	group.Wait()
+	mustHave(t, scrape(t, m), `outbox_messages_skipped_total{reason="truncate"} 8`, `outbox_events_total{outcome="published"} 32`)
+}
+
+func TestRate(t *testing.T) {
+	var r rate
+	for second := range 30 {
+		r.add(opstest.Noon.Add(time.Duration(second)*time.Second), 100)
+	}
+	if got := r.perSecond(opstest.Noon.Add(30 * time.Second)); got != 100 {
+		t.Errorf("a steady 100 a second is %v", got)
+	}
+	if got := r.perSecond(opstest.Noon.Add(35 * time.Second)); got != 50 {
+		t.Errorf("five seconds after the last it is %v, want 50", got)
+	}
+	if got := r.perSecond(opstest.Noon.Add(time.Hour)); got != 0 {
+		t.Errorf("long after the last it is %v, want 0", got)
+	}
+	if got := new(rate).perSecond(opstest.Noon); got != 0 {
+		t.Errorf("before the first it is %v, want 0", got)
+	}
+}
+
+// What the events cost that the broker confirms: with no trace, with traces that are not sampled, and with sampled ones, of which
+// one a second is an exemplar.
+func BenchmarkConfirmed(b *testing.B) {
+	for name, traceparent := range map[string]string{
+		"no trace": "", "not sampled": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00", "sampled": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+	} {
+		b.Run(name, func(b *testing.B) {
+			m := New("", "", "")
+			events := make([]*outbox.Event, 100)
+			for i := range events {
+				events[i] = &outbox.Event{CommitTime: opstest.Noon, Payload: make([]byte, 512), Traceparent: []byte(traceparent)}
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				m.Confirmed(0, events, opstest.Noon.Add(time.Duration(i)*10*time.Millisecond)) // 10,000 events a second
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(events)), "ns/event")
+		})
+	}
+}
+
+func TestRatesAndTotals(t *testing.T) {
+	m, at := New("", "", ""), opstest.Noon.Add(-2*time.Second)
+	m.Confirmed(0, []*outbox.Event{{CommitTime: at}, {CommitTime: at}}, at)
+	if got := m.Totals(); got.Published != 2 || !got.LastConfirm.Equal(at) {
+		t.Errorf("totals are %+v", got)
+	}
+	if got := m.Rates(opstest.Noon); got.PublishedPerSecond != 0.2 {
+		t.Errorf("rates are %+v", got)
+	}
+}

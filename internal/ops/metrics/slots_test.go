@@ -1,0 +1,30 @@
+package metrics
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/ops/opstest"
+)
+
+func TestMetricsOfAllSlots(t *testing.T) {
+	lines := scrape(t, watched(opstest.Beside()))
+	mustHave(t, lines,
+		`outbox_slot_lag_seconds{slot="cdc_relay"} 3`,
+		`outbox_slot_lag_seconds{slot="debezium"} 90`,
+		`outbox_slot_lag_seconds{slot="other_relay"} 0`,
+		`outbox_slot_lag_bytes{slot="debezium"} 1024`,
+		`outbox_slot_lag_bytes{slot="other_relay"} 0`,
+		`outbox_slot_retained_bytes{slot="debezium"} 5120`,
+		`outbox_slot_active{slot="debezium"} 0`,
+		`outbox_slot_active{slot="other_relay"} 1`,
+		`outbox_slot_wal_status{slot="debezium",status="extended"} 1`,
+		`outbox_slot_wal_status{slot="debezium",status="lost"} 0`,
+		`outbox_slot_spilled_bytes_total{slot="other_relay"} 7`,
+	)
+	for _, line := range lines {
+		if strings.Contains(line, "unheard_of") {
+			t.Errorf("nobody knows that: %s", line)
+		}
+	}
+}
