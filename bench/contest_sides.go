@@ -57,6 +57,9 @@ func (c *contest) ours(db string, to destination) (*contender, error) {
 	for _, name := range slices.Sorted(maps.Keys(options)) {
 		config += fmt.Sprintf("      %s: %q\n", name, options[name])
 	}
+	if err := c.initSlot(context.Background(), config); err != nil {
+		return nil, err
+	}
 	relay, err := c.startRelay(config)
 	if err != nil {
 		return nil, err

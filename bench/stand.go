@@ -47,7 +47,7 @@ func (s *stand) start(ctx context.Context) (err error) {
 
 // initSlot has the relay make its slot and its publication.
 func (s *stand) initSlot(ctx context.Context, config string) error {
-	made, err := devenv.RunCommand(ctx, s.binary, config, "init")
+	made, err := devenv.RunCommand(ctx, s.binary, config, "init", "--no-backfill")
 	if err == nil && made.Code != 0 {
 		err = fmt.Errorf("run cdc-relay init: exit code %d: %s", made.Code, made.Stderr)
 	}
@@ -107,7 +107,7 @@ func (s *stand) ask(ctx context.Context, into any, sql string) error {
 
 // source is the part of the relay's configuration that names the database.
 func (s *stand) source() string {
-	return fmt.Sprintf("source:\n  url: %s\n  slot: bench\n  publication: bench\n  backfill: false\n", s.db)
+	return fmt.Sprintf("source:\n  url: %s\n  slot: bench\n  publication: bench\n", s.db)
 }
 
 // startRelay starts the relay and waits for nothing.

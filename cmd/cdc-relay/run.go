@@ -11,12 +11,14 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	opsadmin "github.com/cdc-relay/cdc-relay/internal/ops/admin"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
-func newRun(g *global) *cobra.Command {
+func newRun(g *command.Options) *cobra.Command {
 	var hold bool
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -26,23 +28,23 @@ delivery.shutdown_grace, and exits 0. A second signal skips that. Servers that a
 waited for.`,
 		Example: `  cdc-relay run -c cdc-relay.yaml
   cdc-relay run --hold-on-fatal`,
-		Args: noArgs,
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := g.load()
+			c, err := g.Load()
 			if err != nil {
 				return err
 			}
-			boundGarbage()
+			setGCPercent()
 			signal.Ignore(syscall.SIGPIPE) // a stdout that was closed is the sink's to report; Go would die of it without a word
-			log := newLogger(c.Log)
+			log := wiring.NewLogger(c.Log)
 			defer log.Sync() //nolint:errcheck // stderr can not be synced everywhere, and there is nobody to tell
 			reading, draining, stop := untilSignalled(cmd.Context(), log)
 			defer stop()
-			if err := run(reading, draining, c, log, hold); err != nil {
-				log.Error("stopped", zap.Error(err), zap.Int("exit", exitCode(err, true)))
-				return logged{err}
+			if err := run(reading, draining, c, g.Build, log, hold); err != nil {
+				wiring.Unsampled(log).Error("stopped", zap.Error(err), zap.Int("exit", command.ExitCode(err, true)))
+				return command.Logged{Err: err}
 			}
-			log.Info("stopped")
+			wiring.Unsampled(log).Info("stopped")
 			return nil
 		},
 	}
@@ -50,9 +52,9 @@ waited for.`,
 	return cmd
 }
 
-// boundGarbage trades a little processor time for memory: the live heap is the window and the
+// setGCPercent trades a little processor time for memory: the live heap is the window and the
 // broker's buffers, and garbage may come to half of that instead of all of it. GOGC, when set, is obeyed.
-func boundGarbage() {
+func setGCPercent() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)
 	}
@@ -86,26 +88,26 @@ func untilSignalled(ctx context.Context, log *zap.Logger) (reading, draining con
 }
 
 // run wires the parts and keeps them until the stream ends: it is the one that knows when everything is finished.
-func run(reading, draining context.Context, c *config.Config, log *zap.Logger, hold bool) error {
-	v := newView(c)
+func run(reading, draining context.Context, c *config.Config, b command.Build, log *zap.Logger, hold bool) error {
+	v := newProcess(c, b)
 	tracer := newTracer(c, v.build.Version, log)
-	out, columns, err := openSink(c, log, v.metrics, traceparentsOf(tracer))
+	out, columns, err := wiring.OpenSink(c, log, v.metrics, traceparentsOf(tracer))
 	if err != nil {
 		return err
 	}
 	v.sink = out
 	v.trace(tracer)
-	rc, err := replicationConfig(c, columns, log)
+	rc, err := wiring.Replication(c, columns, log)
 	if err != nil {
 		return err
 	}
-	v.check = checking(c, rc)
+	v.check = wiring.CheckForAdmin(c, rc)
 	rc.Hooks = replication.Hooks{
 		Skipped: v.metrics.Skipped, Reconnect: v.metrics.StreamReconnected,
-		Beat: v.reporter.Beat, Monitor: v.works.monitor.Work, Ceiling: v.works.ceiling.Work,
+		Beat: v.reporter.Beat, Monitor: v.watchdog.monitor.Work, Ceiling: v.watchdog.ceiling.Work,
 	}
 	rc.NewLine = func(ctx context.Context, t replication.Term) (replication.Line, error) {
-		l, err := newLine(ctx, c, v, columns, t, log)
+		l, err := newTerm(ctx, c, v, columns, t, log)
 		if err != nil {
 			return nil, err
 		}
@@ -149,9 +151,9 @@ func run(reading, draining context.Context, c *config.Config, log *zap.Logger, h
 	group.Go(func() error {
 		defer cancel()
 		err := v.stream.Run(reading, draining)
-		manager.over(err)
+		manager.setEnded(err)
 		if hold {
-			v.hold(reading, err, log)
+			v.stayUp(reading, err, log)
 		}
 		return err
 	})

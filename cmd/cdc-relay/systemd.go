@@ -13,13 +13,15 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"go.uber.org/zap"
 
+	"github.com/cdc-relay/cdc-relay/internal/cli/output"
+	"github.com/cdc-relay/cdc-relay/internal/cli/status"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
 const (
-	stateEvery = time.Second      // between two looks at the state
-	stopMargin = 15 * time.Second // beyond the grace: what comes after it, on a slow machine
-	sayBound   = 5 * time.Second  // how long the end may wait for somebody who does not read what he is told
+	stateInterval = time.Second      // between two looks at the state
+	stopMargin    = 15 * time.Second // beyond the grace: what comes after it, on a slow machine
+	notifyTimeout = 5 * time.Second  // how long the end may wait for somebody who does not read what he is told
 )
 
 // systemd tells the service manager what the relay does, for Type=notify and WatchdogSec. Where there is none, it does nothing.
@@ -34,13 +36,13 @@ type systemd struct {
 
 	ended atomic.Pointer[string] // why relaying has ended
 
-	said   string // the state that was told last
-	failed bool   // the last message did not go
-	sick   bool   // the watchdog was not fed last time
+	lastState    string // the state that was told last
+	notifyFailed bool   // the last message did not go
+	unhealthy    bool   // the watchdog was not fed last time
 }
 
-// over notes why relaying has ended, which is the last thing to tell.
-func (s *systemd) over(err error) {
+// setEnded notes why relaying has ended, which is the last thing to tell.
+func (s *systemd) setEnded(err error) {
 	if err != nil {
 		why := err.Error()
 		s.ended.Store(&why)
@@ -64,14 +66,14 @@ func (s *systemd) Run(ctx, reading context.Context) error {
 	<-ctx.Done()
 	select {
 	case <-done:
-	case <-time.After(sayBound):
+	case <-time.After(notifyTimeout):
 	}
 	return nil
 }
 
 func (s *systemd) loop(ctx, reading context.Context, watchdog time.Duration) {
-	s.say(daemon.SdNotifyReady, s.state())
-	look := time.NewTicker(stateEvery)
+	s.notify(daemon.SdNotifyReady, s.state())
+	look := time.NewTicker(stateInterval)
 	defer look.Stop()
 	var feed <-chan time.Time
 	if watchdog > 0 {
@@ -85,16 +87,16 @@ func (s *systemd) loop(ctx, reading context.Context, watchdog time.Duration) {
 		select {
 		case <-ctx.Done():
 			if stop != nil {
-				s.say(daemon.SdNotifyStopping)
+				s.notify(daemon.SdNotifyStopping)
 			}
-			s.say(s.state())
+			s.notify(s.state())
 			return
 		case <-stop:
 			stop = nil
-			s.say(daemon.SdNotifyStopping, fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (s.grace+stopMargin).Microseconds()), s.state())
+			s.notify(daemon.SdNotifyStopping, fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (s.grace+stopMargin).Microseconds()), s.state())
 		case <-look.C:
-			s.say(s.state())
-			if s.sick { // a relay that was frozen is well again in a moment, and the next feed may be too late for it
+			s.notify(s.state())
+			if s.unhealthy { // a relay that was frozen is well again in a moment, and the next feed may be too late for it
 				s.feed()
 			}
 		case <-feed:
@@ -105,15 +107,15 @@ func (s *systemd) loop(ctx, reading context.Context, watchdog time.Duration) {
 
 // state is the line for the state in words; "" when it was told already.
 func (s *systemd) state() string {
-	status := s.status()
+	now := s.status()
 	if why := s.ended.Load(); why != nil {
-		status.State, status.Why = ops.StateStopped, *why
+		now.State, now.Why = ops.StateStopped, *why
 	}
-	line := "STATUS=" + clean(strings.Join(strings.Fields(stateWords(&status)), " "))
-	if line == s.said {
+	line := "STATUS=" + output.Clean(strings.Join(strings.Fields(status.StateText(&now)), " "))
+	if line == s.lastState {
 		return ""
 	}
-	s.said = line
+	s.lastState = line
 	return line
 }
 
@@ -121,16 +123,16 @@ func (s *systemd) state() string {
 // goroutine stands, and started again.
 func (s *systemd) feed() {
 	h := s.health()
-	if !h.Healthy && !s.sick {
+	if !h.Healthy && !s.unhealthy {
 		s.log.Error("the watchdog is not fed", zap.Strings("stuck", h.Stuck))
 	}
-	if s.sick = !h.Healthy; h.Healthy {
-		s.say(daemon.SdNotifyWatchdog)
+	if s.unhealthy = !h.Healthy; h.Healthy {
+		s.notify(daemon.SdNotifyWatchdog)
 	}
 }
 
-// say sends the lines that are not empty.
-func (s *systemd) say(lines ...string) {
+// notify sends the lines that are not empty.
+func (s *systemd) notify(lines ...string) {
 	lines = slices.DeleteFunc(lines, func(line string) bool { return line == "" })
 	if len(lines) == 0 {
 		return
@@ -139,8 +141,8 @@ func (s *systemd) say(lines ...string) {
 	if err == nil && !sent {
 		err = errors.New("NOTIFY_SOCKET is gone")
 	}
-	if err != nil && !s.failed {
+	if err != nil && !s.notifyFailed {
 		s.log.Warn("the service manager cannot be told", zap.Error(err))
 	}
-	s.failed = err != nil
+	s.notifyFailed = err != nil
 }

@@ -105,7 +105,7 @@ func TestWatchdogIsFedInHealthAlone(t *testing.T) {
 	}()
 	stopReading()
 	told(t, conn, "EXTEND_TIMEOUT_USEC=3615000000")
-	s.over(errors.New("slot gone"))
+	s.setEnded(errors.New("slot gone"))
 	cancel()
 	told(t, conn, "STATUS=stopped: slot gone")
 	if err := <-ended; err != nil {

@@ -1,4 +1,4 @@
--- What `cdc-relay deadletters`, `parked` and `events show` need, and no more. They see payloads.
+-- What `cdc-relay dead-letters`, `deferred` and `events show` need, and no more. They see payloads.
 GRANT USAGE ON SCHEMA cdc_relay TO relay_operator;
 GRANT SELECT ON ALL TABLES IN SCHEMA cdc_relay TO relay_operator;                       -- list, show: payloads too
 GRANT SELECT ON outbox TO relay_operator;                                               -- events show

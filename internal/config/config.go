@@ -33,7 +33,6 @@ type Source struct {
 	Tables           []Table // may be empty when there is a MessagePrefix
 	MessagePrefix    string  // of the logical messages that are events, whose members Outbox maps; "": none are
 	Create           bool
-	Backfill         *bool // nil: not stated
 	WALSenderTimeout time.Duration
 }
 

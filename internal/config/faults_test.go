@@ -64,7 +64,6 @@ func TestFaults(t *testing.T) {
 		{"source url of the web", "source: {url: \"https://u:topsecret@h/d\"}\n" + rabbit, "", "relay.yaml:1:15: source.url: begins with https://, and only PostgreSQL is supported; …"},
 		{"source key=value", "source: {url: \"host=h password=top secret\"}\n" + rabbit, "", "relay.yaml:1:15: source.url: cannot be parsed as postgres://…"},
 		{"source sslmode", "source: {url: \"postgres://u:topsecret@h/d?sslmode=maybe\"}\n" + rabbit, "", "relay.yaml:1:15: source.url: cannot be used: failed to configure TLS (sslmode is invalid)"},
-		{"backfill true", "source: {url: postgres://h/d, backfill: true}\n" + rabbit, "", "relay.yaml:1:41: source.backfill: true is not in this version; …"},
 		{"no table", "source: {url: postgres://h/d, tables: []}\n" + rabbit, "", "relay.yaml:1:39: source.tables: names no table, and source.message_prefix is not set: there is nothing to relay"},
 		{"tables as a mapping", "source: {url: postgres://h/d, tables: {name: a}}\n" + rabbit, "", "relay.yaml:1:39: source.tables: wants a list of tables, has a mapping"},
 		{"table twice", "source: {url: postgres://h/d, tables: [outbox, public.outbox]}\n" + rabbit, "", "relay.yaml:1:48: source.tables[1]: names public.outbox a second time"},

@@ -19,7 +19,6 @@ var fields = slices.Concat([]field{
 	tables("source.tables"),
 	text("source.message_prefix", func(c *Config) *string { return &c.Source.MessagePrefix }),
 	boolean("source.create", func(c *Config) *bool { return &c.Source.Create }),
-	backfill("source.backfill"),
 	duration("source.wal_sender_timeout", time.Second, time.Hour, func(c *Config) *time.Duration { return &c.Source.WALSenderTimeout }),
 }, outboxFields, []field{
 	choice("sink.compat.profile", func(c *Config) *string { return &c.Sink.Compat.Profile }, append([]string{""}, debezium.Profiles...)...),

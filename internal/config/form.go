@@ -29,12 +29,8 @@ func orNothing(f form) form { return anyOf(f, form{"type": "null"}) }
 
 func oneOf(values []string) form { return anyOf(form{"enum": values}, reference()) }
 
-func truth(values ...bool) form {
-	texts := make([]string, len(values))
-	for i, value := range values {
-		texts[i] = map[bool]string{true: "true", false: "false"}[value]
-	}
-	return anyOf(form{"enum": values}, form{"enum": texts}, reference())
+func truth() form {
+	return anyOf(form{"enum": []bool{true, false}}, form{"enum": []string{"true", "false"}}, reference())
 }
 
 func wholeNumber(low, high int) form {

@@ -64,22 +64,7 @@ func choice(path string, at func(*Config) *string, values ...string) field {
 }
 
 func boolean(path string, at func(*Config) *bool) field {
-	return one(path, truth(true, false), at, parseBool, strconv.FormatBool)
-}
-
-func backfill(path string) field {
-	return one(path, truth(false), func(c *Config) **bool { return &c.Source.Backfill }, func(s string) (*bool, error) {
-		stated, err := parseBool(s)
-		if stated {
-			return nil, fmt.Errorf("true is not in this version; false leaves the rows that are already in the table to you")
-		}
-		return &stated, err
-	}, func(stated *bool) string {
-		if stated == nil {
-			return ""
-		}
-		return strconv.FormatBool(*stated)
-	})
+	return one(path, truth(), at, parseBool, strconv.FormatBool)
 }
 
 func integer(path string, low, high int, at func(*Config) *int) field {

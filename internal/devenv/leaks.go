@@ -10,7 +10,7 @@ import (
 
 // shows reports whether a path of the admin server is there to show what was asked for, keys and payloads among it.
 func shows(path string) bool {
-	for _, p := range []string{"/api/v1/dead-letters", "/api/v1/parked", "/api/v1/events"} {
+	for _, p := range []string{"/api/v1/dead-letters", "/api/v1/deferred", "/api/v1/events"} {
 		if strings.HasPrefix(path, p) {
 			return true
 		}

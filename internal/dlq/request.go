@@ -148,7 +148,7 @@ func (d *Desk) whyNot(ctx context.Context, a Ask) (Request, error) {
 		waiting.Again = true
 		return waiting, nil
 	case err == nil:
-		return Request{}, &NotNow{a.Kind, a.N, fmt.Sprintf("a %s of it waits already (request %d, by %s); `cdc-relay deadletters request %[2]d --cancel` takes it back", waiting.Kind, waiting.ID, waiting.Who)}
+		return Request{}, &NotNow{a.Kind, a.N, fmt.Sprintf("a %s of it waits already (request %d, by %s); `cdc-relay dead-letters request %[2]d --cancel` takes it back", waiting.Kind, waiting.ID, waiting.Who)}
 	case !errors.Is(err, pgx.ErrNoRows):
 		return Request{}, explain("read cdc_relay.request", err)
 	}
@@ -169,9 +169,9 @@ func (d *Desk) notFound(want Of, n int64, is Of) error {
 	}
 	switch is {
 	case Letters:
-		e.Hint = "it is a dead letter: cdc-relay deadletters show " + fmt.Sprint(n)
+		e.Hint = "it is a dead letter: cdc-relay dead-letters show " + fmt.Sprint(n)
 	case Parked:
-		e.Hint = "it is parked: cdc-relay parked show " + fmt.Sprint(n)
+		e.Hint = "it is parked: cdc-relay deferred show " + fmt.Sprint(n)
 	default: // nowhere
 	}
 	return e

@@ -100,9 +100,9 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	}{
 		{Replay, 99, "there is no dead letter 99 of slot"},
 		{Retry, 99, "there is no parked row 99 of slot"},
-		{Replay, waits, "it is parked: cdc-relay parked show 2"},
-		{Purge, waits, "it is parked: cdc-relay parked show 2"},
-		{Bury, open, "it is a dead letter: cdc-relay deadletters show 1"},
+		{Replay, waits, "it is parked: cdc-relay deferred show 2"},
+		{Purge, waits, "it is parked: cdc-relay deferred show 2"},
+		{Bury, open, "it is a dead letter: cdc-relay dead-letters show 1"},
 		{Replay, replayed, "dead letter 4 was replayed already, at 2026-11-20T12:00:04Z"},
 		{Discard, discarded, "dead letter 5 was discarded already"},
 		{Purge, purged, "dead letter 6 was purged already"},

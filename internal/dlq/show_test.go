@@ -44,8 +44,8 @@ func TestShow(t *testing.T) {
 	}{
 		"there is no dead letter 99 of slot":           {Letters, 99},
 		"there is no parked row 99 of slot":            {Parked, 99},
-		"it is parked: cdc-relay parked show 2":        {Letters, waits},
-		"it is a dead letter: cdc-relay deadletters s": {Parked, n},
+		"it is parked: cdc-relay deferred show 2":        {Letters, waits},
+		"it is a dead letter: cdc-relay dead-letters s": {Parked, n},
 	} {
 		if _, err := r.desk.Show(r.ctx, look.of, look.n, true); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s %d: %v, want %s", look.of, look.n, err, want)

@@ -246,9 +246,6 @@ func (k *checker) slot(ctx context.Context, rec *record) {
 
 // rows says beforehand what the first start would ask.
 func (k *checker) rows(ctx context.Context) {
-	if k.c.Backfill != nil {
-		return
-	}
 	for _, t := range k.c.Tables {
 		var some bool
 		if err := k.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+quoteTable(t)+")").Scan(&some); err != nil {
@@ -258,7 +255,7 @@ func (k *checker) rows(ctx context.Context) {
 		if some {
 			k.add("rows", "", &outbox.Stop{
 				What: fmt.Sprintf("%s.%s already has rows; a new slot sends only what is committed from then on", t.Schema, t.Name),
-				Mend: "state source.backfill: false",
+				Mend: "cdc-relay init --no-backfill, which leaves these rows unsent; or empty the table",
 			})
 			return
 		}

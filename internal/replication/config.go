@@ -29,8 +29,8 @@ type Config struct {
 	Messages    decode.Messages
 	Columns     []string // extra columns, as in decode.Config
 
-	Create   bool  // create what is missing on the first start
-	Backfill *bool // must be stated when the slot is created on a table that has rows
+	Create     bool // create what is missing on the first start
+	NoBackfill bool // create the slot although the table has rows: they are not sent. Of `init --no-backfill`
 
 	WALSenderTimeout time.Duration // of our walsender, sent at connect; bounds the detection of a silent cut
 	Grace            time.Duration // for a clean stop: reading gets half of it

@@ -183,7 +183,7 @@ func createSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 		undoFailed(ctx, pool, stream, c)
 		return err
 	}
-	if ask && behind.rows > 0 && c.Backfill == nil {
+	if ask && behind.rows > 0 && !c.NoBackfill {
 		return errors.Join(behind.refuse(c), undoCreation(ctx, pool, stream, c))
 	}
 	if behind.rows > 0 {

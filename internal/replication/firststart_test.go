@@ -57,8 +57,7 @@ func TestFirstStartRefusesARowWhoseTransactionWasOpen(t *testing.T) {
 
 func TestFirstStartCountsARowWhoseTransactionWasOpen(t *testing.T) {
 	b := shared(t)
-	no := false
-	b.cfg.Backfill = &no
+	b.cfg.NoBackfill = true
 	tx, _ := b.openInsert("open")
 	r := b.run()
 	b.waitCreating()

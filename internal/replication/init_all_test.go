@@ -151,8 +151,7 @@ func TestTeardownKeepsWhatOthersNeed(t *testing.T) {
 	b.settledRun("a").endClean()
 	other := b.another()
 	other.cfg.Slot += "_other"
-	no := false
-	other.cfg.Backfill = &no
+	other.cfg.NoBackfill = true
 	other.settledRun("b").endClean()
 	b.waitNoWalsender()
 	if err := Teardown(await.Context(t), b.cfg, false); err != nil {

@@ -179,8 +179,7 @@ func TestTeardownKeepsUndeliveredEvents(t *testing.T) {
 	b.settledRun("a").endClean()
 	other := b.another()
 	other.cfg.Slot += "_other"
-	no := false
-	other.cfg.Backfill = &no
+	other.cfg.NoBackfill = true
 	other.settledRun("b").endClean()
 	b.waitNoWalsender()
 	for i, slot := range []string{b.cfg.Slot, other.cfg.Slot} {

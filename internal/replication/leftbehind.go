@@ -23,7 +23,7 @@ func (b leftBehind) refuse(c *Config) error {
 		Code: outbox.ExitUsage, Reason: "backfill",
 		What: fmt.Sprintf("the outbox (%s) already has %d rows, newest %s: a new slot sends only what is committed from now on",
 			namedIn(c.Tables), b.rows, b.newest),
-		Mend: "state `source.backfill: false` to leave them behind, or empty the table (backfill: true, which would send them, is not in this version)",
+		Mend: "run `cdc-relay init --no-backfill` to create the slot and leave these rows unsent, or empty the table",
 	}
 }
 
@@ -84,14 +84,14 @@ func refuseAbandoned(ctx context.Context, pool *pgxpool.Pool, c *Config) error {
 		what += fmt.Sprintf("; it is %s of WAL behind", bytesText(uint64(max(*behind, 0))))
 	}
 	what += fmt.Sprintf("; %d events wait in the retry table under its name", waiting)
-	if c.Backfill != nil {
+	if c.NoBackfill {
 		c.Log.Warn("a new slot is made beside one that nobody reads", zap.String("slot", c.Slot), zap.String("why", what))
 		return nil
 	}
 	return &outbox.Stop{
 		Code: outbox.ExitUsage, Reason: "backfill",
 		What: fmt.Sprintf("%s. The new slot %q would send only what is committed from now on", what, c.Slot),
-		Mend: fmt.Sprintf("if source.slot was renamed: name %s again; if that is another relay: start it first, then this one; if nobody needs it: `cdc-relay teardown --yes` with its name; or state `source.backfill: false`", name),
+		Mend: fmt.Sprintf("if source.slot was renamed: name %s again; if that is another relay: start it first, then this one; if nobody needs it: `cdc-relay teardown --yes` with its name; or create the new slot with `cdc-relay init --no-backfill`", name),
 	}
 }
 

@@ -110,7 +110,7 @@ func TestAcceptedLossWhoseSlotCannotBeMade(t *testing.T) {
 	b.deferRow()
 	other := b.another()
 	other.cfg.Slot += "_b"
-	other.cfg.Backfill = new(bool)
+	other.cfg.NoBackfill = true
 	other.goesOn("x")
 	of := func() string {
 		return b.text(`SELECT incarnation || ', epoch ' || epoch FROM cdc_relay.slots WHERE slot = $1`, b.cfg.Slot)
@@ -148,7 +148,7 @@ func TestIncarnationGoesOnWithoutTheSlotsRow(t *testing.T) {
 	b.exec(`DELETE FROM cdc_relay.slots`)
 	other := b.another()
 	other.cfg.Slot += "_b"
-	other.cfg.Backfill = new(bool)
+	other.cfg.NoBackfill = true
 	other.goesOn("x")
 	if err := Teardown(await.Context(t), other.cfg, false); err != nil {
 		t.Fatal(err)
@@ -187,7 +187,7 @@ func TestSlotRenamedInTheConfiguration(t *testing.T) {
 	r.waitSeen("waits")
 	r.endClean()
 	b.cfg.Slot += "_v2" // another relay, beside one that is stopped
-	b.cfg.Backfill = new(bool)
+	b.cfg.NoBackfill = true
 	b.goesOn("b")
 	if b.logs.FilterMessageSnippet("beside one that nobody reads").Len() != 1 {
 		t.Error("the old slot is not named")

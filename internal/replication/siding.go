@@ -30,7 +30,7 @@ func refuseUndelivered(ctx context.Context, q querier, slot string) error {
 	return &outbox.Stop{
 		Code: outbox.ExitFailure, Reason: "undelivered",
 		What: fmt.Sprintf("%d events are parked and %d dead letters are open: with their rows the relay's copies of them would go", parked, open),
-		Mend: "see them with `cdc-relay parked list` and `cdc-relay deadletters list`, or say --force",
+		Mend: "see them with `cdc-relay deferred list` and `cdc-relay dead-letters list`, or say --force",
 	}
 }
 

@@ -12,7 +12,7 @@ func (c *Config) tellDeath(row *store.Row, r store.Result) {
 	if hook := c.Hooks.Buried; hook != nil {
 		hook(&row.Event, cmp.Or(r.Reason, row.Reason), r.Attempts)
 	}
-	c.Log.Warn("event became a dead letter: `cdc-relay deadletters` lists, replays and discards them", c.about(&row.Event,
+	c.Log.Warn("event became a dead letter: `cdc-relay dead-letters` lists, replays and discards them", c.about(&row.Event,
 		zap.Int64("n", row.N), zap.String("class", r.Class.String()), zap.String("reason", string(r.Reason)),
 		zap.String("destination", r.Destination), zap.String("fault", r.Words))...)
 }

@@ -1,6 +1,6 @@
 // Package arch proves the arrows of the house: which package may import which.
 //
-//	cmd -> {replication, relay, retry, ops, config} -> {decode, sink, sink/*, dlq, tracing} -> debezium -> outbox
+//	cmd -> cli -> wiring -> {replication, relay, retry, ops, config} -> {decode, sink, sink/*, dlq, tracing} -> debezium -> outbox
 package arch
 
 import (
@@ -41,6 +41,8 @@ var allowed = map[string][]string{
 	"ops/admin":       {"ops", "ops/metrics", "outbox", "dlq"},
 	"tracing":         {"outbox"},
 	"devenv/...":      {"outbox", "devenv/..."}, // it judges the relay from outside
+	"wiring":          {"outbox", "decode", "sink", "sink/...", "relay", "replication", "dlq", "ops", "ops/...", "config", "tracing"},
+	"cli/...":         {"outbox", "sink", "sink/...", "debezium/...", "migrate/...", "replication", "retry", "retry/...", "dlq", "ops", "ops/...", "config", "config/...", "wiring", "cli/..."},
 }
 
 // pureBans are what decode may not import: it has no I/O and no goroutines (source_test.go looks for clocks).

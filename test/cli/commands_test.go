@@ -31,8 +31,9 @@ func TestInitRunTeardown(t *testing.T) {
 
 	r.released()
 	second := *r
-	second.slot, second.source = r.slot+"_b", "  backfill: false"
-	second.ok("init")
+	second.slot = r.slot + "_b"
+	second.refused(2, "init", "cdc-relay init --no-backfill")
+	second.ok("init", "--no-backfill")
 	r.ok("teardown", "--yes")
 	if n := left(r); n != "publications 1, schemas 1, slots 1" {
 		t.Errorf("after the first of two: %s", n)

@@ -27,7 +27,7 @@ func TestCompatPartition(t *testing.T) {
 		}
 	}
 	eventually(t, func() string { return answers(t, relay, "/metrics", 200, "\noutbox_dead_letters 1\n") })
-	if out := k.ok("deadletters", "list"); !strings.Contains(out, "it names a partition beyond") {
+	if out := k.ok("dead-letters", "list"); !strings.Contains(out, "it names a partition beyond") {
 		t.Errorf("the dead letter does not say why: %s", out)
 	}
 }
@@ -123,14 +123,14 @@ func TestCompatCannotRender(t *testing.T) {
 	const id = "11111111-1111-1111-1111-111111111111"
 	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ('` + id + `', 'order', '7', 'created', '{"a": 1}')`)
 	eventually(t, func() string { return answers(t, relay, "/metrics", 200, "\noutbox_dead_letters 1\n") })
-	out := k.ok("deadletters", "show", "1")
+	out := k.ok("dead-letters", "show", "1")
 	if !strings.Contains(out, "ByteArrayConverter takes bytes only") || !strings.Contains(out, id) || strings.Contains(out, "cdc_relay.shape") {
 		t.Errorf("the dead letter is shown as\n%s", out)
 	}
 	relay.Stop(t)
 	k.options(stringConverters)
 	relay = k.start()
-	k.ok("deadletters", "replay", "1")
+	k.ok("dead-letters", "replay", "1")
 	r := k.records(k.topic, 1)[0]
 	if want := "7\n{\"a\": 1}\nid: " + id + "\n"; shown(&r) != want {
 		t.Errorf("the record is %q, want %q", shown(&r), want)
@@ -146,7 +146,7 @@ func TestCompatTypeOfADeadLetter(t *testing.T) {
 	k.exec(`CREATE EXTENSION hstore; ALTER TABLE outbox ALTER aggregateid TYPE hstore USING 'a=>1'`)
 	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'a=>2', 'created', '1')`)
 	eventually(t, func() string { return answers(t, relay, "/metrics", 200, "\noutbox_dead_letters 1\n") })
-	if out := k.ok("deadletters", "show", "1"); !strings.Contains(out, `column "aggregateid": type public.hstore is not supported here`) {
+	if out := k.ok("dead-letters", "show", "1"); !strings.Contains(out, `column "aggregateid": type public.hstore is not supported here`) {
 		t.Errorf("the dead letter is shown as\n%s", out)
 	}
 }

@@ -143,18 +143,18 @@ func (d *deployed) operate(n int64, more int64) {
 	d.as(d.ann)
 	defer func() { d.db = d.owner }()
 	for _, command := range []string{
-		"deadletters list", fmt.Sprint("deadletters show ", n), "parked list", fmt.Sprint("parked show ", waits), "events show " + id,
-		"deadletters replay --all --dry-run", "deadletters list --error null_in_template --state open",
-		fmt.Sprint("parked retry ", waits, " --wait 0"),
-		fmt.Sprint("deadletters replay ", n, " --routing-key order.mended --reason mended"),
-		fmt.Sprint("deadletters redact ", more), fmt.Sprint("deadletters discard ", more),
-		"deadletters discard --all --rate 1/s --wait 0", "deadletters job 1 --cancel --reason no", "deadletters job",
-		"deadletters purge --all --state open",
+		"dead-letters list", fmt.Sprint("dead-letters show ", n), "deferred list", fmt.Sprint("deferred show ", waits), "events show " + id,
+		"dead-letters replay --all --dry-run", "dead-letters list --error null_in_template --state open",
+		fmt.Sprint("deferred retry ", waits, " --wait 0"),
+		fmt.Sprint("dead-letters replay ", n, " --routing-key order.mended --reason mended"),
+		fmt.Sprint("dead-letters redact ", more), fmt.Sprint("dead-letters discard ", more),
+		"dead-letters discard --all --rate 1/s --wait 0", "dead-letters job 1 --cancel --reason no", "dead-letters job",
+		"dead-letters purge --all --state open",
 	} {
 		d.ok(strings.Fields(command)...)
 	}
 	request := ask[int64](d.rig, `SELECT id FROM cdc_relay.request ORDER BY id LIMIT 1`)
-	d.ok("deadletters", "request", fmt.Sprint(request), "--cancel")
+	d.ok("dead-letters", "request", fmt.Sprint(request), "--cancel")
 	for _, sql := range []string{
 		`INSERT INTO outbox VALUES (gen_random_uuid(), 'a', 'k', 't')`, `DELETE FROM cdc_relay.dead_letter`, `UPDATE cdc_relay.dead_letter SET state = 'open'`,
 		`UPDATE cdc_relay.request SET who = 'nobody'`, `UPDATE cdc_relay.slots SET state = 'adopt'`, `DELETE FROM cdc_relay.audit`, `UPDATE cdc_relay.audit SET who = 'nobody'`,

@@ -18,28 +18,28 @@ func TestBulkRequests(t *testing.T) {
 	t.Parallel()
 	o := withLetters(t, "")
 	o.bad("7", 12)
-	if got := o.ok("deadletters", "replay", "--all", "--routing-key", "order.mended", "--error", "null_in_template", "--rate", "100/s"); got != "job 1: 12 of 12 done\n" {
+	if got := o.ok("dead-letters", "replay", "--all", "--routing-key", "order.mended", "--error", "null_in_template", "--rate", "100/s"); got != "job 1: 12 of 12 done\n" {
 		t.Errorf("a bulk replay says %q", got)
 	}
 	must(t, o.consumer.WaitCount(await.Context(t), 12))
-	if got := o.ok("deadletters", "replay", "--all"); got != "nothing to replay: the filter chooses no row that allows it\n" {
+	if got := o.ok("dead-letters", "replay", "--all"); got != "nothing to replay: the filter chooses no row that allows it\n" {
 		t.Errorf("again it says %q", got)
 	}
 	o.bad("8", 3)
-	res := o.command("deadletters", "replay", "--all", "--wait", "90s")
+	res := o.command("dead-letters", "replay", "--all", "--wait", "90s")
 	if refusal(t, res, 1, "job 2: replay failed for 3 dead letters"); !strings.HasPrefix(res.Stdout, "job 2: 0 of 3 done, 3 failed\nsuch as dead letter ") || !strings.HasSuffix(res.Stdout, ": null_in_template: routing key has a NULL in its template\n") || strings.Count(res.Stdout, "\n") != 2 {
 		t.Errorf("a bulk replay that fails says %q", res.Stdout)
 	}
 	// One that would take minutes is cancelled: what was done is done, the rest stays open.
 	o.bad("9", 200)
-	said := o.ok("deadletters", "discard", "--all", "--rate", "1/s", "--wait", "0")
+	said := o.ok("dead-letters", "discard", "--all", "--rate", "1/s", "--wait", "0")
 	if !strings.HasPrefix(said, "job 3: ") {
 		t.Errorf("it says %q", said)
 	}
-	if got := o.ok("deadletters", "job", "3", "--cancel", "--reason", "too slow"); !strings.HasPrefix(got, "job 3 was cancelled: ") || !strings.Contains(o.ok("deadletters", "job"), "cancelled") {
+	if got := o.ok("dead-letters", "job", "3", "--cancel", "--reason", "too slow"); !strings.HasPrefix(got, "job 3 was cancelled: ") || !strings.Contains(o.ok("dead-letters", "job"), "cancelled") {
 		t.Errorf("cancelling says %q", got)
 	}
-	if got := o.ok("deadletters", "job", "1", "--cancel"); got != "nothing to cancel: it has ended\njob 1: 12 of 12 done\n" {
+	if got := o.ok("dead-letters", "job", "1", "--cancel"); got != "nothing to cancel: it has ended\njob 1: 12 of 12 done\n" {
 		t.Errorf("cancelling what has ended says %q", got)
 	}
 	// In one statement: a request that was being carried out may end between two.
@@ -157,14 +157,14 @@ func TestMirrorOnKafka(t *testing.T) {
 	if r.Header("attempts") != "1" {
 		t.Errorf("header attempts is %q", r.Header("attempts"))
 	}
-	k.refused(1, "deadletters replay 1", "undecodable", "it stays open")
+	k.refused(1, "dead-letters replay 1", "undecodable", "it stays open")
 	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ('11111111-1111-1111-1111-111111111111', 'order', '8', 'created', jsonb_build_object('fill', repeat('x', 5000)))`)
 	copies := k.records(mirror, 2)
 	eventually(t, func() string { return mirrored(t, relay, 2, 0) })
 	if got := copies[1]; got.Header("event_id") != "11111111-1111-1111-1111-111111111111" || got.Header("event_key") != "8" || got.Header("original_destination") != k.topic || len(got.Value) < 5000 {
 		t.Errorf("the copy is %+v", got)
 	}
-	k.ok("deadletters", "replay", "--id", "11111111-1111-1111-1111-111111111111", "--topic", wide)
+	k.ok("dead-letters", "replay", "--id", "11111111-1111-1111-1111-111111111111", "--topic", wide)
 	if got := k.records(wide, 1)[0]; got.Header("cdc_replay") != "true" || got.Header("failure_reason") != "" {
 		t.Errorf("the replay is %+v", got)
 	}

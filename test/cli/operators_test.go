@@ -67,14 +67,14 @@ func TestReplay(t *testing.T) {
 	must(t, o.consumer.WaitCount(await.Context(t), 1))
 	id := ask[string](o.rig, `SELECT convert_from(id, 'UTF8') FROM cdc_relay.dead_letter`)
 
-	line := o.refused(1, fmt.Sprint("deadletters replay ", n), fmt.Sprintf("replay of dead letter %d failed: null_in_template: ", n))
+	line := o.refused(1, fmt.Sprint("dead-letters replay ", n), fmt.Sprintf("replay of dead letter %d failed: null_in_template: ", n))
 	if strings.Contains(line, "secret") {
 		t.Errorf("the line shows a payload: %s", line)
 	}
 	if got := o.ok("events", "show", id); !strings.Contains(got, fmt.Sprintf("dead: dead letter %d: open", n)) {
 		t.Errorf("after a replay that failed it is\n%s", got)
 	}
-	if got := o.ok("deadletters", "replay", fmt.Sprint(n), "--routing-key", "order.mended", "--reason", "type added"); got != fmt.Sprintf("dead letter %d is replayed\n", n) {
+	if got := o.ok("dead-letters", "replay", fmt.Sprint(n), "--routing-key", "order.mended", "--reason", "type added"); got != fmt.Sprintf("dead letter %d is replayed\n", n) {
 		t.Errorf("a replay says %q", got)
 	}
 	must(t, o.consumer.WaitIDs(await.Context(t), []string{id}))
@@ -82,15 +82,15 @@ func TestReplay(t *testing.T) {
 	if !last.Replay || last.Key != "7" {
 		t.Errorf("the message is %+v", last)
 	}
-	if got := o.ok("deadletters", "replay", fmt.Sprint(n)); !strings.HasPrefix(got, fmt.Sprintf("dead letter %d was replayed already, at ", n)) {
+	if got := o.ok("dead-letters", "replay", fmt.Sprint(n)); !strings.HasPrefix(got, fmt.Sprintf("dead letter %d was replayed already, at ", n)) {
 		t.Errorf("once more it says %q", got)
 	}
-	o.refused(1, fmt.Sprint("deadletters discard ", n), "it is replayed")
+	o.refused(1, fmt.Sprint("dead-letters discard ", n), "it is replayed")
 	closed := ask[time.Time](o.rig, `SELECT closed_at FROM cdc_relay.dead_letter`).UTC().Format(time.RFC3339)
 	if got, want := o.ok("events", "show", id), "(replayed since "+closed+")"; !strings.Contains(got, want) {
 		t.Errorf("no %q in\n%s", want, got)
 	}
-	shown := o.ok("deadletters", "show", fmt.Sprint(n))
+	shown := o.ok("dead-letters", "show", fmt.Sprint(n))
 	for _, want := range []string{"dead letter " + fmt.Sprint(n) + ", replayed\n", ": replay by postgres (", ": replay with routing key order.mended by postgres (", "(type added): done ", "null_in_template: ", "audit"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("no %q in\n%s", want, shown)
@@ -114,7 +114,7 @@ func TestPurgeOfAKey(t *testing.T) {
 		return ""
 	})
 	kept := o.bad("customer-18", 1)[0]
-	if got := o.ok("deadletters", "purge", "--key", "customer-17", "--reason", "GDPR 7"); got != "job 1: 2 of 2 done\n" {
+	if got := o.ok("dead-letters", "purge", "--key", "customer-17", "--reason", "GDPR 7"); got != "job 1: 2 of 2 done\n" {
 		t.Errorf("it says %q", got)
 	}
 	eventually(t, func() string { // the job forgets its filter when it is closed
@@ -128,7 +128,7 @@ func TestPurgeOfAKey(t *testing.T) {
 		}
 		return ""
 	})
-	if got := decoded[rowsPage](t, o.ok("deadletters", "list", "--json")); len(got.Items) != 1 || got.Items[0].N != kept {
+	if got := decoded[rowsPage](t, o.ok("dead-letters", "list", "--json")); len(got.Items) != 1 || got.Items[0].N != kept {
 		t.Errorf("left are %+v", got)
 	}
 	// Its key is free again.
@@ -145,30 +145,30 @@ func TestParkedCommands(t *testing.T) {
 	o.sinkDown(t)
 	o.insert(3)
 	eventually(t, func() string {
-		if got := decoded[rowsPage](t, o.ok("parked", "list", "--json")); len(got.Items) != 3 {
+		if got := decoded[rowsPage](t, o.ok("deferred", "list", "--json")); len(got.Items) != 3 {
 			return fmt.Sprintf("parked are %+v", got)
 		}
 		return ""
 	})
 	// One was refused. Of the others those that came when its exchange was paused already were not sent, and have no fault of their own.
-	page := decoded[rowsPage](t, o.ok("parked", "list", "--json", "--class", "destination"))
+	page := decoded[rowsPage](t, o.ok("deferred", "list", "--json", "--class", "destination"))
 	if len(page.Items) == 0 || page.Items[0].Reason != "no_exchange" {
 		t.Fatalf("refused are %+v", page)
 	}
-	page = decoded[rowsPage](t, o.ok("parked", "list", "--json", "--key", "2"))
+	page = decoded[rowsPage](t, o.ok("deferred", "list", "--json", "--key", "2"))
 	if len(page.Items) != 1 || page.Items[0].Destination != "outbox.events/order.created" {
 		t.Fatalf("parked are %+v", page)
 	}
 	n := fmt.Sprint(page.Items[0].N)
-	if got := o.ok("parked", "retry", n); got != "parked row "+n+" is to be tried now\n" {
+	if got := o.ok("deferred", "retry", n); got != "parked row "+n+" is to be tried now\n" {
 		t.Errorf("a retry says %q", got)
 	}
-	if got := o.ok("parked", "deadletter", n, "--reason", "given up"); got != "parked row "+n+" is now a dead letter\n" {
+	if got := o.ok("deferred", "dead-letter", n, "--reason", "given up"); got != "parked row "+n+" is now a dead letter\n" {
 		t.Errorf("giving it up says %q", got)
 	}
-	o.refused(1, "parked show "+n, "it is a dead letter: cdc-relay deadletters show "+n)
-	if code, body := o.send("GET", "/api/v1/parked?limit=1", ""); code != 200 || !strings.Contains(body, `"next":"`) {
-		t.Errorf("/api/v1/parked answers %d %s", code, body)
+	o.refused(1, "deferred show "+n, "it is a dead letter: cdc-relay dead-letters show "+n)
+	if code, body := o.send("GET", "/api/v1/deferred?limit=1", ""); code != 200 || !strings.Contains(body, `"next":"`) {
+		t.Errorf("/api/v1/deferred answers %d %s", code, body)
 	}
 }
 

@@ -30,16 +30,15 @@ func TestRowsAskForBackfill(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.insert(3)
-	r.refused(2, "run", "public.outbox", "3 rows", "source.backfill: false")
-	r.refused(2, "init", "public.outbox", "3 rows", "source.backfill: false")
+	r.refused(2, "run", "public.outbox", "3 rows", "cdc-relay init --no-backfill")
+	r.refused(2, "init", "public.outbox", "3 rows", "cdc-relay init --no-backfill")
 	if n := ask[int](r, `SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1`, r.slot); n != 0 {
 		t.Error("a slot was left behind")
 	}
-	r.source = "  backfill: false"
-	relay := r.start()
-	if log := relay.Log(); !strings.Contains(log, "left behind") || !strings.Contains(log, `"rows":3`) {
-		t.Errorf("the log does not count the rows that are left behind: %s", log)
+	if said := r.command("init", "--no-backfill"); said.Code != 0 || !strings.Contains(said.Stderr, "left behind") || !strings.Contains(said.Stderr, `"rows": 3`) {
+		t.Errorf("init --no-backfill: exit %d, and it does not count the rows that are left behind: %s", said.Code, said.Stderr)
 	}
+	relay := r.start()
 	r.insert(1)
 	eventually(t, func() string { return wantLines(relay, 1) })
 	if code := relay.Stop(t); code != 0 {

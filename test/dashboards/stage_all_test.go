@@ -129,7 +129,7 @@ func (s *stage) end(all []*board) {
 	s.T.Helper()
 	led := s.Slot
 	s.Slot += "_gone"
-	s.Source = "backfill: false"
+	s.Init("--no-backfill")
 	r := devenv.StartRelay(s.T, devenv.BuildRelay(s.T), s.Config(), "--hold-on-fatal")
 	s.Leads(r)
 	const dead = 20

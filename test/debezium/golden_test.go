@@ -150,7 +150,7 @@ func (c *comparison) relayed(t *testing.T, g *cases.Group, golden *cases.Golden)
 // config is a configuration with the options of a group as they are.
 func config(g *cases.Group, db, sink string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "source: {url: %q, slot: %s, tables: [%s], backfill: false}\n", db, slot(g), strings.Join(g.TableNames(), ", "))
+	fmt.Fprintf(&b, "source: {url: %q, slot: %s, tables: [%s]}\n", db, slot(g), strings.Join(g.TableNames(), ", "))
 	fmt.Fprintf(&b, "sink:\n  %s\n  compat:\n    profile: %s\n    options:\n", sink, g.Profile)
 	options := maps.Clone(g.Options)
 	if options == nil {

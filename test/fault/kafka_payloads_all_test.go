@@ -74,7 +74,7 @@ func TestKafkaExtremeEvents(t *testing.T) {
 
 	// The topic's limit is raised: what was dead is replayed, without a restart.
 	s.Must(s.Kafka.Cluster.SetTopicConfig(s.Context(), s.Kafka.Topic("order"), "max.message.bytes", limit["max.message.bytes"]))
-	operated(s, "deadletters", "replay", "--all", "--wait", "30s")
+	operated(s, "dead-letters", "replay", "--all", "--wait", "30s")
 	s.Must(s.Consumer.WaitIDs(s.Context(), []string{"20 MB", "a key of 1 MB"}))
 }
 
@@ -100,6 +100,6 @@ func TestKafkaCompactedTopicWantsKeys(t *testing.T) {
 		t.Error("the rejection is not counted")
 	}
 	s.Must(s.Kafka.Cluster.SetTopicConfig(s.Context(), s.Kafka.Topic("order"), "cleanup.policy", "delete"))
-	operated(s, "deadletters", "replay", number(s, id), "--wait", "30s")
+	operated(s, "dead-letters", "replay", number(s, id), "--wait", "30s")
 	s.Check(0)
 }

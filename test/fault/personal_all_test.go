@@ -56,10 +56,10 @@ func TestNoPersonalData(t *testing.T) {
 		letter := ""
 		s.Query([]any{&letter}, `SELECT max(n)::text FROM cdc_relay.dead_letter`)
 		operated(s, "check")
-		if said := operated(s, "deadletters", "show", letter, "--json"); !strings.Contains(said.Stdout, devenv.Sentinel) {
+		if said := operated(s, "dead-letters", "show", letter, "--json"); !strings.Contains(said.Stdout, devenv.Sentinel) {
 			s.T.Errorf("what an operator asks for is not shown: %s", said.Stdout)
 		}
-		if said := s.Command("deadletters", "replay", letter, "--wait", "30s"); said.Code == 0 {
+		if said := s.Command("dead-letters", "replay", letter, "--wait", "30s"); said.Code == 0 {
 			s.T.Errorf("the replay of what is no event ends with %d: %s", said.Code, said.Stdout)
 		}
 

@@ -24,10 +24,10 @@ func TestDiscardLeavesWhatDiesMeanwhile(t *testing.T) {
 		s.AwaitSided(devenv.Open, 4)
 		later := event(s, "later", 1, s.ToLater(1, 0))
 		s.AwaitSided(devenv.Parked, 1)
-		operated(s, "deadletters", "discard", "--all", "--rate", "1/s", "--wait", "0s")
+		operated(s, "dead-letters", "discard", "--all", "--rate", "1/s", "--wait", "0s")
 		var n int64
 		s.Query([]any{&n}, `SELECT n FROM cdc_relay.retry WHERE slot = $1`, s.Slot)
-		operated(s, "parked", "deadletter", fmt.Sprint(n), "--wait", "30s")
+		operated(s, "deferred", "dead-letter", fmt.Sprint(n), "--wait", "30s")
 		s.Until("the job to end", func() (ended bool) {
 			s.Query([]any{&ended}, `SELECT closed_at IS NOT NULL FROM cdc_relay.bulk WHERE slot = $1`, s.Slot)
 			return ended
@@ -48,7 +48,7 @@ func TestDiscardReleasesWhatIsHeld(t *testing.T) {
 		s.AwaitSided(devenv.Open, 1)
 		follower := event(s, "a", 2, devenv.Kind{})
 		s.AwaitSided(devenv.Parked, 1)
-		operated(s, "deadletters", "discard", number(s, dead), "--wait", "30s")
+		operated(s, "dead-letters", "discard", number(s, dead), "--wait", "30s")
 		s.Must(s.Consumer.WaitIDs(s.Context(), []string{follower}))
 		if v := s.CheckHistory(devenv.History{Hold: true}); len(v.Discarded) != 1 {
 			s.T.Errorf("discarded are %v, want %s", v.Discarded, dead)
@@ -72,8 +72,8 @@ func TestTwoOperatorsOnOneLetter(t *testing.T) {
 			var both sync.WaitGroup
 			var results [2]devenv.Result
 			for i, args := range [][]string{
-				append([]string{"deadletters", "replay", number(s, id), "--wait", "30s"}, antidote...),
-				{"deadletters", "discard", number(s, id), "--wait", "30s"},
+				append([]string{"dead-letters", "replay", number(s, id), "--wait", "30s"}, antidote...),
+				{"dead-letters", "discard", number(s, id), "--wait", "30s"},
 			} {
 				both.Go(func() { results[i] = s.Command(args...) })
 			}
@@ -108,7 +108,7 @@ func TestReplayWhileNoRelayRuns(t *testing.T) {
 		after := event(s, "a", 2, devenv.Kind{})
 		s.Must(s.Consumer.WaitIDs(s.Context(), []string{after}))
 		stopped(s, r, 0)
-		said := operated(s, append([]string{"deadletters", "replay", number(s, dead), "--wait", "1s"}, s.Antidote()...)...)
+		said := operated(s, append([]string{"dead-letters", "replay", number(s, dead), "--wait", "1s"}, s.Antidote()...)...)
 		if !strings.Contains(said.Stdout+said.Stderr, "no relay") {
 			s.T.Errorf("it says %s%s", said.Stdout, said.Stderr)
 		}
@@ -128,11 +128,11 @@ func TestReplayThatIsRefused(t *testing.T) {
 		s.Start()
 		dead := event(s, "a", 1, s.Poison(1, 0))
 		s.AwaitSided(devenv.Open, 1)
-		result := s.Command("deadletters", "replay", number(s, dead), "--wait", "30s")
+		result := s.Command("dead-letters", "replay", number(s, dead), "--wait", "30s")
 		if result.Code == 0 || s.Sided(devenv.Open) != 1 {
 			s.T.Errorf("a replay that is refused ends with %d and leaves %d letters open: %s%s", result.Code, s.Sided(devenv.Open), result.Stdout, result.Stderr)
 		}
-		operated(s, append([]string{"deadletters", "replay", number(s, dead), "--wait", "30s"}, s.Antidote()...)...)
+		operated(s, append([]string{"dead-letters", "replay", number(s, dead), "--wait", "30s"}, s.Antidote()...)...)
 		s.CheckHistory(devenv.History{})
 	})
 }
@@ -147,11 +147,11 @@ func TestParkedIsGivenUp(t *testing.T) {
 			event(s, fmt.Sprint("k", i%5), i/5+1, s.ToLater(1, 0))
 		}
 		s.AwaitSided(devenv.Parked, events)
-		operated(s, "parked", "deadletter", "--all", "--reason", "the destination is gone for good")
+		operated(s, "deferred", "dead-letter", "--all", "--reason", "the destination is gone for good")
 		s.AwaitSided(devenv.Open, events)
 		s.CheckHistory(devenv.History{MaxDead: events})
 		s.MakeLater()
-		operated(s, "deadletters", "replay", "--all")
+		operated(s, "dead-letters", "replay", "--all")
 		s.AwaitSided(devenv.Replayed, events)
 		if v := s.CheckHistory(devenv.History{}); v.Delivered != events || len(v.Replayed) != events {
 			s.T.Errorf("%d events were delivered, %d letters replayed, want %d", v.Delivered, len(v.Replayed), events)

@@ -53,7 +53,7 @@ func TestReplayOfAKeyWithParkedFollowers(t *testing.T) {
 		s.AwaitSided(devenv.Parked, 2)
 		other := event(s, "b", 1, devenv.Kind{})
 		s.Must(s.Consumer.WaitIDs(s.Context(), []string{other}))
-		operated(s, append([]string{"deadletters", "replay", number(s, dead), "--wait", "30s"}, s.Antidote()...)...)
+		operated(s, append([]string{"dead-letters", "replay", number(s, dead), "--wait", "30s"}, s.Antidote()...)...)
 		s.Must(s.Consumer.WaitIDs(s.Context(), append(followers, dead)))
 		v := s.CheckHistory(devenv.History{Hold: true})
 		if len(v.Replayed) != 1 || v.Replayed[0] != dead {

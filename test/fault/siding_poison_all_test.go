@@ -55,7 +55,7 @@ func TestTooLargeHoldsItsKey(t *testing.T) {
 		stop()
 		p.antidote()
 		p.Until("all letters to be replayed", func() bool { // each gives way to what it held, poison too
-			operated(p.Stand, "deadletters", "replay", "--all", "--reason", "the limit was raised")
+			operated(p.Stand, "dead-letters", "replay", "--all", "--reason", "the limit was raised")
 			return p.Sided(devenv.Open) == 0 && p.Sided(devenv.Parked) == 0
 		})
 		p.CheckHistory(devenv.History{MaxDuplicates: p.Repeats(p.Keys), Hold: true})

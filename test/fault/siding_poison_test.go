@@ -78,7 +78,7 @@ func tooLargeAmongSmall(p poisoned) {
 	counted(p.Stand, r, "outbox_dead_letters", len(ids))
 
 	p.antidote()
-	operated(p.Stand, "deadletters", "replay", "--all", "--class", "permanent", "--reason", "the limit was raised")
+	operated(p.Stand, "dead-letters", "replay", "--all", "--class", "permanent", "--reason", "the limit was raised")
 	p.AwaitSided(devenv.Replayed, len(ids))
 	v = p.CheckHistory(devenv.History{MaxDuplicates: p.Repeats((2*len(ids) + 1) * p.Keys)})
 	if len(v.Replayed) != len(ids) {

@@ -114,7 +114,7 @@ func TestDestinationRefusesForTooLong(t *testing.T) {
 			s.T.Errorf("%g events are said to have spent their attempts", n)
 		}
 		s.MakeLater()
-		operated(s, "deadletters", "replay", "--all", "--wait", "30s")
+		operated(s, "dead-letters", "replay", "--all", "--wait", "30s")
 		s.Must(s.Consumer.WaitIDs(s.Context(), append(dead, event(s, "b", 2, s.ToLater(1, 0)))))
 		s.Check(0)
 		stopped(s, r, 0)

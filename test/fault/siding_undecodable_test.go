@@ -44,7 +44,7 @@ func TestUndecodable(t *testing.T) {
 		if n := metric(s, r, `outbox_rejections_total{class="permanent",reason="undecodable"}`); n != 2 {
 			s.T.Errorf("%g rejections are counted, want 2", n)
 		}
-		if result := s.Command("deadletters", "replay", number(s, bad), "--wait", "30s"); result.Code != 1 || s.Sided(devenv.Open) != 2 {
+		if result := s.Command("dead-letters", "replay", number(s, bad), "--wait", "30s"); result.Code != 1 || s.Sided(devenv.Open) != 2 {
 			s.T.Errorf("a replay of what is no event ends with %d, and %d letters are open", result.Code, s.Sided(devenv.Open))
 		}
 		stopped(s, r, 0)

@@ -40,7 +40,7 @@ func TestParkedRetryEndsABackoff(t *testing.T) {
 		}
 		tomorrow()
 		before := attempts()
-		said := operated(s, "parked", "retry", n, "--wait", "30s", "--reason", "perhaps")
+		said := operated(s, "deferred", "retry", n, "--wait", "30s", "--reason", "perhaps")
 		if said.Stdout != "parked row "+n+" is to be tried now\n" {
 			s.T.Errorf("it says %s", said.Stdout)
 		}
@@ -52,7 +52,7 @@ func TestParkedRetryEndsABackoff(t *testing.T) {
 		if s.Sided(devenv.Parked) != 2 {
 			s.T.Error("it was tried before its time")
 		}
-		operated(s, "parked", "retry", n, "--wait", "30s", "--reason", "mended")
+		operated(s, "deferred", "retry", n, "--wait", "30s", "--reason", "mended")
 		s.Must(s.Consumer.WaitIDs(s.Context(), []string{bad, follower}))
 		s.Check(s.Repeats(1))
 		var audited int
@@ -84,7 +84,7 @@ func TestRedact(t *testing.T) {
 			s.T.Fatal("the letter does not have what is to be removed")
 		}
 		n := number(s, dead)
-		operated(s, "deadletters", "redact", n, "--wait", "30s", "--reason", "article 17")
+		operated(s, "dead-letters", "redact", n, "--wait", "30s", "--reason", "article 17")
 		if holds() {
 			s.T.Error("the letter still has its contents")
 		}
@@ -96,7 +96,7 @@ func TestRedact(t *testing.T) {
 		if key != "a" || state != "open" || !redacted || audited != "redacted: article 17" {
 			s.T.Errorf("the letter of key %s is %s, redacted %t; the audit says %s", key, state, redacted, audited)
 		}
-		if again := s.Command(append([]string{"deadletters", "replay", n, "--wait", "30s"}, s.Antidote()...)...); again.Code != 1 || !strings.Contains(again.Stderr, "(redact)") {
+		if again := s.Command(append([]string{"dead-letters", "replay", n, "--wait", "30s"}, s.Antidote()...)...); again.Code != 1 || !strings.Contains(again.Stderr, "(redact)") {
 			s.T.Errorf("a replay ends with %d: %s%s", again.Code, again.Stdout, again.Stderr)
 		}
 		s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, "a", 2, devenv.Kind{})}))
@@ -117,9 +117,9 @@ func TestClosedLettersArePurgedByAge(t *testing.T) {
 		}
 		s.AwaitSided(devenv.Open, len(letters))
 		replayed, discarded, fresh, open := letters[0], letters[1], letters[2], letters[3]
-		operated(s, append([]string{"deadletters", "replay", number(s, replayed), "--wait", "30s"}, s.Antidote()...)...)
-		operated(s, "deadletters", "discard", number(s, discarded), "--wait", "30s")
-		operated(s, "deadletters", "discard", number(s, fresh), "--wait", "30s")
+		operated(s, append([]string{"dead-letters", "replay", number(s, replayed), "--wait", "30s"}, s.Antidote()...)...)
+		operated(s, "dead-letters", "discard", number(s, discarded), "--wait", "30s")
+		operated(s, "dead-letters", "discard", number(s, fresh), "--wait", "30s")
 		s.CheckHistory(devenv.History{MaxDead: 1})
 		stopped(s, r, 0)
 		arrived, _ := s.Consumer.Count()

@@ -21,7 +21,7 @@ func TestPublicationForAllTables(t *testing.T) {
 			s.SQL(stand.Insert("outbox", "order", fmt.Sprintf("old-%d", i)))
 		}
 		s.SQL(`CREATE PUBLICATION ` + s.Slot + ` FOR ALL TABLES`)
-		s.Source = "backfill: false"
+		s.Init("--no-backfill")
 		r := s.Start()
 		stop := s.Load(200)
 		noise := func(i int) {

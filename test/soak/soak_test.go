@@ -108,7 +108,7 @@ var faults = []struct {
 
 // replay asks for all letters; those of poison that is still poison die again.
 func (s *soak) replay(wait string) {
-	args := []string{"deadletters", "replay", "--all", "--wait", wait}
+	args := []string{"dead-letters", "replay", "--all", "--wait", wait}
 	if s.RabbitMQ != nil {
 		args = append(args, s.Antidote()...)
 	}

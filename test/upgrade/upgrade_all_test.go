@@ -133,7 +133,7 @@ func (u *upgrade) order(version string, state devenv.SidedState, args ...string)
 	u.T.Helper()
 	u.Binary = version
 	before := u.Sided(state)
-	args = append([]string{"deadletters", args[0], "--wait", "0"}, args[1:]...)
+	args = append([]string{"dlq", args[0], "--wait", "0"}, args[1:]...)
 	if result := u.Command(args...); result.Code != 0 {
 		u.T.Fatalf("%v ends with %d: %s%s", args, result.Code, result.Stdout, result.Stderr)
 	}

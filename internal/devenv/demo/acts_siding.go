@@ -97,7 +97,7 @@ func (s *stage) diedAfter(ctx context.Context) (d time.Duration, err error) {
 func (s *stage) replay(ctx context.Context) error {
 	words := s.cast.broker.words()
 	s.say(fmt.Sprintf("%s takes larger messages since it was started again. One command:", words.name))
-	typed, _, err := s.cast.operator(ctx, "deadletters", "replay", fmt.Sprint(s.number))
+	typed, _, err := s.cast.operator(ctx, "dead-letters", "replay", fmt.Sprint(s.number))
 	if err != nil {
 		return err
 	}

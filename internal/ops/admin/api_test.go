@@ -122,7 +122,7 @@ func TestWhoMayChangeSomething(t *testing.T) {
 		{same, "same", reached, reached},
 	} {
 		headers := []string{"Authorization", "Bearer " + c.token}
-		if code, body, _ := send(t, http.MethodGet, c.base+"/api/v1/parked", "", headers...); code != c.get {
+		if code, body, _ := send(t, http.MethodGet, c.base+"/api/v1/deferred", "", headers...); code != c.get {
 			t.Errorf("token %q: GET answers %d, want %d: %s", c.token, code, c.get, body)
 		}
 		for method, path := range map[string]string{http.MethodPost: "/api/v1/dead-letters/1/replay", http.MethodDelete: "/api/v1/requests/1"} {
@@ -146,7 +146,7 @@ func TestWhoMayChangeSomething(t *testing.T) {
 		if code, body, _ := send(t, http.MethodPost, open+path, "{}", "Host", host); code != want {
 			t.Errorf("called %s it answers %d, want %d: %s", host, code, want, body)
 		}
-		if code, body, _ := send(t, http.MethodGet, open+"/api/v1/parked", "", "Host", host); code != want {
+		if code, body, _ := send(t, http.MethodGet, open+"/api/v1/deferred", "", "Host", host); code != want {
 			t.Errorf("called %s it answers a GET with %d, want %d: %s", host, code, want, body)
 		}
 		if code, _, _ := send(t, http.MethodPost, one+path, "{}", "Host", host, "Authorization", "Bearer operate"); code != reached {
@@ -177,7 +177,7 @@ func TestRequestsThatAreNotUnderstood(t *testing.T) {
 		{"GET", "/api/v1/dead-letters?class=permanent&destination=", "", 400, "destination is empty; leave it out"},
 		{"POST", "/api/v1/dead-letters/discard", `{"all": true, "state": ""}`, 400, "state is empty; leave it out"},
 		{"POST", "/api/v1/dead-letters/purge", `{"key": "a", "key_of": 0}`, 400, "key_of is given beside key"},
-		{"GET", "/api/v1/parked?state=open", "", 400, "state is not asked of parked rows"},
+		{"GET", "/api/v1/deferred?state=open", "", 400, "state is not asked of parked rows"},
 		{"GET", "/api/v1/dead-letters/replay", "", 405, "takes POST"},
 		{"GET", "/api/v1/dead-letters/x", "", 400, `there is no number "x"`},
 		{"GET", "/api/v1/jobs/0", "", 400, `there is no number "0"`},
@@ -197,7 +197,7 @@ func TestRequestsThatAreNotUnderstood(t *testing.T) {
 		{"POST", "/api/v1/dead-letters/purge", `{"from": "now"}`, 400, "the body: "},
 		{"POST", "/api/v1/dead-letters/purge", strings.Repeat(" ", maxBody) + "{}", 400, "the body: "},
 		{"GET", "/api/v1/dead-letters", "", 503, "no database here"},
-		{"POST", "/api/v1/parked/1/retry", "", 503, "no database here"},
+		{"POST", "/api/v1/deferred/1/retry", "", 503, "no database here"},
 		{"POST", "/api/v1/dead-letters/replay", `{"all": true, "exchange": "x", "routing_key": ""}`, 503, "no database here"},
 	} {
 		code, body, header := send(t, c.method, base+c.path, c.body)
@@ -210,7 +210,7 @@ func TestRequestsThatAreNotUnderstood(t *testing.T) {
 		}
 	}
 	none := serve(t, func(*Config) {})
-	if code, body, _ := send(t, http.MethodGet, none+"/api/v1/parked", ""); code != 503 {
+	if code, body, _ := send(t, http.MethodGet, none+"/api/v1/deferred", ""); code != 503 {
 		t.Errorf("without a database it answers %d %s", code, body)
 	}
 }

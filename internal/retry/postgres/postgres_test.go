@@ -83,9 +83,8 @@ func connect(t *testing.T, url string) *pgx.Conn {
 const relaySlot = "relay"
 
 func (w *database) config(url string) replication.Config {
-	no := false
 	return replication.Config{
-		URL: url, Slot: relaySlot + fmt.Sprint(time.Now().UnixNano()), Publication: "p", Create: true, Backfill: &no,
+		URL: url, Slot: relaySlot + fmt.Sprint(time.Now().UnixNano()), Publication: "p", Create: true, NoBackfill: true,
 		WALSenderTimeout: 20 * time.Second, Log: zap.NewNop(),
 		Tables: []decode.Table{{Schema: "public", Name: "outbox", Mapping: decode.Mapping{
 			ID: decode.Names{Any: []string{"id"}}, Payload: decode.Names{Any: []string{"payload"}},

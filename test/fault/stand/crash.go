@@ -62,7 +62,7 @@ var Works = []Work{
 		c.stop = c.Load(100)
 	}, off: func(c *crash) {
 		c.T.Helper()
-		args := append([]string{"deadletters", "replay", "--all", "--wait", "0"}, c.Antidote()...)
+		args := append([]string{"dead-letters", "replay", "--all", "--wait", "0"}, c.Antidote()...)
 		if result := c.Command(args...); result.Code != 0 {
 			c.T.Fatalf("replay ends with %d: %s%s", result.Code, result.Stdout, result.Stderr)
 		}
@@ -154,7 +154,7 @@ func (c *crash) letGo() {
 		return
 	}
 	c.AwaitSided(devenv.Parked, 1)
-	args := append([]string{"deadletters", "replay", "--all", "--wait", "30s"}, c.Antidote()...)
+	args := append([]string{"dead-letters", "replay", "--all", "--wait", "30s"}, c.Antidote()...)
 	c.Until("all letters to be replayed", func() bool {
 		if result := c.Command(args...); result.Code != 0 {
 			c.T.Fatalf("replay ends with %d: %s%s", result.Code, result.Stdout, result.Stderr)

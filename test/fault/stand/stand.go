@@ -31,7 +31,7 @@ type Stand struct {
 	Slot     string   // also the publication's name
 	User     string   // role of the relay; "" for that of DB
 	Ordering string   // "key", also for the checker
-	Source   string   // more of section source, as in a flow mapping: "backfill: false"
+	Source   string   // more of section source, as in a flow mapping: "max_event_bytes: 10"
 	Outbox   string   // section outbox, likewise
 	Sink     string   // more of the sink's section, likewise
 	Delivery string   // more of section delivery, likewise
@@ -164,6 +164,14 @@ func (s *Stand) Command(args ...string) devenv.Result {
 		s.T.Error(err)
 	}
 	return result
+}
+
+// Init runs the command init, which must succeed.
+func (s *Stand) Init(args ...string) {
+	s.T.Helper()
+	if r := s.Command(append([]string{"init"}, args...)...); r.Code != 0 {
+		s.T.Fatalf("init %q: exit %d: %s", args, r.Code, r.Stderr)
+	}
 }
 
 // Ready waits until a relay is ready.

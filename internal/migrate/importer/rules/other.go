@@ -30,8 +30,8 @@ func timingRules() []rule {
 			"none": "a record that cannot be made or sent becomes a dead letter, and the others go on",
 			"all":  "a record that cannot be made or sent becomes a dead letter: it is kept and can be replayed, not dropped",
 		}),
-		superseded("each refused event is in the log and in `cdc-relay deadletters`", "errors.log.enable", "errors.log.include.messages"),
-		superseded("Connect has it for sink connectors only: it did nothing; refused events are in `cdc-relay deadletters`", "errors.deadletterqueue.*"),
+		superseded("each refused event is in the log and in `cdc-relay dead-letters`", "errors.log.enable", "errors.log.include.messages"),
+		superseded("Connect has it for sink connectors only: it did nothing; refused events are in `cdc-relay dead-letters`", "errors.deadletterqueue.*"),
 		oneOf(mapped("dead_letters", "fail, warn and skip: a row that cannot be read is held or becomes a dead letter, and is never dropped", "event.processing.failure.handling.mode", "event.converting.failure.handling.mode"), "",
 			map[string]string{"fail": "an event that cannot be made becomes a dead letter", "warn": "an event that cannot be made becomes a dead letter, not dropped", "skip": "an event that cannot be made becomes a dead letter, not dropped"}),
 	}

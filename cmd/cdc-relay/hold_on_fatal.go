@@ -1,0 +1,36 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/wiring"
+)
+
+// ending is why the stream has ended for good, while the process stays up to say so.
+type ending struct {
+	stop *outbox.Stop
+	at   time.Time
+}
+
+// stayUp stays up after an end that only a person can mend (exit 3 or 4), until ctx is done: for orchestrators that would
+// start the relay again and again. Meanwhile it is not ready, and says why.
+func (v *process) stayUp(ctx context.Context, err error, log *zap.Logger) {
+	var stop *outbox.Stop
+	if !errors.As(err, &stop) || stop.Code != outbox.ExitOperator && stop.Code != outbox.ExitMapping {
+		return
+	}
+	v.ended.Store(&ending{stop, time.Now()})
+	wiring.Unsampled(log).Error("relaying has ended, staying up to say so", zap.Error(err))
+	<-ctx.Done()
+}
+
+// show puts the end in place of the stream's phase.
+func (e *ending) show(out *ops.Snapshot) {
+	out.Phase, out.Why, out.Reason, out.Since = ops.Stopped, e.stop.Error(), e.stop.Reason, e.at
+}

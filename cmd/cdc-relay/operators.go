@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
+	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// operators is what a leader does for them, beside the siding: bulk jobs, the purge by age, the mirror of dead letters.
+type operators struct {
+	leader *dlq.Leader
+	mirror *dlq.Mirror // nil: none is configured
+	copies *relay.Copies
+	done   chan struct{} // of the mirror
+}
+
+func newOperators(c *config.Config, v *process, columns []string, t replication.Term, rows store.Store, log *zap.Logger) *operators {
+	o := &operators{done: make(chan struct{}), copies: relay.NewCopies(v.sink)}
+	o.leader = dlq.NewLeader(dlq.LeaderConfig{
+		DB: t.Pool, Slot: c.Source.Slot, SystemID: t.SystemID, Epoch: t.Epoch, Keep: c.DeadLetters.Keep, Log: log, Working: v.watchdog.jobs.Work,
+		Expire: func(ctx context.Context) (int, error) { return rows.Expire(ctx, c.DeadLetters.Keep, expireRows) },
+	})
+	if m := c.DeadLetters.Mirror; m.IsSet() {
+		o.mirror = dlq.NewMirror(dlq.MirrorConfig{
+			Store: &dlq.MirrorPostgres{DB: t.Pool, Slot: c.Source.Slot, SystemID: t.SystemID, Epoch: t.Epoch},
+			Route: mirrorRoute(m), Columns: len(columns),
+			Publish: o.copies.Publish, Mirrored: v.metrics.Mirrored, Failed: v.metrics.MirrorFailed, Log: log, Working: v.watchdog.mirror.Work,
+		})
+	}
+	return o
+}
+
+// hooks are the metrics' of the line, without the mirror's copies: those are counted on their own.
+func (o *operators) hooks(m *metrics.Metrics) relay.Hooks {
+	h := relay.Hooks{Confirmed: m.Confirmed, Rejected: m.Rejected, Failed: m.Failed, Unavailable: m.Unavailable}
+	if o.mirror == nil {
+		return h
+	}
+	h.Confirmed = func(lane int, events []*outbox.Event, at time.Time) {
+		if slices.ContainsFunc(events, o.mirror.IsMirrored) {
+			events = slices.DeleteFunc(slices.Clone(events), o.mirror.IsMirrored)
+		}
+		m.Confirmed(lane, events, at)
+	}
+	h.Rejected = func(ev *outbox.Event, f *sink.Fault, attempt int) {
+		if !o.mirror.IsMirrored(ev) {
+			m.Rejected(ev, f, attempt)
+		}
+	}
+	return h
+}
+
+// expireRows is how many rows a purge by age changes at once.
+const expireRows = 1000
+
+func mirrorRoute(m config.Mirror) outbox.Route {
+	if m.Topic != "" {
+		return outbox.Route{Name: []byte(m.Topic)}
+	}
+	return outbox.Route{Name: append([]byte{}, m.Exchange...), RoutingKey: append([]byte{}, m.RoutingKey...)}
+}
+
+// stop has the mirror publish nothing new; wait gives what is on its way a moment to be noted.
+func (o *operators) stop() {
+	if o.mirror != nil {
+		o.mirror.Stop()
+	}
+}
+
+func (o *operators) wait(ctx context.Context) {
+	if o.mirror == nil {
+		return
+	}
+	select {
+	case <-o.done:
+	case <-time.After(mirrorTimeout):
+	case <-ctx.Done():
+	}
+}
+
+// mirrorTimeout bounds what a stop waits for the mirror: what is not noted is mirrored once more.
+const mirrorTimeout = 2 * time.Second
+
+func (o *operators) runMirror(ctx context.Context) error {
+	defer close(o.done)
+	if o.mirror == nil {
+		return nil
+	}
+	return o.mirror.Run(ctx)
+}

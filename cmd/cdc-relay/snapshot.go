@@ -1,0 +1,134 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/ops/admin"
+	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
+	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/retry"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/tracing"
+	"github.com/cdc-relay/cdc-relay/internal/wiring"
+)
+
+// process is what the admin server sees of the running parts: it gathers their snapshots into one.
+type process struct {
+	slot     string
+	build    command.Build
+	started  time.Time
+	metrics  *metrics.Metrics
+	reporter *ops.Heartbeat
+	watchdog watchdog
+
+	check  func(context.Context) ([]ops.Finding, error)
+	sink   sink.Sink
+	tracer *tracing.Tracer // nil: events are not traced
+	stream *replication.Stream
+	line   atomic.Pointer[term]   // of the newest term; nil before the first
+	ended  atomic.Pointer[ending] // nil while it relays
+}
+
+// reporterTimeout is how long the reporter, which beats every second, may be silent while there is a session.
+const reporterTimeout = 15 * time.Second
+
+// maxPaused is how many paused destinations the status names.
+const maxPaused = 20
+
+func newProcess(c *config.Config, b command.Build) *process {
+	v := &process{slot: c.Source.Slot, build: b, started: time.Now(), metrics: metrics.New(b.Version, b.Commit, runtime.Version()), watchdog: newWatchdog(watchdogTimeout)}
+	v.reporter = ops.NewHeartbeat("the reporter", reporterTimeout, func() time.Time {
+		if snap := v.stream.Snapshot(); v.ended.Load() == nil && snap.Phase == replication.Streaming {
+			return snap.Since
+		}
+		return time.Time{}
+	})
+	return v
+}
+
+func (v *process) adminConfig(c *config.Config, log *zap.Logger) admin.Config {
+	out := admin.Config{
+		Listen: c.Admin.Listen, Version: v.build.Version, StartedAt: v.started,
+		Metrics: v.metrics, Snapshot: v.snapshot, Heartbeats: append(v.watchdog.all(), v.reporter), Log: log,
+	}
+	out.API = admin.API{Desk: dlq.New(v.stream.Pool(), v.slot), Outboxes: wiring.Outboxes(c), ShowPayloads: c.Admin.ShowPayloads, Check: v.check}
+	if c.Admin.Token.IsSet() {
+		out.Token = c.Admin.Token.Read
+	}
+	if c.Admin.ReadToken.IsSet() {
+		out.ReadToken = c.Admin.ReadToken.Read
+	}
+	return out
+}
+
+func (v *process) snapshot() ops.Snapshot {
+	s := v.stream.Snapshot()
+	out := ops.Snapshot{Phase: ops.Phase(s.Phase), Why: s.Why, Since: s.Since, Slot: wiring.SlotSnapshot(v.slot, s.Slot)}
+	out.OtherTotal, out.TableBytes = s.OtherTotal, s.TableBytes
+	for _, other := range s.OtherSlots {
+		out.OtherSlots = append(out.OtherSlots, wiring.SlotSnapshot(other.Name, other))
+	}
+	var accused []ops.Paused
+	out.Sink, accused = wiring.SinkState(v.sink)
+	if l := v.line.Load(); l != nil && s.Phase != replication.Standby {
+		addLine(&out, l.Snapshot())
+		addSiding(&out, l.siding.Snapshot())
+	}
+	addPaused(&out, accused)
+	if e := v.ended.Load(); e != nil {
+		e.show(&out)
+	}
+	return out
+}
+
+func addLine(out *ops.Snapshot, l relay.Snapshot) {
+	out.InFlightEvents, out.InFlightBytes, out.OldestUnsettled = l.Events, l.Bytes, l.OldestCommit
+	out.WaitingEvents, out.UnreportedConfirmed, out.WaitingKeys = l.Waiting, l.ConfirmedAbove, l.HeldChains
+	for _, p := range l.Paused {
+		out.Paused = append(out.Paused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Error: p.Words, Since: p.Since})
+	}
+}
+
+// addPaused adds what the sink sends nothing to, and the line does not know to be paused: a line forgets it with its term, and
+// opens at the confirm of a row, which may come before the sink looks again. The longest come first.
+func addPaused(out *ops.Snapshot, accused []ops.Paused) {
+	named := make(map[string]bool, len(out.Paused))
+	for _, p := range out.Paused {
+		named[p.Destination] = true
+	}
+	for _, p := range accused {
+		if !named[p.Destination] {
+			out.Paused = append(out.Paused, p)
+		}
+	}
+	slices.SortFunc(out.Paused, func(a, b ops.Paused) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Destination, b.Destination))
+	})
+	out.PausedTotal = len(out.Paused)
+	out.Paused = out.Paused[:min(len(out.Paused), maxPaused)]
+}
+
+func addSiding(out *ops.Snapshot, s retry.Snapshot) {
+	t := s.Tally
+	out.Siding = ops.Siding{
+		Counted: t.At, Parked: t.Parked, OldestParked: t.OldestParked, Dead: t.Dead, OldestDead: t.OldestDead,
+		Queued: s.Queued, Feeding: s.InFlight, RefusedTotal: s.RefusedAll,
+	}
+	for _, r := range s.Refused {
+		out.Siding.Refused = append(out.Siding.Refused, ops.RefusedRow{
+			ID: r.ID, Position: r.Position.String(), Error: r.Err, Since: r.Since, Behind: r.Behind,
+		})
+	}
+}

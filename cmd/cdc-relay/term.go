@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/retry"
+	"github.com/cdc-relay/cdc-relay/internal/retry/postgres"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/wiring"
+)
+
+// term is the way of one term's events: the line, and the siding beside it.
+type term struct {
+	*relay.Line
+	siding    *retry.Siding
+	operators *operators
+	stopping  atomic.Bool
+}
+
+var _ replication.Line = (*term)(nil)
+
+// newTerm makes the line of a term, with what the siding's tables hold counted in it.
+func newTerm(ctx context.Context, c *config.Config, v *process, columns []string, t replication.Term, log *zap.Logger) (*term, error) {
+	cfg := sidingConfig(c, v, columns, t, log)
+	beside, work := retry.New(cfg), newOperators(c, v, columns, t, cfg.Store, log)
+	l := &term{siding: beside, operators: work, Line: relay.New(relay.Config{
+		Ordering: wiring.Ordering(c), Window: c.Delivery.MaxInFlight, WindowBytes: c.Delivery.MaxInFlightBytes,
+		Start: t.Start, Sink: v.sink, Siding: work.copies.Before(beside), MaxHeldKeys: c.Retry.MaxHeldKeys, Hold: blocksOnDeadLetter(c), Log: log,
+		Hooks: v.traced(work.hooks(v.metrics)),
+	})}
+	work.copies.Through(l.Line)
+	if err := beside.Load(ctx, l.Line); errors.Is(err, context.DeadlineExceeded) {
+		return nil, fmt.Errorf("parked rows are not counted yet: PostgreSQL or the broker does not answer: %w", err)
+	} else if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// sidingConfig is the siding of one term.
+func sidingConfig(c *config.Config, v *process, columns []string, t replication.Term, log *zap.Logger) retry.Config {
+	scope := scopes[c.Delivery.Ordering]
+	return retry.Config{
+		Slot: c.Source.Slot, Epoch: t.Epoch, Incarnation: t.Incarnation, Scope: scope,
+		Store: postgres.New(t.Pool, store.Config{
+			Slot: c.Source.Slot, SystemID: t.SystemID, Incarnation: t.Incarnation, Epoch: t.Epoch,
+			Columns: columns, Scope: scope, Hold: blocksOnDeadLetter(c),
+		}),
+		Sink: v.sink, Hold: blocksOnDeadLetter(c), MaxAttempts: c.Retry.MaxAttempts, Backoff: c.Retry.Backoff, MaxBackoff: c.Retry.MaxBackoff,
+		DestinationMaxAge: c.Retry.DestinationMaxAge, Log: log,
+		Tally: func(ctx context.Context, limit int) (store.Tally, error) {
+			return postgres.Count(ctx, t.Pool, c.Source.Slot, t.SystemID, limit)
+		},
+		Hooks: v.tracedSiding(retry.Hooks{
+			Parked: v.metrics.Parked, Dead: v.metrics.Dead, Exhausted: v.metrics.Exhausted, Retried: v.metrics.Retried, Failed: v.metrics.Failed,
+			Writer: v.watchdog.writer.Work, Feeder: v.watchdog.feeder.Work, Tally: v.watchdog.tally.Work,
+		}),
+		Traceparent: traceparentsOf(v.tracer),
+	}
+}
+
+// scopes are what is kept in order, by delivery.ordering.
+var scopes = map[string]store.Scope{
+	config.OrderingKey:       store.PerKey,
+	config.OrderingPipelined: store.PerKey,
+	config.OrderingCommit:    store.PerUnit,
+	config.OrderingNone:      store.Free,
+}
+
+func blocksOnDeadLetter(c *config.Config) bool {
+	return c.DeadLetters.OnDeadLetter == config.DeadLetterBlock
+}
+
+// Run runs both until ctx is done. An error of one, a newer leader, ends the other.
+func (l *term) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return l.Line.Run(ctx) })
+	group.Go(func() error { return l.siding.Run(ctx) })
+	group.Go(func() error { return l.operators.leader.Run(ctx) })
+	group.Go(func() error { return l.operators.runMirror(ctx) })
+	return group.Wait()
+}
+
+// Stopping ends what could go on for ever: rows that are fed, and events that wait in memory for their rows to be gone.
+func (l *term) Stopping() {
+	l.stopping.Store(true)
+	l.operators.stop()
+	l.siding.StopFeeding()
+	l.Line.Stopping()
+}
+
+// WaitSettled waits, once the line is stopping, for the end of the rows too that are in the lanes: a clean stop repeats nothing.
+func (l *term) WaitSettled(ctx context.Context) error {
+	if err := l.Line.WaitSettled(ctx); err != nil || !l.stopping.Load() {
+		return err
+	}
+	l.operators.wait(ctx)
+	return l.siding.WaitIdle(ctx)
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/retry"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/tracing"
+	"github.com/cdc-relay/cdc-relay/internal/wiring"
+)
+
+// newTracer is what the environment asks for; nil: no traces.
+func newTracer(c *config.Config, version string, log *zap.Logger) *tracing.Tracer {
+	driver := wiring.DriverOf(c)
+	return tracing.New(tracing.Config{Version: version, Slot: c.Source.Slot, System: driver.Kind, Operation: driver.Operation, Log: log})
+}
+
+// traceparentsOf is what messages carry with this tracer.
+func traceparentsOf(t *tracing.Tracer) wiring.Traceparents {
+	if t == nil {
+		return nil
+	}
+	return t.Traceparent
+}
+
+// trace joins a tracer, which may be nil, to the sink, and its counts to the metrics.
+func (v *process) trace(t *tracing.Tracer) {
+	v.tracer = t
+	if t != nil {
+		t.SendsTo(func(ev *outbox.Event) tracing.Destination { return wiring.Destination(v.sink, ev) })
+	}
+	v.metrics.WatchSpans(func() (out metrics.Spans) {
+		if t != nil {
+			s := t.Stats()
+			out = metrics.Spans{Exported: s.Exported, Failed: s.Failed, Dropped: s.Dropped}
+		}
+		return out
+	})
+}
+
+// traced adds the spans to the hooks of the line.
+func (v *process) traced(h relay.Hooks) relay.Hooks {
+	if t := v.tracer; t != nil {
+		h.Published = func(_ int, ev *outbox.Event, refusals int, at time.Time) { t.Published(ev, refusals, at) }
+	}
+	return h
+}
+
+// tracedSiding adds the spans of dead letters to the hooks of the siding. The attempt that was the last is no retry.
+func (v *process) tracedSiding(h retry.Hooks) retry.Hooks {
+	if t := v.tracer; t != nil {
+		h.Buried = func(ev *outbox.Event, reason sink.Reason, attempts int) {
+			t.Dead(ev, max(attempts-1, 0), string(reason), time.Now())
+		}
+	}
+	return h
+}

@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/cli/output"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/wiring"
+)
+
+func newCheck(g *command.Options) *cobra.Command {
+	var asJSON bool
+	var message testMessage
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Check every precondition and change nothing",
+		Long: `Asks PostgreSQL and the broker for everything that the relay needs. Each answer is one line: ok,
+warn or fail, with the fix to copy. Exit 1 when a line fails.
+
+With --publish it also sends one test message the way that events go, and waits for the broker's
+confirm. It declares the exchange first if sink.rabbitmq.declare says so, as a start would.
+Consumers see the message: its id begins with cdc-relay-check-, its payload is
+{"cdc_check": true}, and its header cdc_check is true (with sink.compat it has that profile's
+headers alone). Where the templates of exchange, routing key or topic need values, --aggregate,
+--key, --type and --column give them.`,
+		Example: `  cdc-relay check
+  cdc-relay check --json | jq -r '.[] | select(.level == "fail") | .mend'
+  cdc-relay check --publish --aggregate order --type created`,
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, rc, log, err := g.Source()
+			if err != nil {
+				return err
+			}
+			if err := message.validate(c); err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), wiring.CheckTimeout)
+			defer cancel()
+			findings, err := wiring.Check(ctx, c, rc, log)
+			if err != nil {
+				return err
+			}
+			if message.publish {
+				findings = append(findings, message.sendTo(cmd.Context(), c, findings))
+			}
+			if asJSON {
+				err = output.JSON(cmd.OutOrStdout(), findings)
+			} else {
+				err = printFindings(cmd.OutOrStdout(), findings)
+			}
+			if err != nil {
+				return err
+			}
+			return failed(findings)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	message.declare(cmd)
+	return cmd
+}
+
+func printFindings(w io.Writer, findings []replication.Finding) error {
+	width := 0
+	for _, f := range findings {
+		width = max(width, len(f.Name))
+	}
+	var out strings.Builder
+	for _, f := range findings {
+		line := fmt.Sprintf("%-4s  %-*s  %s", f.Level, width, f.Name, f.Detail)
+		fmt.Fprintln(&out, output.ForTerminal(w, line, width+10))
+		if f.Mend != "" {
+			line := fmt.Sprintf("      %-*s  mend: %s", width, "", f.Mend)
+			fmt.Fprintln(&out, output.ForTerminal(w, line, 0))
+		}
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+func failed(findings []replication.Finding) error {
+	n := 0
+	for _, f := range findings {
+		if f.Level == replication.LevelFail {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return &outbox.Stop{Code: outbox.ExitFailure, Reason: "check", What: fmt.Sprintf("%d of %d checks failed", n, len(findings))}
+}

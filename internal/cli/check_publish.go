@@ -1,0 +1,198 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/wiring"
+)
+
+// publishTimeout is how long the broker may take to confirm a test message.
+const publishTimeout = 20 * time.Second
+
+// testMessage is what the flags say of the message that `check --publish` sends, by the way that events go.
+type testMessage struct {
+	publish              bool
+	aggregate, key, kind string
+	columns              map[string]string
+	isSet                func(flag string) bool
+}
+
+func (m *testMessage) declare(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	m.isSet = flags.Changed
+	flags.BoolVar(&m.publish, "publish", false, "publish a test message, which consumers see (header cdc_check)")
+	flags.StringVar(&m.aggregate, "aggregate", "", "aggregate of the test message")
+	flags.StringVar(&m.key, "key", "", "key of the test message")
+	flags.StringVar(&m.kind, "type", "cdc_relay_check", "type of the test message")
+	flags.StringToStringVar(&m.columns, "column", nil, "NAME=VALUE of a column that a template uses")
+}
+
+// validate says what the flags lack, before anything is asked.
+func (m *testMessage) validate(c *config.Config) error {
+	if !m.publish {
+		for _, name := range []string{"aggregate", "key", "type", "column"} {
+			if m.isSet(name) {
+				return command.UsageError("--" + name + " is of the test message: say --publish, too")
+			}
+		}
+		return nil
+	}
+	all := wiring.DriverOf(c).Templates(c)
+	if len(all) == 0 {
+		return command.UsageError("--publish: sink.stdout has no broker to send a test message to")
+	}
+	var lack []string
+	for _, t := range all {
+		for _, part := range t.Uses() {
+			if part != "id" && part != "type" && !m.isSet(part) {
+				lack = append(lack, "--"+part+" VALUE")
+			}
+		}
+		for _, column := range t.Columns() {
+			if _, given := m.columns[column]; !given {
+				lack = append(lack, "--column "+column+"=VALUE")
+			}
+		}
+	}
+	slices.Sort(lack)
+	if lack = slices.Compact(lack); len(lack) > 0 {
+		return command.UsageError("--publish: the templates of the sink need values for a test message: add " + strings.Join(lack, " "))
+	}
+	return nil
+}
+
+// event is the message as an event of the outbox; columns are those that the sink asks for.
+func (m *testMessage) event(columns []string) *outbox.Event {
+	now := time.Now()
+	ev := &outbox.Event{
+		CommitTime: now, Time: now, ID: []byte("cdc-relay-check-" + strings.ToLower(rand.Text())), Type: []byte(m.kind),
+		Payload: []byte(`{"cdc_check": true}`), PayloadKind: outbox.JSON, Headers: []byte(`{"cdc_check": true}`),
+		Columns: make([][]byte, len(columns)),
+	}
+	if m.isSet("aggregate") {
+		ev.Aggregate = []byte(m.aggregate)
+	}
+	if m.isSet("key") {
+		ev.Key = []byte(m.key)
+	}
+	for i, name := range columns {
+		if value, given := m.columns[name]; given {
+			ev.Columns[i] = []byte(value)
+		}
+	}
+	return ev
+}
+
+// sendTo sends it, unless nothing answers at the brokers: that would only take time.
+func (m *testMessage) sendTo(ctx context.Context, c *config.Config, found []replication.Finding) replication.Finding {
+	if slices.ContainsFunc(found, func(f replication.Finding) bool { return f.Name == "broker" && f.Level == replication.LevelFail }) {
+		return replication.Finding{Name: "test message", Level: replication.LevelFail, Detail: "not sent: no broker was reached", Mend: "mend the line broker first"}
+	}
+	return m.send(ctx, c)
+}
+
+// send publishes it by the sink that events go through, and waits for what the broker says.
+func (m *testMessage) send(ctx context.Context, c *config.Config) replication.Finding {
+	f := replication.Finding{Name: "test message", Level: replication.LevelFail}
+	small := *c // one connection and one lane are enough
+	small.Delivery.Lanes = 1
+	if c.Sink.RabbitMQ != nil {
+		r := *c.Sink.RabbitMQ
+		r.Connections, small.Sink.RabbitMQ = 1, &r
+	}
+	out, columns, err := wiring.OpenSink(&small, zap.NewNop(), metrics.New("", "", runtime.Version()), nil)
+	if err != nil {
+		f.Detail, f.Mend = err.Error(), "correct the section sink"
+		return f
+	}
+	ev := m.event(columns)
+	if records := c.Sink.Compat.Records(); records != nil {
+		records.Sample(ev, columns)
+	}
+	route := out.Route(ev)
+	where := wiring.DriverOf(c).RouteText(&route)
+	outcome, err := publishOne(ctx, out, ev)
+	switch {
+	case err != nil:
+		state, _ := wiring.SinkState(out)
+		f.Detail = fmt.Sprintf("%s to %s was not confirmed: %s", ev.ID, where, cmp.Or(state.Why, err.Error()))
+		f.Mend = "look into the log of the broker for why it hung up or did not answer"
+	case outcome.State == sink.Confirmed:
+		f.Level, f.Detail = replication.LevelOK, fmt.Sprintf("%s to %s was confirmed", ev.ID, where)
+	case outcome.Fault != nil:
+		f.Detail, f.Mend = fmt.Sprintf("%s to %s was refused (%s): %s", ev.ID, where, outcome.Fault.Reason, outcome.Fault.Words), refusalFix(outcome.Fault.Reason, &route)
+	default:
+		f.Detail, f.Mend = fmt.Sprintf("%s to %s is %s", ev.ID, where, outcome.State), "try again"
+	}
+	return f
+}
+
+// publishOne runs the sink for as long as one event takes.
+func publishOne(ctx context.Context, out sink.Sink, ev *outbox.Event) (sink.Outcome, error) {
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var run sync.WaitGroup
+	run.Go(func() { _ = out.Run(running) }) //nolint:errcheck // what keeps it from the broker, Up says
+	defer func() {
+		cancel()
+		stop()
+		run.Wait()
+	}()
+	place, ok := out.Place(ev)
+	for !ok {
+		select {
+		case <-out.Changed():
+			place, ok = out.Place(ev)
+		case <-ctx.Done():
+			return sink.Outcome{}, ctx.Err()
+		}
+	}
+	outcomes := make([]sink.Outcome, 1)
+	for {
+		outcomes[0] = sink.Outcome{}
+		err := out.Publish(ctx, place.Lane, []*outbox.Event{ev}, outcomes)
+		if err == nil || ctx.Err() != nil {
+			return outcomes[0], err
+		}
+		if outcomes[0].State == sink.Unknown {
+			return outcomes[0], errors.Join(errors.New("in doubt"), err) // it may have come: not twice
+		}
+	}
+}
+
+// refusalFix is what to do about a refusal.
+func refusalFix(reason sink.Reason, r *outbox.Route) string {
+	switch reason { //nolint:exhaustive // the others are about the message
+	case sink.Unroutable:
+		return fmt.Sprintf("bind a queue for it: rabbitmqadmin declare binding source=%q destination=QUEUE routing_key=%q", r.Name, r.RoutingKey)
+	case sink.NoExchange:
+		return fmt.Sprintf("declare it: rabbitmqadmin declare exchange name=%q type=topic durable=true; or set sink.rabbitmq.declare: true", r.Name)
+	case sink.NoTopic:
+		return fmt.Sprintf("create it: kafka-topics.sh --bootstrap-server BROKER --create --topic %s", r.Name)
+	case sink.NotPermitted:
+		return "give the user the right to write there"
+	case sink.Nacked, sink.Unconfirmed:
+		return "make room in the queue, or raise its limit; a quorum queue needs the majority of its nodes"
+	case sink.NoLeader, sink.TooFewReplicas:
+		return "bring the brokers of its replicas back"
+	}
+	return "see the reason in docs/operations.md, under parked events and dead letters"
+}

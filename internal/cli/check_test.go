@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/creack/pty"
+
+	"github.com/cdc-relay/cdc-relay/internal/replication"
+)
+
+// Findings of check are broken on a terminal, below where the text of the first line began.
+func TestFindingsOnATerminal(t *testing.T) {
+	far, near, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	defer near.Close()
+	if err := pty.Setsize(near, &pty.Winsize{Rows: 24, Cols: 60}); err != nil {
+		t.Fatal(err)
+	}
+	findings := []replication.Finding{{
+		Name: "slot", Level: replication.LevelFail, Detail: "it does not exist any more, and nobody knows what it would have sent",
+		Mend: "find and re-send what is missing; UPDATE cdc_relay.slots SET state = 'adopt'",
+	}}
+	if err := printFindings(near, findings); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 1000)
+	n, err := far.Read(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `fail  slot  it does not exist any more, and nobody knows
+              what it would have sent
+            mend: find and re-send what is missing;
+              UPDATE cdc_relay.slots SET state = 'adopt'
+`
+	if got := strings.ReplaceAll(string(got[:n]), "\r", ""); got != want {
+		t.Errorf("on a terminal it is\n%s", got)
+	}
+	var piped bytes.Buffer
+	if err := printFindings(&piped, findings); err != nil || strings.Count(piped.String(), "\n") != 2 {
+		t.Errorf("through a pipe it is %v\n%s", err, &piped)
+	}
+}

@@ -1,0 +1,35 @@
+package command
+
+import (
+	"errors"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+func UsageError(what string) error {
+	return &outbox.Stop{Code: outbox.ExitUsage, Reason: "usage", What: what}
+}
+
+// ExitCode is the code of a Stop; 2 for an error from before the command began (an unknown command, flag or argument);
+// else 1.
+func ExitCode(err error, started bool) int {
+	var stop *outbox.Stop
+	switch {
+	case err == nil:
+		return outbox.ExitOK
+	case errors.As(err, &stop):
+		return stop.Code
+	case !started:
+		return outbox.ExitUsage
+	}
+	return outbox.ExitFailure
+}
+
+// Logged is an error that was already logged or shown. It is not printed again.
+type Logged struct{ Err error }
+
+// Error implements error.
+func (l Logged) Error() string { return l.Err.Error() }
+
+// Unwrap returns the error that was logged.
+func (l Logged) Unwrap() error { return l.Err }

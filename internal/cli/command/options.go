@@ -1,0 +1,61 @@
+// Package command is what the commands share: the configuration of -c, errors of usage, exit codes, times on the command line.
+package command
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/wiring"
+)
+
+// Source is what a command needs that talks to the database alone.
+func (g *Options) Source() (*config.Config, replication.Config, *zap.Logger, error) {
+	c, err := g.Load()
+	if err != nil {
+		return nil, replication.Config{}, nil, err
+	}
+	log := wiring.NewLogger(config.Log{Level: c.Log.Level, Format: "console"})
+	columns, err := wiring.SinkColumns(c, log)
+	if err != nil {
+		return nil, replication.Config{}, nil, err
+	}
+	rc, err := wiring.Replication(c, columns, log)
+	return c, rc, log, err
+}
+
+const (
+	DefaultConfigFile = "cdc-relay.yaml"
+	ConfigVariable    = "CDC_RELAY_CONFIG"
+)
+
+// Options is what the commands share.
+type Options struct {
+	ConfigPath string // of -c; "" when it was not given
+	Started    bool   // the command line was understood and its command began
+	Build      Build  // this binary
+}
+
+// Load reads the configuration of -c, else of $CDC_RELAY_CONFIG, else ./cdc-relay.yaml, which alone may be missing: then
+// the environment has to say everything.
+func (g *Options) Load() (*config.Config, error) { return config.Load(g.Path(), os.Environ()) }
+
+// Path is that file; "" when there is none.
+func (g *Options) Path() string {
+	path := cmp.Or(g.ConfigPath, os.Getenv(ConfigVariable))
+	if path == "" {
+		path = DefaultConfigFile
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			path = ""
+		}
+	}
+	return path
+}
+
+const DatabaseTimeout = 10 * time.Second

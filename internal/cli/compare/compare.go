@@ -1,0 +1,112 @@
+// Package compare is the command `compare debezium`: it reads the messages of two relays and reports what differs.
+package compare
+
+import (
+	"context"
+	"io"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/cli/output"
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/migrate/compare"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+func New(g *command.Options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "compare",
+		Short: "Compare what two relays of one outbox have sent",
+		Args:  cobra.ArbitraryArgs,
+		RunE:  command.NeedsSubcommand,
+	}
+	cmd.AddCommand(newCompareDebezium(g))
+	return cmd
+}
+
+func newCompareDebezium(g *command.Options) *cobra.Command {
+	f := &compareFlags{}
+	cmd := &cobra.Command{
+		Use:   "debezium",
+		Short: "Compare Debezium's messages with cdc-relay's, event by event",
+		Long: `Reads what Debezium (theirs) and cdc-relay (ours) send of the same outbox, and compares it event
+by event: topic, partition, key, value, headers and their order, routing key and properties, and
+the order of each key. It only reads: topics without a consumer group, exchanges by exclusive
+queues of its own. Each relay has a slot of its own, and ours sends to a topic or exchange that
+nobody consumes yet.
+
+Messages are paired by the event's id, in the header id. Both relays deliver at least once: what
+comes a second time is counted and is no difference. Some things are left out, and counted: the
+headers __debezium.context.*, whose run id is random; the name of the value's schema, for which
+Debezium takes the first event's; the partition of records without a key; messages without an id.
+--strict leaves none of these out. --times compares the records' times, too: they are comparable
+when a column of the outbox is the timestamp.
+
+--from now begins with what comes from now on. On RabbitMQ nothing else is possible. One relay may
+be ahead of the other by --lag. What comes in that time at the beginning and has no counterpart is
+not counted. At the end a counterpart is waited for as long.
+
+It ends after --for or --count. Without them it ends after a minute with --from now, else at what is
+the end of the topics now. The order is compared that each key has: on Kafka the record's, on
+RabbitMQ the routing key, or what --key-header names.
+
+For several pairs give --theirs and --ours as often as needed, in the same order. Addresses, login
+and TLS are those of the configuration, when there is one; --kafka and --rabbitmq name other
+addresses. With admin.show_payloads: false there, or with --excerpts=false, no contents are
+printed. Exit 1 when there are differences, and when nothing could be compared.`,
+		Example: `  cdc-relay compare debezium --theirs shop.order --ours shadow.order --for 10m
+  cdc-relay compare debezium --kafka h:9092 --theirs shop.order --ours shadow.order --from 2h
+  cdc-relay compare debezium --rabbitmq amqp://relay@h/ --theirs events --ours shadow --count 1000
+  cdc-relay compare debezium --theirs shop.order --ours shadow.order --ignore-header traceparent`,
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := f.config(g)
+			if err != nil {
+				return err
+			}
+			if err := f.validate(c); err != nil {
+				return err
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			return f.run(ctx, c, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	f.declare(cmd)
+	return cmd
+}
+
+// run opens both sides, compares, and tells what was found.
+func (f *compareFlags) run(ctx context.Context, c *config.Config, out, errs io.Writer) error {
+	r := &comparison{f: f, out: out, line: output.Progress{W: errs}}
+	open := openRabbitSide
+	if f.onKafka(c) {
+		open = openKafkaSide
+	}
+	theirs, err := open(ctx, f, c, f.theirs)
+	if err != nil {
+		return openError(compare.Theirs, err)
+	}
+	defer theirs.close()
+	ours, err := open(ctx, f, c, f.ours)
+	if err != nil {
+		return openError(compare.Ours, err)
+	}
+	defer ours.close()
+	sides := [2]side{theirs, ours}
+	r.matcher = compare.New(compare.Options{
+		IDHeader: f.idHeader, KeyHeader: f.keyHeader, Ignore: f.ignore, Strict: f.strict, Times: f.times, Kafka: f.onKafka(c),
+		Partitions: r.samePartitions(sides), Remember: rememberedIDs, Excerpts: f.excerpts,
+	}, r.found)
+	return r.report(interrupted(ctx, r.compare(ctx, sides)))
+}
+
+func openError(side compare.Side, err error) error {
+	return &outbox.Stop{Code: outbox.ExitFailure, Reason: "compare", What: "open " + side.String(), Err: err}
+}
+
+// rememberedIDs is how many paired ids are known again when they come once more: some 60 MB when there are as many.
+const rememberedIDs = 1_000_000

@@ -1,0 +1,285 @@
+package compare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/migrate/compare"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
+	"github.com/cdc-relay/cdc-relay/internal/wiring"
+)
+
+// kafkaSide reads all partitions of some topics, without a group. It writes nothing.
+type kafkaSide struct {
+	client    *kafkago.Client
+	transport *kafkago.Transport
+	topics    []string
+	parts     [][]kafkaPart // of each topic, by partition
+}
+
+// kafkaPart is a partition: where to begin, and what was its end when it was opened.
+type kafkaPart struct{ next, end int64 }
+
+const (
+	kafkaTimeout  = 20 * time.Second // for one answer, connecting included
+	kafkaRetryFor = time.Minute      // how long a partition may answer with errors
+	kafkaFetch    = 1 << 20          // bytes of one partition in one answer; a larger record comes alone
+)
+
+func openKafkaSide(ctx context.Context, f *compareFlags, c *config.Config, topics []string) (side, error) {
+	transport := &kafkago.Transport{
+		Dial: (&net.Dialer{KeepAlive: 15 * time.Second}).DialContext, DialTimeout: 10 * time.Second,
+		ClientID: "cdc-relay/compare", MetadataTopics: topics, MetadataTTL: 2 * time.Second,
+	}
+	brokers := f.kafka
+	if c != nil && c.Sink.Kafka != nil {
+		if len(brokers) == 0 {
+			brokers = c.Sink.Kafka.Brokers
+		}
+		if err := kafkaSecurity(transport, c.Sink.Kafka); err != nil {
+			return nil, err
+		}
+	}
+	s := &kafkaSide{transport: transport, topics: topics, client: &kafkago.Client{Addr: kafkago.TCP(brokers...), Transport: transport}}
+	from, err := f.start()
+	if err == nil {
+		err = s.locate(ctx, f.from, from)
+	}
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// kafkaSecurity gives a client the TLS and the login of the sink.
+func kafkaSecurity(t *kafkago.Transport, k *config.Kafka) (err error) {
+	if k.TLS.Enabled {
+		if t.TLS, err = wiring.BrokerTLS("sink.kafka.tls", k.TLS.TLS)(); err != nil {
+			return err
+		}
+	}
+	login := k.Credentials()
+	if login == nil {
+		return nil
+	}
+	user, password, err := login()
+	if err != nil {
+		return err
+	}
+	t.SASL, err = conn.NewMechanism(&conn.SASL{Mechanism: k.SASL.Mechanism, Username: user, Password: password})
+	return err
+}
+
+func (s *kafkaSide) close() { s.transport.CloseIdleConnections() }
+
+func (s *kafkaSide) partitions() []int {
+	var n []int
+	for _, parts := range s.parts {
+		n = append(n, len(parts))
+	}
+	return n
+}
+
+// locate finds the partitions and their offsets.
+func (s *kafkaSide) locate(ctx context.Context, from string, at time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, kafkaTimeout)
+	defer cancel()
+	meta, err := s.client.Metadata(ctx, &kafkago.MetadataRequest{Topics: s.topics})
+	if err != nil {
+		return fmt.Errorf("ask for topics: %w", err)
+	}
+	found := map[string]kafkago.Topic{}
+	for _, t := range meta.Topics {
+		found[t.Name] = t
+	}
+	for _, name := range s.topics {
+		t := found[name]
+		if t.Error != nil {
+			return fmt.Errorf("topic %s: %w", name, t.Error)
+		}
+		if len(t.Partitions) == 0 {
+			return fmt.Errorf("topic %s: the brokers do not know it", name)
+		}
+		parts, err := s.offsets(ctx, name, len(t.Partitions), from, at)
+		if err != nil {
+			return fmt.Errorf("topic %s: ask for offsets: %w", name, err)
+		}
+		s.parts = append(s.parts, parts)
+	}
+	return nil
+}
+
+func (s *kafkaSide) offsets(ctx context.Context, topic string, n int, from string, at time.Time) ([]kafkaPart, error) {
+	parts := make([]kafkaPart, n)
+	ask := func(of func(p int) kafkago.OffsetRequest, take func(kafkago.PartitionOffsets)) error {
+		var requests []kafkago.OffsetRequest
+		for p := range n {
+			requests = append(requests, of(p))
+		}
+		res, err := s.client.ListOffsets(ctx, &kafkago.ListOffsetsRequest{Topics: map[string][]kafkago.OffsetRequest{topic: requests}})
+		if err != nil {
+			return err
+		}
+		for _, p := range res.Topics[topic] {
+			if p.Error != nil {
+				return fmt.Errorf("partition %d: %w", p.Partition, p.Error)
+			}
+			take(p)
+		}
+		return nil
+	}
+	err := ask(kafkago.LastOffsetOf, func(p kafkago.PartitionOffsets) {
+		parts[p.Partition] = kafkaPart{next: p.LastOffset, end: p.LastOffset}
+	})
+	switch {
+	case err != nil || from == "now":
+		return parts, err
+	case at.IsZero():
+		return parts, ask(kafkago.FirstOffsetOf, func(p kafkago.PartitionOffsets) { parts[p.Partition].next = p.FirstOffset })
+	}
+	return parts, ask(func(p int) kafkago.OffsetRequest { return kafkago.TimeOffsetOf(p, at) }, func(p kafkago.PartitionOffsets) {
+		for offset := range p.Offsets {
+			if offset >= 0 { // else there is nothing so young
+				parts[p.Partition].next = offset
+			}
+		}
+	})
+}
+
+// read has a goroutine for each partition.
+func (s *kafkaSide) read(ctx context.Context, messages chan<- compare.Message, caughtUp chan<- struct{}) error {
+	group, ctx := errgroup.WithContext(ctx)
+	behind := make(chan struct{})
+	n := 0
+	for unit, parts := range s.parts {
+		for p, part := range parts {
+			n++
+			group.Go(func() error { return s.follow(ctx, unit, p, part, messages, behind) })
+		}
+	}
+	group.Go(func() error {
+		for range n {
+			select {
+			case <-behind:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		close(caughtUp)
+		return nil
+	})
+	err := group.Wait()
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// follow reads one partition. An error is tried again for a while: leaders move.
+func (s *kafkaSide) follow(ctx context.Context, unit, partition int, part kafkaPart, messages chan<- compare.Message, behind chan<- struct{}) error {
+	reached := false
+	for well := time.Now(); ; {
+		if !reached && part.next >= part.end {
+			reached = true
+			select {
+			case behind <- struct{}{}:
+			case <-ctx.Done():
+			}
+		}
+		err := s.fetch(ctx, unit, partition, &part, messages)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil:
+			well = time.Now()
+		case errors.Is(err, kafkago.OffsetOutOfRange) || time.Since(well) > kafkaRetryFor:
+			return fmt.Errorf("topic %s, partition %d, offset %d: %w", s.topics[unit], partition, part.next, err)
+		default:
+			select {
+			case <-time.After(200 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// fetch asks once, and moves part past what came.
+func (s *kafkaSide) fetch(ctx context.Context, unit, partition int, part *kafkaPart, messages chan<- compare.Message) error {
+	asking, cancel := context.WithTimeout(ctx, kafkaTimeout)
+	defer cancel()
+	res, err := s.client.Fetch(asking, &kafkago.FetchRequest{
+		Topic: s.topics[unit], Partition: partition, Offset: part.next, MinBytes: 1, MaxBytes: kafkaFetch, MaxWait: 500 * time.Millisecond,
+		IsolationLevel: kafkago.ReadCommitted,
+	})
+	if err == nil {
+		err = res.Error
+	}
+	if err != nil {
+		return err
+	}
+	for {
+		r, err := res.Records.ReadRecord()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		m, err := kafkaMessage(r)
+		if err != nil {
+			return err
+		}
+		if r.Offset < part.next {
+			continue // a batch is given as a whole
+		}
+		m.Unit, m.Partition = unit, partition
+		m.Where = fmt.Sprintf("%s, partition %d, offset %d", s.topics[unit], partition, r.Offset)
+		select {
+		case messages <- m:
+			part.next = r.Offset + 1
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if stream, ok := res.Records.(*protocol.RecordStream); ok {
+		for _, batch := range stream.Records {
+			if end, ok := batch.(*protocol.ControlBatch); ok { // of a transaction: it is an offset without a record
+				part.next = max(part.next, end.BaseOffset+1)
+			}
+		}
+	}
+	return nil
+}
+
+// kafkaMessage copies a record, and gives its memory back.
+func kafkaMessage(r *kafkago.Record) (m compare.Message, err error) {
+	m.Time = r.Time.UnixMilli()
+	if m.Key, err = readBytes(r.Key); err == nil {
+		m.Value, err = readBytes(r.Value)
+	}
+	for _, h := range r.Headers {
+		m.Headers = append(m.Headers, compare.Header{Name: h.Key, Value: h.Value})
+	}
+	return m, err
+}
+
+func readBytes(b protocol.Bytes) ([]byte, error) {
+	if b == nil {
+		return nil, nil
+	}
+	text, err := protocol.ReadAll(b)
+	if text == nil && err == nil {
+		text = []byte{} // empty is not null
+	}
+	return text, errors.Join(err, b.Close())
+}

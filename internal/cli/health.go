@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cdc-relay/cdc-relay/internal/cli/client"
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// newHealth is `health`: a probe for images that have no shell and no curl.
+func newHealth(g *command.Options) *cobra.Command {
+	var admin string
+	cmd := &cobra.Command{
+		Use:   "health",
+		Short: "Ask the running relay whether it is healthy: exit 0, or 1 with the reason",
+		Long: `Asks /healthz of the running relay, as the health check of a container does. Exit 0 while it runs
+or waits for its servers, 1 when a loop is stuck or nobody answers. What the relay is doing is
+told by status.`,
+		Example: `  cdc-relay health
+  cdc-relay health --admin 127.0.0.1:9464`,
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if admin == "" {
+				c, err := g.Load()
+				if err != nil {
+					return err
+				}
+				admin = c.Admin.Listen
+			}
+			if why := client.Health(cmd.Context(), admin); why != "" {
+				return &outbox.Stop{Code: outbox.ExitFailure, Reason: "unhealthy", What: why}
+			}
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "healthy")
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&admin, "admin", "", "address of the relay (default admin.listen)")
+	return cmd
+}

@@ -1,0 +1,172 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/migrate/importer"
+	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/output"
+	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/read"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// newImport is `import debezium`.
+func newImport() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "import",
+		Short: "Make the configuration of what another relay is configured with",
+		RunE:  command.NeedsSubcommand,
+	}
+	cmd.AddCommand(newImportDebezium())
+	return cmd
+}
+
+type importOptions struct {
+	out, worker string
+	force, json bool
+}
+
+func newImportDebezium() *cobra.Command {
+	var opt importOptions
+	cmd := &cobra.Command{
+		Use:   "debezium FILE...",
+		Short: "Make cdc-relay.yaml of a Debezium connector for an outbox, or of a Debezium Server",
+		Long: `Reads the configuration of Debezium and writes one of the relay that publishes the same records.
+For Kafka Connect it reads the connector's JSON or .properties, with the worker's file for what
+stands only there. For Debezium Server it reads application.properties, application.yaml, an env
+file, a compose file or a DebeziumServer resource of Kubernetes. Several FILEs are layers of one
+configuration, as Quarkus lays them: properties, YAML, environment. "-" is stdin.
+
+A report says of each property what became of it: honoured, mapped, superseded or cannot. With a
+"cannot" nothing is written and the exit code is 2, unless --force. Nothing is connected to. The
+report goes to stderr when the configuration goes to stdout, else to stdout. A password that
+stands in a FILE is copied to the file of -o alone (mode 0600), else a variable stands in its
+place. docs/import.md has the verdict on each property.`,
+		Example: `  cdc-relay import debezium connector.json --worker-config worker.properties -o cdc-relay.yaml
+  cdc-relay import debezium application.properties server.env -o cdc-relay.yaml
+  curl -s http://connect:8083/connectors/orders-outbox | cdc-relay import debezium -
+  kubectl exec deploy/debezium -- env | cdc-relay import debezium application.properties -`,
+		Args: fileArgs,
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveDefault
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return importDebezium(args, opt, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	cmd.Flags().StringVarP(&opt.out, "out", "o", "", "file to write, which must not exist (default stdout)")
+	cmd.Flags().StringVar(&opt.worker, "worker-config", "", "the Connect worker's .properties or env file (- for stdin)")
+	cmd.Flags().BoolVar(&opt.force, "force", false, "write the configuration although some of it cannot be carried over")
+	cmd.Flags().BoolVar(&opt.json, "json", false, "report as JSON")
+	if err := errors.Join(cmd.MarkFlagFilename("out", "yaml", "yml"), cmd.MarkFlagFilename("worker-config", "properties", "env")); err != nil {
+		panic(err) // a flag that is not there
+	}
+	return cmd
+}
+
+// fileArgs is Args of a command that reads at least one file.
+func fileArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return nil
+	}
+	return &outbox.Stop{
+		Code: outbox.ExitUsage, Reason: "usage", What: cmd.CommandPath() + " wants a FILE",
+		Mend: "name the connector's JSON or .properties, application.properties, or - for stdin",
+	}
+}
+
+func importDebezium(args []string, opt importOptions, stdin io.Reader, stdout, stderr io.Writer) error {
+	files, worker, err := readImport(args, opt.worker, stdin)
+	if err != nil {
+		return importError("read what to import", err, "")
+	}
+	if _, err := os.Lstat(opt.out); opt.out != "" && err == nil {
+		return importError(opt.out+" exists", errors.New("nothing is overwritten"), "remove it, or name another file")
+	}
+	result, err := importer.Import(files, worker)
+	if err != nil {
+		return importError("import", err, "")
+	}
+	cannot := result.Count(output.Cannot)
+	written := opt.out
+	if cannot > 0 && !opt.force {
+		written = ""
+	}
+	report := stderr
+	if opt.out != "" {
+		report = stdout
+	}
+	if opt.json {
+		err = result.ReportJSON(report, written)
+	} else {
+		err = result.Report(report)
+	}
+	switch {
+	case err != nil:
+		return err
+	case cannot > 0 && !opt.force:
+		return importError(fmt.Sprintf("nothing is written: %d of %d settings cannot be carried over", cannot, len(result.Entries)), nil,
+			"see above what each of them needs, or write what is left with --force")
+	case opt.out == "":
+		return result.Write(stdout, true)
+	}
+	return writeImport(result, opt.out)
+}
+
+func importError(what string, err error, mend string) error {
+	return &outbox.Stop{Code: outbox.ExitUsage, Reason: "import", What: what, Err: err, Mend: mend}
+}
+
+// readImport reads the files; at most one of them is stdin.
+func readImport(args []string, workerPath string, stdin io.Reader) (files []read.Input, worker *read.Input, err error) {
+	paths := slices.Clone(args)
+	if workerPath != "" {
+		paths = append(paths, workerPath)
+	}
+	piped := false
+	for _, path := range paths {
+		input := read.Input{Name: path}
+		if path == "-" {
+			if piped {
+				return nil, nil, errors.New("- is given twice, and stdin can be read once")
+			}
+			piped, input.Name = true, "stdin"
+			input.Content, err = io.ReadAll(stdin)
+		} else {
+			input.Content, err = os.ReadFile(path)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		files = append(files, input)
+	}
+	if workerPath != "" {
+		return files[:len(args)], &files[len(args)], nil
+	}
+	return files, nil, nil
+}
+
+// writeImport makes the file, for its owner alone: there may be passwords in it. A file that came to be meanwhile stays.
+func writeImport(result *importer.Result, path string) (err error) {
+	f, err := os.OpenFile(filepath.Clean(path), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return importError(path+" exists", errors.New("nothing is overwritten"), "remove it, or name another file")
+		}
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer func() {
+		if err = errors.Join(err, f.Close()); err != nil {
+			err = fmt.Errorf("write %s: %w", path, errors.Join(err, os.Remove(path)))
+		}
+	}()
+	return result.Write(f, false)
+}

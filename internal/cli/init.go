@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/replication"
+)
+
+func newInit(g *command.Options) *cobra.Command {
+	var opt replication.InitOptions
+	var printOnly, noBackfill bool
+	cmd := &cobra.Command{
+		Use:   "init",
+		Short: "Create what is missing: outbox table, schema cdc_relay, publication, slot, rights",
+		Long: `Creates the schema cdc_relay, the publication and the slot where they are missing, and with
+--outbox-table the outbox table. It may be run any number of times.
+
+A new slot sends only what is committed after it: when the outbox table already has rows, init and
+run refuse to create it (exit 2) until init --no-backfill leaves these rows unsent. With
+source.create: false publication and slot must exist already, and stay as they are.`,
+		Example: `  cdc-relay init --outbox-table
+  cdc-relay init --no-backfill
+  cdc-relay init --url postgres://owner@db/shop --role relay
+  cdc-relay init --print --role relay | psql shop`,
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if opt.URL != "" {
+				if err := config.CheckPostgres(opt.URL); err != nil {
+					return command.UsageError("--url " + err.Error())
+				}
+			}
+			c, rc, log, err := g.Source()
+			if err != nil {
+				return err
+			}
+			if noBackfill && (opt.NoSlot || printOnly) {
+				return command.UsageError("--no-backfill is for the slot that init creates: leave out --no-slot and --print")
+			}
+			rc.NoBackfill = noBackfill
+			if printOnly {
+				return replication.PrintInit(cmd.OutOrStdout(), rc, opt)
+			}
+			log.Debug("init", zap.String("slot", c.Source.Slot))
+			return replication.Init(cmd.Context(), rc, opt)
+		},
+	}
+	cmd.Flags().BoolVar(&printOnly, "print", false, "only print the SQL")
+	cmd.Flags().BoolVar(&opt.OutboxTable, "outbox-table", false, "create the outbox table too")
+	cmd.Flags().BoolVar(&noBackfill, "no-backfill", false, "create the slot although the table has rows: these are not sent")
+	cmd.Flags().StringVar(&opt.URL, "url", "", "URL of a role that may create what is missing (default source.url)")
+	cmd.Flags().BoolVar(&opt.NoSlot, "no-slot", false, "leave the slot to the first start, or to takeover")
+	cmd.Flags().StringVar(&opt.Role, "role", "", "role of the relay, to be granted what it needs")
+	return cmd
+}

@@ -1,0 +1,233 @@
+// Package operate is the operators' commands: dead-letters, deferred and events. They read the database and store requests, which
+// the leading relay carries out.
+package operate
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/cli/output"
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// action is a command that asks for something about rows: by their numbers, or by a filter.
+type action struct {
+	kind                 dlq.Kind
+	of                   dlq.Of
+	done                 string // what a row is then
+	short, long, example string
+}
+
+// actionFlags are what was written on the command line of an act.
+type actionFlags struct {
+	action
+	filterFlags
+	rows                        []int64
+	all, dryRun, json           bool
+	rate, reason                string
+	perSecond                   int
+	exchange, routingKey, topic string
+	wait                        time.Duration
+}
+
+func newAction(g *command.Options, a action) *cobra.Command {
+	f := &actionFlags{action: a}
+	cmd := &cobra.Command{
+		Use: commandName(a.kind) + " [NUMBER...]", Short: a.short, Long: a.long, Example: a.example,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := g.Load()
+			if err != nil {
+				return err
+			}
+			if err := f.validate(args, c); err != nil {
+				return err
+			}
+			return withAdminClient(cmd.Context(), g, f.wait, func(ctx context.Context, d *adminClient) error { return f.run(ctx, cmd, d) })
+		},
+	}
+	f.filterFlags.add(cmd, a.of)
+	flags := cmd.Flags()
+	flags.BoolVar(&f.all, "all", false, "all rows that the filter chooses; without a filter, all")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "say what would be done, and change nothing")
+	flags.StringVar(&f.rate, "rate", "", "with --all: at most so many per second, such as 50/s")
+	flags.StringVar(&f.reason, "reason", "", "why: it is kept with who asked, and when")
+	flags.DurationVar(&f.wait, "wait", 30*time.Second, "wait so long for the relay to carry it out; 0: only ask")
+	flags.BoolVar(&f.json, "json", false, "print JSON")
+	if a.kind == dlq.Replay {
+		flags.StringVar(&f.exchange, "exchange", "", "RabbitMQ: publish to this exchange instead")
+		flags.StringVar(&f.routingKey, "routing-key", "", "RabbitMQ: publish with this routing key instead")
+		flags.StringVar(&f.topic, "topic", "", "Kafka: publish to this topic instead")
+	}
+	return cmd
+}
+
+// validate reads what the flags say; no database is needed for it.
+func (f *actionFlags) validate(args []string, c *config.Config) (err error) {
+	if f.rows, err = numbers("a row", commandOf(f.of)+" list", args); err != nil {
+		return err
+	}
+	if _, err := f.filter(context.Background(), nil); err != nil {
+		return err
+	}
+	filter, filtered := f.firstGiven()
+	// An id names one event, and purge --key one person: neither needs --all.
+	named := f.given("id") || f.kind == dlq.Purge && (f.given("key") || f.given("key-of"))
+	switch {
+	case len(f.rows) > 0 && f.all:
+		return command.UsageError("numbers are given beside --all; one of the two")
+	case len(f.rows) > 0 && filtered:
+		return command.UsageError("numbers are given beside --" + filter + "; one of the two")
+	case len(f.rows) > 0:
+	case !f.all && filtered && !named:
+		return command.UsageError(fmt.Sprintf("--%s chooses rows by a filter: say --all to %s all of them, or name them by their numbers", filter, commandName(f.kind)))
+	case !f.all && !named:
+		return command.UsageError(fmt.Sprintf("which? Name rows by the numbers that the list shows or by --id, or say --all with a filter: `%s %s --help`", commandOf(f.of), commandName(f.kind)))
+	}
+	if f.wait < 0 {
+		return command.UsageError(fmt.Sprintf("--wait is %s, want a time such as 30s, or 0", f.wait))
+	}
+	if f.given("rate") {
+		if len(f.rows) > 0 || f.given("id") && !f.all {
+			return command.UsageError("--rate is for --all")
+		}
+		if f.perSecond, err = parseRate(f.rate); err != nil {
+			return command.UsageError(err.Error())
+		}
+	}
+	return f.validateRoute(c)
+}
+
+// validateRoute wants a place of the broker that is configured.
+func (f *actionFlags) validateRoute(c *config.Config) error {
+	if f.kind != dlq.Replay {
+		return nil
+	}
+	amqp := f.given("exchange") || f.given("routing-key")
+	switch {
+	case amqp && c.Sink.RabbitMQ == nil:
+		return command.UsageError("--exchange and --routing-key are RabbitMQ's, and sink.rabbitmq is not configured")
+	case f.given("topic") && c.Sink.Kafka == nil:
+		return command.UsageError("--topic is Kafka's, and sink.kafka is not configured")
+	case f.given("topic") && f.topic == "":
+		return command.UsageError("--topic is empty")
+	case len(f.exchange) > 255 || len(f.routingKey) > 255:
+		return command.UsageError("--exchange and --routing-key have 255 bytes at most")
+	}
+	return nil
+}
+
+// route is where a replay goes; what is nil stays as it was.
+func (f *actionFlags) route() (r outbox.Route) {
+	if f.kind != dlq.Replay {
+		return r
+	}
+	if f.given("exchange") {
+		r.Name = append([]byte{}, f.exchange...)
+	}
+	if f.given("topic") {
+		r.Name = append([]byte{}, f.topic...)
+	}
+	if f.given("routing-key") {
+		r.RoutingKey = append([]byte{}, f.routingKey...)
+	}
+	return r
+}
+
+func (f *actionFlags) run(ctx context.Context, cmd *cobra.Command, d *adminClient) error {
+	by, err := d.requester(ctx, f.reason)
+	if err != nil {
+		return err
+	}
+	out := &result{out: cmd.OutOrStdout(), line: output.Progress{W: cmd.ErrOrStderr()}, json: f.json, dryRun: f.dryRun, action: f.action}
+	if f.given("id") && !f.all {
+		if f.rows, err = f.rowsOfEvent(ctx, d); err != nil {
+			return err
+		}
+	}
+	if len(f.rows) > 0 {
+		return f.runRows(ctx, d, by, out)
+	}
+	return f.runBulk(ctx, d, by, out)
+}
+
+// rowsOfEvent gives the numbers of the rows of an event that allow what is asked for; if none does the newest, to say why.
+func (f *actionFlags) rowsOfEvent(ctx context.Context, d *adminClient) (ns []int64, err error) {
+	filter, err := f.filter(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	page, err := d.List(ctx, f.of, filter, "", dlq.MaxLimit)
+	if err != nil {
+		return nil, err
+	}
+	if len(page.Rows) == 0 {
+		return nil, fmt.Errorf("there is no %s of event %q; `cdc-relay events show` tells where it is", (&result{action: f.action}).noun(), f.id)
+	}
+	for _, row := range page.Rows {
+		if d.Would(ctx, dlq.Ask{Kind: f.kind, N: row.N}) == nil {
+			ns = append(ns, row.N)
+		}
+	}
+	if len(ns) == 0 {
+		ns = []int64{page.Rows[0].N}
+	}
+	return ns, nil
+}
+
+// runRows asks about rows by their numbers.
+func (f *actionFlags) runRows(ctx context.Context, d *adminClient, by dlq.By, out *result) error {
+	for _, n := range f.rows {
+		ask := dlq.Ask{Kind: f.kind, N: n, Route: f.route(), By: by}
+		if f.dryRun {
+			out.addDryRun(n, d.Would(ctx, ask))
+			continue
+		}
+		r, err := d.Request(ctx, ask)
+		if err != nil && !out.addRowError(n, err) {
+			return err
+		} else if err == nil {
+			out.requests = append(out.requests, r)
+		}
+	}
+	if f.dryRun {
+		return out.report(false)
+	}
+	runs, err := d.waitForRequests(ctx, out.requests, f.wait, f.given("wait"))
+	if err != nil {
+		return err
+	}
+	return out.report(runs)
+}
+
+// runBulk asks about the rows that the filter chooses.
+func (f *actionFlags) runBulk(ctx context.Context, d *adminClient, by dlq.By, out *result) error {
+	filter, err := f.filter(ctx, d)
+	if err != nil {
+		return err
+	}
+	b := dlq.Bulk{Kind: f.kind, Filter: filter, Route: f.route(), Rate: f.perSecond, By: by}
+	if f.dryRun {
+		n, err := d.Match(ctx, b)
+		if err != nil {
+			return err
+		}
+		return out.bulkDryRun(n)
+	}
+	job, err := d.Start(ctx, b)
+	if err != nil {
+		return err
+	}
+	runs := true
+	if job.ID != 0 {
+		if job, runs, err = d.waitForJob(ctx, job, f.wait, f.given("wait"), out.progress); err != nil {
+			return err
+		}
+	}
+	return out.reportJob(job, runs)
+}

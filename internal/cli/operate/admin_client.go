@@ -1,0 +1,94 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/user"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication"
+)
+
+// adminClient is a connection of an operator's command: it talks to the database alone, a relay may run or not.
+type adminClient struct {
+	*dlq.Desk
+	cfg  *config.Config
+	pool *pgxpool.Pool
+}
+
+// commandTimeout is how long a command may take, beside what it was told to wait: a server that went silent must not keep it.
+const commandTimeout = 2 * time.Minute
+
+// withAdminClient connects and does something, which may take wait longer than usual.
+func withAdminClient(ctx context.Context, g *command.Options, wait time.Duration, do func(ctx context.Context, d *adminClient) error) error {
+	c, rc, _, err := g.Source()
+	if err != nil {
+		return err
+	}
+	rc.Log = zap.NewNop()
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout+wait)
+	defer cancel()
+	connecting, connected := context.WithTimeout(ctx, command.DatabaseTimeout)
+	defer connected()
+	pool, err := replication.Connect(connecting, rc)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	d := &adminClient{Desk: dlq.New(pool, c.Source.Slot), cfg: c, pool: pool}
+	if err := d.Check(ctx); err != nil {
+		return withExitCode(err)
+	}
+	return withExitCode(do(ctx, d))
+}
+
+// withExitCode gives the errors of a desk their exit codes and what to do.
+func withExitCode(err error) error {
+	var bad *dlq.BadInput
+	var slot *dlq.NoSlot
+	var server *pgconn.PgError
+	switch {
+	case errors.As(err, &bad):
+		return command.UsageError("--" + bad.Error())
+	case errors.Is(err, dlq.ErrNoSchema):
+		return &outbox.Stop{
+			Code: outbox.ExitFailure, Reason: "schema", What: "the tables of parked rows and dead letters are not in this database, or are of an older version",
+			Mend: "run `cdc-relay init`, or start this version of the relay once; source.url may name another database",
+		}
+	case errors.As(err, &slot):
+		return &outbox.Stop{Code: outbox.ExitFailure, Reason: "no_slot", What: slot.Error(), Mend: "correct source.slot, or run `cdc-relay init`"}
+	case errors.As(err, &server) && server.Code == "42501":
+		return &outbox.Stop{
+			Code: outbox.ExitFailure, Reason: "rights", What: "the role of source.url may not do this", Err: err,
+			Mend: "take the relay's role, or GRANT what docs/dead-letters.md lists for operators",
+		}
+	}
+	return err
+}
+
+// requester is who asks, as the audit names them: the database role, and the user and machine of the command.
+func (d *adminClient) requester(ctx context.Context, why string) (dlq.By, error) {
+	var role string
+	if err := d.pool.QueryRow(ctx, `SELECT current_user`).Scan(&role); err != nil {
+		return dlq.By{}, err
+	}
+	name := "uid " + strconv.Itoa(os.Getuid())
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	return dlq.By{Who: role + " (" + name + "@" + host + ")", Why: why}, nil
+}

@@ -1,0 +1,84 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/cli/output"
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
+)
+
+// newJob is about bulk requests, those of parked rows too.
+func newJob(g *command.Options) *cobra.Command {
+	var cancel, asJSON bool
+	var wait time.Duration
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "job [NUMBER]",
+		Short: "Tell how far a bulk request is, or cancel it; without a number list the newest",
+		Long: `Tells of what was asked for with --all, or with purge --key, of dead letters and of parked rows.
+What was done of a job that is cancelled stays done; the rest is left as it was.`,
+		Example: `  cdc-relay dead-letters job
+  cdc-relay dead-letters job 12 --wait 5m
+  cdc-relay dead-letters job 12 --cancel`,
+		Args: command.OneArg(0, "the number of one job, or none", "12"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ns, err := numbers("a job", "cdc-relay dead-letters job", args)
+			if err != nil {
+				return err
+			}
+			if len(ns) == 0 && (cancel || wait != 0) {
+				return command.UsageError("which job? `cdc-relay dead-letters job` lists them")
+			}
+			if wait < 0 {
+				return command.UsageError(fmt.Sprintf("--wait is %s, want a time such as 30s, or 0", wait))
+			}
+			return withAdminClient(cmd.Context(), g, wait, func(ctx context.Context, d *adminClient) error {
+				if len(ns) == 0 {
+					jobs, err := d.Jobs(ctx, 20)
+					if err != nil {
+						return err
+					}
+					if asJSON {
+						return output.JSON(cmd.OutOrStdout(), map[string]any{"items": append([]dlq.Job{}, jobs...)})
+					}
+					return printJobs(cmd.OutOrStdout(), jobs)
+				}
+				out := &result{out: cmd.OutOrStdout(), line: output.Progress{W: cmd.ErrOrStderr()}, json: asJSON}
+				j, err := d.Job(ctx, ns[0])
+				if err != nil {
+					return err
+				}
+				if cancel && j.State == dlq.JobRuns {
+					by, err := d.requester(ctx, reason)
+					if err != nil {
+						return err
+					}
+					if j, err = d.Cancel(ctx, ns[0], by); err != nil {
+						return err
+					}
+				}
+				if cancel && j.State == dlq.JobDone && !asJSON {
+					fmt.Fprintln(out.out, "nothing to cancel: it has ended")
+				}
+				runs := true
+				if j.State == dlq.JobRuns {
+					if j, runs, err = d.waitForJob(ctx, j, wait, wait > 0, out.progress); err != nil {
+						return err
+					}
+				}
+				out.kind = j.Kind
+				return out.reportJob(j, runs)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&cancel, "cancel", false, "carry out no more of it")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "wait so long for its end")
+	cmd.Flags().StringVar(&reason, "reason", "", "why it is cancelled")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}

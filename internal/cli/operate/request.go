@@ -1,0 +1,63 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/cli/output"
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
+)
+
+// newRequest is about what was asked for about one row, parked rows too.
+func newRequest(g *command.Options) *cobra.Command {
+	var cancel, asJSON bool
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "request NUMBER",
+		Short: "Tell what became of a request about one row, or cancel it",
+		Long: `Tells of what was asked for about one dead letter or parked row, by the number that was said then.
+A request waits while no relay runs, and until the relay has come to it. One that waits can be
+cancelled: the row is left as it was.`,
+		Example: `  cdc-relay dead-letters request 317
+  cdc-relay dead-letters request 317 --cancel --reason "the wrong exchange"`,
+		Args: command.OneArg(1, "the number of one request", "317"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ns, err := numbers("a request", "cdc-relay dead-letters show", args)
+			if err != nil {
+				return err
+			}
+			return withAdminClient(cmd.Context(), g, 0, func(ctx context.Context, d *adminClient) error {
+				q, err := d.RequestOf(ctx, ns[0])
+				if err != nil {
+					return err
+				}
+				if cancel && q.State == dlq.RequestWaits {
+					by, err := d.requester(ctx, reason)
+					if err != nil {
+						return err
+					}
+					if q, err = d.Withdraw(ctx, ns[0], by); err != nil {
+						return err
+					}
+				}
+				if asJSON {
+					return output.JSON(cmd.OutOrStdout(), q)
+				}
+				if cancel && q.State != dlq.RequestCancelled {
+					fmt.Fprintln(cmd.OutOrStdout(), "nothing to cancel: it has ended")
+				}
+				a := result{action: action{kind: q.Kind}}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s of %s %d%s, asked for by %s at %s%s: %s%s%s\n", commandName(q.Kind), a.noun(), q.N, routeText(&q),
+					output.Clean(q.Who), timeText(q.At), reasonText(q.Why), q.State, labelledTime(" ", q.DoneAt), output.If(q.Result != "", ", "+output.Clean(q.Result)))
+				return err
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&cancel, "cancel", false, "do not carry it out")
+	cmd.Flags().StringVar(&reason, "reason", "", "why it is cancelled")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}

@@ -1,0 +1,162 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/cli/output"
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
+)
+
+func newShow(g *command.Options, of dlq.Of, example string) *cobra.Command {
+	var asJSON bool
+	short := "Show a dead letter, its contents and its history"
+	if of == dlq.Parked {
+		short = "Show a parked row and its contents"
+	}
+	cmd := &cobra.Command{
+		Use: "show NUMBER", Short: short, Example: example, Args: command.OneArg(1, "the number of one row", "17"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ns, err := numbers("a row", commandOf(of)+" list", args)
+			if err != nil {
+				return err
+			}
+			return withAdminClient(cmd.Context(), g, 0, func(ctx context.Context, d *adminClient) error {
+				detail, err := d.Show(ctx, of, ns[0], d.cfg.Admin.ShowPayloads)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return output.JSON(cmd.OutOrStdout(), detail)
+				}
+				return printDetail(cmd.OutOrStdout(), detail)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// details writes labels and what they say.
+type details struct{ strings.Builder }
+
+func (d *details) line(label, format string, args ...any) {
+	fmt.Fprintf(&d.Builder, "%-12s"+format+"\n", append([]any{label}, args...)...)
+}
+
+func printDetail(w io.Writer, r *dlq.Detail) error {
+	var d details
+	name := fmt.Sprintf("dead letter %d, %s", r.N, r.State)
+	if r.State == dlq.Waiting {
+		name = fmt.Sprintf("parked row %d", r.N)
+	}
+	fmt.Fprintf(&d, "%s%s\n", name, output.If(r.Copied, ": it came with a copy of another system's database, and nobody acts on it here"))
+	d.line("event", "%s, type %s", shortText(r.ID), shortText(r.Type))
+	d.line("key", "%s of %s", shortText(r.Key), shortText(r.Aggregate))
+	d.line("position", "%s, committed %s", r.Position, timeText(r.CommittedAt))
+	if r.Destination != "" {
+		d.line("destination", "%s", output.Clean(r.Destination))
+	}
+	if r.Reason != "" {
+		d.line("refused", "%s (%s): %s", r.Reason, r.Class, orDash(r.Error))
+		d.line("", "%s%s", output.Count(r.Attempts, "attempt"), fromTo(r.FirstFailedAt, r.FailedAt))
+		if r.Accused != "" {
+			d.line("accused", "%s", output.Clean(r.Accused))
+		}
+	}
+	if r.Fault != nil {
+		d.line("fault", "%s", output.Clean(*r.Fault))
+	}
+	d.line("parked", "%s%s", timeText(r.ParkedAt), labelledTime(", next attempt ", r.NextAttempt))
+	if r.Behind != nil {
+		d.line("waits", "behind parked row %d of its key", *r.Behind)
+	}
+	if r.DiedAt != nil {
+		d.line("dead", "%s%s%s%s", timeText(*r.DiedAt), labelledTime(", "+r.State+" ", r.ClosedAt), labelledTime(", mirrored ", r.MirroredAt), output.If(r.Redacted, ", redacted"))
+	}
+	d.contents(r)
+	for _, q := range r.Requests {
+		d.line("request", "%d: %s%s by %s at %s%s: %s%s%s", q.ID, commandName(q.Kind), routeText(&q), output.Clean(q.Who), timeText(q.At), reasonText(q.Why), q.State, labelledTime(" ", q.DoneAt), output.If(q.Result != "", ", "+output.Clean(q.Result)))
+	}
+	for _, e := range r.Audit {
+		d.line("audit", "%s %s by %s%s: %s", timeText(e.At), e.Action, output.Clean(e.Who), reasonText(e.Why), output.Clean(e.Result))
+	}
+	_, err := io.WriteString(w, d.String())
+	return err
+}
+
+// routeText is where a replay goes, if not to where the event was going.
+func routeText(q *dlq.Request) (to string) {
+	if q.RouteName != nil {
+		to = " to " + shortText(q.RouteName)
+	}
+	if q.RoutingKey != nil {
+		to += " with routing key " + shortText(q.RoutingKey)
+	}
+	return to
+}
+
+// contents are shown as they are: they may have many lines.
+func (d *details) contents(r *dlq.Detail) {
+	if r.Traceparent != nil {
+		d.line("traceparent", "%s", output.Clean(*r.Traceparent))
+	}
+	for _, c := range r.Columns {
+		d.line("column", "%s = %s", output.Clean(c.Name), contentText(c.Value))
+	}
+	if r.Headers != nil {
+		d.line("headers", "%s", contentText(r.Headers))
+	}
+	if r.Raw != nil {
+		d.line("row", "%s", contentText(r.Raw))
+	}
+	kind := r.ContentType
+	if r.PayloadBytes != nil {
+		kind += ", " + output.Bytes(*r.PayloadBytes)
+	}
+	d.line("payload", "%s: %s", kind, contentText(r.Payload))
+}
+
+func contentText(c *dlq.Content) (text string) {
+	switch {
+	case c == nil:
+		return "-"
+	case c.Hidden:
+		return "not shown (admin.show_payloads is false)"
+	case c.Base64 != nil:
+		text = "base64 " + *c.Base64
+	default:
+		text = *c.Text
+	}
+	if len(text) > maxPayloadText {
+		text = strings.ToValidUTF8(text[:maxPayloadText], "") + "… (--json has all of it)"
+	}
+	return text
+}
+
+// maxPayloadText is how much of a payload people are shown: one that was too large for the broker would fill their terminal.
+const maxPayloadText = 4 << 10
+
+func timeText(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+func labelledTime(label string, t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return label + timeText(*t)
+}
+
+func fromTo(from, to *time.Time) string {
+	if from == nil || to == nil {
+		return ""
+	}
+	return ", from " + timeText(*from) + " to " + timeText(*to)
+}
+
+func reasonText(s string) string { return output.If(s != "", " ("+output.Clean(s)+")") }

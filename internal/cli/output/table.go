@@ -1,0 +1,50 @@
+package output
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/charmbracelet/x/ansi"
+)
+
+// Table is a table for people. Its texts are clean: see Clean.
+type Table struct {
+	Header    []string
+	Rows      [][]string
+	MaxWidths []int // columns of a terminal; 0: any
+}
+
+// Write aligns the columns. On a terminal long texts are cut and the header is bold; piped, every text is complete.
+func (t *Table) Write(w io.Writer) error {
+	var aligned strings.Builder
+	tabs := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tabs, strings.Join(t.Header, "\t"))
+	for _, row := range t.Rows {
+		if row = slices.Clone(row); IsTerminal(w) {
+			for i, most := range t.MaxWidths {
+				if most > 0 {
+					row[i] = Cut(row[i], most)
+				}
+			}
+		}
+		fmt.Fprintln(tabs, strings.Join(row, "\t"))
+	}
+	if err := tabs.Flush(); err != nil {
+		return err
+	}
+	for i, line := range strings.Split(strings.TrimSuffix(aligned.String(), "\n"), "\n") {
+		if line = strings.TrimRight(line, " "); i == 0 && HasColor(w) {
+			line = "\x1b[1m" + line + "\x1b[0m"
+		}
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Cut shortens a text to a width.
+func Cut(s string, width int) string { return ansi.Truncate(s, width, "…") }

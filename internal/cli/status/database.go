@@ -1,0 +1,204 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/cli/output"
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/retry/postgres"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/wiring"
+)
+
+// What status shows when no relay answers.
+
+// databaseStatus is what is printed when no relay answers.
+type databaseStatus struct {
+	State string    `json:"state"` // in words: stopped, or not answering when somebody holds the slot
+	Why   string    `json:"why"`
+	Now   time.Time `json:"now"`
+
+	Relay         string `json:"relay"` // why it did not answer
+	SlotExists    bool   `json:"slot_exists"`
+	SlotActive    bool   `json:"slot_active"`
+	Holder        string `json:"holder,omitempty"`
+	Confirmed     string `json:"confirmed_flush_lsn,omitempty"`
+	LagBytes      int64  `json:"lag_bytes"`
+	RetainedBytes int64  `json:"retained_bytes"`
+	WALStatus     string `json:"wal_status,omitempty"`
+	SafeWALBytes  *int64 `json:"safe_wal_bytes"` // null: unlimited, or there is no slot
+	LastLeader    string `json:"last_leader,omitempty"`
+	RecordState   string `json:"record_state,omitempty"`
+
+	Parked      *deferredCount   `json:"parked,omitempty"` // absent: they could not be counted
+	DeadLetters *deadLetterCount `json:"dead_letters,omitempty"`
+	NotCounted  string           `json:"not_counted,omitempty"` // why
+}
+
+type deferredCount struct {
+	Events int        `json:"events"`
+	OrMore bool       `json:"or_more"`
+	Oldest *time.Time `json:"oldest"` // commit time; null: there is none
+}
+
+type deadLetterCount struct {
+	Open   int        `json:"open"`
+	OrMore bool       `json:"or_more"`
+	Oldest *time.Time `json:"oldest"` // when it died; null: there is none
+}
+
+func showDatabase(ctx context.Context, w io.Writer, c *config.Config, g *command.Options, asJSON bool, cause error) error {
+	ctx, cancel := context.WithTimeout(ctx, command.DatabaseTimeout)
+	defer cancel()
+	v, err := queryDatabase(ctx, g)
+	var stop *outbox.Stop
+	if errors.As(err, &stop) && stop.Code == outbox.ExitUsage {
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("no relay answers (%w), and the database does not either: %w", cause, err)
+	}
+	v.Relay = "does not answer: " + cause.Error()
+	if asJSON {
+		err = output.JSON(w, v)
+	} else if _, err = fmt.Fprintf(w, "%-11s%s: %s\n", "state", v.State, output.Clean(v.Why)); err == nil {
+		err = v.write(w, c.Source.Slot)
+	}
+	if err == nil && !v.SlotActive {
+		err = command.Logged{Err: &outbox.Stop{Code: outbox.ExitFailure, Reason: "not_running", What: "no relay runs"}} // said above
+	}
+	return err
+}
+
+func queryDatabase(ctx context.Context, g *command.Options) (*databaseStatus, error) {
+	_, rc, _, err := g.Source()
+	if err != nil {
+		return nil, err
+	}
+	rc.Log = zap.NewNop()
+	v, err := readDatabase(ctx, rc)
+	if err != nil {
+		return nil, err
+	}
+	v.Now = time.Now().UTC()
+	switch {
+	case v.SlotActive:
+		v.State, v.Why = stateNotAnswering, "no relay answers at the address that was asked, and "+v.Holder+" holds the slot"
+	case v.SlotExists:
+		v.State, v.Why = ops.StateStopped, "no relay answers, and nobody holds the slot"
+	default:
+		v.State, v.Why = ops.StateStopped, "no relay answers, and there is no slot"
+	}
+	return &v, nil
+}
+
+func readDatabase(ctx context.Context, rc replication.Config) (v databaseStatus, err error) {
+	pool, err := replication.Connect(ctx, rc)
+	if err != nil {
+		return v, err
+	}
+	defer pool.Close()
+	known, err := replication.Look(ctx, pool, rc.Slot)
+	if err != nil {
+		return v, err
+	}
+	v.LastLeader, v.RecordState = known.Leader, known.State
+	if s := known.Slot; s != nil {
+		v.SlotExists, v.SlotActive, v.Holder = true, s.Active, s.Holder
+		v.Confirmed, v.WALStatus, v.SafeWALBytes = s.ConfirmedFlush.String(), s.WALStatus, s.SafeWALBytes
+		slot := wiring.SlotSnapshot(s.Name, *s)
+		v.LagBytes, v.RetainedBytes = slot.LagBytes(), slot.RetainedBytes()
+	}
+	if known.State == "" {
+		return v, nil
+	}
+	v.countRows(ctx, pool, rc.Slot, known.SystemID)
+	return v, nil
+}
+
+// countRows counts all rows, or a few when that takes too long.
+func (v *databaseStatus) countRows(ctx context.Context, pool *pgxpool.Pool, slot, systemID string) {
+	for limit := store.TallyLimit; limit >= minCountLimit; limit /= store.TallyLimit / minCountLimit {
+		ctx, cancel := context.WithTimeout(ctx, command.DatabaseTimeout/3)
+		t, err := postgres.Count(ctx, pool, slot, systemID, limit)
+		cancel()
+		if err == nil {
+			v.Parked = &deferredCount{t.Parked, t.Parked == limit, timeOrNil(t.OldestParked)}
+			v.DeadLetters = &deadLetterCount{t.Dead, t.Dead == limit, timeOrNil(t.OldestDead)}
+			v.NotCounted = ""
+			return
+		}
+		v.NotCounted = err.Error()
+	}
+}
+
+const minCountLimit = 10_000
+
+func orMore(is bool) string {
+	if is {
+		return "at least "
+	}
+	return ""
+}
+
+func timeOrNil(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	return &at
+}
+
+func (v *databaseStatus) write(w io.Writer, slot string) error {
+	_, err := fmt.Fprintf(w, "The relay %s.\nWhat the database knows of slot %q:\n", v.Relay, slot)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(w, v.slotText())
+	if err == nil && v.LastLeader != "" {
+		_, err = fmt.Fprintf(w, "  last leader: %s\n", v.LastLeader)
+	}
+	if err == nil {
+		_, err = io.WriteString(w, v.rowsText(time.Now()))
+	}
+	return err
+}
+
+// slotText says who holds the slot, and how much of the primary's disk that costs.
+func (v *databaseStatus) slotText() string {
+	holder, safe := "nobody holds it", ""
+	switch {
+	case !v.SlotExists:
+		return "  it does not exist\n"
+	case v.SlotActive:
+		holder = "held by " + output.Clean(v.Holder)
+	}
+	if v.SafeWALBytes != nil {
+		safe = ", lost after " + output.Bytes(*v.SafeWALBytes) + " more"
+	}
+	return fmt.Sprintf("  %s, confirmed %s, %s behind, retains %s, WAL %s%s\n", holder, v.Confirmed, output.Bytes(v.LagBytes), output.Bytes(v.RetainedBytes), v.WALStatus, safe)
+}
+
+// rowsText says what the tables hold, if that is anything.
+func (v *databaseStatus) rowsText(now time.Time) (text string) {
+	if p := v.Parked; p != nil && p.Events > 0 {
+		text += fmt.Sprintf("  %s%s parked%s\n", orMore(p.OrMore), output.Count(p.Events, "event"), output.Since(now, ", oldest from ", p.Oldest, " ago"))
+	}
+	if d := v.DeadLetters; d != nil && d.Open > 0 {
+		text += fmt.Sprintf("  %s%s open%s\n", orMore(d.OrMore), output.Count(d.Open, "dead letter"), output.Since(now, ", the first for ", d.Oldest, ""))
+	}
+	if v.NotCounted != "" {
+		text += fmt.Sprintf("  what is parked or dead is not known: %s\n", output.Clean(v.NotCounted))
+	}
+	return text
+}

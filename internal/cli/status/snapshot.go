@@ -1,0 +1,111 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/cli/client"
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+)
+
+// snapshot is what one look at the relay has found: its status or, when it does not answer, what the database knows.
+type snapshot struct {
+	at          time.Time
+	status      *ops.Status
+	noAnswer    error           // why there is no status
+	database    *databaseStatus // nil: the database has not answered
+	databaseErr error           // why it has not; nil: not yet
+}
+
+// The states in words of a relay that does not answer, beside ops.StateStopped.
+const (
+	stateNotAnswering = "not answering" // somebody holds the slot
+	stateUnknown      = "unknown"       // the database does not answer either
+)
+
+// stateText is the state in words, and why.
+func (s *snapshot) stateText() (state, why string) {
+	switch {
+	case s.status != nil:
+		return s.status.State, s.status.Why
+	case s.database != nil:
+		return s.database.State, s.database.Why
+	case s.databaseErr != nil:
+		return stateUnknown, "the relay " + s.relayText() + "; nor does the database: " + s.databaseErr.Error()
+	}
+	return stateUnknown, "the relay " + s.relayText() + "; the database is being asked"
+}
+
+// relayText says why there is no status.
+func (s *snapshot) relayText() string {
+	var answered *client.AnswerError
+	if errors.As(s.noAnswer, &answered) {
+		return "does not answer with its status: " + answered.Text
+	}
+	return "does not answer: " + s.noAnswer.Error()
+}
+
+// json is what --json prints of it.
+func (s *snapshot) json() any {
+	switch {
+	case s.status != nil:
+		return s.status
+	case s.database != nil:
+		return s.database
+	}
+	state, why := s.stateText()
+	return struct {
+		State string    `json:"state"`
+		Why   string    `json:"why"`
+		Now   time.Time `json:"now"`
+		Relay string    `json:"relay"`
+	}{state, why, s.at.UTC(), s.relayText()}
+}
+
+const (
+	// The database is asked seldom, and the less often the longer it takes: it counts rows for it.
+	minDatabaseInterval = 5 * time.Second
+	databaseShare       = 10 // of the time between two looks, one part for the look
+)
+
+// databasePoll asks the database beside the relay, so that one that is silent too holds up nothing.
+type databasePoll struct {
+	ask func(context.Context) (*databaseStatus, error)
+
+	mu   sync.Mutex
+	view *databaseStatus
+	err  error
+	busy bool
+	next time.Time
+}
+
+// latest is what it has said last. A new look is begun when it is time.
+func (d *databasePoll) latest(ctx context.Context) (*databaseStatus, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now := time.Now(); !d.busy && !now.Before(d.next) {
+		d.busy = true
+		go d.poll(ctx, now)
+	}
+	return d.view, d.err
+}
+
+func (d *databasePoll) poll(ctx context.Context, began time.Time) {
+	within, cancel := context.WithTimeout(ctx, command.DatabaseTimeout)
+	defer cancel()
+	view, err := d.ask(within)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	took := time.Since(began)
+	d.view, d.err, d.busy, d.next = view, err, false, began.Add(max(minDatabaseInterval, databaseShare*took))
+}
+
+// reset has the next silence of the relay begin with a new look.
+func (d *databasePoll) reset() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.view, d.err, d.next = nil, nil, time.Time{}
+}

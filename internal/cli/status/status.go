@@ -1,0 +1,77 @@
+// Package status is the command status: what a relay is doing, once or with --watch again and again.
+package status
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cdc-relay/cdc-relay/internal/cli/client"
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/cli/output"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+)
+
+func New(g *command.Options) *cobra.Command {
+	var admin string
+	var asJSON, watching bool
+	var every time.Duration
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "What the relay is doing",
+		Long: `Asks the running relay. When it does not answer, shows what the database knows and says so: exit 0
+when somebody holds the slot, else 1.
+
+With --watch it goes on asking until it is interrupted, and exits 0 then. On a terminal it
+redraws, with lines of how far behind the slot has been. Elsewhere it prints a line each time,
+with --json an object. A relay that goes away is shown as that, and again when it is back.`,
+		Example: `  cdc-relay status
+  cdc-relay status --watch
+  cdc-relay status --watch --every 10s >> status.log
+  cdc-relay status --admin 10.0.0.7:9464 --json | jq .slot.lag_bytes`,
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := g.Load()
+			if err != nil {
+				return err
+			}
+			if admin == "" {
+				admin = c.Admin.Listen
+			}
+			switch {
+			case watching && every < shortestEvery:
+				return command.UsageError(fmt.Sprintf("--every is %s, want at least %s", every, shortestEvery))
+			case watching:
+				return runWatch(cmd.Context(), cmd.OutOrStdout(), c, g, admin, every, asJSON)
+			case cmd.Flags().Changed("every"):
+				return command.UsageError("--every has no effect without --watch")
+			}
+			status, err := client.Status(cmd.Context(), c, admin)
+			if err == nil {
+				return showStatus(cmd.OutOrStdout(), status, asJSON)
+			}
+			var answered *client.AnswerError
+			if errors.As(err, &answered) {
+				return err
+			}
+			return showDatabase(cmd.Context(), cmd.OutOrStdout(), c, g, asJSON, err)
+		},
+	}
+	cmd.Flags().StringVar(&admin, "admin", "", "address of the relay (default admin.listen)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVarP(&watching, "watch", "w", false, "go on asking until interrupted")
+	cmd.Flags().DurationVar(&every, "every", time.Second, "with --watch: the interval")
+	return cmd
+}
+
+const shortestEvery = 100 * time.Millisecond
+
+func showStatus(w io.Writer, s *ops.Status, asJSON bool) error {
+	if asJSON {
+		return output.JSON(w, s)
+	}
+	return writeStatus(w, s, output.HasColor(w))
+}

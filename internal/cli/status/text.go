@@ -1,0 +1,221 @@
+package status
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/cli/output"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+)
+
+// writeStatus describes a status for people, in plain lines, or with colour on a terminal.
+func writeStatus(w io.Writer, s *ops.Status, colour bool) error {
+	t := statusText{status: s, colour: colour}
+	t.head()
+	t.rest()
+	_, err := w.Write(t.out.Bytes())
+	return err
+}
+
+// rest is all but the head.
+func (t *statusText) rest() {
+	s := t.status
+	t.slot()
+	t.broker()
+	t.paused()
+	t.line("in flight", "%s, %s%s", output.Count(s.InFlight.Events, "event"), output.Bytes(s.InFlight.Bytes), t.age(", oldest from ", s.InFlight.OldestUnsettled))
+	t.line("published", "%s, %.1f/s%s", output.Count(s.Totals.Published, "event"), s.Rates.PublishedPerSecond, t.age(", last confirm ", s.Totals.LastConfirm))
+	t.attempts()
+	t.parked()
+	t.refused()
+	t.dead()
+	if s.UnreportedConfirmed > 0 {
+		t.line("repeats", "%s confirmed behind one that is not; a crash now would send them again", output.Count(s.UnreportedConfirmed, "event"))
+	}
+}
+
+type statusText struct {
+	status *ops.Status
+	colour bool
+	out    bytes.Buffer
+}
+
+// The colours of a state: it works, it waits for somebody, somebody has to do something.
+const (
+	green  = "32"
+	yellow = "33"
+	red    = "31"
+)
+
+var stateColours = map[string]string{
+	ops.StateStreaming: green, ops.StateIdle: green, ops.StateStandby: green,
+	ops.StateStarting: yellow, ops.StateStopping: yellow, ops.StateCatchingUp: yellow, ops.StatePaused: yellow, ops.StateParking: yellow,
+	ops.StateWaiting: red, ops.StateBrokerDown: red, ops.StateStopped: red,
+}
+
+func (t *statusText) paint(text, colour string) string {
+	if !t.colour || colour == "" {
+		return text
+	}
+	return "\x1b[1;" + colour + "m" + text + "\x1b[0m"
+}
+
+// line writes a label in a column of its own and what it says.
+func (t *statusText) line(label, format string, args ...any) {
+	fmt.Fprintf(&t.out, "%-11s"+format+"\n", append([]any{label}, args...)...)
+}
+
+func (t *statusText) head() {
+	s := t.status
+	t.line("state", "%s%s", t.paint(s.State, stateColours[s.State]), output.Clean(strings.TrimPrefix(StateText(s), s.State)))
+	up := ""
+	if !s.StartedAt.IsZero() {
+		up = ", up " + output.Age(s.Now.Sub(s.StartedAt))
+	}
+	t.line("relay", "%s, version %s%s", s.Role, output.Clean(s.Version), up)
+}
+
+// StateText is the state, and why.
+func StateText(s *ops.Status) string {
+	if s.Why == "" {
+		return s.State
+	}
+	return s.State + ": " + s.Why
+}
+
+func (t *statusText) slot() {
+	slot := t.status.Slot
+	lag := showLag(slot.LagSeconds)
+	if slot.CheckedAt.IsZero() {
+		t.line("slot", "%s, lag %s; the server has not been asked yet", output.Clean(slot.Name), lag)
+		return
+	}
+	checked := output.Age(t.status.Now.Sub(slot.CheckedAt))
+	if slot.Known(t.status.Now) {
+		t.line("slot", "%s, lag %s and %s, retains %s", output.Clean(slot.Name), lag, output.Bytes(slot.LagBytes), output.Bytes(slot.RetainedBytes))
+	} else {
+		t.line("slot", "%s, lag %s; not known for %s, before that %s behind, retained %s", output.Clean(slot.Name), lag, t.paint(checked, red), output.Bytes(slot.LagBytes), output.Bytes(slot.RetainedBytes))
+	}
+	reader := "read by a process"
+	if !slot.Active {
+		reader = "read by nobody"
+	}
+	safe := ""
+	if slot.SafeWALBytes != nil {
+		safe = ", lost after " + output.Bytes(*slot.SafeWALBytes) + " more"
+	}
+	wal := slot.WALStatus
+	if wal == "unreserved" || wal == "lost" {
+		wal = t.paint(wal, red)
+	}
+	t.line("", "confirmed %s of %s, %s, WAL %s%s, asked %s ago",
+		slot.ConfirmedFlushLSN, slot.CurrentWALLSN, reader, wal, safe, checked)
+}
+
+func showLag(seconds *float64) string {
+	if seconds == nil {
+		return "not known"
+	}
+	return showSeconds(*seconds)
+}
+
+// showBehind is how much WAL the slot is behind.
+func showBehind(s *ops.Status) string {
+	if !s.Slot.Known(s.Now) {
+		return "WAL not known"
+	}
+	return output.Bytes(s.Slot.LagBytes)
+}
+
+func (t *statusText) broker() {
+	b := t.status.Broker
+	if !b.Up {
+		t.line("broker", "%s: %s", t.paint("down", red), output.Clean(b.Why))
+		return
+	}
+	channels := ""
+	switch b.Kind {
+	case ops.SinkStdout:
+		t.line("broker", "up, %s", b.Kind)
+		return
+	case ops.SinkRabbitMQ:
+		channels = ", " + output.Count(b.Channels, "channel")
+	}
+	t.line("broker", "up, %s, %s%s, %s unanswered", output.Clean(b.Kind), output.Count(b.Connections, "connection"), channels, output.Count(b.PendingConfirms, "message"))
+}
+
+func (t *statusText) paused() {
+	b := t.status.Broker
+	if b.PausedTotal == 0 {
+		return
+	}
+	t.line("paused", "%s; their events are parked until the broker takes them", t.paint(output.Count(b.PausedTotal, "destination"), red))
+	for _, p := range b.Paused {
+		t.line("", "%s: %s: %s; since %s", output.Clean(p.Destination), output.Clean(p.Reason), output.Clean(p.Error), output.Age(t.status.Now.Sub(p.Since)))
+	}
+	t.more(b.PausedTotal - len(b.Paused))
+}
+
+// attempts are those that did not publish at the first go.
+func (t *statusText) attempts() {
+	n, r := t.status.Totals, t.status.Rates
+	if n.Failed > 0 {
+		t.line("failed", "%s, made again", output.Count(n.Failed, "attempt"))
+	}
+	if n.Retries > 0 {
+		t.line("retried", "%s to send parked events, %.1f/s", output.Count(n.Retries, "attempt"), r.RetriesPerSecond)
+	}
+}
+
+func (t *statusText) parked() {
+	p := t.status.Parked
+	if p.Events+p.Queued+p.WaitingKeys == 0 {
+		return
+	}
+	rate := ""
+	if r := t.status.Rates.ParkedPerSecond; r > 0 {
+		rate = fmt.Sprintf(", %.1f/s come", r)
+	}
+	t.line("parked", "%s%s%s", t.paint(output.Count(p.Events, "event"), yellow), t.age(", oldest from ", p.Oldest), rate)
+	if p.Queued+p.Feeding > 0 {
+		t.line("", "%s being written, %s being sent again", output.Thousands(uint64(p.Queued)), output.Thousands(uint64(p.Feeding)))
+	}
+	if p.WaitingKeys > 0 {
+		t.line("", "%s held: their later events wait behind a parked one, or a dead letter", output.Count(p.WaitingKeys, "key"))
+	}
+}
+
+func (t *statusText) refused() {
+	p := t.status.Parked
+	if p.RefusedTotal == 0 {
+		return
+	}
+	t.line("refused", "%s by the database; each is tried again for ever, and keeps its key and the WAL from there on",
+		t.paint(output.Count(p.RefusedTotal, "row"), red))
+	for _, r := range p.Refused {
+		t.line("", "%s (%s): %s; for %s, %s behind it", output.Clean(r.ID), output.Clean(r.Position), output.Clean(r.Error),
+			output.Age(t.status.Now.Sub(r.Since)), output.Count(r.Behind, "event"))
+	}
+	t.more(p.RefusedTotal - len(p.Refused))
+}
+
+func (t *statusText) dead() {
+	if d := t.status.DeadLetters; d.Open > 0 {
+		t.line("dead", "%s open%s", t.paint(output.Count(d.Open, "letter"), yellow), output.Since(t.status.Now, ", the first for ", d.Oldest, ""))
+	}
+}
+
+// more is the line for what a list does not name.
+func (t *statusText) more(n int) {
+	if n > 0 {
+		t.line("", "and %s more", output.Thousands(uint64(n)))
+	}
+}
+
+// age is label and how long ago at was, or nothing.
+func (t *statusText) age(label string, at *time.Time) string {
+	return output.Since(t.status.Now, label, at, " ago")
+}

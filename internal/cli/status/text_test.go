@@ -1,0 +1,195 @@
+package status
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+)
+
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) *time.Time {
+	at := noon.Add(-d)
+	return &at
+}
+
+func text(t *testing.T, s *ops.Status, colour bool) string {
+	t.Helper()
+	var out strings.Builder
+	if err := writeStatus(&out, s, colour); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+func TestStatusText(t *testing.T) {
+	safe := int64(3 << 30)
+	for _, c := range []struct {
+		name   string
+		status ops.Status
+		want   string
+	}{
+		{"a leader that works", ops.Status{
+			State: ops.StateStreaming, Role: ops.RoleLeader, Version: "v1.2.3", StartedAt: noon.Add(-26 * time.Hour), Now: noon,
+			Slot: ops.SlotStatus{
+				Name: "cdc_relay", CheckedAt: noon.Add(-time.Second), ConfirmedFlushLSN: "0/1000", CurrentWALLSN: "0/1800", LagBytes: 2048, RetainedBytes: 5 << 20,
+				LagSeconds: new(0.25), Active: true, WALStatus: "reserved", SafeWALBytes: &safe,
+			},
+			Broker:   ops.BrokerStatus{Kind: ops.SinkRabbitMQ, Up: true, Connections: 2, Channels: 32, PendingConfirms: 1},
+			InFlight: ops.InFlightStatus{Events: 7, Bytes: 700, OldestUnsettled: ago(250 * time.Millisecond)},
+			Rates:    ops.RatesStatus{PublishedPerSecond: 1234.56},
+			Totals:   ops.TotalsStatus{Published: 1234567, LastConfirm: ago(100 * time.Millisecond)},
+		}, `
+state      streaming
+relay      leader, version v1.2.3, up 1d2h
+slot       cdc_relay, lag 0.2s and 2.0 KiB, retains 5.0 MiB
+           confirmed 0/1000 of 0/1800, read by a process, WAL reserved, lost after 3.0 GiB more, asked 1.0s ago
+broker     up, rabbitmq, 2 connections, 32 channels, 1 message unanswered
+in flight  7 events, 700 B, oldest from 0.2s ago
+published  1,234,567 events, 1234.6/s, last confirm 0.1s ago
+`},
+		{"nothing is known yet", ops.Status{State: ops.StateWaiting, Why: "connection refused", Role: ops.RoleNone, Now: noon, Slot: ops.SlotStatus{Name: "s", LagSeconds: new(0.0)}, Broker: ops.BrokerStatus{Why: "starting"}}, `
+state      waiting for postgres: connection refused
+relay      none, version 
+slot       s, lag 0s; the server has not been asked yet
+broker     down: starting
+in flight  0 events, 0 B
+published  0 events, 0.0/s
+`},
+		{"a destination is paused and rows are refused, with words a terminal would obey", ops.Status{
+			State: ops.StatePaused, Why: "2 of them", Role: ops.RoleLeader, Version: "v1", Now: noon,
+			Slot: ops.SlotStatus{Name: "s", CheckedAt: noon, WALStatus: "lost", LagSeconds: new(400.0)},
+			Broker: ops.BrokerStatus{Kind: ops.SinkKafka, Up: true, Connections: 1, PausedTotal: 2, Paused: []ops.Paused{
+				{Destination: `exchange "x"`, Reason: "no_exchange", Error: "404 NOT_FOUND\a", Since: noon.Add(-65 * time.Second)},
+			}},
+			Totals: ops.TotalsStatus{Failed: 4, Retries: 1200},
+			Rates:  ops.RatesStatus{ParkedPerSecond: 10, RetriesPerSecond: 1.5},
+			Parked: ops.ParkedStatus{
+				CountedAt: noon, Events: 1003, Oldest: ago(65 * time.Minute), WaitingKeys: 12, Queued: 3, Feeding: 64, RefusedTotal: 1001,
+				Refused: []ops.RefusedRow{{ID: "e\x1b[2J\n2", Position: "p2", Error: "disk full\a", Since: noon.Add(-3 * time.Hour), Behind: 1}},
+			},
+			DeadLetters:         ops.DeadLettersStatus{CountedAt: noon, Open: 1, Oldest: ago(26 * time.Hour)},
+			UnreportedConfirmed: 1,
+		}, `
+state      destination paused: 2 of them
+relay      leader, version v1
+slot       s, lag 6m40s and 0 B, retains 0 B
+           confirmed  of , read by nobody, WAL lost, asked 0s ago
+broker     up, kafka, 1 connection, 0 messages unanswered
+paused     2 destinations; their events are parked until the broker takes them
+           exchange "x": no_exchange: 404 NOT_FOUND?; since 1m5s
+           and 1 more
+in flight  0 events, 0 B
+published  0 events, 0.0/s
+failed     4 attempts, made again
+retried    1,200 attempts to send parked events, 1.5/s
+parked     1,003 events, oldest from 1h5m ago, 10.0/s come
+           3 being written, 64 being sent again
+           12 keys held: their later events wait behind a parked one, or a dead letter
+refused    1,001 rows by the database; each is tried again for ever, and keeps its key and the WAL from there on
+           e?[2J?2 (p2): disk full?; for 3h0m, 1 event behind it
+           and 1,000 more
+dead       1 letter open, the first for 1d2h
+repeats    1 event confirmed behind one that is not; a crash now would send them again
+`},
+		{"a standby does not know the commits", ops.Status{
+			State: ops.StateStandby, Role: ops.RoleStandby, Version: "v1", Now: noon, Broker: ops.BrokerStatus{Kind: ops.SinkStdout, Up: true},
+			Slot: ops.SlotStatus{Name: "s", CheckedAt: noon, ConfirmedFlushLSN: "0/1000", CurrentWALLSN: "0/1800", LagBytes: 2048, Active: true, WALStatus: "reserved"},
+		}, `
+state      standby
+relay      standby, version v1
+slot       s, lag not known and 2.0 KiB, retains 0 B
+           confirmed 0/1000 of 0/1800, read by a process, WAL reserved, asked 0s ago
+broker     up, stdout
+in flight  0 events, 0 B
+published  0 events, 0.0/s
+`},
+		{"PostgreSQL has not answered for long", ops.Status{
+			State: ops.StateWaiting, Role: ops.RoleNone, Version: "v1", Now: noon, Broker: ops.BrokerStatus{Kind: ops.SinkStdout, Up: true},
+			Slot: ops.SlotStatus{
+				Name: "s", CheckedAt: noon.Add(-185 * time.Second), ConfirmedFlushLSN: "0/1000", CurrentWALLSN: "0/1800", LagBytes: 2048, RetainedBytes: 5 << 20,
+				LagSeconds: new(181.0), WALStatus: "reserved",
+			},
+		}, `
+state      waiting for postgres
+relay      none, version v1
+slot       s, lag 3m1s; not known for 3m5s, before that 2.0 KiB behind, retained 5.0 MiB
+           confirmed 0/1000 of 0/1800, read by nobody, WAL reserved, asked 3m5s ago
+broker     up, stdout
+in flight  0 events, 0 B
+published  0 events, 0.0/s
+`},
+		{"letters alone", ops.Status{
+			State: ops.StateIdle, Role: ops.RoleLeader, Version: "v1", Now: noon, Slot: ops.SlotStatus{Name: "s", LagSeconds: new(0.0)}, Broker: ops.BrokerStatus{Kind: ops.SinkStdout, Up: true},
+			Parked: ops.ParkedStatus{CountedAt: noon}, DeadLetters: ops.DeadLettersStatus{CountedAt: noon, Open: 2, Oldest: ago(time.Minute)},
+		}, `
+state      idle
+relay      leader, version v1
+slot       s, lag 0s; the server has not been asked yet
+broker     up, stdout
+in flight  0 events, 0 B
+published  0 events, 0.0/s
+dead       2 letters open, the first for 1m0s
+`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := "\n" + text(t, &c.status, false); got != c.want {
+				t.Errorf("got%s\nwant%s", got, c.want)
+			}
+		})
+	}
+}
+
+// What fills the disk is said without a relay, too.
+func TestSlotOfTheDatabaseText(t *testing.T) {
+	safe := int64(1 << 20)
+	for _, c := range []struct {
+		view databaseStatus
+		want string
+	}{
+		{databaseStatus{}, "  it does not exist\n"},
+		{
+			databaseStatus{SlotExists: true, Confirmed: "0/1000", LagBytes: 2048, RetainedBytes: 5 << 20, WALStatus: "extended", SafeWALBytes: &safe},
+			"  nobody holds it, confirmed 0/1000, 2.0 KiB behind, retains 5.0 MiB, WAL extended, lost after 1.0 MiB more\n",
+		},
+		{
+			databaseStatus{SlotExists: true, SlotActive: true, Holder: "cdc-relay/s", Confirmed: "0/1000", RetainedBytes: 4096, WALStatus: "reserved"},
+			"  held by cdc-relay/s, confirmed 0/1000, 0 B behind, retains 4.0 KiB, WAL reserved\n",
+		},
+	} {
+		if got := c.view.slotText(); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}
+
+func TestDatabaseText(t *testing.T) {
+	for _, c := range []struct {
+		view databaseStatus
+		want string
+	}{
+		{databaseStatus{Parked: &deferredCount{}, DeadLetters: &deadLetterCount{}}, ""},
+		{databaseStatus{Parked: &deferredCount{Events: 1234, Oldest: ago(time.Hour)}, DeadLetters: &deadLetterCount{}}, "  1,234 events parked, oldest from 1h0m ago\n"},
+		{databaseStatus{Parked: &deferredCount{}, DeadLetters: &deadLetterCount{Open: 1, Oldest: ago(time.Minute)}}, "  1 dead letter open, the first for 1m0s\n"},
+		{databaseStatus{Parked: &deferredCount{Events: 1e6, OrMore: true}}, "  at least 1,000,000 events parked\n"},
+		{databaseStatus{NotCounted: "permission denied\a"}, "  what is parked or dead is not known: permission denied?\n"},
+	} {
+		if got := c.view.rowsText(noon); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}
+
+func TestStatusColours(t *testing.T) {
+	for state, colour := range stateColours {
+		s := &ops.Status{State: state, Now: noon}
+		if got := text(t, s, true); !strings.Contains(got, "\x1b[1;"+colour+"m"+state+"\x1b[0m") {
+			t.Errorf("%s is not painted: %q", state, got)
+		}
+		if got := text(t, s, false); strings.Contains(got, "\x1b") {
+			t.Errorf("%s is painted without being asked: %q", state, got)
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/cli/output"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication"
+)
+
+func newTakeover(g *command.Options) *cobra.Command {
+	var opt replication.TakeoverOptions
+	var yes, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "takeover --from-slot NAME",
+		Short: "Take the place of another program's slot of another plugin, without a gap",
+		Long: `Creates the publication and the relay's own slot (source.slot) while the other program goes on
+with its slot. Waits until that has confirmed what was committed before the relay's slot began,
+and then until the program was stopped. From then on the relay's slot goes on exactly where the
+other one stands. Nothing is lost, and only what the program had published and not yet confirmed
+arrives twice.
+
+It says what it waits for. It may be interrupted at any point, and run again: it goes on. Until it
+is complete "run" refuses the slot; "cdc-relay teardown --yes" gives it up. Both slots keep WAL
+meanwhile. Do not drop the other slot and create it again before the end.
+
+The other slot is one of decoderbufs, wal2json or any other plugin. One of pgoutput (Debezium's
+plugin.name=pgoutput) needs none of this: name it in source.slot, stop the program, and start the
+relay.`,
+		Example: `  cdc-relay takeover --from-slot debezium
+  cdc-relay takeover --from-slot debezium --drop --yes
+  cdc-relay takeover --from-slot debezium --wait 0 --json`,
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if opt.From == "" {
+				return &outbox.Stop{
+					Code: outbox.ExitUsage, Reason: "usage",
+					What: "--from-slot names no slot", Mend: "SELECT slot_name, plugin, active FROM pg_replication_slots",
+				}
+			}
+			if opt.Drop && !yes {
+				return &outbox.Stop{
+					Code: outbox.ExitUsage, Reason: "usage",
+					What: "--drop drops slot " + opt.From, Err: errors.New("its program can not go on with it any more"), Mend: "say --yes to do it",
+				}
+			}
+			_, rc, _, err := g.Source()
+			if err != nil {
+				return err
+			}
+			if !asJSON {
+				opt.Tell = func(s replication.TakeoverState) { printTakeover(cmd.OutOrStdout(), s) }
+			}
+			if !cmd.Flags().Changed("wait") {
+				opt.Wait = -1
+			}
+			state, err := replication.Takeover(cmd.Context(), rc, opt)
+			if asJSON {
+				err = errors.Join(err, output.JSON(cmd.OutOrStdout(), newTakeoverView(state)))
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&opt.From, "from-slot", "", "the other program's slot")
+	cmd.Flags().BoolVar(&opt.Drop, "drop", false, "drop that slot at the end (with --yes)")
+	cmd.Flags().BoolVar(&yes, "yes", false, "really drop it")
+	cmd.Flags().DurationVar(&opt.Wait, "wait", 0, "wait so long; 0 says where it stands (default: as long as it takes)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, at the end")
+	err := cmd.RegisterFlagCompletionFunc("from-slot", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return otherSlots(cmd.Context(), g), cobra.ShellCompDirectiveNoFileComp
+	})
+	if err != nil {
+		panic(err) // a flag that is not there
+	}
+	return cmd
+}
+
+// otherSlots are what a shell offers for --from-slot: nothing when the database does not answer at once.
+func otherSlots(ctx context.Context, g *command.Options) []string {
+	_, rc, _, err := g.Source()
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	names, err := replication.OtherSlots(ctx, rc)
+	if err != nil {
+		return nil
+	}
+	return names
+}
+
+// takeoverView is a state for programs.
+type takeoverView struct {
+	replication.TakeoverState
+	Start     string `json:"start_lsn,omitempty"`
+	Confirmed string `json:"from_slot_confirmed_flush_lsn,omitempty"`
+}
+
+func newTakeoverView(s replication.TakeoverState) takeoverView {
+	v := takeoverView{TakeoverState: s}
+	if s.Start != 0 {
+		v.Start = s.Start.String()
+	}
+	if s.Confirmed != 0 {
+		v.Confirmed = s.Confirmed.String()
+	}
+	return v
+}
+
+// printTakeover is a line for people at each step.
+func printTakeover(w io.Writer, s replication.TakeoverState) {
+	var what string
+	switch {
+	case s.Dropped:
+		what = fmt.Sprintf("slot %s is dropped", s.From)
+	case s.Complete:
+		what = fmt.Sprintf("complete: slot %s goes on from %s, where slot %s stands. Start the relay", s.Slot, s.Confirmed, s.From)
+	case s.Passed:
+		what = fmt.Sprintf("slot %s has passed the start of slot %s (%s). Now stop %s: as soon as it has let go of its slot, the relay's goes on from there", s.From, s.Slot, s.Start, s.Holder)
+	case s.Active:
+		what = fmt.Sprintf("slot %s (%s) stands at %s, slot %s begins at %s. Waiting for %s to confirm an event that was committed after that", s.From, s.Plugin, s.Confirmed, s.Slot, s.Start, s.Holder)
+	default:
+		what = fmt.Sprintf("slot %s (%s) stands at %s and nobody reads it; slot %s begins at %s. Start its program: what was committed in between is in its slot alone", s.From, s.Plugin, s.Confirmed, s.Slot, s.Start)
+	}
+	_, _ = fmt.Fprintln(w, output.ForTerminal(w, what, 0)) // a reader that has gone is no reason to stop
+}

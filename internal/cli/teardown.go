@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication"
+)
+
+func newTeardown(g *command.Options) *cobra.Command {
+	var yes, force bool
+	cmd := &cobra.Command{
+		Use:   "teardown",
+		Short: "Drop the relay's slot, publication and rows",
+		Long: `Drops the slot, the relay's rows, the publication if a relay made it and no other slot is read
+with it, and the schema cdc_relay when the rows were the last. The outbox table stays, and so does
+a publication of your own. It refuses while a relay holds the slot, and while events are parked or
+dead letters are open. What was committed and not delivered is then only in the outbox table: a
+slot created later does not send it.`,
+		Example: `  cdc-relay teardown --yes
+  cdc-relay teardown --yes --force`,
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !yes {
+				return &outbox.Stop{
+					Code: outbox.ExitUsage, Reason: "usage",
+					What: "teardown drops the slot", Err: errors.New("what it has not delivered is not sent any more"), Mend: "say --yes to do it",
+				}
+			}
+			_, rc, _, err := g.Source()
+			if err != nil {
+				return err
+			}
+			return tearDown(cmd.Context(), rc, force)
+		},
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "really do it")
+	cmd.Flags().BoolVar(&force, "force", false, "also while events are parked or dead letters are open: the relay's copies of them go")
+	return cmd
+}
+
+// holderTimeout is how long after the end of a relay's process the server may still count it as the slot's holder.
+const holderTimeout = 5 * time.Second
+
+// tearDown tries again for a moment while the slot is held, so that it can follow the stop of a relay at once.
+func tearDown(ctx context.Context, rc replication.Config, force bool) error {
+	give := time.After(holderTimeout)
+	for {
+		err := replication.Teardown(ctx, rc, force)
+		var stop *outbox.Stop
+		if !errors.As(err, &stop) || stop.Reason != "slot_held" {
+			return err
+		}
+		select {
+		case <-give:
+			return err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package wiring
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/replication"
+)
+
+// CheckTimeout is how long all questions together may take.
+const CheckTimeout = 30 * time.Second
+
+// Check asks PostgreSQL and the broker, and looks at the configuration. Nothing is published. The two are asked at once: one
+// that goes silent takes all the time there is.
+func Check(ctx context.Context, c *config.Config, rc replication.Config, log *zap.Logger) ([]replication.Finding, error) {
+	rc.Log = zap.NewNop()
+	var broker []replication.Finding
+	var brokerErr error
+	var asked sync.WaitGroup
+	asked.Go(func() { broker, brokerErr = checkBroker(ctx, c, log) })
+	findings, err := replication.Check(ctx, rc)
+	asked.Wait()
+	if err := cmp.Or(err, brokerErr); err != nil {
+		return nil, err
+	}
+	return slices.Concat(findings, checkOrdering(c), broker), nil
+}
+
+// CheckForAdmin is examine for the admin server.
+func CheckForAdmin(c *config.Config, rc replication.Config) func(context.Context) ([]ops.Finding, error) {
+	return func(ctx context.Context) ([]ops.Finding, error) {
+		findings, err := Check(ctx, c, rc, zap.NewNop())
+		out := make([]ops.Finding, len(findings))
+		for i, f := range findings {
+			out[i] = ops.Finding(f)
+		}
+		return out, err
+	}
+}

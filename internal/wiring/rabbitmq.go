@@ -1,0 +1,126 @@
+package wiring
+
+import (
+	"context"
+	"fmt"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
+	"github.com/cdc-relay/cdc-relay/internal/tracing"
+)
+
+var rabbitDriver = Driver{
+	Kind: ops.SinkRabbitMQ, Operation: "publish", Scope: "exchange",
+	Templates: func(c *config.Config) []Template {
+		return []Template{{"sink.rabbitmq.exchange", c.Sink.RabbitMQ.Exchange}, {"sink.rabbitmq.routing_key", c.Sink.RabbitMQ.RoutingKey}}
+	},
+	RouteText:  func(r *outbox.Route) string { return fmt.Sprintf("exchange %q, routing key %q", r.Name, r.RoutingKey) },
+	configured: func(c *config.Config) bool { return c.Sink.RabbitMQ != nil },
+	columns: func(c *config.Config, log *zap.Logger) ([]string, error) {
+		_, columns, err := rabbitConfig(c, log)
+		return columns, err
+	},
+	open: openRabbit, check: checkRabbit, state: rabbitState,
+	destination: func(s sink.Sink, ev *outbox.Event) (to tracing.Destination, ours bool) {
+		r, ours := s.(*rabbit.Sink)
+		if ours {
+			to.Partition = -1
+			to.Name, to.RoutingKey = r.Shown(ev)
+		}
+		return to, ours
+	},
+}
+
+// rabbitConfig is the RabbitMQ side, and the extra columns that its templates, headers and properties need.
+func rabbitConfig(c *config.Config, log *zap.Logger) (rabbit.Config, []string, error) {
+	r := c.Sink.RabbitMQ
+	out := rabbit.Config{
+		Connections: r.Connections, Lanes: c.Delivery.Lanes, Declare: r.Declare,
+		Pipelined:      c.Delivery.Ordering != config.OrderingKey,
+		ConfirmTimeout: c.Delivery.ConfirmTimeout, ConnectionName: "cdc-relay/" + c.Source.Slot,
+		Log: log, TLS: BrokerTLS("sink.rabbitmq.tls", r.TLS),
+	}
+	if c.Delivery.Ordering == config.OrderingCommit {
+		out.Lanes = 1
+	}
+	for _, u := range r.URLs {
+		url, err := u.Read()
+		if err != nil {
+			return out, nil, ConfigError("sink.rabbitmq.url", err)
+		}
+		out.URLs = append(out.URLs, url)
+	}
+	out.Credentials = r.Credentials() // nil: the addresses carry them
+	if records := c.Sink.Compat.Records(); records != nil {
+		out.Profile, out.Columns = records, records.Columns().Extra
+		out.Exchange, out.RoutingKey = r.Exchange, r.RoutingKey
+		return out, out.Columns, nil
+	}
+	for _, h := range c.Outbox.Headers {
+		out.Headers = append(out.Headers, rabbit.HeaderColumn{Name: h.Name, Column: h.Column.Names[0]})
+	}
+	for _, p := range r.Properties {
+		column := p.Column.Names[0]
+		switch p.Name {
+		case "correlation_id":
+			out.CorrelationID = column
+		case "priority":
+			out.Priority = column
+		case "expiration":
+			out.Expiration = column
+		}
+	}
+	out.Columns = columnsFor(c, r.Properties, r.Exchange, r.RoutingKey)
+	var err error
+	if out.Exchange, err = r.Exchange.Bind(out.Columns); err != nil {
+		return out, nil, err
+	}
+	out.RoutingKey, err = r.RoutingKey.Bind(out.Columns)
+	return out, out.Columns, err
+}
+
+// openRabbit makes the sink, with its metrics.
+func openRabbit(c *config.Config, log *zap.Logger, m *metrics.Metrics, trace Traceparents) (sink.Sink, []string, error) {
+	cfg, columns, err := rabbitConfig(c, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg.Traceparent = trace
+	cfg.Hooks = rabbit.Hooks{
+		Connected: func(_ int, again bool) { m.SinkConnected(again) }, ChannelOpen: m.ChannelOpened, Confirms: m.Confirms, HeaderDropped: m.HeaderDropped,
+	}
+	out, err := rabbit.New(cfg)
+	if err != nil {
+		return nil, nil, ConfigError("sink.rabbitmq", err)
+	}
+	return out, columns, nil
+}
+
+func checkRabbit(ctx context.Context, c *config.Config, log *zap.Logger) ([]sink.Finding, error) {
+	cfg, _, err := rabbitConfig(c, log)
+	if err != nil {
+		return nil, err
+	}
+	return rabbit.Check(ctx, cfg), nil
+}
+
+// rabbitState is how the connections stand, and what is not sent to.
+func rabbitState(s sink.Sink) (out ops.Sink, accused []ops.Paused, ours bool) {
+	r, ours := s.(*rabbit.Sink)
+	if !ours {
+		return out, nil, false
+	}
+	stats := r.Stats()
+	out = ops.Sink{Kind: ops.SinkRabbitMQ, Connections: stats.Connections, Channels: stats.Channels, PendingConfirms: stats.PendingConfirms}
+	out.Up, out.Why = r.Up()
+	for _, p := range stats.Paused {
+		accused = append(accused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Error: p.Words, Since: p.Since})
+	}
+	return out, accused, true
+}

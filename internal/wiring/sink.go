@@ -1,0 +1,106 @@
+package wiring
+
+import (
+	"context"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/tracing"
+)
+
+// drivers are the kinds of sinks, a line each. Exactly one section of sink is configured.
+var drivers = []*Driver{
+	&rabbitDriver,
+	&kafkaDriver,
+	&stdoutDriver,
+}
+
+// Driver is a kind of sink, as the relay and the commands use it.
+type Driver struct {
+	Kind      string // in metrics, status and traces
+	Operation string // publishing, as traces name it
+	Scope     string // what order is kept within, exchange or topic; "": there is no broker
+
+	// Templates say where a message goes. The first is that of the scope.
+	Templates func(*config.Config) []Template
+	// RouteText names a route for people.
+	RouteText func(*outbox.Route) string
+
+	configured  func(*config.Config) bool
+	columns     func(*config.Config, *zap.Logger) ([]string, error)
+	open        func(*config.Config, *zap.Logger, *metrics.Metrics, Traceparents) (sink.Sink, []string, error)
+	check       func(context.Context, *config.Config, *zap.Logger) ([]sink.Finding, error)
+	state       func(sink.Sink) (out ops.Sink, paused []ops.Paused, ours bool)
+	destination func(sink.Sink, *outbox.Event) (to tracing.Destination, ours bool)
+}
+
+// Template is a template with its key in the configuration.
+type Template struct {
+	Key string
+	sink.Template
+}
+
+// Traceparents gives the traceparent of an event's message; nil: it is the row's.
+type Traceparents func(ev *outbox.Event, buf []byte) []byte
+
+// DriverOf is the driver of the sink that is configured.
+func DriverOf(c *config.Config) *Driver {
+	for _, d := range drivers {
+		if d.configured(c) {
+			return d
+		}
+	}
+	return &stdoutDriver
+}
+
+// OpenSink makes the sink that is configured, and names the extra columns it needs.
+func OpenSink(c *config.Config, log *zap.Logger, m *metrics.Metrics, trace Traceparents) (sink.Sink, []string, error) {
+	return DriverOf(c).open(c, log, m, trace)
+}
+
+// SinkColumns are the extra columns of the sink that is configured.
+func SinkColumns(c *config.Config, log *zap.Logger) ([]string, error) {
+	return DriverOf(c).columns(c, log)
+}
+
+// SinkState is the state of a sink, and the destinations it sends nothing to.
+func SinkState(s sink.Sink) (ops.Sink, []ops.Paused) {
+	for _, d := range drivers {
+		if out, paused, ours := d.state(s); ours {
+			return out, paused
+		}
+	}
+	return ops.Sink{}, nil
+}
+
+// Destination is where a sink has sent an event.
+func Destination(s sink.Sink, ev *outbox.Event) tracing.Destination {
+	for _, d := range drivers {
+		if to, ours := d.destination(s, ev); ours {
+			return to
+		}
+	}
+	return tracing.Destination{Name: string(s.Route(ev).Name), Partition: -1}
+}
+
+// checkBroker checks what the relay needs of the broker that is configured.
+func checkBroker(ctx context.Context, c *config.Config, log *zap.Logger) (lines []replication.Finding, err error) {
+	found, err := DriverOf(c).check(ctx, c, log)
+	for _, f := range found {
+		level := replication.LevelFail
+		switch {
+		case f.OK:
+			level = replication.LevelOK
+		case f.Warn:
+			level = replication.LevelWarn
+		}
+		lines = append(lines, replication.Finding{Name: f.Name, Level: level, Detail: f.Detail, Mend: f.Mend})
+	}
+	return lines, err
+}

@@ -1,0 +1,106 @@
+// Package wiring turns the configuration into that of the parts: source, sinks, TLS, log. The relay and the commands use it. It
+// starts nothing.
+package wiring
+
+import (
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// This file turns the configuration into that of the line and of the source; a file for each broker does the same for the
+// sink. Nothing is started here.
+
+var orderings = map[string]relay.Ordering{
+	config.OrderingKey:       relay.Key,
+	config.OrderingPipelined: relay.Pipelined,
+	config.OrderingCommit:    relay.Commit,
+	config.OrderingNone:      relay.None,
+}
+
+// Ordering is what the line does for the order that is configured. Kafka appends a call as a whole and has one call of a
+// partition in flight, so an event need not wait there for the earlier one of its key: they go together.
+func Ordering(c *config.Config) relay.Ordering {
+	o := orderings[c.Delivery.Ordering]
+	if c.Sink.Kafka != nil && o == relay.Key {
+		return relay.Pipelined
+	}
+	return o
+}
+
+// Replication is the source side; NewLine and Hooks are left to run.
+func Replication(c *config.Config, columns []string, log *zap.Logger) (replication.Config, error) {
+	url, err := c.Source.URL.Read()
+	if err != nil {
+		return replication.Config{}, ConfigError("source.url", err)
+	}
+	tables := make([]decode.Table, len(c.Source.Tables))
+	for i, t := range c.Source.Tables {
+		tables[i] = decode.Table{Schema: t.Schema, Name: t.Name, Mapping: mapping(t.Outbox)}
+		if records := c.Sink.Compat.Records(); records != nil {
+			tables[i].Mapping.Compat, tables[i].May, tables[i].Fits = true, records.Columns().Optional, records.Misfits
+			tables[i].Mapping.Untimed = records.Columns().Untimed
+		}
+	}
+	return replication.Config{
+		URL: url, Password: c.Source.Password.Read,
+		Slot: c.Source.Slot, Publication: c.Source.Publication,
+		Tables: tables, Columns: columns,
+		Messages:         decode.Messages{Prefix: c.Source.MessagePrefix, Mapping: mapping(c.Outbox)},
+		Create:           c.Source.Create,
+		WALSenderTimeout: c.Source.WALSenderTimeout,
+		Grace:            c.Delivery.ShutdownGrace, Log: log,
+	}, nil
+}
+
+func mapping(o config.Outbox) decode.Mapping {
+	must := func(c config.Column) decode.Names { return decode.Names{Any: c.Names} }
+	may := func(c config.Column) decode.Names { return decode.Names{Any: c.Names, Optional: !c.Written} }
+	return decode.Mapping{
+		ID: must(o.ID), Aggregate: must(o.Aggregate), Key: must(o.Key), Type: must(o.Type), Payload: must(o.Payload),
+		Timestamp: may(o.Timestamp), Traceparent: may(o.Traceparent), Headers: may(o.HeadersColumn),
+	}
+}
+
+// columnsFor are the extra columns that a sink needs: those of its headers and properties and of its templates.
+func columnsFor(c *config.Config, properties []config.NamedColumn, templates ...sink.Template) []string {
+	var named []string
+	for _, column := range slices.Concat(c.Outbox.Headers, properties) {
+		named = append(named, column.Column.Names[0])
+	}
+	for _, t := range templates {
+		named = append(named, t.Columns()...)
+	}
+	slices.Sort(named)
+	return slices.Compact(named)
+}
+
+// Outboxes are the tables in which an event's row can be.
+func Outboxes(c *config.Config) []dlq.Outbox {
+	list := make([]dlq.Outbox, len(c.Source.Tables))
+	for i, t := range c.Source.Tables {
+		list[i] = dlq.Outbox{Schema: t.Schema, Table: t.Name, ID: t.Outbox.ID.Names}
+	}
+	return list
+}
+
+func SlotSnapshot(name string, s replication.Slot) ops.Slot {
+	return ops.Slot{
+		Name: name, Checked: s.Checked, ConfirmedFlush: s.ConfirmedFlush, Restart: s.Restart, Current: s.Current,
+		Active: s.Active, WALStatus: s.WALStatus, SafeWALBytes: s.SafeWALBytes, SpilledBytes: s.SpilledBytes,
+		Database: s.Database, Plugin: s.Plugin, Invalidation: s.Invalidation, BehindSince: s.BehindSince,
+	}
+}
+
+func ConfigError(key string, err error) error {
+	return &outbox.Stop{Code: outbox.ExitUsage, Reason: "config", What: key, Err: err}
+}

@@ -1,0 +1,54 @@
+package wiring
+
+import (
+	"context"
+	"os"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/stdout"
+	"github.com/cdc-relay/cdc-relay/internal/tracing"
+)
+
+var stdoutDriver = Driver{
+	Kind: ops.SinkStdout, Operation: "write",
+	Templates:  func(*config.Config) []Template { return nil },
+	RouteText:  func(r *outbox.Route) string { return string(r.Name) },
+	configured: func(c *config.Config) bool { return c.Sink.RabbitMQ == nil && c.Sink.Kafka == nil },
+	columns: func(c *config.Config, _ *zap.Logger) ([]string, error) {
+		if records := c.Sink.Compat.Records(); records != nil {
+			return records.Columns().Extra, nil
+		}
+		return nil, nil
+	},
+	open:  openStdout,
+	check: func(context.Context, *config.Config, *zap.Logger) ([]sink.Finding, error) { return nil, nil },
+	state: func(s sink.Sink) (out ops.Sink, _ []ops.Paused, ours bool) {
+		o, ours := s.(*stdout.Sink)
+		if ours {
+			out.Kind = ops.SinkStdout
+			out.Up, out.Why = o.Up()
+		}
+		return out, nil, ours
+	},
+	destination: func(sink.Sink, *outbox.Event) (to tracing.Destination, ours bool) { return to, false },
+}
+
+// openStdout makes the sink, which prints lines of our own or, with a profile, records.
+func openStdout(c *config.Config, _ *zap.Logger, _ *metrics.Metrics, trace Traceparents) (sink.Sink, []string, error) {
+	records := c.Sink.Compat.Records()
+	if records == nil {
+		return stdout.New(os.Stdout, trace), nil, nil
+	}
+	columns := records.Columns().Extra
+	router, err := records.Bind(columns)
+	if err != nil {
+		return nil, nil, ConfigError("sink.compat", err)
+	}
+	return stdout.NewRecords(os.Stdout, router), columns, nil
+}
