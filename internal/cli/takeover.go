@@ -20,7 +20,7 @@ func newTakeover(g *command.Options) *cobra.Command {
 	var yes, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "takeover --from-slot NAME",
-		Short: "Take the place of another program's slot of another plugin, without a gap",
+		Short: "Take the place of another program's slot, without a gap",
 		Long: `Creates the publication and the relay's own slot (source.slot) while the other program goes on
 with its slot. Waits until that has confirmed what was committed before the relay's slot began,
 and then until the program was stopped. From then on the relay's slot goes on exactly where the
@@ -31,9 +31,8 @@ It says what it waits for. It may be interrupted at any point, and run again: it
 is complete "run" refuses the slot; "cdc-relay teardown --yes" gives it up. Both slots keep WAL
 meanwhile. Do not drop the other slot and create it again before the end.
 
-The other slot is one of decoderbufs, wal2json or any other plugin. One of pgoutput (Debezium's
-plugin.name=pgoutput) needs none of this: name it in source.slot, stop the program, and start the
-relay.`,
+The other slot may be of any plugin: pgoutput, decoderbufs, wal2json. A missing publication is
+created whatever source.create says.`,
 		Example: `  cdc-relay takeover --from-slot debezium
   cdc-relay takeover --from-slot debezium --drop --yes
   cdc-relay takeover --from-slot debezium --wait 0 --json`,

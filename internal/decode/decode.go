@@ -25,10 +25,6 @@ type Config struct {
 	// that has none of the name has NULL there. Their values are Event.Columns, in this order. The value of outbox.ShapeColumn is
 	// the table's shape, for which whoever reads the stream asks the catalogue: see Message.Shape.
 	Columns []string
-	// Detached is the position before which a transaction may have rows of partitions that are none any more: a table that is not
-	// known and has the columns of a partitioned one is a Stray there. 0: nowhere.
-	Detached pglogrepl.LSN
-	None     []uint32 // OIDs of tables that are known to be none
 	// Dropped are prefixes of messages that were relayed before and are not configured any more: a message with one of them is Foreign.
 	Dropped []string
 }
@@ -38,14 +34,13 @@ type Kind uint8
 
 // The kinds.
 const (
-	Begin   Kind = iota // a transaction opens
-	Commit              // it ends: every row of it has been seen
-	Row                 // an insert into one of our tables, or a message with our prefix
-	Skipped             // a change that is not an event: Message.Reason
-	Found               // a table of a configured name whose OID was not known is ours from now on: Message.Table, Message.OID
-	Stray               // an insert into a table that may have been a partition of ours: Message.Like, Message.OID, Message.Name
-	Foreign             // the first insert into a table that is not ours since it was described, or a message of Config.Dropped: Message.OID, Message.Name
-	Other               // a description (relation, type, origin) that changes nothing for the reader
+	Begin    Kind = iota // a transaction opens
+	Commit               // it ends: every row of it has been seen
+	Row                  // an insert into one of our tables, or a message with our prefix
+	Skipped              // a change that is not an event: Message.Reason
+	Replaced             // a description of a table that has a configured name and an unknown OID: Message.Table, Message.OID. Its inserts are not ours
+	Foreign              // the first insert into a table that is not ours since it was described, or a message of Config.Dropped: Message.OID, Message.Name
+	Other                // a description (relation, type, origin) that changes nothing for the reader
 )
 
 // Message is one decoded frame.
@@ -65,10 +60,9 @@ type Message struct {
 	// another prefix, NonTransactional.
 	Reason string
 
-	Table *Table   // Found: belongs to the decoder
-	Like  []*Table // Stray: those that it may have been a partition of; likewise
-	OID   uint32   // Found, Stray, Foreign (0: a message), and with a Shape
-	Name  string   // Stray, Foreign: of the table as the stream has it, schema.name, or the prefix of a message
+	Table *Table // Replaced: belongs to the decoder
+	OID   uint32 // Replaced, Foreign (0: a message), and with a Shape
+	Name  string // Foreign: of the table as the stream has it, schema.name, or the prefix of a message
 	// Shape is of a table of ours that was just described, when the configuration wants shapes; else nil. The frame does not know
 	// what is NOT NULL and what has a default: whoever reads the stream adds that and calls Shaped before the table's next row.
 	Shape *outbox.Shape
@@ -87,12 +81,9 @@ type Decoder struct {
 	tables []Table
 	prefix string // of the messages that are events; "": none are
 	extra  []string
-	shapes bool          // extra has outbox.ShapeColumn
-	strays pglogrepl.LSN // Config.Detached
-	none   []uint32      // Config.None
-	drop   []string      // Config.Dropped
-	// tableOf is the index in tables of every OID that was given or has been seen under a configured name. It ends with the
-	// session, so whoever makes the next decoder gives it what this one Found: a table that is renamed then stays ours.
+	shapes bool     // extra has outbox.ShapeColumn
+	drop   []string // Config.Dropped
+	// tableOf is the index in tables of every OID that is ours: a table that is renamed stays ours.
 	tableOf   map[uint32]int
 	relations map[uint32]*relation
 
@@ -125,12 +116,10 @@ func New(cfg Config) *Decoder {
 		members:   cfg.Messages.members(cfg.Columns),
 		columns:   make([][]byte, len(cfg.Columns)),
 		shapes:    slices.Contains(cfg.Columns, outbox.ShapeColumn),
-		strays:    cfg.Detached,
-		none:      slices.Clone(cfg.None),
 		drop:      slices.Clone(cfg.Dropped),
 	}
 	for i, t := range cfg.Tables {
-		for _, oid := range t.Also {
+		for _, oid := range t.Former {
 			d.tableOf[oid] = i
 		}
 	}

@@ -52,13 +52,12 @@ func (m *Mapping) parts() [partExtra]Names {
 // Table is an outbox table as configured.
 type Table struct {
 	Schema, Name string
-	OID          uint32   // 0: not known
-	Also         []uint32 // OIDs of other tables that had the name: what is inserted into them is ours under any name
+	OID          uint32   // 0: of the first table that comes under the name
+	Former       []uint32 // OIDs of other tables that had the name: what is inserted into them is ours under any name
 	Mapping      Mapping
 	May          []string // extra columns that it may lack: their value is NULL then
 	// Fits says what else does not fit, of columns of which it is known what their types stand for; nil: nothing does.
-	Fits   func(columns []outbox.ColumnShape) []string
-	Parted bool // it is partitioned
+	Fits func(columns []outbox.ColumnShape) []string
 }
 
 // String is the table's name in messages: schema.name.

@@ -4,7 +4,6 @@ package decode
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
@@ -17,7 +16,6 @@ type relation struct {
 	places  places
 	shape   *outbox.Shape // without what the catalogue knows; nil: it is not wanted
 	encoded []byte        // the shape, whole; nil: Shaped was not called
-	like    []*Table      // not ours, but it may have been a partition of one of these
 	name    string        // of a table that is not ours: schema.name
 	passed  bool          // not ours, and Foreign was said of it
 }
@@ -36,7 +34,7 @@ func (d *Decoder) describe(f *frame, msg *Message) error {
 	// Until the new description is accepted, rows of this table are an error, not rows of the old shape.
 	delete(d.relations, oid)
 	rel := &relation{columns: len(columns)}
-	i, ours, found := d.ours(oid, schema, name)
+	i, ours := d.ours(oid, schema, name)
 	if ours {
 		rel.table = &d.tables[i]
 		var misfits []string
@@ -60,12 +58,9 @@ func (d *Decoder) describe(f *frame, msg *Message) error {
 	d.relations[oid] = rel
 	if !ours {
 		rel.name = schema + "." + name
-		if d.commit < d.strays && !slices.Contains(d.none, oid) {
-			rel.like = d.partedLike(columns)
+		if i >= 0 {
+			msg.Kind, msg.Table, msg.OID = Replaced, &d.tables[i], oid
 		}
-	}
-	if found {
-		msg.Kind, msg.Table, msg.OID = Found, rel.table, oid
 	}
 	if len(d.values) < rel.columns {
 		d.values = make([]value, rel.columns)
@@ -124,33 +119,25 @@ func describedColumns(f *frame) ([]Column, []int32, error) {
 	return columns, typmods, f.end()
 }
 
-// ours finds the configured table of a relation: by OID first, so that a table renamed in mid-stream stays ours, then by
-// name, so that one created anew under the name is ours, and from then on by its OID too (found).
-func (d *Decoder) ours(oid uint32, schema, name string) (table int, ok, found bool) {
+// ours finds the configured table of a relation by its OID, so that a table renamed in mid-stream stays ours. Another
+// table that has a configured name is not ours; it is named all the same. table is -1 when there is neither.
+func (d *Decoder) ours(oid uint32, schema, name string) (table int, ok bool) {
 	if i, ok := d.tableOf[oid]; ok {
-		return i, true, false
+		return i, true
 	}
-	for i, t := range d.tables {
-		if t.Schema == schema && t.Name == name {
-			d.tableOf[oid] = i
-			return i, true, true
-		}
-	}
-	return 0, false, false
-}
-
-// partedLike are the partitioned tables whose mapping these columns fit.
-func (d *Decoder) partedLike(columns []Column) (like []*Table) {
 	for i := range d.tables {
 		t := &d.tables[i]
-		if !t.Parted {
+		if t.Schema != schema || t.Name != name {
 			continue
 		}
-		if _, misfits := t.bind(columns, d.extra); len(misfits) == 0 {
-			like = append(like, t)
+		if t.OID == 0 {
+			t.OID = oid
+			d.tableOf[oid] = i
+			return i, true
 		}
+		return i, false
 	}
-	return like
+	return -1, false
 }
 
 // lookup finds the relation of a change. Without its description nobody can say whether the change is an event of ours.

@@ -27,10 +27,6 @@ func (d *Decoder) insert(f *frame, msg *Message) error {
 	if err := f.end(); err != nil {
 		return err
 	}
-	if len(rel.like) > 0 && d.commit < d.strays {
-		msg.Kind, msg.Like, msg.OID, msg.Name = Stray, rel.like, oid, rel.name
-		return nil
-	}
 	if rel.table == nil {
 		msg.Kind, msg.Reason = Skipped, "foreign_table"
 		if !rel.passed {

@@ -61,7 +61,6 @@ func (s *story) step(t *testing.T, td *datadriven.TestData) string {
 					s.dec.failed = nil
 				}
 			} else {
-				s.remember(&msg)
 				fmt.Fprintln(&out, describeMessage(&msg))
 			}
 		}
@@ -69,18 +68,6 @@ func (s *story) step(t *testing.T, td *datadriven.TestData) string {
 		td.Fatalf(t, "unknown directive %q", td.Cmd)
 	}
 	return out.String()
-}
-
-// remember does what whoever reads a stream must do.
-func (s *story) remember(m *Message) {
-	if m.Kind != Found {
-		return
-	}
-	for i := range s.cfg.Tables {
-		if t := &s.cfg.Tables[i]; t.String() == m.Table.String() {
-			t.Also = append(t.Also, m.OID)
-		}
-	}
 }
 
 func storyConfig(t *testing.T, input string) Config {
@@ -246,8 +233,8 @@ func describeMessage(m *Message) string {
 		return fmt.Sprintf("commit %s end=%s xid=%d", m.Commit, m.End, m.Xid)
 	case Skipped:
 		return "skipped " + m.Reason
-	case Found:
-		return fmt.Sprintf("found %s oid=%d", m.Table, m.OID)
+	case Replaced:
+		return fmt.Sprintf("replaced %s oid=%d", m.Table, m.OID)
 	case Foreign:
 		return fmt.Sprintf("foreign %s oid=%d (%s)", m.Name, m.OID, m.Reason)
 	case Row:

@@ -84,19 +84,6 @@ func (b *bench) mended(p *devenv.Postgres, f Finding) {
 	})
 }
 
-func TestSkewOfTheClocks(t *testing.T) {
-	at := time.Date(2026, 11, 22, 11, 0, 0, 0, time.UTC)
-	for _, c := range []struct{ server, received, ahead, doubt time.Duration }{
-		{5 * time.Millisecond, 10 * time.Millisecond, 0, 5 * time.Millisecond},
-		{time.Second, 10 * time.Millisecond, 995 * time.Millisecond, 5 * time.Millisecond},
-		{-time.Minute, 2 * time.Second, -61 * time.Second, time.Second},
-	} {
-		if ahead, doubt := skew(at, at.Add(c.server), at.Add(c.received)); ahead != c.ahead || doubt != c.doubt {
-			t.Errorf("%+v: ahead %s, in doubt by %s", c, ahead, doubt)
-		}
-	}
-}
-
 // A proxy that hands everything on but the backend's number may be harmless.
 func TestWhatIsInBetween(t *testing.T) {
 	for _, c := range []struct {

@@ -12,11 +12,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// shape is what the catalogue says of the columns of a configured table, and of those that do not come with its rows. An
-// optional column that does not come would be missing from the messages without a word.
+// shape is what the catalogue says of the columns of a configured table, and of those that do not
+// come with its rows. An optional column that does not come would be missing from the messages
+// without a word.
 type shape struct {
 	oid       uint32          // of the table under the configured name; 0: there is none
-	parted    bool            // it is partitioned
 	columns   []decode.Column // in order, without the generated ones that are not sent
 	typmods   []int32         // of the columns
 	generated []string        // not sent: before PostgreSQL 18 never, since then when the publication says so
@@ -27,8 +27,9 @@ func readShape(ctx context.Context, q querier, c *Config, t decode.Table) (shape
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	var s shape
-	// to_jsonb because PostgreSQL 14 has no attnames; on 15 to 17 they are there, and may name generated columns.
-	rows, err := q.Query(ctx, `SELECT c.oid, c.relkind = 'p', coalesce(a.attname, ''), coalesce(a.atttypid, 0), coalesce(a.atttypmod, -1), coalesce(a.attgenerated <> '', false),
+	// to_jsonb because PostgreSQL 14 has no attnames; on 15 to 17 they are there, and may name
+	// generated columns.
+	rows, err := q.Query(ctx, `SELECT c.oid, coalesce(a.attname, ''), coalesce(a.atttypid, 0), coalesce(a.atttypmod, -1), coalesce(a.attgenerated <> '', false),
 			coalesce(CASE WHEN p.names IS NULL OR a.attgenerated <> '' AND current_setting('server_version_num')::int < 180000
 				THEN a.attgenerated = '' ELSE p.names ? a.attname::text END, false)
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -42,7 +43,7 @@ func readShape(ctx context.Context, q querier, c *Config, t decode.Table) (shape
 	var col decode.Column
 	var typmod int32
 	var generated, sent bool
-	_, err = pgx.ForEachRow(rows, []any{&s.oid, &s.parted, &col.Name, &col.TypeOID, &typmod, &generated, &sent}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&s.oid, &col.Name, &col.TypeOID, &typmod, &generated, &sent}, func() error {
 		switch {
 		case col.Name == "": // a table without columns
 			return nil
@@ -61,7 +62,8 @@ func readShape(ctx context.Context, q querier, c *Config, t decode.Table) (shape
 	return s, nil
 }
 
-// checkGenerated refuses a mapping to a column that is computed by the server and not sent. used: a slot is read with the publication.
+// checkGenerated refuses a mapping to a column that is computed by the server and not sent. used: a
+// slot is read with the publication.
 func (s shape) checkGenerated(c *Config, t decode.Table, used bool) error {
 	missed := t.Misses(s.columns, s.generated, c.Columns)
 	if len(missed) == 0 {
@@ -79,8 +81,9 @@ func (s shape) checkGenerated(c *Config, t decode.Table, used bool) error {
 	}
 }
 
-// checkListed refuses a column list without a mapped column, also where another name of the part is listed: an application
-// that fills the hidden one would send events without it. accept is added to the mend.
+// checkListed refuses a column list without a mapped column, also where another name of the part is
+// listed: an application that fills the hidden one would send events without it. accept is added to
+// the mend.
 func (s shape) checkListed(c *Config, t decode.Table, accept string) error {
 	missed := t.Reads(s.unlisted, c.Columns)
 	if len(missed) == 0 {
@@ -90,7 +93,8 @@ func (s shape) checkListed(c *Config, t decode.Table, accept string) error {
 		takeAndPut(c, t)+accept)
 }
 
-// checkTypes asks what the stream asks when the table comes by: a table of which every row would be a dead letter is refused.
+// checkTypes asks what the stream asks when the table comes by: a table of which every row would be
+// a dead letter is refused.
 func (s shape) checkTypes(ctx context.Context, q querier, c *Config, t decode.Table) error {
 	if err := t.Check(s.columns, c.Columns); err != nil || t.Fits == nil {
 		return err
@@ -105,13 +109,9 @@ func (s shape) checkTypes(ctx context.Context, q querier, c *Config, t decode.Ta
 	return t.CheckShapes(whole.Columns)
 }
 
-// takeAndPut frees a table of what the publication says of it besides (not SET TABLE: that would take the other tables out).
-func takeAndPut(c *Config, t decode.Table) string {
-	return fmt.Sprintf("ALTER PUBLICATION %[1]s DROP TABLE %[2]s; ALTER PUBLICATION %[1]s ADD TABLE %[2]s", quoteName(c.Publication), quoteTable(t))
-}
-
-// findTables looks the tables up in the catalogue, checks their mappings and returns them with their OIDs. firstStart
-// says whether a table that is not there is a wrong configuration (exit 4) or a loss (exit 3).
+// findTables looks the tables up in the catalogue, checks their mappings and returns them with
+// their OIDs. firstStart says whether a table that is not there is a wrong configuration (exit 4)
+// or a loss (exit 3).
 func findTables(ctx context.Context, pool *pgxpool.Pool, c *Config, firstStart bool) ([]decode.Table, error) {
 	found := make([]decode.Table, len(c.Tables))
 	for i, t := range c.Tables {
@@ -129,7 +129,6 @@ func findTables(ctx context.Context, pool *pgxpool.Pool, c *Config, firstStart b
 			return nil, err
 		}
 		t.OID = s.oid
-		t.Parted = s.parted
 		found[i] = t
 	}
 	return found, nil

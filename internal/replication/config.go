@@ -143,3 +143,23 @@ func quoteTable(t decode.Table) string { return pgx.Identifier{t.Schema, t.Name}
 func quoteName(name string) string { return pgx.Identifier{name}.Sanitize() }
 
 func quoteText(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+
+// namedIn says in words which tables, for log lines.
+func namedIn(tables []decode.Table) string {
+	names := make([]string, len(tables))
+	for i, t := range tables {
+		names[i] = t.Schema + "." + t.Name
+	}
+	return strings.Join(names, ", ")
+}
+
+func bytesText(n uint64) string {
+	const unit = 1024
+	for _, name := range []string{"B", "KiB", "MiB"} {
+		if n < unit*10 {
+			return fmt.Sprintf("%d %s", n, name)
+		}
+		n /= unit
+	}
+	return fmt.Sprintf("%d GiB", n)
+}

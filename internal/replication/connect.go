@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -169,22 +167,9 @@ func connectStream(ctx context.Context, c *Config) (*pgconn.PgConn, error) {
 	if err := setPassword(c, cfg); err != nil {
 		return nil, err
 	}
-	var (
-		sock syscall.RawConn
-		pace *gulp
-	)
-	dial := cfg.DialFunc
-	cfg.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		sock = nil
-		conn, err := dial(ctx, network, addr)
-		if tcp, ok := conn.(*net.TCPConn); ok && err == nil {
-			sock, err = tcp.SyscallConn()
-		}
-		return conn, err
-	}
+	var pace *gulp
 	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
-		pace = &gulp{from: r, sock: sock}
-		pace.lull.at(sock)
+		pace = &gulp{from: r}
 		return pgproto3.NewFrontend(bufio.NewReaderSize(pace, readBuffer), &firstWrite{to: w})
 	}
 	conn, err := pgconn.ConnectConfig(ctx, cfg)

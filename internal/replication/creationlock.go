@@ -49,3 +49,9 @@ func unlockCreation(conn *pgxpool.Conn, c *Config) {
 		_ = conn.Conn().Close(ctx)
 	}
 }
+
+func acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	return pool.Acquire(ctx)
+}

@@ -15,13 +15,16 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// prepare makes sure that publication and slot exist and are ours, creating them on the first start, and returns the
-// tables as the catalogue knows them. It is what `init` does, and what `run` does before it asks for the slot.
+// prepare makes sure that publication and slot exist and are ours, creating them on the first
+// start, and returns the tables as the catalogue knows them. It is what `init` does, and what `run`
+// does before it asks for the slot.
 //
-// Creation happens under an advisory lock of the session, which a crash releases: a row that says "creating" while the
-// lock is free was left behind, and the slot beside it may hold rows that nobody asked about; it is made anew.
+// Creation happens under an advisory lock of the session, which a crash releases: a row that says
+// "creating" while the lock is free was left behind, and the slot beside it may hold rows that
+// nobody asked about; it is made again.
 //
-// Each step but the creation itself, which may last, is bounded: a server may go silent in the middle.
+// Each step but the creation itself, which may last, is bounded: a server may go silent in the
+// middle.
 func prepare(ctx context.Context, pool *pgxpool.Pool, c *Config) ([]decode.Table, error) {
 	stream, id, err := meetServer(ctx, pool, c)
 	if err != nil {
@@ -55,7 +58,8 @@ func prepare(ctx context.Context, pool *pgxpool.Pool, c *Config) ([]decode.Table
 	return tables, settleSlot(ctx, pool, stream, c, id, rec, slot)
 }
 
-// meetServer asks for what must hold whatever the slot is, brings the schema up to date and opens the stream.
+// meetServer asks for what must hold whatever the slot is, brings the schema up to date and opens
+// the stream.
 func meetServer(ctx context.Context, pool *pgxpool.Pool, c *Config) (*pgconn.PgConn, identity, error) {
 	ctx, cancel := context.WithTimeout(ctx, meetTimeout)
 	defer cancel()
@@ -83,19 +87,13 @@ func meetServer(ctx context.Context, pool *pgxpool.Pool, c *Config) (*pgconn.PgC
 
 const meetTimeout = time.Minute
 
-func acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	return pool.Acquire(ctx)
-}
-
 // settleSlot brings the slot into the state ready, or says why not: the table of what may be found.
 func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *Config, id identity, rec *record, slot *slotView) error {
 	switch {
 	case rec == nil && slot == nil:
 		return createSlot(ctx, pool, stream, c, id, sends{}, true)
-	case rec == nil: // by our name, with no record of ours: made by hand, or by another tool
-		return adoptSlot(ctx, pool, c, id, slot, sends{}, false, "no relay has used it before")
+	case rec == nil:
+		return unknownSlot(c, slot, id)
 	case rec.State == stateCreating:
 		if err := dropUnfinished(ctx, pool, c, id, slot); err != nil {
 			return err
@@ -104,7 +102,7 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	case rec.State == stateAdopt && slot == nil:
 		return createSlot(ctx, pool, stream, c, id, rec.sentBefore(id), false)
 	case rec.State == stateAdopt:
-		return adoptSlot(ctx, pool, c, id, slot, rec.sentBefore(id), true, "its row in cdc_relay.slots says adopt")
+		return adoptSlot(ctx, pool, c, id, slot, rec.sentBefore(id))
 	case rec.State == stateTakeover:
 		return notTaken(c, rec)
 	case slot == nil:
@@ -118,14 +116,15 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 }
 
 func slotGone(c *Config, rec *record) *outbox.Stop {
-	return slotLost(c, fmt.Sprintf("slot %q does not exist any more; what was committed after %s and not delivered before is only in the outbox table",
+	return slotLost(c, fmt.Sprintf("slot %q no longer exists; what was committed after %s and not delivered before is only in the outbox table",
 		c.Slot, rec.Reported), "find and re-send what is missing"+adoptHint(c)+newSlotHint(c))
 }
 
-// createSlot creates publication and slot and, when ask is set, asks in the slot's own snapshot whether the tables have
-// rows. A query before the slot exists would miss a row whose transaction is still open, and a query after it would
-// count rows that the slot will deliver: only the snapshot splits them exactly, all rows in it are not in the slot. was is
-// what is remembered of a slot of the name that was lost.
+// createSlot creates publication and slot and, when ask is set, asks in the slot's own snapshot
+// whether the tables have rows. A query before the slot exists would miss a row whose transaction
+// is still open, and a query after it would count rows that the slot will deliver: only the
+// snapshot splits them exactly, all rows in it are not in the slot. was is what is remembered of a
+// slot of the name that was lost.
 func createSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *Config, id identity, was sends, ask bool) error {
 	if !c.Create {
 		stop := &outbox.Stop{
@@ -167,9 +166,9 @@ func createSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	case pgCode(err) == "42710": // duplicate_object
 		return nameTaken(ctx, pool, c, id, err)
 	case err != nil:
-		// The server may have created it all the same (the answer was lost, or another relay's attempt came late), with
-		// rows before it that nobody asked about. The row goes on saying creating, so that it will not be taken for a slot
-		// made by hand.
+		// The server may have created it all the same (the answer was lost, or another relay's
+		// attempt came late), with rows before it that nobody asked about. The row goes on saying
+		// creating, so that it will not be taken for a slot made by hand.
 		return fmt.Errorf("create slot %q: %w", c.Slot, err)
 	}
 	at, err := pglogrepl.ParseLSN(res.ConsistentPoint)
@@ -190,7 +189,7 @@ func createSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 		c.Log.Warn("rows that were in the outbox before the slot are left behind: they are not sent",
 			zap.Int64("rows", behind.rows), zap.String("newest", behind.newest), zap.String("slot", c.Slot))
 	}
-	sent = sent.found(was).after(was)
+	sent = sent.keepForeign(was).after(was)
 	if err := makeReady(ctx, pool, c, id, sent, at); err != nil {
 		return err
 	}
@@ -218,9 +217,9 @@ func createFailed(c *Config, err error) error {
 	return fmt.Errorf("create slot %q: %w", c.Slot, err)
 }
 
-// nameTaken is for a slot that came to be since we looked. Another database's is not ours to wait for. One of this
-// database may be our own, of an attempt whose answer was lost: the row goes on saying creating, so that it is made anew
-// and not taken for a slot made by hand.
+// nameTaken is for a slot that came to be since we looked. Another database's is not ours to wait
+// for. One of this database may be our own, of an attempt whose answer was lost: the row goes on
+// saying creating, so that it is made again and not taken for a slot made by hand.
 func nameTaken(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, err error) error {
 	slot, readErr := readSlot(ctx, pool, c.Slot)
 	if readErr == nil && slot != nil && slot.Database != id.Database {
@@ -229,9 +228,25 @@ func nameTaken(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, 
 	return fmt.Errorf("create slot %q: %w", c.Slot, err)
 }
 
-// adoptSlot takes a slot as it stands and says from where it goes on. Of what was sent before the tables and prefixes are
-// kept: their rows may lie in the slot. accepted: an operator has said that it will do as it is.
-func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, slot *slotView, was sends, accepted bool, why string) error {
+// unknownSlot is for a slot by our name of which there is no record: another program's, or made by
+// hand. What its publication hid while the rows in it were committed, nothing shows.
+func unknownSlot(c *Config, slot *slotView, id identity) error {
+	if err := checkIdentity(c, nil, slot, id); err != nil {
+		return err
+	}
+	what := "exists, and no relay has used it"
+	if holder := slot.holder(); holder != "" {
+		what += "; it is held by " + holder
+	}
+	stop := foreignSlot(c, what)
+	stop.Mend += fmt.Sprintf(", and to go on where the slot's program stops: cdc-relay takeover --from-slot %s; or, if that program is gone for good, find and re-send what its publication may have hidden; then accept the slot as it is: %s",
+		c.Slot, acceptSQL(c))
+	return stop
+}
+
+// adoptSlot takes a slot as it stands, as an operator has accepted it, and says from where it goes
+// on. Of what was sent before the tables and prefixes are kept: their rows may lie in the slot.
+func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, slot *slotView, was sends) error {
 	if err := checkIdentity(c, nil, slot, id); err != nil {
 		return err
 	}
@@ -245,31 +260,52 @@ func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, 
 	if err != nil {
 		return err
 	}
-	if !accepted {
-		if err := sent.refuseYounger(ctx, pool, c, slot, asFoundMend(c)); err != nil {
+	if was.Publication != sent.Publication || was.Version != sent.Version {
+		if err := refuseUnlistedPartitions(ctx, pool, c, sent); err != nil {
 			return err
 		}
 	}
-	if sent, err = sent.withPartitions(ctx, pool); err != nil {
-		return err
-	}
-	if sent = sent.found(was); was.Publication == 0 { // no relay has looked at what this slot has
-		if sent.AsFound, err = detachedUntil(ctx, pool, sent); err != nil {
-			return err
-		}
-	}
-	sent = sent.after(was)
+	sent = sent.keepForeign(was).after(was)
 	if err := makeReady(ctx, pool, c, id, sent, slot.ConfirmedFlush); err != nil {
 		return err
 	}
 	sent.sayForeign(ctx, pool, c)
 	c.Log.Warn("slot adopted: events committed before its position are not sent by this relay",
-		zap.String("slot", c.Slot), zap.Stringer("lsn", slot.ConfirmedFlush), zap.String("why", why))
+		zap.String("slot", c.Slot), zap.Stringer("lsn", slot.ConfirmedFlush))
 	return nil
 }
 
-// dropUnfinished removes the slot that a crash left between its creation and the answer to the question. As long as the
-// server is still busy creating it for the relay that died, that is waited for.
+// refuseUnlistedPartitions keeps a slot from being adopted when rows in it could pass unseen: one
+// that another program has used, or whose publication was altered. Without
+// publish_via_partition_root, which Debezium does not set, a row comes under the name of its
+// partition. The relay stops at one of a table that is a partition now, and at any of a table that
+// the publication listed. Under a publication of all tables or of a schema nothing tells whose a
+// table was that was detached or dropped.
+func refuseUnlistedPartitions(ctx context.Context, q querier, c *Config, sent sends) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	for name, t := range sent.Tables {
+		var unlisted bool
+		err := q.QueryRow(ctx, `SELECT relkind = 'p' AND NOT EXISTS (SELECT FROM pg_publication_rel r WHERE r.oid = ANY ($2::oid[]))
+			FROM pg_class WHERE oid = $1`, t.OID, t.Through).Scan(&unlisted)
+		if err != nil && !isNoRows(err) {
+			return fmt.Errorf("read pg_class: %w", err)
+		}
+		if unlisted {
+			return &outbox.Stop{
+				Code: outbox.ExitOperator, Reason: "table",
+				What: fmt.Sprintf("slot %q may have rows of former partitions of table %s, under their own names, and nothing tells them from those of other tables: publication %q does not list the table by name",
+					c.Slot, name, c.Publication),
+				Mend: fmt.Sprintf("find and re-send what waits in the slot; then have a new one made: SELECT pg_drop_replication_slot(%s)", quoteText(c.Slot)) + newSlotHint(c),
+			}
+		}
+	}
+	return nil
+}
+
+// dropUnfinished removes the slot that a crash left between its creation and the answer to the
+// question. As long as the server is still busy creating it for the relay that died, that is waited
+// for.
 func dropUnfinished(ctx context.Context, pool *pgxpool.Pool, c *Config, id identity, slot *slotView) error {
 	if slot == nil {
 		return nil
@@ -289,7 +325,8 @@ func dropUnfinished(ctx context.Context, pool *pgxpool.Pool, c *Config, id ident
 	return nil
 }
 
-// undoCreation drops the slot and only then the row that says creating: without it the slot would be adopted.
+// undoCreation drops the slot and only then the row that says creating: without it the slot would
+// be adopted.
 func undoCreation(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *Config) error {
 	if err := pglogrepl.DropReplicationSlot(ctx, stream, c.Slot, pglogrepl.DropReplicationSlotOptions{}); err != nil {
 		return fmt.Errorf("drop slot %q again: %w", c.Slot, err)
@@ -297,8 +334,9 @@ func undoCreation(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn
 	return forgetUnmade(ctx, pool, c)
 }
 
-// undoFailed takes back a creation that can not be finished, as well as that can be done: a slot that nobody reads keeps
-// all WAL from its position on. What is left of it is made anew by the next start.
+// undoFailed takes back a creation that cannot be finished, as well as that can be done: a slot
+// that nobody reads keeps all WAL from its position on. What is left of it is made again by the
+// next start.
 func undoFailed(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *Config) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoPatience) // also when the relay was asked to stop
 	defer cancel()
@@ -310,8 +348,9 @@ func undoFailed(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 
 const undoPatience = 5 * time.Second
 
-// forgetUnmade takes back beginCreating. The row of a slot that was in use before stays, with the operator's word that its loss is
-// accepted: it holds the incarnation, and other relays' teardown must see that somebody needs the schema.
+// forgetUnmade takes back beginCreating. The row of a slot that was in use before stays, with the
+// operator's word that its loss is accepted: it holds the incarnation, and other relays' teardown
+// must see that somebody needs the schema.
 func forgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *Config) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -321,7 +360,8 @@ func forgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *Config) error {
 	return err
 }
 
-// noticeLongWait logs a line when what follows takes more than a second; the returned func ends the wait.
+// noticeLongWait logs a line when what follows takes more than a second; the returned func ends the
+// wait.
 func noticeLongWait(c *Config, what string) (done func()) {
 	timer := time.AfterFunc(time.Second, func() { c.Log.Info(what, zap.String("slot", c.Slot)) })
 	return func() { timer.Stop() }

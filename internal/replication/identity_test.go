@@ -72,7 +72,7 @@ func TestSlotDroppedWhileDown(t *testing.T) {
 	}
 }
 
-// A slot that was dropped and created anew looks as before. What was committed in between is not in it.
+// A slot that was dropped and created again looks as before. What was committed in between is not in it.
 func TestSlotRecreated(t *testing.T) {
 	slotRecreated(t, map[string]func(b *bench, r *running, p *devenv.Proxy) error{
 		"after a kill": func(b *bench, r *running, p *devenv.Proxy) error {
@@ -245,30 +245,5 @@ func TestAnotherPublicationSystemOrTimeline(t *testing.T) {
 		stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_moved")
 		b.runMend(stop)
 		b.goesOn("after " + other)
-	}
-}
-
-// A slot without any record of ours is adopted as it stands, once, and each adoption is another incarnation.
-func TestSlotMadeByHandIsAdopted(t *testing.T) {
-	b := shared(t)
-	b.insert("before")
-	b.exec(createPublicationSQL(&b.cfg))
-	b.createSlot("pgoutput")
-	b.accept()
-	b.insert("a")
-	r := b.run()
-	r.waitSeen("a")
-	r.endClean()
-	if slices.Contains(b.current().seen(), "before") {
-		t.Error("the slot began after it")
-	}
-	if n := b.logs.FilterMessageSnippet("slot adopted").Len(); n != 1 {
-		t.Errorf("adoption was named %d times", n)
-	}
-	b.goesOn("b")
-	b.exec(`UPDATE cdc_relay.slots SET state = 'adopt'`)
-	b.goesOn("c")
-	if n := b.text(`SELECT incarnation::text FROM cdc_relay.slots`); n != "2" {
-		t.Errorf("incarnation %s after two adoptions", n)
 	}
 }

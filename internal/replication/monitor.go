@@ -18,9 +18,9 @@ const (
 	monitorEvery = 5 * time.Second // how long rows of a table that left the publication can go unseen before we stop
 )
 
-// monitor asks the server now and then how the slot stands, and whether the publication still sends what we need. A check
-// that can not be made is made again, with one line per reason; one that fails ends the relay and names the gap since the
-// last good one.
+// monitor asks the server now and then how the slot stands, and whether the publication still sends
+// what we need. A check that cannot be made is made again, with one line per reason; one that fails
+// ends the relay and names the gap since the last good one.
 func (se *session) monitor(ctx context.Context) error {
 	next, said, missed := monitorFirst, "", 0
 	for slept(ctx, next) {
@@ -33,7 +33,7 @@ func (se *session) monitor(ctx context.Context) error {
 		case err == nil:
 			said, missed = "", 0
 			continue
-		case errors.As(err, &stop), errors.Is(err, errTableNotKnown):
+		case errors.As(err, &stop):
 			return err
 		}
 		signal(se.suspect)
@@ -43,12 +43,13 @@ func (se *session) monitor(ctx context.Context) error {
 			continue
 		}
 		said = why
-		se.cfg.Log.Warn("publication and tables can not be checked: rows that they no longer send would go unseen", zap.String("why", why))
+		se.cfg.Log.Warn("publication and tables cannot be checked: rows that they no longer send would go unseen", zap.String("why", why))
 	}
 	return nil
 }
 
-// goingAway reports whether an error may be the server's end or the connection's, of which the session's own end says more.
+// goingAway reports whether an error may be the server's end or the connection's, of which the
+// session's own end says more.
 func goingAway(err error) bool {
 	code := pgCode(err)
 	return code == "" || strings.HasPrefix(code, "57")
@@ -84,23 +85,20 @@ func (se *session) check(ctx context.Context) error {
 		return err
 	}
 	if rec != nil { // else it is being torn down
-		// The reader may have written what it found meanwhile: the next look compares with that.
+		// An operator may have written meanwhile: the next check compares with that.
 		if err := rememberSends(ctx, se.pool, &se.cfg, se.t.epoch, rec, sent, 0); err != nil && !errors.Is(err, errSendsChanged) {
 			return err
 		}
 	}
-	if err := se.known.all(sent.ours(se.cfg.Tables)); err != nil {
-		return err
-	}
-	if err := se.warnBeside(ctx, sent); err != nil {
+	if err := se.warnOfOthers(ctx, sent); err != nil {
 		return err
 	}
 	se.lastGood.Store(uint64(slot.Current))
 	return nil
 }
 
-// disarm takes back a word of an operator that came while the slot was in use, so that there was nothing to accept. It would
-// stand for weeks, and accept beforehand whatever becomes of the slot.
+// disarm takes back a word of an operator that came while the slot was in use, so that there was
+// nothing to accept. It would stand for weeks, and accept beforehand whatever becomes of the slot.
 func (se *session) disarm(ctx context.Context, rec *record) error {
 	if rec == nil || rec.State != stateAdopt || rec.Epoch != se.t.epoch {
 		return nil
@@ -115,9 +113,9 @@ func (se *session) disarm(ctx context.Context, rec *record) error {
 	return nil
 }
 
-// nameGap adds to a failed check of publication or tables between which positions rows may have been committed that were
-// never sent: since the last check that found them in order: in this process, or else the last one that a relay wrote
-// down, which it did when it had to write anyway.
+// nameGap adds to a failed check of publication or tables between which positions rows may have
+// been committed that were never sent: since the last check that found them in order: in this
+// process, or else the last one that a relay wrote down, which it did when it had to write anyway.
 func (s *Stream) nameGap(ctx context.Context, err error) error {
 	var stop *outbox.Stop
 	if !errors.As(err, &stop) || stop.Code != outbox.ExitOperator || stop.Reason != "publication" && stop.Reason != "table" {
@@ -146,9 +144,10 @@ func (s *Stream) nameGap(ctx context.Context, err error) error {
 
 func (s *Stream) good() pglogrepl.LSN { return pglogrepl.LSN(s.lastGood.Load()) }
 
-// watchShutdown keeps one session of the pool waiting for nothing, so that the server's end of it is noticed at once: a
-// fast shutdown waits for walsenders until they have reported its last record. When a new session is refused because
-// the server is shutting down (57P03), shutdown is closed.
+// watchShutdown keeps one session of the pool waiting for nothing, so that the server's end of it
+// is noticed at once: a fast shutdown waits for walsenders until they have reported its last
+// record. When a new session is refused because the server is shutting down (57P03), shutdown is
+// closed.
 func (se *session) watchShutdown(ctx context.Context) error {
 	for ctx.Err() == nil {
 		se.holdSession(ctx)
@@ -163,7 +162,8 @@ func (se *session) watchShutdown(ctx context.Context) error {
 	return nil
 }
 
-// holdSession returns when its session ended, or when another use of the pool found reason to suspect a shutdown.
+// holdSession returns when its session ended, or when another use of the pool found reason to
+// suspect a shutdown.
 func (se *session) holdSession(ctx context.Context) {
 	conn, err := se.pool.Acquire(ctx)
 	if err != nil {
@@ -191,4 +191,20 @@ func (se *session) isShuttingDown(ctx context.Context) bool {
 		return false
 	}
 	return pgCode(err) == "57P03"
+}
+
+// warnOfOthers says beforehand, once for each, what the relay will stop at: there may be time to
+// configure it.
+func (se *session) warnOfOthers(ctx context.Context, sent sends) error {
+	b, err := sent.lookAtOthers(ctx, se.pool, &se.cfg)
+	if err != nil {
+		return err
+	}
+	for _, stop := range b.stops {
+		if !se.warnedOf[stop.What] {
+			se.warnedOf[stop.What] = true
+			se.cfg.Log.Warn("the relay will stop at the next row that is not configured", zap.String("why", stop.What), zap.String("mend", stop.Mend))
+		}
+	}
+	return nil
 }

@@ -15,11 +15,14 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
-// otherTool is a program that reads a slot of test_decoding, "publishes" what it reads, and confirms it only now and then, as
+// otherTool is a program that reads a slot of test_decoding, or of pgoutput with a publication, "publishes" what it reads, and confirms it only now and then, as
 // Debezium does. Started again, it goes on where the server says.
 type otherTool struct {
 	b    *bench
 	slot string
+	// publication, with which it reads a slot of pgoutput; "": its slot is of test_decoding.
+	publication string
+	table       uint32 // the outbox, as pgoutput has described it
 
 	mu        sync.Mutex
 	published []string      // ids, in order, over all its runs
@@ -48,6 +51,17 @@ func (b *bench) newTool() *otherTool {
 	return o
 }
 
+// dbzPublication is the name that Debezium gives its publication.
+const dbzPublication = "dbz_publication"
+
+// newDebezium makes the slot as Debezium does, of pgoutput. Its publication must be there.
+func (b *bench) newDebezium() *otherTool {
+	b.t.Helper()
+	o := &otherTool{b: b, slot: b.cfg.Slot + "_dbz", publication: dbzPublication}
+	b.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, o.slot)
+	return o
+}
+
 const toolName = "another program"
 
 // start begins to read where the slot stands.
@@ -65,7 +79,11 @@ func (o *otherTool) start() {
 		if o.conn, err = pgconn.ConnectConfig(await.Context(t), cfg); err != nil {
 			t.Fatal(err)
 		}
-		err = pglogrepl.StartReplication(await.Context(t), o.conn, o.slot, 0, pglogrepl.StartReplicationOptions{})
+		var opt pglogrepl.StartReplicationOptions
+		if o.publication != "" {
+			opt.PluginArgs = []string{"proto_version '1'", "publication_names '" + o.publication + "'"}
+		}
+		err = pglogrepl.StartReplication(await.Context(t), o.conn, o.slot, 0, opt)
 		if err != nil {
 			closeStream(o.conn)
 		}
@@ -121,6 +139,10 @@ func (o *otherTool) message(data []byte) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.publication != "" {
+		o.pgoutput(x.WALData)
+		return
+	}
 	text := string(x.WALData)
 	if id := insertedID.FindStringSubmatch(text); id != nil {
 		o.open = append(o.open, id[1])
@@ -128,6 +150,27 @@ func (o *otherTool) message(data []byte) {
 	if strings.HasPrefix(text, "COMMIT") {
 		o.published = append(o.published, o.open...)
 		o.open, o.end = nil, x.WALStart // of a commit it is the end of its record
+	}
+}
+
+// pgoutput reads one message of that plugin.
+func (o *otherTool) pgoutput(data []byte) {
+	m, err := pglogrepl.Parse(data)
+	if err != nil {
+		return
+	}
+	switch m := m.(type) {
+	case *pglogrepl.RelationMessage:
+		if m.RelationName == "outbox" {
+			o.table = m.RelationID
+		}
+	case *pglogrepl.InsertMessage:
+		if m.RelationID == o.table {
+			o.open = append(o.open, string(m.Tuple.Columns[0].Data))
+		}
+	case *pglogrepl.CommitMessage:
+		o.published = append(o.published, o.open...)
+		o.open, o.end = nil, m.TransactionEndLSN
 	}
 }
 

@@ -4,35 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// createPublicationSQL publishes inserts only, so that housekeeping of the outbox table costs a decode and no traffic,
-// and a partitioned table under its own name. Messages are sent whatever is in it; without tables it is empty.
-func createPublicationSQL(c *Config) string {
-	tables := ""
-	if len(c.Tables) > 0 {
-		tables = "FOR TABLE " + c.tableNames() + " "
-	}
-	return fmt.Sprintf("CREATE PUBLICATION %s %sWITH (publish = 'insert', publish_via_partition_root = true)", quoteName(c.Publication), tables)
-}
-
-// madeByRelay is the comment on a publication that is ours to drop. It stands with the publication itself: one that somebody
-// made under the name later does not have it, and all slots that are read with it can see it.
+// madeByRelay is the comment on a publication that is ours to drop. It stands with the publication
+// itself: one that somebody made under the name later does not have it, and all slots that are read
+// with it can see it.
 const madeByRelay = "Made by cdc-relay, whose teardown drops it."
 
 func markPublicationSQL(c *Config) string {
 	return fmt.Sprintf("COMMENT ON PUBLICATION %s IS %s", quoteName(c.Publication), quoteText(madeByRelay))
 }
 
-// ensurePublication creates a missing publication. It must come before the slot: a slot that decodes a row while its
-// publication is missing fails for ever (PostgreSQL 14 to 17) or drops the row (18).
+// ensurePublication creates a missing publication. It must come before the slot: a slot that
+// decodes a row while its publication is missing fails for ever (PostgreSQL 14 to 17) or drops the
+// row (18).
 func ensurePublication(ctx context.Context, pool *pgxpool.Pool, c *Config) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -75,46 +66,10 @@ func publicationExists(ctx context.Context, q querier, c *Config) (there bool, e
 	return there, nil
 }
 
-func publicationMissing(c *Config) *outbox.Stop {
-	return &outbox.Stop{
-		Code: outbox.ExitOperator, Reason: "publication",
-		What: fmt.Sprintf("publication %q does not exist", c.Publication),
-		Mend: remakePublication(c),
-	}
-}
-
-// remakePublication needs a new slot: the old one decodes with the catalogue of the time of each row, in which the
-// publication is missing, and fails there for ever (PostgreSQL 14 to 17).
-func remakePublication(c *Config) string {
-	return createPublicationSQL(c) + "; " + renewSlot(c)
-}
-
-// renewSlot is the mend for a slot whose publication was missing for a time.
-func renewSlot(c *Config) string {
-	return fmt.Sprintf("SELECT pg_drop_replication_slot(%s)%s%s; then find and re-send what is missing", quoteText(c.Slot), adoptHint(c), newSlotHint(c))
-}
-
-// newSlotHint says who makes the slot after that.
-func newSlotHint(c *Config) string {
-	if c.Create {
-		return " (a new slot is created)"
-	}
-	return "; then make the slot, since source.create is false: " + makeSlotSQL(c)
-}
-
-func makeSlotSQL(c *Config) string {
-	return fmt.Sprintf("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", quoteText(c.Slot))
-}
-
-// adoptHint says how to go on after an operator accepted that rows may be missing.
-func adoptHint(c *Config) string {
-	return fmt.Sprintf("; then accept the slot as it is: UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = %s", quoteText(c.Slot))
-}
-
-// checkPublication compares the publication with what the relay needs: every table in it, all of its rows, under its own
-// name when it is partitioned, with inserts and the mapped columns; and with what it was (nothing: the slot is new, or
-// adopted as it is). It returns what it is. What is missing is silently not sent, so this runs at the start of every session
-// and while it lasts.
+// checkPublication compares the publication with what the relay needs: every table in it, all of
+// its rows, under its own name when it is partitioned, with inserts and the mapped columns; and
+// with what it was (nothing: the slot is new, or adopted as it is). It returns what it is. What is
+// missing is silently not sent, so this runs at the start of every session and while it lasts.
 func checkPublication(ctx context.Context, q querier, c *Config, was sends) (sends, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -132,7 +87,7 @@ func checkPublication(ctx context.Context, q querier, c *Config, was sends) (sen
 		return now, fmt.Errorf("read pg_publication: %w", err)
 	}
 	if was.Publication != 0 && was.Publication != now.Publication {
-		return now, publicationStop(c, fmt.Sprintf("was dropped and created anew (OID %d, it was %d)", now.Publication, was.Publication),
+		return now, publicationStop(c, fmt.Sprintf("was dropped and created again (OID %d, it was %d)", now.Publication, was.Publication),
 			renewSlot(c))
 	}
 	if !inserts && len(c.Tables) > 0 {
@@ -151,7 +106,7 @@ func checkPublication(ctx context.Context, q querier, c *Config, was sends) (sen
 	}
 	now.Foreign = was.Foreign
 	if was.Publication == 0 { // the slot's first use: what is listed beside ours belongs to others
-		if now.Foreign, err = listedBeside(ctx, q, c, now); err != nil {
+		if now.Foreign, err = listedOthers(ctx, q, c, now); err != nil {
 			return now, err
 		}
 	}
@@ -166,28 +121,36 @@ func checkPublication(ctx context.Context, q querier, c *Config, was sends) (sen
 	return now, nil
 }
 
-// accept is the end of a mend for a publication that a slot in use was read with: what it hid is lost, and the operator says
-// so by adopting the slot. A new slot has lost nothing.
-func (s sends) accept(c *Config) string {
-	if s.Publication == 0 {
-		return ""
+// listedOthers are the tables that the publication lists by name and that are not configured, by
+// OID, in ascending order.
+func listedOthers(ctx context.Context, q querier, c *Config, ours sends) ([]uint32, error) {
+	var known []uint32
+	for _, t := range ours.Tables {
+		known = append(known, t.OID)
 	}
-	return "; then find and re-send what is missing" + adoptHint(c)
+	var beside []uint32
+	err := q.QueryRow(ctx, `SELECT array(SELECT r.prrelid FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
+		WHERE p.pubname = $1 AND r.prrelid <> ALL (coalesce($2::oid[], '{}')) ORDER BY 1)`, c.Publication, known).Scan(&beside)
+	if err != nil {
+		return nil, fmt.Errorf("read pg_publication_rel: %w", err)
+	}
+	return beside, nil
 }
 
-func publicationStop(c *Config, what, mend string) *outbox.Stop {
-	return &outbox.Stop{
-		Code: outbox.ExitOperator, Reason: "publication",
-		What: fmt.Sprintf("publication %q %s", c.Publication, what),
-		Mend: mend,
+// withLeaves adds the partitions of foreign tables, by whose OIDs their rows may come, also when
+// they are detached or dropped by then.
+func withLeaves(ctx context.Context, q querier, foreign []uint32) ([]uint32, error) {
+	if len(foreign) == 0 {
+		return nil, nil
 	}
-}
-
-// namedIn says in words which tables, for log lines.
-func namedIn(tables []decode.Table) string {
-	names := make([]string, len(tables))
-	for i, t := range tables {
-		names[i] = t.Schema + "." + t.Name
+	var leaves []uint32
+	err := q.QueryRow(ctx, `WITH RECURSIVE tree AS (SELECT inhrelid FROM pg_inherits WHERE inhparent = ANY ($1::oid[])
+			UNION SELECT i.inhrelid FROM tree JOIN pg_inherits i ON i.inhparent = tree.inhrelid)
+		SELECT array(SELECT c.oid FROM tree JOIN pg_class c ON c.oid = inhrelid WHERE c.relispartition)`, foreign).Scan(&leaves)
+	if err != nil {
+		return nil, fmt.Errorf("read pg_inherits: %w", err)
 	}
-	return strings.Join(names, ", ")
+	all := slices.Concat(foreign, leaves)
+	slices.Sort(all)
+	return slices.Compact(all), nil
 }

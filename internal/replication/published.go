@@ -23,8 +23,8 @@ type published struct {
 	unsent    []string // partitions whose rows are not in the WAL, and why
 }
 
-// readPublished looks a table up by its configured name and by the OID we know it by. OID 0: there is neither.
-// bySchema: the server has publications of whole schemas.
+// readPublished looks a table up by its configured name and by the OID we know it by. OID 0: there
+// is neither. bySchema: the server has publications of whole schemas.
 func readPublished(ctx context.Context, q querier, c *Config, t decode.Table, known uint32, bySchema bool) (published, error) {
 	schemas := ""
 	if bySchema {
@@ -36,7 +36,8 @@ func readPublished(ctx context.Context, q querier, c *Config, t decode.Table, kn
 	for i, configured := range c.Tables {
 		names[i], oids[i] = configured.String(), configured.OID
 	}
-	// A view that took the place of a renamed table is no table; to_jsonb because PostgreSQL 14 has no row filters.
+	// A view that took the place of a renamed table is no table; to_jsonb because PostgreSQL 14 has
+	// no row filters.
 	err := q.QueryRow(ctx, `SELECT c.oid, c.relkind::text, EXISTS (SELECT FROM pg_class k WHERE k.oid = $2),
 			p.pubname IS NOT NULL, coalesce(to_jsonb(p)->>'rowfilter', ''),
 			EXISTS (SELECT FROM pg_publication_rel r JOIN pg_publication b ON b.oid = r.prpubid WHERE b.pubname = $1 AND r.prrelid = c.oid),
@@ -73,9 +74,7 @@ func (p published) check(c *Config, t decode.Table, was sends, viaRoot bool) err
 	if remembered {
 		accept = was.accept(c)
 	}
-	// A new table of the old name is sent without a gap when the publication has it through ALL TABLES or its schema; one
-	// that was listed by itself was listed some time after its first rows.
-	if p.OID == 0 || p.OID != p.known && (!p.member || p.listed) {
+	if p.OID == 0 || p.OID != p.known {
 		return p.gone(c, t)
 	}
 	if p.kind == "p" && !viaRoot {
@@ -109,8 +108,8 @@ func (p published) check(c *Config, t decode.Table, was sends, viaRoot bool) err
 	return nil
 }
 
-// inherited: rows of a table that inherits from ours are in ours for whoever selects, but are sent under the name of their
-// own table, where they are nobody's.
+// inherited: rows of a table that inherits from ours are in ours for whoever selects, but are sent
+// under the name of their own table, where they are nobody's.
 func (p published) inherited(c *Config, t decode.Table) *outbox.Stop {
 	heirs := strings.Join(p.heirs, ", ")
 	return &outbox.Stop{
@@ -121,8 +120,8 @@ func (p published) inherited(c *Config, t decode.Table) *outbox.Stop {
 	}
 }
 
-// hidden: PostgreSQL refuses to publish a table that it does not log, but not one with such a partition. Rows that go there are
-// nowhere in the stream.
+// hidden: PostgreSQL refuses to publish a table that it does not log, but not one with such a
+// partition. Rows that go there are nowhere in the stream.
 func (p published) hidden(c *Config, t decode.Table) *outbox.Stop {
 	return &outbox.Stop{
 		Code: outbox.ExitOperator, Reason: "table",
@@ -137,15 +136,20 @@ func (p published) gone(c *Config, t decode.Table) *outbox.Stop {
 	case p.OID != 0 && p.knownLeft:
 		what = fmt.Sprintf("table %s.%s (OID %d) was renamed and another one (OID %d) took its name", t.Schema, t.Name, p.known, p.OID)
 	case p.OID != 0:
-		what = fmt.Sprintf("table %s.%s (OID %d) was dropped and created anew (OID %d)", t.Schema, t.Name, p.known, p.OID)
+		what = fmt.Sprintf("table %s.%s (OID %d) was dropped and created again (OID %d)", t.Schema, t.Name, p.known, p.OID)
 	}
-	mend := fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE %s; then find and re-send what is missing", quoteName(c.Publication), quoteTable(t))
-	if p.listed {
-		mend = "find and re-send what is missing"
+	mend := "find and re-send what is missing"
+	switch {
+	case p.member && !p.listed: // with all tables or its schema
+		return &outbox.Stop{
+			Code: outbox.ExitOperator, Reason: "table_replaced", What: what + "; the publication sends the rows of both",
+			Mend: "if the rows of the new one are events too, nothing is missing" + adoptHint(c),
+		}
+	case p.listed:
+		what += ": rows of the new one are not sent before it is in the publication"
+	default:
+		what += ": rows of a new table of that name are not sent before it is in the publication"
+		mend = fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE %s; then %s", quoteName(c.Publication), quoteTable(t), mend)
 	}
-	return &outbox.Stop{
-		Code: outbox.ExitOperator, Reason: "table",
-		What: what + ": rows of a new table of that name are not sent before it is in the publication",
-		Mend: mend + adoptHint(c),
-	}
+	return &outbox.Stop{Code: outbox.ExitOperator, Reason: "table", What: what, Mend: mend + adoptHint(c)}
 }

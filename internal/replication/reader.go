@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
-	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
@@ -129,7 +128,6 @@ func (r *reading) frame() error {
 	switch r.msg.Kind {
 	case decode.Begin:
 		r.inTx.Store(true)
-		r.gulp.open = true
 		r.admitted = 0
 		if err := r.again.begin(&r.cfg, r.msg.Commit, r.msg.Xid); err != nil {
 			return err
@@ -138,7 +136,7 @@ func (r *reading) frame() error {
 	case decode.Row:
 		return r.event(r.msg.Event)
 	case decode.Commit:
-		r.gulp.frames, r.gulp.open, r.gulp.closed = 0, false, r.admitted > 0
+		r.gulp.frames = 0
 		r.t.line.Commit(r.msg.End)
 		if r.msg.Commit > r.t.newest.commit {
 			r.t.newest = seenAgain{commit: r.msg.Commit, xid: r.msg.Xid}
@@ -150,12 +148,8 @@ func (r *reading) frame() error {
 		}
 	case decode.Skipped:
 		r.skipped(r.msg.Reason)
-	case decode.Found:
-		if err := r.found(r.msg.Table, r.msg.OID); err != nil {
-			return err
-		}
-	case decode.Stray:
-		return r.stray(r.msg.Like, r.msg.Name, r.msg.OID)
+	case decode.Replaced:
+		return r.replaced(r.msg.Table, r.msg.OID)
 	case decode.Foreign:
 		return r.foreign(r.msg.Name, r.msg.OID, r.msg.Reason)
 	case decode.Other:
@@ -163,34 +157,6 @@ func (r *reading) frame() error {
 	if r.msg.Shape != nil {
 		return r.shaped(r.msg.Shape, r.msg.OID)
 	}
-	return nil
-}
-
-// skipped counts what is not an event. Somebody who emits a message with our prefix means it to be one: that is said once.
-func (r *reading) skipped(reason string) {
-	if r.cfg.Hooks.Skipped != nil {
-		r.cfg.Hooks.Skipped(reason)
-	}
-	if reason == decode.NonTransactional && !r.warned {
-		r.warned = true
-		r.cfg.Log.Warn("a message that is not transactional is not relayed: it is sent even when its transaction is rolled back",
-			zap.String("prefix", r.cfg.Messages.Prefix),
-			zap.String("mend", fmt.Sprintf("SELECT pg_logical_emit_message(true, %s, ...)", quoteText(r.cfg.Messages.Prefix))))
-	}
-}
-
-// found makes a table that took a configured name durably ours before any row of it passes. Were it known to this session
-// only, its rows after another rename would be foreign to the next one, and skipped.
-func (r *reading) found(t *decode.Table, oid uint32) error {
-	r.known.add(oid)
-	r.t.line.Wake(true)
-	if err := rememberTable(r.ctx, r.pool, &r.cfg, r.t.epoch, *t, oid); err != nil {
-		if r.ctx.Err() != nil {
-			return errReadCut
-		}
-		return err
-	}
-	r.cfg.Log.Info("another table has the name of a configured one: its rows are events too", zap.Stringer("table", t), zap.Uint32("oid", oid))
 	return nil
 }
 

@@ -192,3 +192,16 @@ func forget(ctx context.Context, q querier, slot string) error {
 	}
 	return nil
 }
+
+// holder is who holds the slot, in words.
+func (v *slotView) holder() string {
+	switch {
+	case v.ActivePID == 0:
+		return ""
+	case v.Holder == "":
+		return fmt.Sprintf("pid %d", v.ActivePID)
+	}
+	return fmt.Sprintf("%q (pid %d)", v.Holder, v.ActivePID)
+}
+
+func isNoRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }

@@ -2,19 +2,14 @@ package replication
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/jackc/pglogrepl"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"go.uber.org/zap"
-
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 const (
@@ -137,23 +132,6 @@ func (s *Stream) standingBy(ctx context.Context, slot *slotView) error {
 	return nil
 }
 
-// held is the error for a slot that must be free and is not: a relay's walsender is waited for, be it one that has not
-// noticed yet that its client died; another program's is the operator's to end.
-func held(c *Config, slot *slotView) error {
-	if slot.heldByRelay() {
-		return fmt.Errorf("slot %q is held by %s (pid %d)", c.Slot, slot.Holder, slot.ActivePID)
-	}
-	mend := "stop that program, or choose another source.slot"
-	if strings.HasPrefix(slot.Holder, "Debezium") { // the name that its connector gives its connections
-		mend = "stop Debezium first: the relay goes on from where it has left the slot"
-	}
-	return &outbox.Stop{
-		Code: outbox.ExitOperator, Reason: "slot_held",
-		What: fmt.Sprintf("slot %q is held by %q (role %s, pid %d), which is not a cdc-relay", c.Slot, slot.Holder, slot.HolderUser, slot.ActivePID),
-		Mend: mend,
-	}
-}
-
 // opening is what was found before START_REPLICATION was sent.
 type opening struct {
 	was  sends // what is remembered of the publication
@@ -173,7 +151,7 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn, id identity) (o
 	}
 	if rec == nil { // it was there: this runs after prepare
 		return o, slotLost(c, fmt.Sprintf("the row of slot %q in cdc_relay.slots is gone: somebody tore the relay down", c.Slot),
-			"start the relay again: it adopts the slot as it is, or creates a new one")
+			"start the relay again: it creates a new slot, or says how to accept the one that is there")
 	}
 	if slot == nil || rec.State != stateReady {
 		return o, errPrepareAgain // its table of cases says what to do
@@ -329,5 +307,3 @@ func (s *Stream) recordAndSlot(ctx context.Context) (*record, *slotView, error) 
 	slot, err := readSlot(ctx, s.pool, s.cfg.Slot)
 	return rec, slot, err
 }
-
-func isNoRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }

@@ -26,7 +26,6 @@ type session struct {
 	front   *pgproto3.Frontend
 	pid     uint32
 	decoder *decode.Decoder
-	known   *knownTables
 	sent    sends  // what the publication sends, as it is remembered
 	wal     uint64 // the end of the server's WAL when the session began
 
@@ -66,9 +65,9 @@ func newSession(s *Stream, t *term, h *pgconn.HijackedConn, o opening, slot *slo
 	return &session{
 		Stream: s, t: t, conn: h.Conn, front: h.Frontend, pid: h.PID, gulp: pace,
 		decoder: decode.New(decode.Config{
-			Tables: tables, Messages: s.cfg.Messages, Columns: s.cfg.Columns, Detached: sent.AsFound, None: sent.None, Dropped: sent.droppedPrefixes(&s.cfg),
+			Tables: tables, Messages: s.cfg.Messages, Columns: s.cfg.Columns, Dropped: sent.droppedPrefixes(&s.cfg),
 		}),
-		known: knowing(tables), sent: sent, wal: uint64(slot.Current), again: again,
+		sent: sent, wal: uint64(slot.Current), again: again,
 		replyNow: make(chan struct{}, 1), kick: make(chan struct{}, 1), raise: make(chan struct{}, 1),
 		suspect: make(chan struct{}, 1), shutdown: make(chan struct{}),
 	}

@@ -96,10 +96,6 @@ func (s *Stream) Run(reading, draining context.Context) error {
 		case errors.Is(err, errTaken):
 			slept(reading, standbyPoll) // it may be free again at once, and taken again
 			continue                    // to stand by behind it
-		case errors.Is(err, errTableNotKnown):
-			s.cfg.Log.Info("a new session, which knows the table", zap.String("why", err.Error()))
-			s.status.waiting(err.Error())
-			continue
 		}
 		if again, err := s.pause(reading, &wait, err); !again {
 			if err == nil && t != nil {

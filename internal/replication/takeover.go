@@ -5,55 +5,39 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// TakeoverOptions say which slot ours takes the place of.
-type TakeoverOptions struct {
-	From string
-	Drop bool                // drop that slot at the end
-	Wait time.Duration       // for the other program; below zero: as long as it takes
-	Tell func(TakeoverState) // when something has changed; may be nil
-}
-
-// TakeoverState is how far a take-over has come.
-type TakeoverState struct {
-	Slot      string        `json:"slot"`
-	From      string        `json:"from_slot"`
-	Plugin    string        `json:"from_plugin,omitempty"`
-	Start     pglogrepl.LSN `json:"-"` // of our slot: what was committed before it only the other program can send
-	Confirmed pglogrepl.LSN `json:"-"` // by the other program; at the end what is skipped below
-	Active    bool          `json:"from_slot_active"`
-	Holder    string        `json:"from_slot_holder,omitempty"`
-	Passed    bool          `json:"passed"` // Confirmed has reached Start
-	Complete  bool          `json:"complete"`
-	Dropped   bool          `json:"from_slot_dropped"`
-}
-
-// Takeover makes our slot take the place of one that pgoutput can not read, and loses nothing on the way. Ours is created
-// first, at a position S, while the other program goes on with its own, so the WAL of the overlap is in both. Once the other
-// slot's confirmed_flush_lsn T has reached S and the other program was stopped, T becomes durable in our slot's row, and ours is ready.
+// Takeover makes our slot take the place of another program's, of whatever plugin, and loses
+// nothing on the way. Ours is created first, at a position S, while the other program goes on with
+// its own, so the WAL of the overlap is in both. Once the other slot's confirmed_flush_lsn T has
+// reached S and the other program was stopped, T becomes durable in our slot's row, and ours is
+// ready.
 //
-// Why nothing is lost. PostgreSQL sends by a slot those transactions whose commit record begins at or after the slot's
-// position, and no other (SnapBuildXactNeedsSkip: it skips what is below). So a slot that was confirmed up to T will never be
-// asked again for what was committed below T: the other program has done with it, or lost it by itself. Ours has all that was
-// committed at or after S. With T >= S there is no transaction between the two; with T < S there may be, so that is waited for.
+// Why nothing is lost. PostgreSQL sends by a slot those transactions whose commit record begins at
+// or after the slot's position, and no other (SnapBuildXactNeedsSkip: it skips what is below). So a
+// slot that was confirmed up to T will never be asked again for what was committed below T: the
+// other program has done with it, or lost it by itself. Ours has all that was committed at or after
+// S. With T >= S there is no transaction between the two; with T < S there may be, so that is
+// waited for.
 //
-// Why nothing is skipped that was not sent, and no more is sent twice than must be. Every START_REPLICATION names T (skipTo),
-// so the server itself compares with T, by the same rule and the same end of the commit record as it would for the other
-// program started again: ours is sent just those transactions that the other one would be sent. What it has published of
-// them already, after its last confirmation, is what arrives twice. An older T would only repeat more; a position that the other program never confirmed
-// would lose what lies below it, so T is its slot's and nothing worked out from it. It is read for the last time in the
-// statement that finds the slot without a holder. A program that is started again after that publishes what we publish too,
-// which Check and a second Takeover say; it loses nothing.
+// Why nothing is skipped that was not sent, and no more is sent twice than must be. Every
+// START_REPLICATION names T (skipTo), so the server itself compares with T, by the same rule and
+// the same end of the commit record as it would for the other program started again: ours is sent
+// just those transactions that the other one would be sent. What it has published of them already,
+// after its last confirmation, is what arrives twice. An older T would only repeat more; a position
+// that the other program never confirmed would lose what lies below it, so T is its slot's and
+// nothing worked out from it. It is read for the last time in the statement that finds the slot
+// without a holder. A program that is started again after that publishes what we publish too, which
+// Check and a second Takeover say; it loses nothing.
 //
-// Every step can be the last one, and be made again: the row that says takeover comes before the slot, and no relay starts
-// a slot whose row says so. The other slot is dropped after T is durable.
+// Every step can be the last one, and be made again: the row that says takeover comes before the
+// slot, and no relay starts a slot whose row says so. The other slot is dropped after T is durable.
+//
+// It makes slot and publication whatever source.create says, which is about a start: one that finds
+// no slot would begin with what is committed from then on.
 func Takeover(ctx context.Context, c Config, opt TakeoverOptions) (TakeoverState, error) {
+	c.Create = true
 	m := &takeover{c: &c, opt: opt}
 	if err := m.validate(); err != nil {
 		return m.state, err
@@ -74,61 +58,6 @@ func Takeover(ctx context.Context, c Config, opt TakeoverOptions) (TakeoverState
 		return m.state, err
 	}
 	return m.state, m.drop(ctx)
-}
-
-// takeover is one run of the command.
-type takeover struct {
-	c     *Config
-	opt   TakeoverOptions
-	pool  *pgxpool.Pool
-	id    identity
-	state TakeoverState
-	free  time.Time // since when the other slot was seen without a holder; zero: it has one
-}
-
-func (m *takeover) validate() error {
-	if err := m.c.validate(); err != nil {
-		return err
-	}
-	m.state.Slot, m.state.From = m.c.Slot, m.opt.From
-	if m.opt.From == m.c.Slot {
-		return &outbox.Stop{
-			Code: outbox.ExitUsage, Reason: "usage",
-			What: fmt.Sprintf("slot %q is source.slot itself", m.c.Slot),
-			Mend: "a pgoutput slot needs no takeover: stop the program that reads it and start the relay, which goes on from where the slot stands; for one of another plugin choose another source.slot",
-		}
-	}
-	return nil
-}
-
-// locked is under the lock on our slot's creation.
-func (m *takeover) locked(ctx context.Context, do func(context.Context) error) error {
-	lock, err := acquire(ctx, m.pool)
-	if err != nil {
-		return err
-	}
-	defer lock.Release()
-	if err := lockCreation(ctx, lock, m.c); err != nil {
-		return err
-	}
-	defer unlockCreation(lock, m.c)
-	return do(ctx)
-}
-
-// read reads our record, our slot and the other one.
-func (m *takeover) read(ctx context.Context) (rec *record, ours, theirs *slotView, err error) {
-	if rec, err = readRecord(ctx, m.pool, m.c.Slot); err != nil {
-		return nil, nil, nil, err
-	}
-	if ours, err = readSlot(ctx, m.pool, m.c.Slot); err != nil {
-		return nil, nil, nil, err
-	}
-	theirs, err = readSlot(ctx, m.pool, m.opt.From)
-	return rec, ours, theirs, err
-}
-
-func (m *takeover) completed(rec *record) bool {
-	return rec != nil && rec.State == stateReady && rec.TookFrom == m.opt.From && rec.TookUntil != 0
 }
 
 // overlap waits until the take-over is complete.
@@ -162,12 +91,13 @@ func (m *takeover) overlap(ctx context.Context) error {
 
 const (
 	takeoverPoll = 250 * time.Millisecond // how often the other slot is looked at
-	// letGo is how long the other slot must have had no holder, if there is time: a program that has merely lost its
-	// connection is back by then, and would go on beside us.
+	// letGo is how long the other slot must have had no holder, if there is time: a program that
+	// has merely lost its connection is back by then, and would go on beside us.
 	letGo = 3 * time.Second
 )
 
-// step looks where the two slots stand, and completes the take-over when it can be. last: there is no later step.
+// step looks where the two slots stand, and completes the take-over when it can be. last: there is
+// no later step.
 func (m *takeover) step(ctx context.Context, last bool) error {
 	rec, ours, theirs, err := m.read(ctx)
 	if err != nil {
@@ -215,16 +145,15 @@ func (m *takeover) step(ctx context.Context, last bool) error {
 	return m.complete(ctx, rec, ours, theirs)
 }
 
-func lost(v *slotView) bool { return v.WALStatus == "lost" || v.Invalidation != "" }
-
 // complete makes it durable that ours goes on from where theirs stands, and that ours may be used.
 func (m *takeover) complete(ctx context.Context, rec *record, ours, theirs *slotView) error {
-	// Against what was read before our slot was made: what hid rows in between is no better here than in a relay that runs.
+	// Against what was read before our slot was made: what hid rows in between is no better here
+	// than in a relay that runs.
 	sent, err := checkPublication(ctx, m.pool, m.c, rec.Sends)
 	if err != nil {
 		return err
 	}
-	sent = sent.found(rec.Sends).after(rec.Sends)
+	sent = sent.keepForeign(rec.Sends).after(rec.Sends)
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	err = pgx.BeginFunc(ctx, m.pool, func(tx pgx.Tx) error {
@@ -249,8 +178,8 @@ func (m *takeover) complete(ctx context.Context, rec *record, ours, theirs *slot
 	return nil
 }
 
-// drop drops the other slot, which nobody needs any more: the take-over is complete. A program that was started again in
-// the meantime keeps it.
+// drop drops the other slot, which nobody needs now: the take-over is complete. A program that was
+// started again in the meantime keeps it.
 func (m *takeover) drop(ctx context.Context) error {
 	theirs, err := readSlot(ctx, m.pool, m.opt.From)
 	if err != nil {
@@ -280,19 +209,4 @@ func (m *takeover) drop(ctx context.Context) error {
 		m.opt.Tell(m.state)
 	}
 	return nil
-}
-
-// OtherSlots are the names of the database's logical slots but ours.
-func OtherSlots(ctx context.Context, c Config) ([]string, error) {
-	pool, err := Connect(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	defer closePool(pool)
-	rows, err := pool.Query(ctx, `SELECT slot_name::text FROM pg_replication_slots
-		WHERE slot_type = 'logical' AND database = current_database() AND slot_name <> $1 ORDER BY 1`, c.Slot)
-	if err != nil {
-		return nil, fmt.Errorf("read pg_replication_slots: %w", err)
-	}
-	return pgx.CollectRows(rows, pgx.RowTo[string])
 }

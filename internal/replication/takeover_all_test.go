@@ -17,7 +17,7 @@ func TestTakeoverIsRefused(t *testing.T) {
 		code    int
 		words   string
 	}{
-		"its own slot":      {func(b *bench, o *otherTool) { o.slot = b.cfg.Slot }, outbox.ExitUsage, "needs no takeover"},
+		"its own slot":      {func(b *bench, o *otherTool) { o.slot = b.cfg.Slot }, outbox.ExitUsage, "choose another source.slot"},
 		"no such slot":      {func(b *bench, o *otherTool) { o.slot = "none" }, outbox.ExitUsage, "does not exist"},
 		"a relay's already": {func(b *bench, o *otherTool) { b.settledRun("a").endClean() }, outbox.ExitUsage, "is a relay's already"},
 		"another's place": {func(b *bench, o *otherTool) {

@@ -16,7 +16,8 @@ import (
 
 // How a take-over begins: with its row, and then our slot.
 
-// begin makes sure that our slot exists, at a position that only the row that says takeover lets be used.
+// begin makes sure that our slot exists, at a position that only the row that says takeover lets be
+// used.
 func (m *takeover) begin(ctx context.Context) error {
 	stream, id, err := meetServer(ctx, m.pool, m.c)
 	if err != nil {
@@ -39,7 +40,8 @@ func (m *takeover) begin(ctx context.Context) error {
 	}
 }
 
-// errBeingMade is of a slot of ours that somebody else is creating: an earlier run that was killed, whose backend does not know it yet.
+// errBeingMade is of a slot of ours that somebody else is creating: an earlier run that was killed,
+// whose backend does not know it yet.
 var errBeingMade = errors.New("the slot is being created")
 
 // creationPatience is how long such a creation is waited for at least.
@@ -74,33 +76,19 @@ func (m *takeover) prepare(ctx context.Context, stream *pgconn.PgConn) error {
 		if err := m.alone(ctx, m.pool); err != nil { // before a publication is made; what counts is mark's
 			return err
 		}
-		if err := m.mark(ctx, ours); err != nil {
+		if err := m.mark(ctx); err != nil {
 			return err
 		}
 	}
-	switch {
-	case ours != nil:
+	if ours != nil {
 		return nil
-	case !m.c.Create: // after the row: a slot that is found beside it is younger than the publication as it was read then
-		return &outbox.Stop{
-			Code: outbox.ExitOperator, Reason: "slot_missing",
-			What: fmt.Sprintf("slot %q does not exist and source.create is false", m.c.Slot),
-			Mend: makeSlotSQL(m.c) + "; then run this again",
-		}
 	}
 	return m.create(ctx, stream)
 }
 
-// mark writes the row that says takeover. A slot of ours that is there already, made by hand, will do: what counts is its position.
-func (m *takeover) mark(ctx context.Context, ours *slotView) error {
-	if ours != nil {
-		if err := checkIdentity(m.c, nil, ours, m.id); err != nil {
-			return err
-		}
-		if ours.ActivePID != 0 {
-			return held(m.c, ours)
-		}
-	}
+// mark writes the row that says takeover, while there is no slot of ours: one that is found next to
+// the row is younger than the publication as it was checked, and nothing was hidden from it.
+func (m *takeover) mark(ctx context.Context) error {
 	if err := ensurePublication(ctx, m.pool, m.c); err != nil {
 		return err
 	}
@@ -108,26 +96,13 @@ func (m *takeover) mark(ctx context.Context, ours *slotView) error {
 	if err != nil {
 		return err
 	}
-	if ours != nil {
-		// The other slot has all that this one would hide: it costs nothing to make it anew, after the row that says takeover.
-		mend := fmt.Sprintf("if no other program needs slot %[2]s: SELECT pg_drop_replication_slot(%[1]s); then run this again; else choose another source.slot", quoteText(m.c.Slot), m.c.Slot)
-		if err := sent.refuseYounger(ctx, m.pool, m.c, ours, mend); err != nil {
-			return err
-		}
-		if sent, err = sent.withPartitions(ctx, m.pool); err != nil {
-			return err
-		}
-		if sent.AsFound, err = detachedUntil(ctx, m.pool, sent); err != nil {
-			return err
-		}
+	ours, err := readSlot(ctx, m.pool, m.c.Slot)
+	if err != nil {
+		return err
 	}
-	if ours == nil && !m.c.Create { // one that came meanwhile may be older than the publication as it was read
-		if ours, err = readSlot(ctx, m.pool, m.c.Slot); err != nil {
-			return err
-		}
-		if ours != nil {
-			return errBeingMade
-		}
+	if ours != nil {
+		return takeoverStop(outbox.ExitOperator, fmt.Sprintf("slot %q exists already, and no takeover has made it: the publication may have hidden rows from it", m.c.Slot),
+			fmt.Sprintf("choose another source.slot; or, if nobody needs it: SELECT pg_drop_replication_slot(%s); then run this again", quoteText(m.c.Slot)))
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -148,11 +123,12 @@ func (m *takeover) mark(ctx context.Context, ours *slotView) error {
 	})
 }
 
-// takeoverLock is the first key of the advisory lock under which the row of a take-over is written; the second is the hash of the
-// other slot's name.
+// takeoverLock is the first key of the advisory lock under which the row of a take-over is written;
+// the second is the hash of the other slot's name.
 const takeoverLock = 0x63646374
 
-// create makes our slot. Nobody asks what was in the tables before it: the other slot has that, or had it.
+// create makes our slot. Nobody asks what was in the tables before it: the other slot has that, or
+// had it.
 func (m *takeover) create(ctx context.Context, stream *pgconn.PgConn) error {
 	defer noticeLongWait(m.c, "creating the slot waits for the transactions that are open now to end")()
 	_, err := pglogrepl.CreateReplicationSlot(ctx, stream, m.c.Slot, "pgoutput", pglogrepl.CreateReplicationSlotOptions{

@@ -16,7 +16,7 @@ import (
 func (m *takeover) refuse(rec *record, theirs *slotView) error {
 	if rec != nil && rec.State == stateTakeover && rec.TookFrom != m.opt.From {
 		return takeoverStop(outbox.ExitUsage, fmt.Sprintf("slot %q takes the place of slot %q, not of %q", m.c.Slot, rec.TookFrom, m.opt.From),
-			"--from-slot "+rec.TookFrom+"; or begin anew: cdc-relay teardown --yes")
+			"--from-slot "+rec.TookFrom+"; or begin again: cdc-relay teardown --yes")
 	}
 	if m.completed(rec) {
 		return nil
@@ -29,7 +29,7 @@ func (m *takeover) refuse(rec *record, theirs *slotView) error {
 		return takeoverStop(outbox.ExitUsage, fmt.Sprintf("slot %q does not exist", m.opt.From), "SELECT slot_name, plugin, active FROM pg_replication_slots")
 	}
 	if theirs == nil {
-		return m.gap("does not exist any more", 0)
+		return m.gap("no longer exists", 0)
 	}
 	switch {
 	case theirs.Type != "logical":
@@ -40,7 +40,8 @@ func (m *takeover) refuse(rec *record, theirs *slotView) error {
 	return nil
 }
 
-// alone makes sure that no other relay takes the place of that slot for one of our tables: both would publish it.
+// alone makes sure that no other relay takes the place of that slot for one of our tables: both
+// would publish it.
 func (m *takeover) alone(ctx context.Context, db querier) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -61,7 +62,8 @@ func (m *takeover) alone(ctx context.Context, db querier) error {
 		fmt.Sprintf("use source.slot: %s; or give that relay up first: cdc-relay teardown --yes, with its configuration", other))
 }
 
-// refuseDrop says why the slot that has the name now is not the one whose place was taken, or is needed still.
+// refuseDrop says why the slot that has the name now is not the one whose place was taken, or is
+// needed still.
 func (m *takeover) refuseDrop(ctx context.Context, theirs *slotView) error {
 	var why string
 	switch {
@@ -87,17 +89,10 @@ func (m *takeover) relays() *outbox.Stop {
 	return takeoverStop(outbox.ExitUsage, fmt.Sprintf("slot %q is a relay's: its parked events would stay behind", m.opt.From), "leave that relay its slot")
 }
 
-func takeoverStop(code int, what, mend string) *outbox.Stop {
-	reason := "takeover"
-	if code == outbox.ExitUsage {
-		reason = "usage"
-	}
-	return &outbox.Stop{Code: code, Reason: reason, What: what, Mend: mend}
-}
-
-// gap is the end of a take-over in which rows may be missing: the other slot will never say that it has passed our start.
+// gap is the end of a take-over in which rows may be missing: the other slot will never say that it
+// has passed our start.
 func (m *takeover) gap(why string, from pglogrepl.LSN) *outbox.Stop {
-	missing := "what was committed before " + m.start() + " and not delivered by then is in no slot any more"
+	missing := "what was committed before " + m.start() + " and not delivered by then is no longer in any slot"
 	if from != 0 {
 		missing = fmt.Sprintf("what was committed between %s and %s may be missing", from, m.start())
 	}
@@ -105,7 +100,8 @@ func (m *takeover) gap(why string, from pglogrepl.LSN) *outbox.Stop {
 		fmt.Sprintf("find and re-send what is missing%s (slot %q sends what was committed from its start on)", adoptHint(m.c), m.c.Slot))
 }
 
-// beyond is for a position that no program can have sent up to: skipping to it would lose what is committed until then.
+// beyond is for a position that no program can have sent up to: skipping to it would lose what is
+// committed until then.
 func (m *takeover) beyond(theirs *slotView) *outbox.Stop {
 	return takeoverStop(outbox.ExitOperator, fmt.Sprintf("slot %q says that %s is confirmed, and the server's WAL ends at %s: how far its program has sent is not known",
 		m.opt.From, theirs.ConfirmedFlush, theirs.Current),
@@ -142,23 +138,6 @@ func (m *takeover) inUseAgain(theirs *slotView) *outbox.Stop {
 		"stop that program; then run this again to drop its slot")
 }
 
-// notTaken is why a relay does not start a slot whose take-over is not complete.
-func notTaken(c *Config, rec *record) *outbox.Stop {
-	return takeoverStop(outbox.ExitOperator, fmt.Sprintf("slot %q takes the place of slot %q, and that is not complete", c.Slot, rec.TookFrom),
-		"cdc-relay takeover --from-slot "+rec.TookFrom)
-}
-
 func tornDown(c *Config) error {
 	return errors.New("the take-over by slot " + quoteName(c.Slot) + " was torn down meanwhile")
-}
-
-// holder is who holds the slot, in words.
-func (v *slotView) holder() string {
-	switch {
-	case v.ActivePID == 0:
-		return ""
-	case v.Holder == "":
-		return fmt.Sprintf("pid %d", v.ActivePID)
-	}
-	return fmt.Sprintf("%q (pid %d)", v.Holder, v.ActivePID)
 }

@@ -59,7 +59,7 @@ DEBEZIUM_SINK_RABBITMQ_CONNECTION_PASSWORD=@MQPASSWORD@
 DEBEZIUM_SINK_RABBITMQ_CONNECTION_VIRTUAL_HOST=@VHOST@
 DEBEZIUM_SINK_RABBITMQ_ROUTINGKEY_SOURCE=topic
 `, "MQ", broker.Hostname(), "MQPORT", broker.Port(), "MQUSER", broker.User.Username(), "MQPASSWORD", password, "VHOST", strings.TrimPrefix(broker.Path, "/"))
-	relay := r.goOn(r.importTo(env, r.fillIn("application.properties", importedServer)))
+	relay := r.goOn(r.importTo(env, r.fillIn("application.properties", importedServer)), func() {})
 
 	r.exec(`INSERT INTO outbox VALUES ('11111111-1111-1111-1111-111111111111', 'order', '7', 'created', 'eu', '{"total": 12.50}', now())`)
 	var d *amqp.Delivery

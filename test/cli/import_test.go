@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -63,40 +62,36 @@ func (r *rig) importTo(args ...string) string {
 	return string(text) + "admin: {listen: 127.0.0.1:0}\n"
 }
 
-// goOn is what comes after the import: init, after which check finds nothing wrong, and run.
-func (r *rig) goOn(config string) *devenv.Relay {
+// goOn is what comes after the import: takeover while the other program runs, which confirms something, and is stopped; after which
+// check finds nothing wrong, and run. before happens between the program's stop and the relay's start.
+func (r *rig) goOn(config string, before func()) *devenv.Relay {
 	r.t.Helper()
-	res, err := devenv.RunCommand(await.Context(r.t), r.binary, config, "init")
-	must(r.t, err)
-	if res.Code != 0 {
-		r.t.Fatalf("init exits %d: %s%s", res.Code, res.Stdout, res.Stderr)
-	}
-	r.accept(config)
-	for _, command := range []string{"init", "check"} {
-		res, err := devenv.RunCommand(await.Context(r.t), r.binary, config, command)
+	config = strings.Replace(config, "  create: false", "  slot: "+r.slot+"_relay\n  create: false", 1)
+	run := func(code int, command ...string) {
+		r.t.Helper()
+		res, err := devenv.RunCommand(await.Context(r.t), r.binary, config, command...)
 		must(r.t, err)
-		if res.Code != 0 {
-			r.t.Fatalf("%s exits %d: %s%s", command, res.Code, res.Stdout, res.Stderr)
+		if res.Code != code {
+			r.t.Fatalf("%s exits %d, want %d: %s%s", command, res.Code, code, res.Stdout, res.Stderr)
 		}
 	}
+	run(1, "run") // the schema is not there: nothing begins from now
+	run(3, "takeover", "--from-slot", r.slot, "--wait", "0")
+	run(3, "run")
+	r.exec(`INSERT INTO elsewhere VALUES (0)`)
+	r.exec(`SELECT count(*) FROM pg_logical_slot_get_binary_changes('` + r.slot + `', NULL, NULL, 'proto_version', '1', 'publication_names', '` + r.slot + `')`)
+	before()
+	run(0, "takeover", "--from-slot", r.slot, "--wait", "0")
+	run(0, "init")
+	run(0, "check")
 	relay := devenv.StartRelay(r.t, r.binary, config)
 	must(r.t, relay.WaitReady(await.Context(r.t)))
+	r.t.Cleanup(func() { // before the database is dropped
+		for _, slot := range []string{r.slot, r.slot + "_relay"} {
+			r.exec(`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1 AND NOT active`, slot)
+		}
+	})
 	return relay
-}
-
-// accept has an operator accept the slot where the server does not tell that its publication is older: other tests' slots hide it.
-func (r *rig) accept(config string) {
-	r.t.Helper()
-	res, err := devenv.RunCommand(await.Context(r.t), r.binary, config, "check")
-	must(r.t, err)
-	if res.Code == 0 {
-		return
-	}
-	sql := regexp.MustCompile(`INSERT INTO cdc_relay\.slots \([^)]*\) VALUES \([^)]*\)`).FindString(res.Stdout)
-	if sql == "" {
-		r.t.Fatalf("check exits %d: %s%s", res.Code, res.Stdout, res.Stderr)
-	}
-	r.exec(sql)
 }
 
 const importedConnector = `{"name":"orders-outbox","config":{
@@ -111,7 +106,7 @@ const importedConnector = `{"name":"orders-outbox","config":{
  "key.converter":"org.apache.kafka.connect.storage.StringConverter","value.converter":"org.apache.kafka.connect.storage.StringConverter",
  "producer.override.compression.type":"lz4"}}`
 
-// A connector of Kafka Connect, imported: the relay goes on with its slot, and its records are Debezium's. What was committed
+// A connector of Kafka Connect, imported: the relay takes the place of its slot, and its records are Debezium's. What was committed
 // between Debezium's stop and the relay's start is among them, what was deleted in its own transaction, too.
 func TestImportedConnector(t *testing.T) {
 	t.Parallel()
@@ -125,9 +120,10 @@ func TestImportedConnector(t *testing.T) {
 	config := r.importTo(r.fillIn("connector.json", importedConnector), "--worker-config", worker)
 
 	const id = "11111111-1111-1111-1111-111111111111"
-	r.exec(`BEGIN; INSERT INTO outbox VALUES ('` + id + `', '` + aggregate + `', '10711fa5', 'created', 'eu', '{"total": 12.50}', '2026-01-02 03:04:05.678901');
+	relay := r.goOn(config, func() {
+		r.exec(`BEGIN; INSERT INTO outbox VALUES ('` + id + `', '` + aggregate + `', '10711fa5', 'created', 'eu', '{"total": 12.50}', '2026-01-02 03:04:05.678901');
 		DELETE FROM outbox; INSERT INTO elsewhere VALUES (1); COMMIT`)
-	relay := r.goOn(config)
+	})
 	k := &topical{rig: r, kafka: kafka}
 	got := k.records(topic, 1)[0]
 	var headers []string

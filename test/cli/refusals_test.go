@@ -67,7 +67,7 @@ func TestNothingIsMadeWithoutCreate(t *testing.T) {
 		r.refused(3, command, `slot "`+r.slot+`" does not exist`, "source.create is false", "correct source.slot", "FROM pg_replication_slots")
 	}
 	r.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, r.slot)
-	r.refused(3, "run", `publication "`+r.slot+`" does not exist`, "CREATE PUBLICATION")
+	r.refused(3, "run", r.slot, "no relay has used it", "takeover --from-slot "+r.slot, "INSERT INTO cdc_relay.slots")
 	r.refused(3, "init", `publication "`+r.slot+`" does not exist`, "source.create is false", "correct source.publication")
 	if n := ask[int](r, `SELECT count(*) FROM pg_publication WHERE pubname = $1`, r.slot); n != 0 {
 		t.Error("the publication was made all the same")

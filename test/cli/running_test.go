@@ -80,7 +80,7 @@ func TestSlotMadeAnewWhileCutOff(t *testing.T) {
 	direct.insert(1) // nobody will send it
 	direct.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, r.slot)
 	must(t, p.Mend())
-	r.ends(relay, 3, r.slot, "dropped and created anew", "may be missing", "adopt")
+	r.ends(relay, 3, r.slot, "dropped and created again", "may be missing", "adopt")
 }
 
 // A port of the admin server that is taken is exit 1, before anything else is begun.

@@ -33,7 +33,7 @@ func TestTakeover(t *testing.T) {
 	r.refused(2, "takeover", "from-slot")
 	r.refused(2, "takeover --from-slot "+other+" --drop", "--yes")
 	r.refused(2, "takeover --from-slot nothing", "does not exist")
-	r.refused(2, "takeover --from-slot "+r.slot, "needs no takeover")
+	r.refused(2, "takeover --from-slot "+r.slot, "choose another source.slot")
 	path := filepath.Join(t.TempDir(), "cdc-relay.yaml")
 	must(t, os.WriteFile(path, []byte(r.yaml()), 0o600))
 	eventually(t, func() string { // it offers nothing when the database does not answer at once

@@ -37,7 +37,7 @@ func TestSlotRecreated(t *testing.T) {
 				s.SQL(`SELECT pg_drop_replication_slot($1)`, s.Slot)
 				s.SQL(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, s.Slot)
 				s.Write(30)
-				s.Exits(c.back(s, r), 3, s.Slot, "dropped and created anew", "UPDATE cdc_relay.slots SET state = 'adopt'")
+				s.Exits(c.back(s, r), 3, s.Slot, "dropped and created again", "UPDATE cdc_relay.slots SET state = 'adopt'")
 			})
 		})
 	}
@@ -54,7 +54,7 @@ func TestSlotDropped(t *testing.T) {
 		s.SQL(`SELECT pg_drop_replication_slot($1)`, s.Slot)
 		s.Must(s.Postgres.Mend())
 		s.Exits(r, 3, s.Slot)
-		s.Exits(s.Launch(), 3, s.Slot, "does not exist any more", "UPDATE cdc_relay.slots SET state = 'adopt'")
+		s.Exits(s.Launch(), 3, s.Slot, "no longer exists", "UPDATE cdc_relay.slots SET state = 'adopt'")
 
 		// What the message prints is the way on: a new slot, from which everything is sent.
 		s.SQL(`UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = $1`, s.Slot)

@@ -3,31 +3,27 @@
 package debezium
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 )
 
-// A running Debezium Server is moved to cdc-relay under load: Debezium is stopped, in good order or killed, and the relay goes on with
-// its slot and publication. Consumers miss nothing, and get no more twice than check has said.
+// A running Debezium Server is moved to cdc-relay under load, as docs/from-debezium.md has it, right after its first start, whatever
+// its slot's plugin is: takeover makes the relay's slot next to Debezium's, and says when to stop Debezium. Consumers miss nothing, and
+// get no more twice than waits in the relay's slot by then.
 func TestMove(t *testing.T) {
-	for _, broker := range []string{"rabbitmq", "kafka"} {
-		for _, how := range []string{"stopped", "killed"} {
-			t.Run(broker+", "+how, func(t *testing.T) {
+	for _, plugin := range []string{"pgoutput", "decoderbufs"} {
+		for broker, how := range map[string]string{"rabbitmq": "killed", "kafka": "stopped"} {
+			t.Run(plugin+" to "+broker+", "+how, func(t *testing.T) {
 				s := newStage(t, broker)
+				s.source["plugin.name"] = plugin
 				debezium := s.debezium("")
 				s.writes()
-				s.imports(debezium)
-				s.more(2000)
-				must(t, devenv.WaitOutgrown(s.within(), s.db, s.slot))
-				if how == "killed" {
-					must(t, debezium.Kill())
-				} else {
-					must(t, debezium.Stop(s.within()))
-				}
+				s.takesTheSlot(debezium, how == "killed")
 				most := s.twice()
 				relay := s.relay()
-				s.more(2000)
+				s.more(1000)
 				verdict := s.finish(most)
 				t.Logf("%s: at most %d events were to arrive twice, %d did", how, most, verdict.Duplicates)
 				if code := relay.Stop(t); code != 0 {
@@ -36,4 +32,40 @@ func TestMove(t *testing.T) {
 			})
 		}
 	}
+}
+
+// takesTheSlot imports Debezium's configuration and takes the place of its slot: s.slot is the relay's from then on.
+func (s *stage) takesTheSlot(d *devenv.Debezium, kill bool) {
+	s.t.Helper()
+	s.imports(d)
+	s.takesOver("Now stop ", 3)
+	s.more(500) // both slots are kept meanwhile
+	if kill {
+		must(s.t, d.Kill())
+	} else {
+		must(s.t, d.Stop(s.within()))
+	}
+	s.takesOver("complete: slot ", 0)
+	s.slot = s.relaySlot()
+}
+
+// relaySlot is the relay's own slot.
+func (s *stage) relaySlot() string { return s.source["slot.name"] + "_relay" }
+
+// takesOver runs takeover, again and again, until it says so; it exits with that code then.
+func (s *stage) takesOver(until string, code int) {
+	s.t.Helper()
+	var res devenv.Result
+	for ctx := s.within(); ctx.Err() == nil; pause(ctx) {
+		var err error
+		res, err = devenv.RunCommand(ctx, devenv.BuildRelay(s.t), s.config, "takeover", "--from-slot", s.slot, "--wait", "0")
+		must(s.t, err)
+		if strings.Contains(res.Stdout, until) {
+			if res.Code != code {
+				s.t.Errorf("takeover exits %d, want %d: %s%s", res.Code, code, res.Stdout, res.Stderr)
+			}
+			return
+		}
+	}
+	s.t.Fatalf("takeover does not say %q, and exits %d: %s%s", until, res.Code, res.Stdout, res.Stderr)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 )
 
-// Back to Debezium, on the same slot and under load. With its old offsets it goes on where the slot is, as long as the slot still reads
+// Back to Debezium, on the relay's slot and under load. With its old offsets it goes on where the slot is, as long as the slot still reads
 // what they name; later it refuses to start, until they are removed. Nothing is lost either way (docs/from-debezium.md).
 func TestRollback(t *testing.T) {
 	t.Run("rabbitmq, soon", func(t *testing.T) {
@@ -22,9 +22,7 @@ func TestRollback(t *testing.T) {
 		first := s.debezium("")
 		s.writes()
 		s.more(500)
-		must(t, devenv.WaitOutgrown(s.within(), s.db, s.slot))
-		s.holdRestart()
-		s.throughTheRelay(first)
+		s.throughTheRelay(first, s.holdRestart)
 		second := s.debezium(first.Dir())
 		s.more(500)
 		s.finish(-1)
@@ -41,8 +39,7 @@ func TestRollback(t *testing.T) {
 		first := s.debezium("")
 		s.writes()
 		s.more(500)
-		must(t, devenv.WaitOutgrown(s.within(), s.db, s.slot))
-		s.throughTheRelay(first)
+		s.throughTheRelay(first, func() {})
 		// What starts and stops at once has waited until the relay has reported everything that was there.
 		s.restartPasses(query[string](s, `SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1`, s.slot))
 		refused, err := devenv.LaunchDebezium(devenv.DebeziumOptions{DB: s.db, Source: s.source, Sink: s.sink, Dir: first.Dir()})
@@ -61,11 +58,13 @@ func TestRollback(t *testing.T) {
 	})
 }
 
-// throughTheRelay stops Debezium, has the relay go on for a while, and stops that.
-func (s *stage) throughTheRelay(d *devenv.Debezium) {
+// throughTheRelay moves to the relay, has it go on for a while after that, and stops it. Debezium's next start is on the relay's slot and
+// publication.
+func (s *stage) throughTheRelay(d *devenv.Debezium, that func()) {
 	s.t.Helper()
-	s.imports(d)
-	must(s.t, d.Stop(s.within()))
+	s.takesTheSlot(d, false)
+	s.source["slot.name"] = s.slot
+	that()
 	relay := s.relay()
 	s.more(500)
 	if code := relay.Stop(s.t); code != 0 {

@@ -66,11 +66,8 @@ func (b *Builder) otherSink(p *settings.Property) bool {
 	return true
 }
 
-// Next is what to do with the file. A slot of another plugin is told apart here: a relay that is started on a new slot once
-// Debezium is stopped begins behind what was committed in between.
+// Next is what to do with the file. A relay that is started on a new slot once Debezium is stopped
+// begins after what was committed in between.
 func (b *Builder) Next() string {
-	if !b.pgoutput() {
-		return "Do not stop Debezium: cdc-relay takeover --from-slot " + b.slot() + " says when. Once that is complete: cdc-relay run."
-	}
-	return "Once Debezium is stopped: cdc-relay init, cdc-relay check, cdc-relay run."
+	return "Do not stop Debezium: cdc-relay takeover --from-slot " + b.slot() + " says when. Once that is complete: cdc-relay run."
 }

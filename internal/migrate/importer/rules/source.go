@@ -3,7 +3,6 @@
 package rules
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/output"
@@ -50,14 +49,8 @@ func databaseRules() []rule {
 func slotRules() []rule {
 	const noHeartbeats = "PostgreSQL's keepalives move the slot while nothing happens; there are no heartbeat messages"
 	return []rule{
-		when(honoured("", "pgoutput; decoderbufs (Debezium's default) and wal2json: cannot. A slot's plugin is fixed: keep Debezium running, leave source.slot at the relay's own, and let `cdc-relay takeover --from-slot NAME` move over", "plugin.name"), func(b *Builder, p *settings.Property) {
-			if b.Is(p.Name, "", "pgoutput") {
-				b.Say(p, output.Honoured, "", "")
-				return
-			}
-			b.Cannot(p, fmt.Sprintf("is %q. %s", p.Value.Resolved(), otherPlugin(b.slot())))
-		}),
-		when(honoured("source.slot", "Debezium's own slot (default `debezium`): the relay goes on at its confirmed_flush_lsn", "slot.name"), (*Builder).takeSlot),
+		superseded("the relay's own slot is of pgoutput, and takes the place of a slot of any plugin", "plugin.name"),
+		superseded("`cdc-relay takeover --from-slot NAME` moves from Debezium's slot to one of the relay's own, cdc_relay", "slot.name"),
 		unlessOn("the relay never drops a slot at its stop", "stopping Debezium would drop the slot that the relay is to take over: set it to false there, restart Debezium, then import", "slot.drop.on.stop"),
 		superseded("the slot exists, and has this property or not", "slot.failover"),
 		superseded("the relay waits for its slot, and for PostgreSQL, as long as it takes", "slot.max.retries", "slot.retry.delay.ms"),
@@ -105,14 +98,6 @@ func snapshotRules() []rule {
 	}
 }
 
-func (b *Builder) takeSlot(p *settings.Property) {
-	if !b.pgoutput() {
-		b.Say(p, output.Superseded, "", "the slot is of another plugin, from which cdc-relay takeover moves to one of the relay's own, cdc_relay")
-		return
-	}
-	b.Say(p, output.Honoured, "source.slot", "")
-}
-
 func (b *Builder) takePublication(p *settings.Property) {
 	if !b.pgoutput() {
 		b.Say(p, output.Superseded, "", "only pgoutput has publications; takeover makes one of the relay's own, cdc_relay")
@@ -127,30 +112,21 @@ func (b *Builder) source() {
 	if b.ByName["connector.class"] == nil {
 		b.Absent(output.Cannot, "connector.class", "", "it says which connector this is")
 	}
-	if b.ByName["plugin.name"] == nil {
-		b.Absent(output.Cannot, "plugin.name", "", "Debezium's default is decoderbufs. "+otherPlugin(b.slot()))
+	if b.pgoutput() { // else the publication is the relay's own, by its default
+		b.named("source.publication", "publication.name", "dbz_publication")
 	}
-	if !b.pgoutput() {
-		return // the slot and the publication are the relay's own, by their defaults
-	}
-	b.named("source.slot", "slot.name", "debezium")
-	b.named("source.publication", "publication.name", "dbz_publication")
-	b.Doc.Set("source.create", "false", "slot and publication exist: a missing one is a mistake, not a start from now")
+	b.Doc.Set("source.create", "false", "takeover makes the slot: a missing one is a mistake, not a start from now")
 	if b.ByName["snapshot.mode"] == nil {
 		b.Absent(output.Superseded, "snapshot.mode", "", "initial, which is moot: the slot exists")
 	}
 }
 
-// pgoutput is true when the relay can read Debezium's slot.
+// pgoutput is true when Debezium has a publication.
 func (b *Builder) pgoutput() bool { return b.Is("plugin.name", "decoderbufs", "pgoutput") }
 
 func (b *Builder) slot() string {
 	name, _ := b.Plain("slot.name", "debezium")
 	return name
-}
-
-func otherPlugin(slot string) string {
-	return fmt.Sprintf("A slot's plugin is fixed: keep Debezium running, and let `cdc-relay takeover --from-slot %s` move to a pgoutput slot of the relay's own", slot)
 }
 
 // named writes a name that has a default in Debezium.

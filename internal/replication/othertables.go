@@ -14,14 +14,14 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// beside is what is not configured and may come all the same.
-type beside struct {
+// others is what is not configured and may come all the same.
+type others struct {
 	foreign []string       // listed tables whose rows are passed over, as schema.name
 	stops   []*outbox.Stop // what the relay will end with at the first row, or message, of each of the others
 }
 
-// lookBeside asks for the listed tables, and for those that the slot has relayed and still gets.
-func (s sends) lookBeside(ctx context.Context, q querier, c *Config) (b beside, err error) {
+// lookAtOthers asks for the listed tables, and for those that the slot has relayed and still gets.
+func (s sends) lookAtOthers(ctx context.Context, q querier, c *Config) (b others, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	rows, err := q.Query(ctx, `SELECT r.prrelid, n.nspname || '.' || c.relname FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
@@ -54,9 +54,9 @@ func (s sends) lookBeside(ctx context.Context, q querier, c *Config) (b beside, 
 	return b, nil
 }
 
-// unlisted adds the tables that the slot has relayed, that are not configured any more, and that
+// unlisted adds the tables that the slot has relayed, that are no longer configured, and that
 // the publication has with all tables or their schema.
-func (s sends) unlisted(ctx context.Context, q querier, c *Config, b *beside) error {
+func (s sends) unlisted(ctx context.Context, q querier, c *Config, b *others) error {
 	configured := c.quotedTables()
 	for quoted, t := range s.Tables {
 		if slices.Contains(configured, quoted) {
@@ -83,7 +83,7 @@ func (s sends) configured(c *Config) []uint32 {
 	oids := []uint32{}
 	for _, table := range c.quotedTables() {
 		if t, known := s.Tables[table]; known {
-			oids = append(append(oids, t.OID), t.Also...)
+			oids = append(append(oids, t.OID), t.Former...)
 		}
 	}
 	return oids
@@ -91,40 +91,9 @@ func (s sends) configured(c *Config) []uint32 {
 
 // sayForeign says once, when a slot is first used, whose rows are passed over.
 func (s sends) sayForeign(ctx context.Context, q querier, c *Config) {
-	b, err := s.lookBeside(ctx, q, c)
+	b, err := s.lookAtOthers(ctx, q, c)
 	if err == nil && len(b.foreign) > 0 {
 		c.Log.Info("the publication lists other tables too: their rows are not relayed",
 			zap.String("tables", strings.Join(b.foreign, ", ")), zap.String("publication", c.Publication), zap.String("slot", c.Slot))
-	}
-}
-
-// warnBeside says beforehand, once for each, what the relay will stop at: there may be time to
-// configure it.
-func (se *session) warnBeside(ctx context.Context, sent sends) error {
-	b, err := sent.lookBeside(ctx, se.pool, &se.cfg)
-	if err != nil {
-		return err
-	}
-	for _, stop := range b.stops {
-		if !se.warnedOf[stop.What] {
-			se.warnedOf[stop.What] = true
-			se.cfg.Log.Warn("the relay will stop at the next row that is not configured", zap.String("why", stop.What), zap.String("mend", stop.Mend))
-		}
-	}
-	return nil
-}
-
-// beside is what Check says of it.
-func (k *checker) beside(ctx context.Context, sent sends) {
-	b, err := sent.lookBeside(ctx, k.pool, k.c)
-	if err != nil {
-		k.add("other tables", "", err)
-		return
-	}
-	if len(b.foreign) > 0 {
-		k.add("other tables", "listed by the publication and not relayed: "+strings.Join(b.foreign, ", "), nil)
-	}
-	for _, stop := range b.stops {
-		k.add("not configured", "", stop)
 	}
 }

@@ -4,7 +4,6 @@ package replication
 
 import "testing"
 
-// What leaves the publication's options alone is no reason to stop, nor is housekeeping of the catalogue.
 func TestPublicationThatWasNotAltered(t *testing.T) {
 	b := shared(t)
 	b.exec(`CREATE TABLE second (t text)`)

@@ -1,0 +1,125 @@
+package replication
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// A slot without any record of ours is no relay's to use, whoever reads it: there is a takeover, and there is an operator's decision
+// to accept it as it stands. That counts once, and each time is another incarnation.
+func TestSlotWithoutARecord(t *testing.T) {
+	b := shared(t)
+	b.insert("before")
+	b.exec(createPublicationSQL(&b.cfg))
+	b.createSlot("pgoutput")
+	conn := b.hold("Debezium Streaming")
+	stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_foreign")
+	if !strings.Contains(stop.What, `"Debezium Streaming"`) || !strings.Contains(stop.Mend, "takeover --from-slot "+b.cfg.Slot) {
+		t.Error(stop)
+	}
+	b.wantFinding("slot", "no relay has used it", "takeover --from-slot")
+	closeStream(conn)
+	b.waitFree()
+	b.insert("a")
+	stop = wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_foreign")
+	b.runMend(stop)
+	b.wantLine(LevelOK, "slot", b.cfg.Slot, "accepted as it is")
+	r := b.run()
+	r.waitSeen("a")
+	r.endClean()
+	if slices.Contains(b.current().seen(), "before") {
+		t.Error("the slot began after it")
+	}
+	if n := b.logs.FilterMessageSnippet("slot adopted").Len(); n != 1 {
+		t.Errorf("adoption was named %d times", n)
+	}
+	b.goesOn("b")
+	b.exec(`UPDATE cdc_relay.slots SET state = 'adopt'`)
+	b.goesOn("c")
+	if n := b.text(`SELECT incarnation::text FROM cdc_relay.slots`); n != "2" {
+		t.Errorf("incarnation %s after two adoptions", n)
+	}
+}
+
+func (b *bench) accept() {
+	b.t.Helper()
+	pool, err := connectPool(&b.cfg)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer pool.Close()
+	if err := ensureSchema(await.Context(b.t), pool, &b.cfg); err != nil {
+		b.t.Fatal(err)
+	}
+	b.exec(acceptSQL(&b.cfg))
+}
+
+// Without publish_via_partition_root, which Debezium does not set, rows come under the names of their partitions. In a slot that was
+// accepted the relay stops at them, until an operator has them sent; those of a partition that is detached or gone may be ignored.
+func TestSlotWithRowsOfPartitions(t *testing.T) {
+	t.Parallel()
+	for name, remove := range map[string]string{
+		"a partition": "",
+		"detached":    `ALTER TABLE outbox DETACH PARTITION outbox_0`,
+		"dropped":     `DROP TABLE outbox_0`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := shared(t)
+			b.partition("waits")
+			b.exec(`CREATE PUBLICATION p FOR TABLE outbox`)
+			b.createSlot("pgoutput")
+			b.insert("waits")
+			b.insert("as well")
+			if remove != "" {
+				b.exec(remove)
+			}
+			b.exec(`ALTER PUBLICATION p SET (publish_via_partition_root = true)`)
+			b.accept()
+			b.insert("after")
+			want := []string{"waits", "as well", "after"}
+			if remove != "" {
+				stop := wantStop(t, b.run().endsBefore("waits"), outbox.ExitOperator, notConfigured)
+				if !strings.Contains(stop.What, "public.outbox_0") {
+					t.Error(stop)
+				}
+				b.runMend(stop) // it is ignored
+				want = want[1:]
+			}
+			b.runMend(wantStop(t, b.run().endsBefore("as well"), outbox.ExitOperator, notConfigured))
+			r := b.run()
+			r.waitSeen(want...)
+			r.endClean()
+			if seen := b.current().seen(); !slices.Equal(seen, want) {
+				t.Errorf("sent %v, want %v", seen, want)
+			}
+			b.goesOn("later")
+		})
+	}
+}
+
+// Of all tables nothing tells whose the rows of a former partition were: such a slot is refused.
+func TestSlotWithRowsOfPartitionsOfAllTables(t *testing.T) {
+	b := shared(t)
+	b.partition("waits")
+	b.exec(`CREATE PUBLICATION p FOR ALL TABLES`)
+	b.createSlot("pgoutput")
+	b.insert("waits")
+	b.exec(`DROP TABLE outbox_0`)
+	b.exec(`ALTER PUBLICATION p SET (publish_via_partition_root = true)`)
+	b.accept()
+	b.runMend(wantStop(t, b.run().wait(), outbox.ExitOperator, "table"))
+	b.goesOn("later")
+}
+
+func (b *bench) partition(id string) {
+	b.t.Helper()
+	b.exec(`DROP TABLE outbox`)
+	b.exec(`CREATE TABLE outbox (id text, payload jsonb) PARTITION BY LIST (id)`)
+	b.exec(`CREATE TABLE outbox_0 PARTITION OF outbox FOR VALUES IN ('` + id + `')`)
+	b.exec(`CREATE TABLE outbox_1 PARTITION OF outbox DEFAULT`)
+	b.exec(`CREATE TABLE orders (id text)`)
+}

@@ -1,0 +1,50 @@
+package replication
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+func TestPublicationAlteredThereAndBack(t *testing.T) {
+	alteredThereAndBack(t, map[string][2]string{
+		"inserts": {`ALTER PUBLICATION p SET (publish = 'delete')`, `ALTER PUBLICATION p SET (publish = 'insert')`},
+	})
+}
+
+func alteredThereAndBack(t *testing.T, changes map[string][2]string) {
+	t.Parallel()
+	for name, change := range changes {
+		t.Run(name, func(t *testing.T) {
+			b := shared(t)
+			b.exec(`DROP TABLE outbox`)
+			b.exec(`CREATE TABLE outbox (id text, payload jsonb) PARTITION BY HASH (id)`)
+			b.exec(`CREATE TABLE leaf PARTITION OF outbox FOR VALUES WITH (MODULUS 1, REMAINDER 0)`)
+			b.settledRun("a").endClean()
+			changed := b.text(`SELECT pg_current_wal_insert_lsn()::text`)
+			b.exec(change[0])
+			if name != "name" { // where the publication is missing the row ends the slot
+				b.insert("lost")
+			}
+			b.exec(change[1])
+			var stop *outbox.Stop
+			for range 2 { // it is not taken for granted the second time
+				stop = wantStop(t, b.run().wait(), outbox.ExitOperator, "publication")
+				b.wantGap(stop, changed, changed)
+				if !strings.Contains(stop.What, "was altered") {
+					t.Errorf("it is not said what happened: %s", stop.What)
+				}
+			}
+			b.wantFinding("publication", "was altered", "adopt")
+			b.runMend(stop)
+			if name == "partition root" { // what was committed meanwhile came under the partition's name
+				b.runMend(wantStop(t, b.run().endsBefore("lost"), outbox.ExitOperator, notConfigured))
+			}
+			r := b.settledRun("b")
+			b.exec(change[0] + `; ` + change[1]) // at once: the mend of a relay that looks in between is another
+			b.runMend(wantStop(t, r.wait(), outbox.ExitOperator, "publication"))
+			b.goesOn("c")
+		})
+	}
+}

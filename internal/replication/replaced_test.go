@@ -1,0 +1,172 @@
+package replication
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+const remadeOutbox = `CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb)`
+
+func ofAllTables(t *testing.T) *bench {
+	t.Helper()
+	b := shared(t)
+	b.exec(`CREATE PUBLICATION p FOR ALL TABLES`)
+	return b
+}
+
+// A table that took the name of ours under a publication of all tables stops the relay before its first row. Once the new one is
+// accepted the rows of both are events, under whatever name.
+func TestTableReplacedWhileRunning(t *testing.T) {
+	t.Parallel()
+	for name, keep := range map[string]bool{"renamed": true, "dropped": false} {
+		t.Run(name, func(t *testing.T) {
+			b := ofAllTables(t)
+			r := b.settledRun("a")
+			b.exec(`BEGIN`)
+			want := []string{"of the new one"}
+			if keep {
+				b.exec(`ALTER TABLE outbox RENAME TO old`)
+				b.exec(`INSERT INTO old VALUES ('of the old one', '{}')`)
+				want = append([]string{"of the old one"}, want...)
+			} else {
+				b.exec(`DROP TABLE outbox`)
+			}
+			b.exec(remadeOutbox)
+			b.insert("of the new one")
+			b.exec(`COMMIT`)
+			stop := wantStop(t, r.endsBefore("of the new one"), outbox.ExitOperator, "table_replaced")
+			wantStop(t, b.run().endsBefore("of the new one"), outbox.ExitOperator, "table_replaced")
+			b.runMend(stop)
+			if keep {
+				b.exec(`INSERT INTO old VALUES ('later', '{}')`)
+				want = append(want, "later")
+			}
+			r = b.run()
+			r.waitSeen(want...)
+			r.endClean()
+		})
+	}
+}
+
+// A table that had the name for a while, when no relay ran, is known to the stream alone. An operator says whether its rows are events.
+func TestTableThatHadTheNameForAWhile(t *testing.T) {
+	t.Parallel()
+	for name, events := range map[string]bool{"events": true, "no events": false} {
+		t.Run(name, func(t *testing.T) {
+			b := ofAllTables(t)
+			b.settledRun("a").endClean()
+			b.exec(`DROP TABLE outbox`)
+			b.exec(remadeOutbox)
+			b.insert("between")
+			b.exec(`DROP TABLE outbox`)
+			b.exec(remadeOutbox)
+			b.insert("last")
+			b.runMend(wantStop(t, b.run().wait(), outbox.ExitOperator, "table_replaced"))
+			var stop *outbox.Stop
+			for range 2 {
+				stop = wantStop(t, b.run().endsBefore("between"), outbox.ExitOperator, "table_replaced")
+			}
+			yes, no, found := strings.Cut(stop.Mend, "; if they are not: ")
+			if !found {
+				t.Fatal(stop.Mend)
+			}
+			if !events {
+				yes = no
+			}
+			b.runMend(&outbox.Stop{Mend: yes})
+			r := b.run()
+			r.waitSeen("last")
+			r.endClean()
+			if slices.Contains(b.current().seen(), "between") != events {
+				t.Errorf("sent %v", b.current().seen())
+			}
+		})
+	}
+}
+
+// Rows of a table that lost its name to another one wait in the slot while no relay runs.
+func TestTableThatLostItsNameWhileDown(t *testing.T) {
+	t.Parallel()
+	t.Run("of all tables, adopted", func(t *testing.T) {
+		b := ofAllTables(t)
+		b.settledRun("a").endClean()
+		b.renameAndRemake()
+		b.runMend(wantStop(t, b.run().wait(), outbox.ExitOperator, "table_replaced"))
+		r := b.run()
+		r.waitSeen("of the old one", "of the new one")
+		r.waitChecked()
+		r.endClean()
+	})
+	t.Run("adopted", func(t *testing.T) {
+		b := shared(t)
+		b.settledRun("a").endClean()
+		b.renameAndRemake()
+		b.runMend(wantStop(t, b.run().wait(), outbox.ExitOperator, "table"))
+		r := b.run()
+		r.waitSeen("of the old one")
+		b.insert("b")
+		r.waitSeen("b")
+		r.endClean()
+	})
+	t.Run("adopted in another system", func(t *testing.T) {
+		b := shared(t)
+		b.settledRun("a").endClean()
+		b.renameAndRemake()
+		b.exec(`ALTER PUBLICATION p ADD TABLE outbox`)
+		b.exec(`UPDATE cdc_relay.slots SET system_id = '1', state = 'adopt' WHERE slot = $1`, b.cfg.Slot)
+		r := b.run()
+		b.insert("b")
+		r.waitSeen("b")
+		if seen := b.current().seen(); slices.Contains(seen, "of the old one") {
+			t.Error("the OIDs of another system were believed")
+		}
+		r.endClean()
+	})
+}
+
+func (b *bench) renameAndRemake() {
+	b.t.Helper()
+	b.exec(`ALTER TABLE outbox RENAME TO old`)
+	b.exec(`INSERT INTO old VALUES ('of the old one', '{}')`)
+	b.exec(remadeOutbox)
+	b.insert("of the new one")
+}
+
+// The outbox got its name while its rows were waiting in a slot that was accepted.
+func TestSlotWithRowsOfARenamedTable(t *testing.T) {
+	b := shared(t)
+	b.exec(`ALTER TABLE outbox RENAME TO events_to_send`)
+	b.exec(`CREATE PUBLICATION p FOR ALL TABLES`)
+	b.createSlot("pgoutput")
+	b.accept()
+	b.exec(`INSERT INTO events_to_send VALUES ('old name', '{}')`)
+	b.exec(`ALTER TABLE events_to_send RENAME TO outbox`)
+	b.insert("new name")
+	r := b.run()
+	r.waitSeen("old name", "new name")
+	r.endClean()
+}
+
+func (r *running) endsBefore(id string) error {
+	r.b.t.Helper()
+	await.Until(r.b.t, "the stream to end", func() bool {
+		select {
+		case <-r.done:
+			return true
+		default:
+		}
+		line := r.b.current()
+		return line != nil && slices.Contains(line.seen(), id)
+	})
+	select {
+	case <-r.done:
+		return r.err
+	default:
+		r.b.t.Fatalf("%s is sent", id)
+		return nil
+	}
+}

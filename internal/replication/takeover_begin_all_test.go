@@ -1,0 +1,57 @@
+//go:build testall
+
+package replication
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+func TestTakeoverAsksForThePublicationFirst(t *testing.T) {
+	b := shared(t)
+	_, err := b.now(&otherTool{b: b, slot: "nobodys"})
+	wantStop(t, err, outbox.ExitUsage, "usage") // and the schema is there
+	o := b.newTool()
+	b.cfg.Create = false
+	b.exec(`CREATE PUBLICATION p`)
+	_, err = b.now(o)
+	b.runMend(wantStop(t, err, outbox.ExitOperator, "publication"))
+	_, err = b.now(o)
+	wantStop(t, err, outbox.ExitOperator, "takeover") // begun
+}
+
+func TestTwoTakeoversOfOneSlot(t *testing.T) {
+	b := shared(t)
+	o := b.newTool()
+	if _, err := b.now(o); err == nil {
+		t.Error("complete below our start")
+	}
+	first := b.cfg.Slot
+	b.cfg.Slot += "_second"
+	_, err := b.now(o)
+	if stop := wantStop(t, err, outbox.ExitUsage, "usage"); !strings.Contains(stop.What, first) {
+		t.Error(stop)
+	}
+	b.cfg.Slot = first
+	if _, err := b.now(o); err == nil || strings.Contains(err.Error(), "already") {
+		t.Errorf("the first one goes on: %v", err)
+	}
+}
+
+func TestTakeoverDropsNoOtherSlot(t *testing.T) {
+	b := shared(t)
+	o := b.newTool()
+	k, _ := b.takePassed(o)
+	o.kill()
+	k.waitComplete()
+	b.exec(`SELECT pg_drop_replication_slot($1)`, o.slot)
+	b.exec(`SELECT pg_create_physical_replication_slot($1)`, o.slot)
+	_, err := b.take(o, TakeoverOptions{Drop: true}).wait()
+	stop := wantStop(t, err, outbox.ExitOperator, "takeover")
+	if !strings.Contains(stop.What, "physical") || !o.exists() {
+		t.Error(stop)
+	}
+	b.runMend(stop)
+}

@@ -1,0 +1,72 @@
+package replication
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// A slot of ours that is there before the takeover may be older than its publication: rows may be hidden from it that the other
+// slot has. It is refused, until it is dropped. What source.create says is about a start, and no matter here.
+func TestTakeoverWithASlotThatIsThereAlready(t *testing.T) {
+	b := shared(t)
+	o := b.newTool()
+	b.cfg.Create = false
+	b.exec(`CREATE PUBLICATION p`)
+	b.createSlot("pgoutput")
+	b.insert("hidden")
+	b.exec(`ALTER PUBLICATION p ADD TABLE outbox`)
+	_, err := b.now(o)
+	b.runMend(wantStop(t, err, outbox.ExitOperator, "takeover"))
+	_, err = b.now(o)
+	if stop := wantStop(t, err, outbox.ExitOperator, "takeover"); !strings.Contains(stop.What, "below the start") {
+		t.Errorf("it has not begun: %s", stop)
+	}
+	if err := Init(await.Context(t), b.cfg, InitOptions{}); err != nil {
+		t.Errorf("init, which a take-over may be told to run: %v", err)
+	}
+}
+
+// Two takeovers of one slot that begin at the same time: each has only its own slot's lock, and neither sees a row of the other one
+// when it looks first.
+func TestTwoTakeoversBeginTogether(t *testing.T) {
+	b := shared(t)
+	o := b.newTool()
+	_, err := b.now(&otherTool{b: b, slot: "nobodys"})
+	wantStop(t, err, outbox.ExitUsage, "usage") // and the schema is there
+	b.exec(`CREATE PUBLICATION p FOR TABLE outbox`)
+	var both [2]*takeover
+	for i := range both {
+		c := b.cfg
+		c.Slot = fmt.Sprintf("%s_%d", b.cfg.Slot, i)
+		both[i] = b.takeover(&c, o)
+		if c.Tables, err = findTables(await.Context(t), both[i].pool, &c, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 20 {
+		var errs [2]error
+		var running sync.WaitGroup
+		for i, m := range both {
+			running.Go(func() {
+				errs[i] = m.locked(await.Context(t), func(ctx context.Context) error { return m.mark(ctx) })
+			})
+		}
+		running.Wait()
+		if rows := b.text(`SELECT count(*)::text FROM cdc_relay.slots`); rows != "1" {
+			t.Fatalf("%s take the place of one slot: %v", rows, errs)
+		}
+		first := slices.Index(errs[:], nil)
+		if first < 0 {
+			t.Fatal(errs)
+		}
+		wantStop(t, errs[1-first], outbox.ExitUsage, "usage")
+		b.exec(`DELETE FROM cdc_relay.slots`)
+	}
+}
