@@ -12,7 +12,7 @@ import (
 
 // breakdown is what the two profiles of a load say.
 type breakdown struct {
-	load        load
+	load        runSpec
 	time        shares // µs
 	allocations shares // objects
 }

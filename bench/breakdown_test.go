@@ -62,7 +62,7 @@ func TestTraces(t *testing.T) {
 }
 
 func TestLoadInWords(t *testing.T) {
-	for want, l := range map[string]load{
+	for want, l := range map[string]runSpec{
 		"single-row transactions, 200 B, 12 partitions":    {rowsPerTx: 1, payload: 200, partitions: 12},
 		"10,000-row transactions, 2 KiB, 1 partition":      {rowsPerTx: 10_000, payload: 2048, partitions: 1},
 		"1,000,000-row transactions, 512 B, 12 partitions": {rowsPerTx: 1_000_000, partitions: 12},

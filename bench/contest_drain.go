@@ -13,7 +13,7 @@ import (
 
 // drains is a backlog through both.
 func (c *contest) drains(ctx context.Context, rowsPerTx int, must float64) ([]result, error) {
-	l := load{keys: keyset{count: 1000}, rowsPerTx: rowsPerTx, payload: contestPayload, ordering: c.at.ordering(), events: c.events}
+	l := runSpec{keys: keyset{count: 1000}, rowsPerTx: rowsPerTx, payload: contestPayload, ordering: c.at.ordering(), events: c.events}
 	if rowsPerTx == 1 {
 		l.events /= 2
 	}
@@ -82,7 +82,7 @@ const contestPayload = 200
 // backlog is fill with a checkpoint in front, so that none comes within, and another before the last transaction: a slot that has
 // come to the end begins there the next time. Else the walsender would first decode this backlog again, and that time, the same for
 // both sides, would count as the start of the process.
-func (c *contest) backlog(ctx context.Context, l load) (first int64, err error) {
+func (c *contest) backlog(ctx context.Context, l runSpec) (first int64, err error) {
 	if err := execSQL(ctx, c.db, "CHECKPOINT"); err != nil {
 		return 0, err
 	}
@@ -111,7 +111,7 @@ func (c *contest) prime(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	l := load{keys: keyset{count: 10}, rowsPerTx: 10, payload: contestPayload, events: 100}
+	l := runSpec{keys: keyset{count: 10}, rowsPerTx: 10, payload: contestPayload, events: 100}
 	if _, err = c.fill(ctx, l); err == nil {
 		_, err = watchFor(ctx, javaPatience, to, l.events, r.alive)
 	}
@@ -159,7 +159,7 @@ func (c *contest) catchUp(ctx context.Context, start launch) (err error) {
 }
 
 // drain has a side publish the rows that wait for it, looks at it meanwhile, and checks what has come.
-func (c *contest) drain(ctx context.Context, start launch, l load, first int64) (_ outcome, err error) {
+func (c *contest) drain(ctx context.Context, start launch, l runSpec, first int64) (_ outcome, err error) {
 	to, err := c.at.destination(ctx, l.events, false)
 	if err != nil {
 		return outcome{}, err

@@ -11,7 +11,7 @@ import (
 // drain is a load that both sides get through: it waits in the slots of both.
 type drain struct {
 	*kafkaStand
-	l     load
+	l     runSpec
 	pause time.Duration // of the bare reader; 0: it reads at once
 	best  float64       // its rate when that was chosen
 
@@ -132,7 +132,7 @@ func (s *kafkaStand) warmUp(ctx context.Context) error {
 		return nil
 	}
 	s.warm = true
-	d := &drain{kafkaStand: s, l: load{keys: keyset{count: 1000}, events: s.size.drain, rowsPerTx: 100, payload: 200, partitions: 12, ordering: "key"}}
+	d := &drain{kafkaStand: s, l: runSpec{keys: keyset{count: 1000}, events: s.size.drain, rowsPerTx: 100, payload: 200, partitions: 12, ordering: "key"}}
 	if err := d.fill(ctx); err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ type history struct {
 }
 
 // readTable reads the run's rows.
-func (s *stand) readTable(ctx context.Context, first int64, l load) (*history, error) {
+func (s *stand) readTable(ctx context.Context, first int64, l runSpec) (*history, error) {
 	h := &history{first: first, payload: l.bytes(), ordering: l.ordering, lastOf: map[string]int{}, newest: -1}
 	conn, err := pgx.Connect(ctx, s.db)
 	if err != nil {

@@ -45,7 +45,7 @@ func (s *kafkaStand) rows() []row {
 				}
 				name := fmt.Sprintf("%s%d/%d/%d", cellPrefix, rowsPerTx, payload, partitions)
 				rows = append(rows, row{name, func(ctx context.Context) ([]result, error) {
-					return s.cell(ctx, load{rowsPerTx: rowsPerTx, payload: payload, partitions: partitions})
+					return s.cell(ctx, runSpec{rowsPerTx: rowsPerTx, payload: payload, partitions: partitions})
 				}})
 			}
 		}
@@ -57,7 +57,7 @@ func (s *kafkaStand) rows() []row {
 type bounds struct{ must, aim float64 }
 
 // String is the load in words.
-func (l load) String() string {
+func (l runSpec) String() string {
 	tx, size, partitions := "single-row transactions", fmt.Sprintf("%d B", l.bytes()), "1 partition"
 	if l.rowsPerTx > 1 {
 		tx = thousands(l.rowsPerTx) + "-row transactions"
@@ -79,7 +79,7 @@ func thousands(n int) string {
 }
 
 // sized gives a load its keys and as many events as take a second or two.
-func (s *kafkaStand) sized(l load, events int) load {
+func (s *kafkaStand) sized(l runSpec, events int) runSpec {
 	l.keys, l.ordering, l.events = keyset{count: 1000}, "key", events
 	if l.rowsPerTx == 1 {
 		l.events /= 2
@@ -93,7 +93,7 @@ func (s *kafkaStand) besideBareRead(ctx context.Context, rowsPerTx int, ratioOf,
 	if err := s.warmUp(ctx); err != nil {
 		return nil, err
 	}
-	d := &drain{kafkaStand: s, l: s.sized(load{rowsPerTx: rowsPerTx, payload: 200, partitions: 12}, s.size.drain)}
+	d := &drain{kafkaStand: s, l: s.sized(runSpec{rowsPerTx: rowsPerTx, payload: 200, partitions: 12}, s.size.drain)}
 	ratio, cpu, err := d.inTurns(ctx)
 	ratio.must, ratio.aim = ratioOf.must, ratioOf.aim
 	cpu.must, cpu.aim = cpuOf.must, cpuOf.aim
@@ -101,7 +101,7 @@ func (s *kafkaStand) besideBareRead(ctx context.Context, rowsPerTx int, ratioOf,
 }
 
 // cell is a load of the matrix: once, or in turns for the full matrix.
-func (s *kafkaStand) cell(ctx context.Context, l load) ([]result, error) {
+func (s *kafkaStand) cell(ctx context.Context, l runSpec) ([]result, error) {
 	if err := s.warmUp(ctx); err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (s *kafkaStand) cell(ctx context.Context, l load) ([]result, error) {
 
 // memory is the most memory that the relay has had resident beside much that waited for it.
 func (s *kafkaStand) memory(ctx context.Context, name string, rowsPerTx int) ([]result, error) {
-	d := &drain{kafkaStand: s, l: load{keys: keyset{count: 1000}, ordering: "key", events: s.size.memory, rowsPerTx: rowsPerTx, partitions: 12}}
+	d := &drain{kafkaStand: s, l: runSpec{keys: keyset{count: 1000}, ordering: "key", events: s.size.memory, rowsPerTx: rowsPerTx, partitions: 12}}
 	if err := d.fill(ctx); err != nil {
 		return nil, err
 	}

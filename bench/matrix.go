@@ -29,7 +29,7 @@ func (m *matrix) name(k keyset, ordering string) string {
 
 // cell is one cell: once, or in turns for the full matrix.
 func (m *matrix) cell(ctx context.Context, k keyset, ordering string) ([]result, error) {
-	l := load{keys: k, events: m.size.cell, rowsPerTx: 100, queue: m.queue, far: m.far, ordering: ordering}
+	l := runSpec{keys: k, events: m.size.cell, rowsPerTx: 100, queue: m.queue, far: m.far, ordering: ordering}
 	if m.rates == nil {
 		var err error
 		if m.best, m.rates, err = m.bestConnections(ctx, l, m.size.windows); err != nil {

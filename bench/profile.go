@@ -57,7 +57,7 @@ func (s *kafkaStand) profile(ctx context.Context) (_ []breakdown, err error) {
 	}
 	var all []breakdown
 	for _, rowsPerTx := range []int{100, 1} {
-		l := s.sized(load{rowsPerTx: rowsPerTx, payload: 200, partitions: 12}, s.size.profile)
+		l := s.sized(runSpec{rowsPerTx: rowsPerTx, payload: 200, partitions: 12}, s.size.profile)
 		s.say("profile of %s", l)
 		b, err := s.profileLoad(ctx, l, filepath.Join(dir, fmt.Sprint(rowsPerTx)))
 		if err != nil {
@@ -70,7 +70,7 @@ func (s *kafkaStand) profile(ctx context.Context) (_ []breakdown, err error) {
 
 // profileLoad takes the time with as little else as possible, and then the allocations, without those of a relay that
 // relays next to nothing.
-func (s *kafkaStand) profileLoad(ctx context.Context, l load, dir string) (breakdown, error) {
+func (s *kafkaStand) profileLoad(ctx context.Context, l runSpec, dir string) (breakdown, error) {
 	b := breakdown{load: l}
 	take := func(name string, events int, allocations string) (string, error) {
 		into := filepath.Join(dir, name)
@@ -98,7 +98,7 @@ func (s *kafkaStand) profileLoad(ctx context.Context, l load, dir string) (break
 }
 
 // profileRun relays a backlog and has the relay write its profiles to the directory.
-func (s *kafkaStand) profileRun(ctx context.Context, l load, dir, allocations string) (err error) {
+func (s *kafkaStand) profileRun(ctx context.Context, l runSpec, dir, allocations string) (err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make directory: %w", err)
 	}

@@ -36,7 +36,7 @@ func (s *rabbitStand) bursts(ctx context.Context) (_ []result, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	relay, err := s.startLive(ctx, s.config(load{ordering: "key"}))
+	relay, err := s.startLive(ctx, s.config(runSpec{ordering: "key"}))
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (s *rabbitStand) live(ctx context.Context) (_ []result, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	r, err := s.besideLoop(ctx, l, liveRate, s.size.tails, s.config(load{ordering: "key"}), s.dialLoop)
+	r, err := s.besideLoop(ctx, l, liveRate, s.size.tails, s.config(runSpec{ordering: "key"}), s.dialLoop)
 	r.must, r.aim = 1.5, 1.1
 	return []result{r}, err
 }
@@ -100,5 +100,5 @@ func (s *rabbitStand) takeover(ctx context.Context) (_ []result, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	return s.takeovers(ctx, s.config(load{ordering: "key"}), l.Witness)
+	return s.takeovers(ctx, s.config(runSpec{ordering: "key"}), l.Witness)
 }

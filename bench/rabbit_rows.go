@@ -21,7 +21,7 @@ func (s *rabbitStand) rows() []row {
 			return s.memory(ctx, "one transaction of 1,000,000 rows", s.size.memory)
 		}},
 		{"allocations", allocations},
-		{"start", func(ctx context.Context) ([]result, error) { return s.starts(ctx, s.config(load{ordering: "key"})) }},
+		{"start", func(ctx context.Context) ([]result, error) { return s.starts(ctx, s.config(runSpec{ordering: "key"})) }},
 	}
 	if s.opt.full || s.opt.quick || s.opt.only.String() != "" { // tables of their own: a quarter of an hour more
 		rows = append(rows, row{"watched", s.watchedRabbit})
@@ -48,7 +48,7 @@ func (s *rabbitStand) rows() []row {
 
 // evenKeys is the relay against the bare publisher where its order costs nothing.
 func (s *rabbitStand) evenKeys(ctx context.Context) ([]result, error) {
-	l := load{keys: keyset{count: 1000}, events: s.size.events, rowsPerTx: 100, ordering: "key", queue: "classic"}
+	l := runSpec{keys: keyset{count: 1000}, events: s.size.events, rowsPerTx: 100, ordering: "key", queue: "classic"}
 	best, rates, err := s.bestConnections(ctx, l, s.size.windows)
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (s *rabbitStand) evenKeys(ctx context.Context) ([]result, error) {
 
 // zipf is one lane in the order of the WAL against one connection, and what strict keys make of the same events.
 func (s *rabbitStand) zipf(ctx context.Context) ([]result, error) {
-	l := load{keys: keyset{count: 1000, zipf: 1.1}, events: s.size.events, rowsPerTx: 100, ordering: "commit", queue: "classic", connections: 1}
+	l := runSpec{keys: keyset{count: 1000, zipf: 1.1}, events: s.size.events, rowsPerTx: 100, ordering: "commit", queue: "classic", connections: 1}
 	r, err := s.compare(ctx, "Zipf 1.1 over 1,000 keys, `commit`, 100-row transactions: relay ÷ bare publisher on 1 connection", l)
 	if err != nil {
 		return nil, err

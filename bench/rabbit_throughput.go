@@ -10,7 +10,7 @@ import (
 )
 
 // bareRun publishes the events of l over l.connections connections.
-func (s *rabbitStand) bareRun(ctx context.Context, l load) (_ ran, err error) {
+func (s *rabbitStand) bareRun(ctx context.Context, l runSpec) (_ ran, err error) {
 	q, err := s.newQueue(l.queue)
 	if err != nil {
 		return ran{}, err
@@ -70,7 +70,7 @@ func closeAll(publishers []*publisher) {
 }
 
 // relayBacklog commits the events of l and has the relay publish them to a new queue.
-func (s *rabbitStand) relayBacklog(ctx context.Context, l load) (_ ran, err error) {
+func (s *rabbitStand) relayBacklog(ctx context.Context, l runSpec) (_ ran, err error) {
 	first, err := s.fill(ctx, l)
 	if err != nil {
 		return ran{}, err
@@ -84,7 +84,7 @@ func (s *rabbitStand) relayBacklog(ctx context.Context, l load) (_ ran, err erro
 }
 
 // bestConnections is the bare publisher's best of 1, 2 and 4 connections, each measured so many times, and its rate.
-func (s *rabbitStand) bestConnections(ctx context.Context, l load, times int) (best int, rates map[int]float64, err error) {
+func (s *rabbitStand) bestConnections(ctx context.Context, l runSpec, times int) (best int, rates map[int]float64, err error) {
 	rates = map[int]float64{}
 	for _, n := range []int{1, 2, 4} {
 		l.connections = n
@@ -104,7 +104,7 @@ func (s *rabbitStand) bestConnections(ctx context.Context, l load, times int) (b
 }
 
 // compare has the bare publisher and the relay take turns at l.
-func (s *rabbitStand) compare(ctx context.Context, name string, l load) (result, error) {
+func (s *rabbitStand) compare(ctx context.Context, name string, l runSpec) (result, error) {
 	var base, ours sum
 	p, err := s.turns(ctx, s.size.pairs, func(ctx context.Context) (float64, error) {
 		r, err := s.bareRun(ctx, l)

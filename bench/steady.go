@@ -15,7 +15,7 @@ import (
 
 // pour commits the events of l, from one of them on, at so many a second, in transactions of rowsPerTx rows, until it is enough: nil,
 // until all are committed. It returns how many events there are then. The keys take turns.
-func (s *stand) pour(ctx context.Context, enough <-chan struct{}, first int64, from int, l load, rate int) (n int, err error) {
+func (s *stand) pour(ctx context.Context, enough <-chan struct{}, first int64, from int, l runSpec, rate int) (n int, err error) {
 	conn, err := pgx.Connect(ctx, s.db)
 	if err != nil {
 		return 0, fmt.Errorf("connect to PostgreSQL: %w", err)
@@ -53,7 +53,7 @@ const abreastSlot = "abreast"
 // does besides, and how the rows come together before they are read, is much the same for both.
 type abreast struct {
 	*kafkaStand
-	l    load
+	l    runSpec
 	rate int // rows a second
 }
 
@@ -162,7 +162,7 @@ type reading struct {
 }
 
 // through commits the events of l from one on, and has both relays get through them.
-func (a *abreast) through(ctx context.Context, first int64, from int, l load, both [2]*streaming) (r reading, err error) {
+func (a *abreast) through(ctx context.Context, first int64, from int, l runSpec, both [2]*streaming) (r reading, err error) {
 	if _, err := a.pour(ctx, nil, first, from, l, a.rate); err != nil {
 		return r, err
 	}

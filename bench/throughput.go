@@ -79,7 +79,7 @@ func watchFor(ctx context.Context, patience time.Duration, at place, n int, fail
 
 // relayRun starts the relay on the events of l, which are committed and begin with first, follows the place that its
 // configuration names, and checks the history.
-func (s *stand) relayRun(ctx context.Context, l load, first int64, config string, to place) (ran, error) {
+func (s *stand) relayRun(ctx context.Context, l runSpec, first int64, config string, to place) (ran, error) {
 	broker, err := cpuTime(s.brokerPid)
 	if err != nil {
 		return ran{}, err

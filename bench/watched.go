@@ -82,7 +82,7 @@ func (w *watcher) look(relay *devenv.Relay) {
 
 // watchedRabbit measures it on RabbitMQ.
 func (s *rabbitStand) watchedRabbit(ctx context.Context) ([]result, error) {
-	l := load{keys: keyset{count: 1000}, events: s.size.events, rowsPerTx: 100, ordering: "pipelined", queue: "classic", connections: 2}
+	l := runSpec{keys: keyset{count: 1000}, events: s.size.events, rowsPerTx: 100, ordering: "pipelined", queue: "classic", connections: 2}
 	name := watchedName("start included", "RabbitMQ, 1,000 even keys, `pipelined`, 100-row transactions")
 	r, err := s.watched(ctx, name, s.size.pairs, func(ctx context.Context, w *watcher) (float64, error) {
 		s.watch = w
@@ -100,7 +100,7 @@ func (s *kafkaStand) watchedKafka(ctx context.Context, rowsPerTx, rate, pairs in
 	if err := s.warmUp(ctx); err != nil {
 		return nil, err
 	}
-	a := &abreast{kafkaStand: s, rate: rate, l: load{
+	a := &abreast{kafkaStand: s, rate: rate, l: runSpec{
 		keys: keyset{count: 1000}, ordering: "key", events: int(s.size.steady.Seconds()) * rate, rowsPerTx: rowsPerTx, payload: 200, partitions: 12,
 	}}
 	if err := a.open(ctx); err != nil {

@@ -64,7 +64,7 @@ func sidedHistory() History {
 	mark(9, 22)
 	deliver("x9", false)
 	deliver("x8", true)
-	h.Siding = []Sided{{"x2", position(2), Discarded}, {"x8", position(8), Replayed}}
+	h.Siding = []Sided{{ID: "x2", Position: position(2), State: Discarded}, {ID: "x8", Position: position(8), State: Replayed}}
 	return h
 }
 
@@ -92,16 +92,16 @@ func TestCheckAllowsWhatTheTestSays(t *testing.T) {
 			h.MaxParked = 1
 			takeAway(h, "x9")
 			h.Stays[len(h.Stays)-1].Until = 0
-			h.Siding = append(h.Siding, Sided{"x9", position(h, "x9"), Parked})
+			h.Siding = append(h.Siding, Sided{ID: "x9", Position: position(h, "x9"), State: Parked})
 		},
 		"an open letter": func(h *History) { h.MaxDead, h.Siding[0].State = 1, Open },
 		"a letter that was purged: its id is in the log alone": func(h *History) {
-			h.Siding[0] = Sided{"", position(h, "x2"), Purged}
+			h.Siding[0] = Sided{ID: "", Position: position(h, "x2"), State: Purged}
 		},
-		"a letter that was replayed and purged": func(h *History) { h.Siding[1] = Sided{"", position(h, "x8"), Purged} },
+		"a letter that was replayed and purged": func(h *History) { h.Siding[1] = Sided{ID: "", Position: position(h, "x8"), State: Purged} },
 		"what was delivered, sent again after a crash, and parked then": func(h *History) {
 			h.MaxDuplicates, h.MaxParked = 1, 1
-			h.Siding = append(h.Siding, Sided{"x1", outbox.Position{Commit: 1010}, Parked})
+			h.Siding = append(h.Siding, Sided{ID: "x1", Position: outbox.Position{Commit: 1010}, State: Parked})
 		},
 		"a letter in its turn under hold": func(h *History) {
 			h.Hold = true
@@ -110,7 +110,7 @@ func TestCheckAllowsWhatTheTestSays(t *testing.T) {
 			h.Stays[len(h.Stays)-1].Until = 23
 		},
 		"a table of other relays' letters that were purged": func(h *History) {
-			h.Siding = append(h.Siding, Sided{"", outbox.Position{Commit: 7}, Purged})
+			h.Siding = append(h.Siding, Sided{ID: "", Position: outbox.Position{Commit: 7}, State: Purged})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -129,14 +129,23 @@ func TestCheckTurnsRedForEachFaultOfTheSiding(t *testing.T) {
 		plant func(*History)
 		says  string
 	}{
-		"an event in neither table":            {func(h *History) { h.Siding = h.Siding[1:] }, "lost: 1 (x2)"},
-		"a parked event that nobody has fed":   {func(h *History) { takeAway(h, "x4") }, "lost: 1 (x4)"},
-		"a replay that did not arrive":         {func(h *History) { takeAway(h, "x8") }, "lost: 1 (x8)"},
-		"a row of the table that was never":    {func(h *History) { h.Siding = append(h.Siding, Sided{"whose", at(50), Parked}) }, "phantom (never committed): 1 (whose)"},
-		"a row of the table, rolled back":      {func(h *History) { h.RolledBack = []string{"r"}; h.Siding = append(h.Siding, Sided{"r", at(50), Open}) }, "phantom (never committed): 1 (r)"},
-		"in both tables":                       {func(h *History) { h.Siding = append(h.Siding, Sided{"x2", at(2), Parked}) }, "in the siding twice: 1 (x2)"},
-		"at the broker and parked":             {func(h *History) { h.MaxParked = 1; h.Siding = append(h.Siding, Sided{"x1", at(1), Parked}) }, "at the broker and in a table: 1 (x1)"},
-		"at the broker and dead":               {func(h *History) { h.MaxDead = 1; h.Siding = append(h.Siding, Sided{"x1", at(1), Open}) }, "at the broker and in a table: 1 (x1)"},
+		"an event in neither table":          {func(h *History) { h.Siding = h.Siding[1:] }, "lost: 1 (x2)"},
+		"a parked event that nobody has fed": {func(h *History) { takeAway(h, "x4") }, "lost: 1 (x4)"},
+		"a replay that did not arrive":       {func(h *History) { takeAway(h, "x8") }, "lost: 1 (x8)"},
+		"a row of the table that was never":  {func(h *History) { h.Siding = append(h.Siding, Sided{ID: "whose", Position: at(50), State: Parked}) }, "phantom (never committed): 1 (whose)"},
+		"a row of the table, rolled back": {func(h *History) {
+			h.RolledBack = []string{"r"}
+			h.Siding = append(h.Siding, Sided{ID: "r", Position: at(50), State: Open})
+		}, "phantom (never committed): 1 (r)"},
+		"in both tables": {func(h *History) { h.Siding = append(h.Siding, Sided{ID: "x2", Position: at(2), State: Parked}) }, "in the siding twice: 1 (x2)"},
+		"at the broker and parked": {func(h *History) {
+			h.MaxParked = 1
+			h.Siding = append(h.Siding, Sided{ID: "x1", Position: at(1), State: Parked})
+		}, "at the broker and in a table: 1 (x1)"},
+		"at the broker and dead": {func(h *History) {
+			h.MaxDead = 1
+			h.Siding = append(h.Siding, Sided{ID: "x1", Position: at(1), State: Open})
+		}, "at the broker and in a table: 1 (x1)"},
 		"a letter delivered beside its replay": {func(h *History) { again(h, "x8", false) }, "at the broker and in a table: 1 (x8)"},
 		"a letter replayed twice":              {func(h *History) { again(h, "x8", true) }, "duplicates: 1, at most 0"},
 		"fed twice":                            {func(h *History) { again(h, "x4", false) }, "duplicates: 1, at most 0"},
@@ -145,7 +154,7 @@ func TestCheckTurnsRedForEachFaultOfTheSiding(t *testing.T) {
 		"something left in the retry table": {func(h *History) {
 			takeAway(h, "x9")
 			h.Stays[len(h.Stays)-1].Until = 0
-			h.Siding = append(h.Siding, Sided{"x9", at(9), Parked})
+			h.Siding = append(h.Siding, Sided{ID: "x9", Position: at(9), State: Parked})
 		}, "still parked, at most 0 allowed: 1 (x9)"},
 		"a dead letter where there should be none": {func(h *History) { h.Siding[0].State = Open }, "dead letters, at most 0 allowed: 1 (x2)"},
 		"at another position in the table":         {func(h *History) { h.Siding[0].Position.Index++ }, "position moved: 1 (x2)"},

@@ -125,7 +125,7 @@ func TestCheckTurnsRedForEachPlantedFault(t *testing.T) {
 
 // TestCheckOfPartitions is about Kafka, where arrival in different partitions has no order.
 func TestCheckOfPartitions(t *testing.T) {
-	log := TopicPartition{"t", 1}
+	log := TopicPartition{Topic: "t", Partition: 1}
 	lay := func(h *History, i int, from TopicPartition, offset int64) {
 		h.Deliveries[i].From, h.Deliveries[i].Offset = from, offset
 	}
@@ -142,7 +142,7 @@ func TestCheckOfPartitions(t *testing.T) {
 	if v := Check(swapped); !slices.Equal(v.OutOfOrder, []string{"id11"}) {
 		t.Errorf("swapped in a partition: %s", v)
 	}
-	lay(&swapped, 14, TopicPartition{"t", 2}, 0)
+	lay(&swapped, 14, TopicPartition{Topic: "t", Partition: 2}, 0)
 	if err := Check(swapped).Err(); err != nil {
 		t.Errorf("of different partitions: %v", err)
 	}
@@ -152,7 +152,7 @@ func TestCheckOfPartitions(t *testing.T) {
 	if v := Check(commit); !slices.Equal(v.OutOfOrder, []string{"id11"}) {
 		t.Errorf("keys swapped in a partition under commit order: %s", v)
 	}
-	lay(&commit, 12, TopicPartition{"t", 2}, 0)
+	lay(&commit, 12, TopicPartition{Topic: "t", Partition: 2}, 0)
 	if err := Check(commit).Err(); err != nil {
 		t.Errorf("of different partitions under commit order: %v", err)
 	}

@@ -161,7 +161,7 @@ func kafkaLeaders(ctx context.Context, brokers, topics []string) (map[string][]T
 			if addr == "" {
 				return nil, fmt.Errorf("partition %s-%d: %w", t.Name, p.PartitionIndex, kafkago.LeaderNotAvailable)
 			}
-			leaders[addr] = append(leaders[addr], TopicPartition{t.Name, int(p.PartitionIndex)})
+			leaders[addr] = append(leaders[addr], TopicPartition{Topic: t.Name, Partition: int(p.PartitionIndex)})
 		}
 	}
 	for _, partitions := range leaders {

@@ -130,7 +130,7 @@ func (c *KafkaConsumer) layout(ctx context.Context, conn *kafkaConn) (map[TopicP
 	layout := map[TopicPartition]string{}
 	for _, t := range res.Topics {
 		for _, p := range t.Partitions {
-			layout[TopicPartition{t.Name, int(p.PartitionIndex)}] = brokerAddr(res, p.LeaderID)
+			layout[TopicPartition{Topic: t.Name, Partition: int(p.PartitionIndex)}] = brokerAddr(res, p.LeaderID)
 		}
 	}
 	return layout, nil

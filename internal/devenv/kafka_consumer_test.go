@@ -48,7 +48,7 @@ func TestKafkaConsumerFollowsTopics(t *testing.T) {
 	}
 	all := c.Deliveries() // in no certain order between the partitions
 	d := all[slices.IndexFunc(all, func(d Delivery) bool { return d.ID == rows[299].ID })]
-	if d.Key != rows[299].Key || d.Aggregate != "order" || d.Seq != rows[299].Seq || d.From != (TopicPartition{late, 1}) || d.Offset != 99 ||
+	if d.Key != rows[299].Key || d.Aggregate != "order" || d.Seq != rows[299].Seq || d.From != (TopicPartition{Topic: late, Partition: 1}) || d.Offset != 99 ||
 		d.Position.Commit != inOrder(rows[299]) || d.At == 0 {
 		t.Fatalf("delivery is %+v", d)
 	}

@@ -46,7 +46,7 @@ func (e *endOffsets) of(ctx context.Context, opt KafkaConsumerOptions) (_ map[To
 			if addr == "" {
 				return nil, fmt.Errorf("%s-%d has no leader", t.Name, p.PartitionIndex)
 			}
-			leaders[addr] = append(leaders[addr], TopicPartition{t.Name, int(p.PartitionIndex)})
+			leaders[addr] = append(leaders[addr], TopicPartition{Topic: t.Name, Partition: int(p.PartitionIndex)})
 		}
 	}
 	all := map[TopicPartition]int64{}

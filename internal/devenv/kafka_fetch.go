@@ -54,7 +54,7 @@ func (c *kafkaConn) fetch(ctx context.Context, from []fetchFrom, most int32, wai
 	var all []fetched
 	for _, t := range res.Topics {
 		for _, p := range t.Partitions {
-			f := fetched{TopicPartition: TopicPartition{t.Topic, int(p.Partition)}, err: kafkaError(p.ErrorCode, "")}
+			f := fetched{TopicPartition: TopicPartition{Topic: t.Topic, Partition: int(p.Partition)}, err: kafkaError(p.ErrorCode, "")}
 			if f.records, err = recordsOf(&p.RecordSet, int(p.Partition)); err != nil {
 				return nil, fmt.Errorf("read records of %s-%d: %w", t.Topic, p.Partition, err)
 			}
@@ -89,7 +89,7 @@ func recordsOf(set *protocol.RecordSet, partition int) ([]KafkaRecord, error) {
 			return nil, err
 		}
 		for _, h := range r.Headers {
-			copied.Headers = append(copied.Headers, KafkaHeader{h.Key, h.Value})
+			copied.Headers = append(copied.Headers, KafkaHeader{Name: h.Key, Value: h.Value})
 		}
 		all = append(all, copied)
 	}

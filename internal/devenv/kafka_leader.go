@@ -86,7 +86,7 @@ func (k *Kafka) MoveLeader(ctx context.Context, topic string, partition, node in
 		err = k.retry(ctx, func() error {
 			res, err := clusterMetadata(ctx, k.live(), []string{})
 			if err == nil {
-				_, err = listOffsets(ctx, brokerAddr(res, int32(node)), []TopicPartition{{topic, partition}}, latestOffset)
+				_, err = listOffsets(ctx, brokerAddr(res, int32(node)), []TopicPartition{{Topic: topic, Partition: partition}}, latestOffset)
 			}
 			return err
 		})

@@ -2,58 +2,24 @@ package devenv
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
-	"net"
 	"slices"
 	"testing"
-	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
-	"github.com/segmentio/kafka-go/protocol/initproducerid"
 	"github.com/segmentio/kafka-go/protocol/metadata"
 	"github.com/segmentio/kafka-go/protocol/produce"
-	"github.com/segmentio/kafka-go/sasl"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
-// client is how a test connects to a listener.
-type client struct {
-	brokers []string
-	tls     *tls.Config    // nil: without
-	login   sasl.Mechanism // nil: without
-}
-
-func (c client) connect(ctx context.Context, addr string) (*kafkaConn, error) {
-	dialer := net.Dialer{Timeout: 5 * time.Second}
-	socket, err := dialer.DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	if c.tls != nil {
-		secure := tls.Client(socket, c.tls)
-		if err := secure.HandshakeContext(ctx); err != nil {
-			socket.Close()
-			return nil, err
-		}
-		socket = secure
-	}
-	conn, err := openKafka(ctx, socket)
-	if err != nil || c.login == nil {
-		return conn, err
-	}
-	if err := conn.login(ctx, c.login); err != nil {
-		conn.Close()
-		return nil, err
-	}
-	return conn, nil
-}
+// client is a test's producer.
+type client struct{ brokers []string }
 
 // produce writes to the leader that the metadata of the first broker names, with acks=all, and waits for the answer.
 func (c client) produce(ctx context.Context, topic string, partition int, records ...protocol.Record) error {
-	conn, err := c.connect(ctx, c.brokers[0])
+	conn, err := dialKafka(ctx, c.brokers[0])
 	if err != nil {
 		return err
 	}
@@ -69,7 +35,7 @@ func (c client) produce(ctx context.Context, topic string, partition int, record
 	if at < 0 {
 		return kafkago.UnknownTopicOrPartition
 	}
-	leader, err := c.connect(ctx, brokerAddr(res, res.Topics[0].Partitions[at].LeaderID))
+	leader, err := dialKafka(ctx, brokerAddr(res, res.Topics[0].Partitions[at].LeaderID))
 	if err != nil {
 		return err
 	}
@@ -111,13 +77,4 @@ func produceRowsErr(ctx context.Context, brokers []string, topic string, partiti
 		}
 	}
 	return client{brokers: brokers}.produce(ctx, topic, partition, records...)
-}
-
-// initProducerID asks for a producer id, as an idempotent producer does.
-func initProducerID(ctx context.Context, k *Kafka) error {
-	res, err := askAny[*initproducerid.Response](ctx, k.Brokers(), &initproducerid.Request{ProducerID: -1, ProducerEpoch: -1})
-	if err != nil {
-		return err
-	}
-	return kafkaError(res.ErrorCode, "")
 }

@@ -123,7 +123,7 @@ func (c *kafkaConn) listOffsets(ctx context.Context, partitions []TopicPartition
 			if err := kafkaError(p.ErrorCode, ""); err != nil {
 				return nil, fmt.Errorf("ask for an offset of %s-%d: %w", t.Topic, p.Partition, err)
 			}
-			offsets[TopicPartition{t.Topic, int(p.Partition)}] = p.Offset
+			offsets[TopicPartition{Topic: t.Topic, Partition: int(p.Partition)}] = p.Offset
 		}
 	}
 	return offsets, nil

@@ -10,9 +10,6 @@ import (
 
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
-	"github.com/segmentio/kafka-go/sasl"
-	"github.com/segmentio/kafka-go/sasl/plain"
-	"github.com/segmentio/kafka-go/sasl/scram"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
@@ -52,7 +49,7 @@ func TestKafkaTopics(t *testing.T) {
 		if string(full.Key) != "k" || string(full.Value) != "v" || full.Header("a") != "1" || full.Header("none") != "" {
 			t.Errorf("record is %v", full)
 		}
-		want := []KafkaHeader{{"a", []byte("1")}, {"a", []byte("2")}, {"", []byte{}}, {"null", nil}}
+		want := []KafkaHeader{{Name: "a", Value: []byte("1")}, {Name: "a", Value: []byte("2")}, {Name: "", Value: []byte{}}, {Name: "null", Value: nil}}
 		if !slices.EqualFunc(full.Headers, want, func(a, b KafkaHeader) bool {
 			return a.Name == b.Name && string(a.Value) == string(b.Value) && (a.Value == nil) == (b.Value == nil)
 		}) {
@@ -125,23 +122,4 @@ func TestKafkaTopics(t *testing.T) {
 			}
 		}
 	})
-}
-
-func recordsIn(t *testing.T, k *Kafka, topic string) []KafkaRecord {
-	t.Helper()
-	records, err := k.Records(await.Context(t), topic)
-	await.Must(t, err)
-	return records
-}
-
-// scramOnly cuts PLAIN off the mechanisms.
-const scramOnly = 1
-
-func mechanisms(t *testing.T, name, password string) []sasl.Mechanism {
-	t.Helper()
-	sha256, err := scram.Mechanism(scram.SHA256, name, password)
-	await.Must(t, err)
-	sha512, err := scram.Mechanism(scram.SHA512, name, password)
-	await.Must(t, err)
-	return []sasl.Mechanism{plain.Mechanism{Username: name, Password: password}, sha256, sha512}
 }

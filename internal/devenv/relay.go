@@ -261,5 +261,5 @@ func RunCommand(ctx context.Context, binary, config string, args ...string) (Res
 	if err != nil {
 		return Result{}, fmt.Errorf("run cdc-relay %s: %w: %s", strings.Join(args, " "), err, errOut.String())
 	}
-	return Result{cmd.ProcessState.ExitCode(), out.String(), errOut.String()}, nil
+	return Result{Code: cmd.ProcessState.ExitCode(), Stdout: out.String(), Stderr: errOut.String()}, nil
 }

@@ -66,7 +66,7 @@ func TestWaitsEndWhenTheRelayEnds(t *testing.T) {
 func TestRunCommand(t *testing.T) {
 	res, err := RunCommand(await.Context(t), stand(t, `echo "$1"; cat "$3" >&2; exit 2`), "config\n", "check")
 	await.Must(t, err)
-	if res != (Result{2, "check\n", "config\n"}) {
+	if res != (Result{Code: 2, Stdout: "check\n", Stderr: "config\n"}) {
 		t.Fatalf("result is %+v", res)
 	}
 }

@@ -94,7 +94,7 @@ func TestSidingIsLogged(t *testing.T) {
 	}
 	rows, err := ReadSiding(ctx, db, "s")
 	await.Must(t, err)
-	if want := (Sided{"", outbox.Position{Commit: pglogrepl.LSN(10), Index: 1}, Purged}); len(rows) != 1 || rows[0] != want {
+	if want := (Sided{ID: "", Position: outbox.Position{Commit: pglogrepl.LSN(10), Index: 1}, State: Purged}); len(rows) != 1 || rows[0] != want {
 		t.Errorf("the tables have %+v, want %+v", rows, want)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/demo/display"
 )
 
 // This file is the script: what happens when.
@@ -13,7 +14,7 @@ import (
 // open starts everyone.
 func (s *stage) open(ctx context.Context) error {
 	err := s.cast.startServers(ctx, func(who, what string) {
-		s.say(what + ".")
+		s.Say(what + ".")
 		s.ready(who)
 	})
 	if err != nil {
@@ -24,14 +25,14 @@ func (s *stage) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.setState(consumerName, "reads")
-	s.say(reads)
-	s.setState(relayName, "starting")
+	s.setState(display.ConsumerName, "reads")
+	s.Say(reads)
+	s.setState(display.RelayName, "starting")
 	s.tell("Starting cdc-relay: it makes its publication and its replication slot.")
 	if err := s.cast.startRelay(ctx); err != nil {
 		return err
 	}
-	s.say(fmt.Sprintf("cdc-relay (process %d) streams from slot %q.", s.cast.relay.Pid(), slot))
+	s.Say(fmt.Sprintf("cdc-relay (process %d) streams from slot %q.", s.cast.relay.Pid(), slot))
 	return nil
 }
 
@@ -41,7 +42,7 @@ const keys = 200 // of the orders
 func (s *stage) begin(ctx context.Context, fail context.CancelCauseFunc) {
 	s.work = &devenv.Workload{
 		URL: s.cast.db, Writers: 4, Keys: keys, RowsPerTx: 2, Rate: 400, Rollbacks: 0.05, SavepointRollbacks: 0.05,
-		Payload: 200, Seed: 1, OnCommit: s.meter.commit,
+		Payload: 200, Seed: 1, OnCommit: s.meter.Commit,
 	}
 	s.endOrders = s.spawn(ctx, func(ctx context.Context) {
 		if err := s.work.Run(ctx); err != nil {
@@ -64,32 +65,32 @@ func (s *stage) begin(ctx context.Context, fail context.CancelCauseFunc) {
 }
 
 func (s *stage) flow(ctx context.Context) error {
-	s.enter(flowing, "Orders and their outbox rows are committed together, or roll back.")
-	s.say("The order service is open: 200 transactions a second, some roll back.")
+	s.enter(display.Flowing, "Orders and their outbox rows are committed together, or roll back.")
+	s.Say("The order service is open: 200 transactions a second, some roll back.")
 	return wait(ctx, s.length.flow)
 }
 
 func (s *stage) outage(ctx context.Context) error {
 	name := s.cast.broker.words().name
-	s.enter(outage, "Stopping "+name+": orders go on, events wait in PostgreSQL's WAL.")
-	s.say("Stopping " + name + ".")
+	s.enter(display.Outage, "Stopping "+name+": orders go on, events wait in PostgreSQL's WAL.")
+	s.Say("Stopping " + name + ".")
 	stopped := time.Now()
-	s.meter.goAway(stopped)
+	s.meter.GoAway(stopped)
 	if err := s.cast.broker.stop(ctx); err != nil {
 		return err
 	}
-	s.say(name + " is down. Nothing can be confirmed, so the slot stands still.")
+	s.Say(name + " is down. Nothing can be confirmed, so the slot stands still.")
 	s.tell(name + " is down: orders go on, events wait in PostgreSQL's WAL.")
 	if err := wait(ctx, s.length.down); err != nil {
 		return err
 	}
-	s.say("Starting " + name + " again.")
+	s.Say("Starting " + name + " again.")
 	s.tell("Starting " + name + " again: it takes some seconds, and events still wait.")
 	if err := s.cast.broker.startAgain(ctx); err != nil {
 		return err
 	}
 	s.away = time.Since(stopped)
-	s.say(fmt.Sprintf("%s is back after %.1f s.", name, s.away.Seconds()))
+	s.Say(fmt.Sprintf("%s is back after %.1f s.", name, s.away.Seconds()))
 	return nil
 }
 
@@ -100,10 +101,10 @@ const (
 
 func (s *stage) catchUp(ctx context.Context) error {
 	back, name := time.Now(), s.cast.broker.words().name
-	s.enter(catchingUp, name+" is back: what waited is sent, in order, then what is new.")
-	for s.meter.waiting(time.Now().Add(-fresh)) > 0 {
+	s.enter(display.CatchingUp, name+" is back: what waited is sent, in order, then what is new.")
+	for s.meter.Waiting(time.Now().Add(-fresh)) > 0 {
 		if time.Since(back) > catchUpWithin {
-			s.say(fmt.Sprintf("%s events still wait, %.0f s later.", thousands(s.meter.waiting(time.Now())), catchUpWithin.Seconds()))
+			s.Say(fmt.Sprintf("%s events still wait, %.0f s later.", display.Thousands(s.meter.Waiting(time.Now())), catchUpWithin.Seconds()))
 			return nil // the checker says what is missing in the end
 		}
 		if err := wait(ctx, 50*time.Millisecond); err != nil {
@@ -111,8 +112,8 @@ func (s *stage) catchUp(ctx context.Context) error {
 		}
 	}
 	caughtUp := time.Now()
-	s.meter.comeBack(caughtUp)
-	s.say(fmt.Sprintf("Caught up %s after %s took connections again.", short(caughtUp.Sub(back)), name))
+	s.meter.ComeBack(caughtUp)
+	s.Say(fmt.Sprintf("Caught up %s after %s took connections again.", display.Short(caughtUp.Sub(back)), name))
 	s.tell("Caught up: events arrive as fast as before.")
 	return nil
 }
@@ -125,8 +126,8 @@ const (
 // judge closes the order service, waits until everything is read, and compares.
 func (s *stage) judge(ctx context.Context) (*outcome, error) {
 	words, consumer := s.cast.broker.words(), s.cast.broker.consumer()
-	s.enter(judging, "The orders have stopped: comparing the database with the "+words.place+".")
-	s.say("The order service has closed. Reading the " + words.place + " to its end.")
+	s.enter(display.Judging, "The orders have stopped: comparing the database with the "+words.place+".")
+	s.Say("The order service has closed. Reading the " + words.place + " to its end.")
 	s.endOrders()
 	s.scene.set(func(sc *scene) { sc.ordersDone = true })
 	rows, err := devenv.ReadCommitted(ctx, s.cast.db)
@@ -157,12 +158,12 @@ func (s *stage) judge(ctx context.Context) (*outcome, error) {
 	if err := wait(ctx, 2*probeEvery); err != nil { // the last view shows the same numbers
 		return nil, err
 	}
-	s.enter(over, "Everything has been compared.")
+	s.enter(display.Over, "Everything has been compared.")
 	result := &outcome{
 		Verdict: devenv.Check(history), words: words, keys: keys + 1, rolledBack: len(history.RolledBack), samples: len(history.Marks),
 		away: s.away, siding: s.siding,
 	}
-	result.up, result.outages = s.meter.total()
+	result.up, result.outages = s.meter.Total()
 	return result, nil
 }
 

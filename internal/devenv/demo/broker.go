@@ -19,7 +19,7 @@ type broker interface {
 	startAgain(ctx context.Context) error // with what was in it, and a higher limit of what a message may have
 	mistake(ctx context.Context) error    // by which the relay can not publish any more
 	undo(ctx context.Context) error
-	close() error // the consumer, too; what was never started is left out
+	Close() error // the consumer, too; what was never started is left out
 }
 
 // consumer is what the consumers of both can say.

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/demo/display"
 )
 
 // cast is everyone who plays: servers, relay, consumer and order service. What is nil has not been started.
@@ -38,21 +39,21 @@ func (c *cast) startServers(ctx context.Context, done func(who, what string)) er
 		if err := errors.Join(c.postgres.CreateDatabase(ctx, database), devenv.CreateOutbox(ctx, c.db), devenv.LogSiding(ctx, c.db)); err != nil {
 			return err
 		}
-		done(postgresName, "PostgreSQL answers on "+c.postgres.Addr()+"; the outbox table is created")
+		done(display.PostgresName, "PostgreSQL answers on "+c.postgres.Addr()+"; the outbox table is created")
 		return nil
 	})
 	group.Go(func() error {
 		if err := c.broker.start(ctx); err != nil {
 			return err
 		}
-		done(brokerName, c.broker.words().name+" answers on "+c.broker.addr())
+		done(display.BrokerName, c.broker.words().name+" answers on "+c.broker.addr())
 		return nil
 	})
 	group.Go(func() (err error) {
 		if c.binary, err = buildRelay(ctx); err != nil {
 			return err
 		}
-		done(relayName, "cdc-relay is built from this checkout")
+		done(display.RelayName, "cdc-relay is built from this checkout")
 		return nil
 	})
 	return group.Wait()
@@ -102,14 +103,14 @@ func (c *cast) operator(ctx context.Context, args ...string) (typed, said string
 	return typed, result.Stdout, err
 }
 
-// close ends everyone. The relay is asked to stop in order and killed after a second, the servers are killed: their data
+// Close ends everyone. The relay is asked to stop in order and killed after a second, the servers are killed: their data
 // goes with them.
-func (c *cast) close() error {
+func (c *cast) Close() error {
 	var errs []error
 	if c.relay != nil {
 		errs = append(errs, c.stopRelay())
 	}
-	errs = append(errs, c.broker.close())
+	errs = append(errs, c.broker.Close())
 	if c.postgres != nil {
 		errs = append(errs, c.postgres.Close())
 	}

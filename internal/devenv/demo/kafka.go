@@ -68,7 +68,7 @@ func (k *kafka) mistake(ctx context.Context) error { return k.cluster.Deny(ctx, 
 
 func (k *kafka) undo(ctx context.Context) error { return k.cluster.Allow(ctx, topic, anonymous) }
 
-func (k *kafka) close() error {
+func (k *kafka) Close() error {
 	if k.reader != nil {
 		k.reader.Close()
 	}

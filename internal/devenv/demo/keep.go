@@ -11,7 +11,7 @@ import (
 func (s *stage) keepOpen(ctx context.Context) {
 	c := &s.cast
 	say := func(format string, args ...any) { fmt.Fprintf(s.stdout, "  "+format+"\n", args...) }
-	say("%s", s.colours.bold("Everything still runs (KEEP=1). Ctrl-C stops it."))
+	say("%s", s.colours.Bold("Everything still runs (KEEP=1). Ctrl-C stops it."))
 	say("")
 	say("PostgreSQL    %s", c.db)
 	say("%-13s %s", c.broker.words().name, c.broker.addr())
@@ -29,11 +29,11 @@ func (s *stage) keepOpen(ctx context.Context) {
 	for every(ctx, 20*time.Millisecond) {
 		for _, d := range c.broker.consumer().DeliveriesFrom(seen) {
 			seen++
-			say("%s  %s  id %s", time.Unix(0, d.At).Format("15:04:05.000"), s.colours.green(d.Aggregate+" "+d.Key), d.ID)
+			say("%s  %s  id %s", time.Unix(0, d.At).Format("15:04:05.000"), s.colours.Green(d.Aggregate+" "+d.Key), d.ID)
 		}
 		if relayRuns && !c.relay.Running() {
 			relayRuns = false
-			say("%s Its last lines:\n%s", s.colours.red("cdc-relay has ended."), c.lastLines())
+			say("%s Its last lines:\n%s", s.colours.Red("cdc-relay has ended."), c.lastLines())
 		}
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/demo/display"
 )
 
 func main() { os.Exit(demo()) }
@@ -32,7 +34,7 @@ func demo() int {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends this process at once; its watcher ends the servers
 	s := &stage{
-		out: newDisplay(os.Stdout), stdout: os.Stdout, colours: paint(colourful(os.Stdout)),
+		out: display.NewDisplay(os.Stdout), stdout: os.Stdout, colours: display.Paint(display.Colourful(os.Stdout)),
 		length: fullLength, keep: isSet(os.Getenv("KEEP")), cast: cast{broker: open()},
 	}
 	err := s.play(ctx)

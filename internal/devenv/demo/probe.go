@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/demo/display"
 )
 
 // probe asks the witnesses again and again: the database for what was committed and for the slot, the consumer for what
@@ -19,35 +20,22 @@ type probe struct {
 	consumer consumer
 
 	mu  sync.Mutex
-	now sample
-}
-
-// sample is what the witnesses said last.
-type sample struct {
-	at         time.Time // of the database's answer
-	postgres   string    // up, down
-	committed  int
-	delivered  int // distinct events
-	duplicates int
-	parked     int   // rows of the retry table
-	dead       int   // dead letters that are open
-	lag        int64 // bytes of WAL between the slot's confirmed position and the server's
-	relay      string
+	now display.Sample
 }
 
 const probeEvery = 200 * time.Millisecond
 
 func newProbe(c *cast) *probe {
-	return &probe{db: c.db, relay: c.relay, consumer: c.broker.consumer(), now: sample{at: time.Now(), postgres: "up", relay: "ready"}}
+	return &probe{db: c.db, relay: c.relay, consumer: c.broker.consumer(), now: display.Sample{At: time.Now(), Postgres: "up", Relay: "ready"}}
 }
 
-func (p *probe) last() sample {
+func (p *probe) Last() display.Sample {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.now
 }
 
-func (p *probe) note(change func(*sample)) {
+func (p *probe) note(change func(*display.Sample)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	change(&p.now)
@@ -60,7 +48,7 @@ func (p *probe) run(ctx context.Context) {
 	both.Go(func() {
 		for every(ctx, probeEvery) {
 			state := p.askRelay(ctx)
-			p.note(func(s *sample) { s.relay = state })
+			p.note(func(s *display.Sample) { s.Relay = state })
 		}
 	})
 	both.Wait()
@@ -74,7 +62,7 @@ func (p *probe) askDatabase(ctx context.Context) {
 			err = p.count(ctx, conn)
 		}
 		if ctx.Err() == nil {
-			p.note(func(s *sample) { s.postgres = "down" })
+			p.note(func(s *display.Sample) { s.Postgres = "down" })
 		}
 		if conn != nil {
 			_ = conn.Close(context.WithoutCancel(ctx)) // only read from
@@ -97,9 +85,9 @@ func (p *probe) count(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	p.note(func(s *sample) {
-		s.at, s.postgres, s.lag = time.Now(), "up", max(0, lag)
-		s.committed, s.delivered, s.duplicates, s.parked, s.dead = committed, delivered, duplicates, parked, dead
+	p.note(func(s *display.Sample) {
+		s.At, s.Postgres, s.Lag = time.Now(), "up", max(0, lag)
+		s.Committed, s.Delivered, s.Duplicates, s.Parked, s.Dead = committed, delivered, duplicates, parked, dead
 	})
 	return nil
 }

@@ -89,7 +89,7 @@ func (r *rabbitMQ) onChannel(do func(*amqp.Channel) error) error {
 	return do(ch)
 }
 
-func (r *rabbitMQ) close() error {
+func (r *rabbitMQ) Close() error {
 	if r.reader != nil {
 		r.reader.Close()
 	}

@@ -6,12 +6,14 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/demo/display"
 )
 
 // scene is what the acts say about themselves; the rest of a view is measured.
 type scene struct {
 	mu         sync.Mutex
-	phase      phase
+	phase      display.Phase
 	now        string
 	states     map[string]string // of the actors, until they can be asked
 	live       bool              // they can
@@ -24,19 +26,19 @@ func (sc *scene) set(change func(*scene)) {
 	change(sc)
 }
 
-// say adds a line that stays.
-func (s *stage) say(text string) { s.out.say(time.Since(s.began), text) }
+// Say adds a line that stays.
+func (s *stage) Say(text string) { s.out.Say(time.Since(s.began), text) }
 
 // tell changes the sentence about what happens now.
 func (s *stage) tell(now string) { s.scene.set(func(sc *scene) { sc.now = now }) }
 
 // enter begins a phase.
-func (s *stage) enter(p phase, now string) {
+func (s *stage) enter(p display.Phase, now string) {
 	s.scene.set(func(sc *scene) {
 		sc.phase, sc.now = p, now
 		if sc.states == nil {
 			sc.states = map[string]string{
-				ordersName: "closed", postgresName: "starting", relayName: "building", brokerName: "starting", consumerName: "waits",
+				display.OrdersName: "closed", display.PostgresName: "starting", display.RelayName: "building", display.BrokerName: "starting", display.ConsumerName: "waits",
 			}
 		}
 	})
@@ -50,14 +52,14 @@ func (s *stage) setState(actor, state string) {
 func (s *stage) ready(who string) {
 	s.scene.set(func(sc *scene) {
 		sc.states[who] = "up"
-		if who == relayName {
+		if who == display.RelayName {
 			sc.states[who] = "built"
 		}
 		var left []string
 		for _, w := range []struct{ who, state, why string }{
-			{postgresName, "starting", "PostgreSQL makes a new database cluster"},
-			{brokerName, "starting", s.cast.broker.words().name + " takes some seconds to start"},
-			{relayName, "building", "cdc-relay is compiled"},
+			{display.PostgresName, "starting", "PostgreSQL makes a new database cluster"},
+			{display.BrokerName, "starting", s.cast.broker.words().name + " takes some seconds to start"},
+			{display.RelayName, "building", "cdc-relay is compiled"},
 		} {
 			if sc.states[w.who] == w.state {
 				left = append(left, w.why)
@@ -78,11 +80,11 @@ const (
 // draw shows the view until ctx ends, and then a last time.
 func (s *stage) draw(ctx context.Context) {
 	d := drawing{stage: s}
-	s.out.show(d.view())
+	s.out.Show(d.view())
 	for every(ctx, drawEvery) {
-		s.out.show(d.view())
+		s.out.Show(d.view())
 	}
-	s.out.show(d.view())
+	s.out.Show(d.view())
 }
 
 // drawing gathers views. It belongs to one goroutine.
@@ -90,58 +92,58 @@ type drawing struct {
 	stage *stage
 	seen  int // deliveries that the meter knows
 
-	before                                     sample // that the last values of the trails came from
-	commits, deliveries, waiting, lags, parked trail
+	before                                     display.Sample // that the last values of the trails came from
+	commits, deliveries, waiting, lags, parked display.Trail
 }
 
-func (d *drawing) view() *view {
+func (d *drawing) view() *display.View {
 	s := d.stage
-	v := &view{elapsed: time.Since(s.began), broker: s.cast.broker.words().name}
+	v := &display.View{Elapsed: time.Since(s.began), Broker: s.cast.broker.words().name}
 	var live, done bool
 	s.scene.set(func(sc *scene) {
-		v.phase, v.now, v.states = sc.phase, sc.now, maps.Clone(sc.states)
+		v.Phase, v.Now, v.States = sc.phase, sc.now, maps.Clone(sc.states)
 		live, done = sc.live, sc.ordersDone
 	})
 	if live {
 		d.look(v, done)
 	}
-	v.commits, v.deliveries, v.waiting, v.lags, v.parked = d.commits, d.deliveries, d.waiting, d.lags, d.parked
+	v.Commits, v.Deliveries, v.Waiting, v.Lags, v.Parked = d.commits, d.deliveries, d.waiting, d.lags, d.parked
 	return v
 }
 
 // look fills in what can be asked now.
-func (d *drawing) look(v *view, ordersDone bool) {
+func (d *drawing) look(v *display.View, ordersDone bool) {
 	s := d.stage
 	arrived := s.cast.broker.consumer().DeliveriesFrom(d.seen)
 	d.seen += len(arrived)
-	s.meter.arrive(arrived)
+	s.meter.Arrive(arrived)
 
-	v.sample = s.probe.last()
-	v.rolledBack = len(s.work.RolledBack())
-	v.latency = s.meter.last()
-	v.states[ordersName] = "writes"
+	v.Sample = s.probe.Last()
+	v.RolledBack = len(s.work.RolledBack())
+	v.Latency = s.meter.Last()
+	v.States[display.OrdersName] = "writes"
 	if ordersDone {
-		v.states[ordersName] = "closed"
+		v.States[display.OrdersName] = "closed"
 	}
-	v.states[postgresName], v.states[relayName] = v.postgres, v.relay
-	v.states[brokerName], v.states[consumerName] = "down", "waits"
+	v.States[display.PostgresName], v.States[display.RelayName] = v.Postgres, v.Relay
+	v.States[display.BrokerName], v.States[display.ConsumerName] = "down", "waits"
 	if s.cast.broker.consumer().Connected() {
-		v.states[brokerName], v.states[consumerName] = "up", "reads"
+		v.States[display.BrokerName], v.States[display.ConsumerName] = "up", "reads"
 	}
-	switch since := v.sample.at.Sub(d.before.at); {
-	case d.before.at.IsZero():
-		d.before = v.sample
+	switch since := v.Sample.At.Sub(d.before.At); {
+	case d.before.At.IsZero():
+		d.before = v.Sample
 	case since >= trailEvery:
-		d.extend(v.sample, since.Seconds())
-		s.meter.rotate()
+		d.extend(v.Sample, since.Seconds())
+		s.meter.Rotate()
 	}
 }
 
-func (d *drawing) extend(now sample, seconds float64) {
-	d.commits = d.commits.add(float64(now.committed-d.before.committed) / seconds)
-	d.deliveries = d.deliveries.add(float64(now.delivered-d.before.delivered) / seconds)
-	d.waiting = d.waiting.add(float64(now.committed - now.delivered))
-	d.lags = d.lags.add(float64(now.lag))
-	d.parked = d.parked.add(float64(now.parked))
+func (d *drawing) extend(now display.Sample, seconds float64) {
+	d.commits = d.commits.Add(float64(now.Committed-d.before.Committed) / seconds)
+	d.deliveries = d.deliveries.Add(float64(now.Delivered-d.before.Delivered) / seconds)
+	d.waiting = d.waiting.Add(float64(now.Committed - now.Delivered))
+	d.lags = d.lags.Add(float64(now.Lag))
+	d.parked = d.parked.Add(float64(now.Parked))
 	d.before = now
 }

@@ -9,20 +9,21 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/demo/display"
 )
 
 // stage is one performance.
 type stage struct {
-	out     display
+	out     display.Display
 	stdout  io.Writer // for what comes below the display's last view
-	colours paint
+	colours display.Paint
 	length  length
 	keep    bool // leave everything running after the verdict
 
 	began time.Time
 	cast  cast
 	work  *devenv.Workload
-	meter *meter
+	meter *display.Meter
 	probe *probe
 	away  time.Duration // how long the broker took no connections
 	siding
@@ -36,11 +37,11 @@ type stage struct {
 // play gives the whole performance, and ends everyone, however it goes. It returns nil when the verdict is good,
 // errInterrupted when ctx ended before there was one.
 func (s *stage) play(ctx context.Context) error {
-	s.began, s.meter = time.Now(), newMeter()
+	s.began, s.meter = time.Now(), display.NewMeter()
 	acting, fail := context.WithCancelCause(ctx)
 	audience, leave := context.WithCancel(context.Background())
 	var drawing sync.WaitGroup
-	s.enter(starting, "Starting PostgreSQL, "+s.cast.broker.words().name+" and a build of cdc-relay.")
+	s.enter(display.Starting, "Starting PostgreSQL, "+s.cast.broker.words().name+" and a build of cdc-relay.")
 	drawing.Go(func() { s.draw(audience) })
 
 	result, err := s.acts(acting, fail)
@@ -48,19 +49,19 @@ func (s *stage) play(ctx context.Context) error {
 		err = cause // why the act was cut short, not where
 	}
 	if err != nil && ctx.Err() != nil {
-		s.say("Interrupted: stopping everything.")
+		s.Say("Interrupted: stopping everything.")
 		s.tell("Interrupted: stopping everything.")
 		err = errInterrupted
 	}
 	leave()
 	drawing.Wait()
-	s.out.close()
+	s.out.Close()
 	if err == nil {
 		err = s.conclude(ctx, result)
 	}
 	fail(nil)
 	s.closing.Wait()
-	return errors.Join(err, s.cast.close())
+	return errors.Join(err, s.cast.Close())
 }
 
 func (s *stage) acts(ctx context.Context, fail context.CancelCauseFunc) (*outcome, error) {

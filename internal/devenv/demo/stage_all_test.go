@@ -14,6 +14,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/demo/display"
 )
 
 // recording is an output that can be read while it is written.
@@ -54,7 +55,7 @@ func perform(t *testing.T, sink string, short length, keep bool) performance {
 	ctx := await.Context(t)
 	playing, stop := context.WithCancel(ctx)
 	out := &recording{}
-	s := &stage{out: &plain{out: out}, stdout: out, length: short, keep: keep, cast: cast{broker: brokers[sink]()}}
+	s := &stage{out: &display.Plain{Out: out}, stdout: out, length: short, keep: keep, cast: cast{broker: brokers[sink]()}}
 	ended := make(chan error, 1)
 	go func() { ended <- s.play(playing) }()
 	interrupt := sync.OnceValue(func() error {

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/demo/display"
 )
 
 // This file is the part of the script that is about the siding: an order that the broker does not take, and an operator's
@@ -32,20 +33,20 @@ const (
 // poison is an order too large for the broker, and two that follow it.
 func (s *stage) poison(ctx context.Context) error {
 	words := s.cast.broker.words()
-	s.enter(poisoned, fmt.Sprintf("An order of %s comes: %s takes none over %s.", size(poisonBytes), words.name, size(int64(words.limit))))
-	s.say(fmt.Sprintf("A poison order: %s, and %s is %s.", size(poisonBytes), words.limited, size(int64(words.limit))))
+	s.enter(display.Poisoned, fmt.Sprintf("An order of %s comes: %s takes none over %s.", display.Size(poisonBytes), words.name, display.Size(int64(words.limit))))
+	s.Say(fmt.Sprintf("A poison order: %s, and %s is %s.", display.Size(poisonBytes), words.limited, display.Size(int64(words.limit))))
 	id, err := s.order(ctx, 1, poisonBytes)
 	if err != nil {
 		return err
 	}
 	s.poisonID = id
-	if err := s.until(ctx, "the poison to be a dead letter", func(now sample) bool { return now.dead > 0 }); err != nil {
+	if err := s.until(ctx, "the poison to be a dead letter", func(now display.Sample) bool { return now.Dead > 0 }); err != nil {
 		return err
 	}
 	if s.died, err = s.diedAfter(ctx); err != nil {
 		return err
 	}
-	s.say(fmt.Sprintf("It is dead letter %d after %s. Nothing stands still for it.", s.number, short(s.died)))
+	s.Say(fmt.Sprintf("It is dead letter %d after %s. Nothing stands still for it.", s.number, display.Short(s.died)))
 	var followers []string
 	for seq := 2; seq <= 3; seq++ {
 		id, err := s.order(ctx, seq, 0)
@@ -58,7 +59,7 @@ func (s *stage) poison(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.say("Two more events of the same order have arrived: its key goes on.")
+	s.Say("Two more events of the same order have arrived: its key goes on.")
 	s.tell("The poison order is a dead letter; its key and all others go on.")
 	return wait(ctx, s.length.poison)
 }
@@ -96,19 +97,19 @@ func (s *stage) diedAfter(ctx context.Context) (d time.Duration, err error) {
 // replay sends the letter again, now that the broker takes it.
 func (s *stage) replay(ctx context.Context) error {
 	words := s.cast.broker.words()
-	s.say(fmt.Sprintf("%s takes larger messages since it was started again. One command:", words.name))
+	s.Say(fmt.Sprintf("%s takes larger messages since it was started again. One command:", words.name))
 	typed, _, err := s.cast.operator(ctx, "dead-letters", "replay", fmt.Sprint(s.number))
 	if err != nil {
 		return err
 	}
-	s.say("  $ " + typed)
+	s.Say("  $ " + typed)
 	err = bounded(ctx, catchUpWithin, func(ctx context.Context) error {
 		return s.cast.broker.consumer().WaitIDs(ctx, []string{s.poisonID})
 	})
 	if err != nil {
 		return err
 	}
-	s.say("The poison order has arrived.")
+	s.Say("The poison order has arrived.")
 	s.tell("The poison order has arrived, by one command.")
 	return wait(ctx, s.length.after)
 }
@@ -116,44 +117,44 @@ func (s *stage) replay(ctx context.Context) error {
 // mistake is an operator who breaks the relay's destination under load, and notices.
 func (s *stage) mistake(ctx context.Context) error {
 	words := s.cast.broker.words()
-	s.enter(mistaken, "By mistake an operator "+words.mistake+".")
-	s.say("An operator " + words.mistake + ".")
+	s.enter(display.Mistaken, "By mistake an operator "+words.mistake+".")
+	s.Say("An operator " + words.mistake + ".")
 	began := time.Now()
-	s.meter.goAway(began)
+	s.meter.GoAway(began)
 	if err := s.cast.broker.mistake(ctx); err != nil {
 		return err
 	}
-	if err := s.until(ctx, "events to be parked", func(now sample) bool { return now.parked > 0 }); err != nil {
+	if err := s.until(ctx, "events to be parked", func(now display.Sample) bool { return now.Parked > 0 }); err != nil {
 		return err
 	}
-	s.say("The destination is paused: its events are parked in PostgreSQL, in order; the slot goes on.")
+	s.Say("The destination is paused: its events are parked in PostgreSQL, in order; the slot goes on.")
 	s.tell("Paused: events are parked in PostgreSQL, the slot goes on, and nothing dies.")
 	if err := wait(ctx, s.length.mistake); err != nil {
 		return err
 	}
-	s.most = s.probe.last().parked
+	s.most = s.probe.Last().Parked
 	if err := s.cast.broker.undo(ctx); err != nil {
 		return err
 	}
 	s.waited = time.Since(began)
-	s.say(fmt.Sprintf("The operator %s: %s events wait.", words.undo, thousands(s.most)))
+	s.Say(fmt.Sprintf("The operator %s: %s events wait.", words.undo, display.Thousands(s.most)))
 	s.tell("Mended: what is parked is sent, in order, while new orders come.")
-	err := s.until(ctx, "all that was parked to be sent", func(now sample) bool {
-		return now.parked == 0 && s.meter.waiting(time.Now().Add(-fresh)) == 0
+	err := s.until(ctx, "all that was parked to be sent", func(now display.Sample) bool {
+		return now.Parked == 0 && s.meter.Waiting(time.Now().Add(-fresh)) == 0
 	})
 	if err != nil {
 		return err
 	}
-	s.meter.comeBack(time.Now())
-	s.say(fmt.Sprintf("All parked events were sent %s later, in order. None has died.", short(time.Since(began)-s.waited)))
+	s.meter.ComeBack(time.Now())
+	s.Say(fmt.Sprintf("All parked events were sent %s later, in order. None has died.", display.Short(time.Since(began)-s.waited)))
 	s.tell("Drained: events arrive as fast as before.")
 	return wait(ctx, s.length.after)
 }
 
 // until waits until the probe has seen something, at most catchUpWithin.
-func (s *stage) until(ctx context.Context, what string, seen func(sample) bool) error {
+func (s *stage) until(ctx context.Context, what string, seen func(display.Sample) bool) error {
 	err := bounded(ctx, catchUpWithin, func(ctx context.Context) error {
-		for !seen(s.probe.last()) {
+		for !seen(s.probe.Last()) {
 			if err := wait(ctx, 50*time.Millisecond); err != nil {
 				return err
 			}

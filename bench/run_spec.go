@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// load is what one throughput run does.
-type load struct {
+// runSpec is what one throughput run does.
+type runSpec struct {
 	keys      keyset
 	events    int
 	rowsPerTx int
@@ -27,7 +27,7 @@ type load struct {
 	partitions int // of the topic of Kafka
 }
 
-func (l load) bytes() int { return cmp.Or(l.payload, payloadSize) }
+func (l runSpec) bytes() int { return cmp.Or(l.payload, payloadSize) }
 
 // keyset is a distribution of keys.
 type keyset struct {
@@ -104,14 +104,14 @@ func (s *stand) nextRun() (first int64) {
 }
 
 // fill empties the table and commits the events of l in transactions of rowsPerTx rows; first is the id of the first one.
-func (s *stand) fill(ctx context.Context, l load) (first int64, err error) {
+func (s *stand) fill(ctx context.Context, l runSpec) (first int64, err error) {
 	return s.fillWith(ctx, l, func(first int64) string {
 		return fmt.Sprintf("CALL fill(%d, %d, %d, %d)", first, l.events, l.rowsPerTx, l.bytes())
 	})
 }
 
 // fillWith is fill by another statement.
-func (s *stand) fillWith(ctx context.Context, l load, call func(first int64) string) (first int64, err error) {
+func (s *stand) fillWith(ctx context.Context, l runSpec, call func(first int64) string) (first int64, err error) {
 	first = s.nextRun()
 	conn, err := pgx.Connect(ctx, s.db)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 // resume has a destination come back while events go on coming to it at half of what the relay can do, of the same keys: what
 // was parked must come to an end.
 func (s *rabbitStand) resume(ctx context.Context) (_ result, err error) {
-	l := load{keys: keyset{count: 1000}, events: s.size.events, rowsPerTx: 100, ordering: "key"}
+	l := runSpec{keys: keyset{count: 1000}, events: s.size.events, rowsPerTx: 100, ordering: "key"}
 	whole, err := s.goodRun(ctx, l, badness{}, 0)
 	if err != nil {
 		return result{}, err
@@ -98,7 +98,7 @@ func (s *rabbitStand) poison(ctx context.Context) (_ result, err error) {
 		return result{}, err
 	}
 	defer func() { err = errors.Join(err, q.close()) }()
-	relay, err := s.startLive(ctx, s.sidingConfig(load{ordering: "key"}))
+	relay, err := s.startLive(ctx, s.sidingConfig(runSpec{ordering: "key"}))
 	if err != nil {
 		return result{}, err
 	}

@@ -1,4 +1,4 @@
-package main
+package display
 
 import (
 	"io"
@@ -10,19 +10,19 @@ import (
 	"golang.org/x/term"
 )
 
-// display is what the audience sees: a screen that is redrawn in place, or plain lines. Its methods may be called from
+// Display is what the audience sees: a screen that is redrawn in place, or plain lines. Its methods may be called from
 // several goroutines.
-type display interface {
-	say(at time.Duration, text string) // a line that stays
-	show(v *view)                      // what is the case now
-	close()                            // the last view stays; what is written now comes below it
+type Display interface {
+	Say(at time.Duration, text string) // a line that stays
+	Show(v *View)                      // what is the case now
+	Close()                            // the last view stays; what is written now comes below it
 }
 
-func newDisplay(f *os.File) display {
+func NewDisplay(f *os.File) Display {
 	if !isScreen(f) {
-		return &plain{out: f}
+		return &Plain{Out: f}
 	}
-	s := &screen{out: f, colours: paint(colourful(f)), size: func() (int, int) {
+	s := &screen{out: f, colours: Paint(Colourful(f)), size: func() (int, int) {
 		width, height, err := term.GetSize(int(f.Fd()))
 		if err != nil || width <= 0 || height <= 0 {
 			return 80, 24
@@ -49,7 +49,7 @@ const (
 // screen is a terminal: said lines, and below them a frame that is drawn over itself. Every change is one write.
 type screen struct {
 	out     io.Writer
-	colours paint
+	colours Paint
 	size    func() (width, height int)
 
 	mu     sync.Mutex
@@ -59,21 +59,21 @@ type screen struct {
 	height int
 }
 
-func (s *screen) say(at time.Duration, text string) {
+func (s *screen) Say(at time.Duration, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	line := "  " + s.colours.dim(clock(at)) + "  " + text
+	line := "  " + s.colours.Dim(clock(at)) + "  " + text
 	s.said = append(s.said, line)
 	s.draw(s.frame, line)
 }
 
-func (s *screen) show(v *view) {
+func (s *screen) Show(v *View) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.draw(frame(v, s.colours))
 }
 
-func (s *screen) close() {
+func (s *screen) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.out.Write([]byte(showCursor)) //nolint:errcheck // nobody is left to tell

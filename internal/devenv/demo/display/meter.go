@@ -1,4 +1,4 @@
-package main
+package display
 
 import (
 	"sync"
@@ -9,10 +9,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 )
 
-// meter measures from just before COMMIT is sent to the event's first arrival at the consumer. It learns of both ends in
+// Meter measures from just before COMMIT is sent to the event's first arrival at the consumer. It learns of both ends in
 // any order. Events committed during an outage, which lasts until everything is caught up, are counted apart: their
 // latency is the outage's length, not the relay's work.
-type meter struct {
+type Meter struct {
 	mu     sync.Mutex
 	events map[string]*span
 	recent *hdrhistogram.WindowedHistogram
@@ -34,16 +34,16 @@ const recentWindows = 4 // of half a second each
 
 const longest, digits = int64(10 * time.Minute / time.Microsecond), 2
 
-func newMeter() *meter {
-	return &meter{
+func NewMeter() *Meter {
+	return &Meter{
 		events: map[string]*span{},
 		recent: hdrhistogram.NewWindowed(recentWindows, 1, longest, digits),
 		up:     hdrhistogram.New(1, longest, digits),
 	}
 }
 
-// commit is told the rows of a transaction whose COMMIT was sent at the time and has succeeded.
-func (m *meter) commit(rows []devenv.Row, at time.Time) {
+// Commit is told the rows of a transaction whose COMMIT was sent at the time and has succeeded.
+func (m *Meter) Commit(rows []devenv.Row, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, row := range rows {
@@ -53,8 +53,8 @@ func (m *meter) commit(rows []devenv.Row, at time.Time) {
 	}
 }
 
-// arrive is told what the consumer has got. Only the first arrival of an event counts.
-func (m *meter) arrive(deliveries []devenv.Delivery) {
+// Arrive is told what the consumer has got. Only the first arrival of an event counts.
+func (m *Meter) Arrive(deliveries []devenv.Delivery) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, d := range deliveries {
@@ -65,7 +65,7 @@ func (m *meter) arrive(deliveries []devenv.Delivery) {
 	}
 }
 
-func (m *meter) span(id string) *span {
+func (m *Meter) span(id string) *span {
 	s := m.events[id]
 	if s == nil {
 		s = &span{}
@@ -75,7 +75,7 @@ func (m *meter) span(id string) *span {
 }
 
 // measure records an event of which both ends are known; m.mu is locked.
-func (m *meter) measure(s *span) {
+func (m *Meter) measure(s *span) {
 	if s.committed == 0 || s.arrived == 0 {
 		return
 	}
@@ -90,21 +90,21 @@ func (m *meter) measure(s *span) {
 	m.recent.Current.RecordValue(latency) //nolint:errcheck // which are the same
 }
 
-// goAway begins an outage; comeBack ends it.
-func (m *meter) goAway(at time.Time) {
+// GoAway begins an outage; comeBack ends it.
+func (m *Meter) GoAway(at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.outages = append(m.outages, &absence{away: at.UnixNano(), events: hdrhistogram.New(1, longest, digits)})
 }
 
-func (m *meter) comeBack(at time.Time) {
+func (m *Meter) ComeBack(at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.outages[len(m.outages)-1].caughtUp = at.UnixNano()
 }
 
-// waiting is how many events that were committed before the moment have not arrived.
-func (m *meter) waiting(before time.Time) int {
+// Waiting is how many events that were committed before the moment have not arrived.
+func (m *Meter) Waiting(before time.Time) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := 0
@@ -116,33 +116,33 @@ func (m *meter) waiting(before time.Time) int {
 	return n
 }
 
-// latency is what is known of many events.
-type latency struct {
-	count         int64
-	p50, p99, max time.Duration
+// Latency is what is known of many events.
+type Latency struct {
+	Count         int64
+	P50, P99, Max time.Duration
 }
 
-func summarize(h *hdrhistogram.Histogram) latency {
+func summarize(h *hdrhistogram.Histogram) Latency {
 	at := func(q float64) time.Duration { return time.Duration(h.ValueAtQuantile(q)) * time.Microsecond }
-	return latency{h.TotalCount(), at(50), at(99), time.Duration(h.Max()) * time.Microsecond}
+	return Latency{h.TotalCount(), at(50), at(99), time.Duration(h.Max()) * time.Microsecond}
 }
 
-// last is what arrived in the last two seconds.
-func (m *meter) last() latency {
+// Last is what arrived in the last two seconds.
+func (m *Meter) Last() Latency {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return summarize(m.recent.Merge())
 }
 
-// rotate begins a new half second of what last returns.
-func (m *meter) rotate() {
+// Rotate begins a new half second of what last returns.
+func (m *Meter) Rotate() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.recent.Rotate()
 }
 
-// total is everything so far: committed with the broker up, and committed during each of the outages.
-func (m *meter) total() (up latency, outages []latency) {
+// Total is everything so far: committed with the broker up, and committed during each of the outages.
+func (m *Meter) Total() (up Latency, outages []Latency) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, o := range m.outages {

@@ -1,21 +1,21 @@
-package main
+package display
 
 import "strings"
 
-// trail is the course of one number, one value each half second, oldest first; the zero value is empty.
-type trail []float64
+// Trail is the course of one number, one value each half second, oldest first; the zero value is empty.
+type Trail []float64
 
 const trailLength = 41 // cells: 20 s, and what is left of 80 columns
 
-func (t trail) last() float64 {
+func (t Trail) Last() float64 {
 	if len(t) == 0 {
 		return 0
 	}
 	return t[len(t)-1]
 }
 
-// add returns the trail with one more value. What was there is not changed, because it may be on its way to the screen.
-func (t trail) add(value float64) trail {
+// Add returns the trail with one more value. What was there is not changed, because it may be on its way to the screen.
+func (t Trail) Add(value float64) Trail {
 	if len(t) >= trailLength {
 		t = t[len(t)-trailLength+1:]
 	}
@@ -24,7 +24,7 @@ func (t trail) add(value float64) trail {
 
 // bars draws each value as a cell; zero is a dot. A full cell is the highest value, and at least full: small numbers are
 // drawn small.
-func (t trail) bars(full float64) string {
+func (t Trail) bars(full float64) string {
 	highest := full
 	for _, value := range t {
 		highest = max(highest, value)

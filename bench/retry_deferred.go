@@ -14,7 +14,7 @@ import (
 
 // park has the relay park all events of a load, which go to an exchange that is not there, and returns how fast, and its peak
 // of memory. The relay runs on.
-func (s *rabbitStand) park(ctx context.Context, l load) (_ *devenv.Relay, first int64, found ran, err error) {
+func (s *rabbitStand) park(ctx context.Context, l runSpec) (_ *devenv.Relay, first int64, found ran, err error) {
 	if first, err = s.fillBad(ctx, l, badness{destination: missing}, 1); err != nil {
 		return nil, 0, found, err
 	}
@@ -36,7 +36,7 @@ func (s *rabbitStand) park(ctx context.Context, l load) (_ *devenv.Relay, first 
 
 // besideParked is the throughput beside a full retry table against that beside an empty one.
 func (s *rabbitStand) besideParked(ctx context.Context) (_ result, err error) {
-	full := load{keys: keyset{count: 1000}, events: s.size.memory, rowsPerTx: 100, ordering: "key"}
+	full := runSpec{keys: keyset{count: 1000}, events: s.size.memory, rowsPerTx: 100, ordering: "key"}
 	relay, _, parked, err := s.park(ctx, full)
 	if err != nil {
 		return result{}, err
@@ -61,7 +61,7 @@ func (s *rabbitStand) besideParked(ctx context.Context) (_ result, err error) {
 		}
 		err = errors.Join(err, execSQL(ctx, s.db, "DROP TABLE cdc_relay.retry_empty"))
 	}()
-	l := load{keys: keyset{count: 1000}, events: s.size.events, rowsPerTx: 100, ordering: "key"}
+	l := runSpec{keys: keyset{count: 1000}, events: s.size.events, rowsPerTx: 100, ordering: "key"}
 	var base, ours sum
 	p, err := s.turns(ctx, s.size.pairs, func(ctx context.Context) (float64, error) {
 		r, err := s.goodRun(ctx, l, badness{}, 0)
@@ -91,7 +91,7 @@ func (s *rabbitStand) besideParked(ctx context.Context) (_ result, err error) {
 
 // keysParked is the relay's memory while it parks as many keys as there are events, against its memory while it delivers them.
 func (s *rabbitStand) keysParked(ctx context.Context) (_ result, err error) {
-	l := load{keys: keyset{count: s.size.memory}, events: s.size.memory, rowsPerTx: 100, ordering: "key"}
+	l := runSpec{keys: keyset{count: s.size.memory}, events: s.size.memory, rowsPerTx: 100, ordering: "key"}
 	first, err := s.fillBad(ctx, l, badness{}, 0)
 	if err != nil {
 		return result{}, err
@@ -132,7 +132,7 @@ func (s *rabbitStand) keysParked(ctx context.Context) (_ result, err error) {
 
 // drainParked is how fast parked events come out, once their exchange is there.
 func (s *rabbitStand) drainParked(ctx context.Context, keys int, must float64) (_ result, err error) {
-	l := load{keys: keyset{count: keys}, events: s.size.parked, rowsPerTx: 100, ordering: "key"}
+	l := runSpec{keys: keyset{count: keys}, events: s.size.parked, rowsPerTx: 100, ordering: "key"}
 	var rates []float64
 	for range s.size.windows {
 		rate, err := s.drainOnce(ctx, l)
@@ -148,7 +148,7 @@ func (s *rabbitStand) drainParked(ctx context.Context, keys int, must float64) (
 	}, nil
 }
 
-func (s *rabbitStand) drainOnce(ctx context.Context, l load) (rate float64, err error) {
+func (s *rabbitStand) drainOnce(ctx context.Context, l runSpec) (rate float64, err error) {
 	relay, first, _, err := s.park(ctx, l)
 	if err != nil {
 		return 0, err

@@ -1,4 +1,4 @@
-package main
+package display
 
 import (
 	"fmt"
@@ -10,20 +10,20 @@ import (
 
 // clockwork gives a meter events at moments that are counted from a fixed one.
 type clockwork struct {
-	*meter
+	*Meter
 	start time.Time
 }
 
-func newClockwork() clockwork { return clockwork{newMeter(), time.Unix(1_700_000_000, 0)} }
+func newClockwork() clockwork { return clockwork{NewMeter(), time.Unix(1_700_000_000, 0)} }
 
 func (c clockwork) at(after time.Duration) time.Time { return c.start.Add(after) }
 
 func (c clockwork) committed(id string, after time.Duration) {
-	c.commit([]devenv.Row{{ID: id}}, c.at(after))
+	c.Commit([]devenv.Row{{ID: id}}, c.at(after))
 }
 
 func (c clockwork) arrived(id string, after time.Duration) {
-	c.arrive([]devenv.Delivery{{ID: id, At: c.at(after).UnixNano()}})
+	c.Arrive([]devenv.Delivery{{ID: id, At: c.at(after).UnixNano()}})
 }
 
 func near(t *testing.T, what string, got, want time.Duration) {
@@ -40,12 +40,12 @@ func TestMeterPercentiles(t *testing.T) {
 		c.committed(id, began)
 		c.arrived(id, began+time.Duration(i)*time.Millisecond)
 	}
-	up, outages := c.total()
-	near(t, "p50", up.p50, 500*time.Millisecond)
-	near(t, "p99", up.p99, 990*time.Millisecond)
-	near(t, "max", up.max, time.Second)
-	if up.count != 1000 || len(outages) != 0 || c.last() != up {
-		t.Errorf("counted %d with the broker up, %d outages; of the last two seconds %+v", up.count, len(outages), c.last())
+	up, outages := c.Total()
+	near(t, "p50", up.P50, 500*time.Millisecond)
+	near(t, "p99", up.P99, 990*time.Millisecond)
+	near(t, "max", up.Max, time.Second)
+	if up.Count != 1000 || len(outages) != 0 || c.Last() != up {
+		t.Errorf("counted %d with the broker up, %d outages; of the last two seconds %+v", up.Count, len(outages), c.Last())
 	}
 }
 
@@ -57,37 +57,37 @@ func TestMeterTakesTheFirstArrivalAndEitherEndFirst(t *testing.T) {
 	c.arrived("twice", 5*time.Millisecond)
 	c.arrived("twice", time.Hour)
 	c.arrived("never committed", 0)
-	up, _ := c.total()
-	near(t, "max", up.max, 5*time.Millisecond)
-	if up.count != 2 {
-		t.Errorf("counted %d events, want 2", up.count)
+	up, _ := c.Total()
+	near(t, "max", up.Max, 5*time.Millisecond)
+	if up.Count != 2 {
+		t.Errorf("counted %d events, want 2", up.Count)
 	}
 }
 
 func TestMeterCountsTheOutageApart(t *testing.T) {
 	c := newClockwork()
-	c.goAway(c.at(10 * time.Second))
+	c.GoAway(c.at(10 * time.Second))
 	c.committed("cut", 10*time.Second-1)
 	c.committed("waits", 11*time.Second)
-	if n := c.waiting(c.at(11 * time.Second)); n != 1 {
+	if n := c.Waiting(c.at(11 * time.Second)); n != 1 {
 		t.Errorf("%d events wait that were committed before 11 s, want 1", n)
 	}
 	c.arrived("cut", 20*time.Second)
 	c.arrived("waits", 20*time.Second)
-	c.comeBack(c.at(21 * time.Second))
+	c.ComeBack(c.at(21 * time.Second))
 	c.committed("after", 22*time.Second)
 	c.arrived("after", 22*time.Second+time.Millisecond)
-	c.goAway(c.at(30 * time.Second))
+	c.GoAway(c.at(30 * time.Second))
 	c.committed("again", 31*time.Second)
 	c.arrived("again", 35*time.Second)
-	c.comeBack(c.at(36 * time.Second))
-	up, outages := c.total()
-	if up.count != 2 || len(outages) != 2 || outages[0].count != 1 || outages[1].count != 1 || c.waiting(c.at(time.Hour)) != 0 {
-		t.Errorf("counted %d with the broker up and %+v in outages, want 2, 1 and 1", up.count, outages)
+	c.ComeBack(c.at(36 * time.Second))
+	up, outages := c.Total()
+	if up.Count != 2 || len(outages) != 2 || outages[0].Count != 1 || outages[1].Count != 1 || c.Waiting(c.at(time.Hour)) != 0 {
+		t.Errorf("counted %d with the broker up and %+v in outages, want 2, 1 and 1", up.Count, outages)
 	}
-	near(t, "the longest with the broker up", up.max, 10*time.Second) // committed while it was: no excuse
-	near(t, "the longest in the outage", outages[0].max, 9*time.Second)
-	near(t, "the longest in the second one", outages[1].max, 4*time.Second)
+	near(t, "the longest with the broker up", up.Max, 10*time.Second) // committed while it was: no excuse
+	near(t, "the longest in the outage", outages[0].Max, 9*time.Second)
+	near(t, "the longest in the second one", outages[1].Max, 4*time.Second)
 }
 
 func TestMeterForgetsInLast(t *testing.T) {
@@ -95,12 +95,12 @@ func TestMeterForgetsInLast(t *testing.T) {
 	c.committed("a", 0)
 	c.arrived("a", time.Millisecond)
 	for range recentWindows {
-		if c.last().count != 1 {
+		if c.Last().Count != 1 {
 			t.Fatal("forgotten too early")
 		}
-		c.rotate()
+		c.Rotate()
 	}
-	if c.last().count != 0 {
+	if c.Last().Count != 0 {
 		t.Error("an event of more than two seconds ago counts")
 	}
 }

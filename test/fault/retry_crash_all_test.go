@@ -8,12 +8,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// The same with the kinds of broker the other way round, in other states.
-func TestKilledInTheSidingAgain(t *testing.T) {
-	t.Parallel()
-	stand.CrashEach(t, 4, 1, stand.KindKafka, stand.KindRabbitMQ)
-}
-
 // SIGSTOP at the same, and a standby that takes over: the former leader changes nothing when it goes on. Every combination is in
 // test/long.
 func TestStoppedInTheSiding(t *testing.T) {

@@ -86,22 +86,3 @@ func tooLargeAmongSmall(p poisoned) {
 	}
 	stopped(p.Stand, r, 0)
 }
-
-// A poison event is dead at once: it was sent, refused and never parked. What follows it of its key is delivered.
-func TestPoisonDiesAtOnce(t *testing.T) {
-	onPoisonedKafka(t, func(p poisoned) {
-		p.WatchFlush()
-		r := p.Start()
-		p.SQL(fmt.Sprintf(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) SELECT gen_random_uuid(), 'order', 'poison', 'placed',
-			jsonb_build_object('key', 'poison', 'seq', seq, 'fill', repeat('x', CASE seq WHEN 2 THEN %d ELSE 0 END)) FROM generate_series(1, 3) seq`, tooLarge))
-		p.AwaitSided(devenv.Open, 1)
-		p.CheckHistory(devenv.History{MaxDuplicates: p.Repeats(1), MaxDead: 1})
-		var parked, attempts int
-		p.Query([]any{&parked}, `SELECT count(*) FROM devenv.siding_log WHERE source = 'retry'`)
-		p.Query([]any{&attempts}, `SELECT attempts FROM cdc_relay.dead_letter`)
-		if parked > 0 || attempts != 1 {
-			p.T.Errorf("%d rows were parked, and the letter has %d attempts", parked, attempts)
-		}
-		stopped(p.Stand, r, 0)
-	})
-}

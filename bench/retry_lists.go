@@ -23,7 +23,7 @@ func (s *rabbitStand) lists(ctx context.Context) ([]result, error) {
 	if err := s.copyLetters(ctx, s.size.memory); err != nil {
 		return nil, err
 	}
-	relay, err := s.startLive(ctx, s.sidingConfig(load{ordering: "key"}))
+	relay, err := s.startLive(ctx, s.sidingConfig(runSpec{ordering: "key"}))
 	if err != nil {
 		return nil, err
 	}

@@ -1,10 +1,12 @@
-package main
+package display
 
 import (
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/demo/golden"
 )
 
 // terminal is as much of a terminal as the screen uses. A line that is too long is a fault: a real one would wrap it.
@@ -56,20 +58,20 @@ func TestScreenDrawsInPlace(t *testing.T) {
 		t.Helper()
 		lines := append(said, frame(outageView(), false)...)
 		if !slices.Equal(m.lines, lines) {
-			t.Fatalf("the terminal shows\n%s\nwant\n%s", text(m.lines), text(lines))
+			t.Fatalf("the terminal shows\n%s\nwant\n%s", golden.Text(m.lines), golden.Text(lines))
 		}
 	}
-	s.say(0, "first")
-	s.show(startView())
-	s.show(outageView())
-	s.show(outageView())
+	s.Say(0, "first")
+	s.Show(startView())
+	s.Show(outageView())
+	s.Show(outageView())
 	want("  0:00  first")
-	s.say(61*time.Second, "second")
+	s.Say(61*time.Second, "second")
 	want("  0:00  first", "  1:01  second")
 	m.width, m.height = 100, 20
-	s.show(outageView())
+	s.Show(outageView())
 	want("  0:00  first", "  1:01  second")
-	s.close()
+	s.Close()
 	if m.hidden {
 		t.Error("the cursor is still hidden")
 	}
@@ -81,8 +83,8 @@ func TestScreenOfAnySize(t *testing.T) {
 			m := &terminal{t: t, width: max(1, width), height: max(1, height)}
 			s := &screen{out: m, size: m.size}
 			for range 3 {
-				s.say(0, strings.Repeat("long ", 30))
-				s.show(outageView())
+				s.Say(0, strings.Repeat("long ", 30))
+				s.Show(outageView())
 			}
 			shown := frame(outageView(), false)
 			shown = shown[:min(len(shown), m.height-1)]
@@ -94,8 +96,8 @@ func TestScreenOfAnySize(t *testing.T) {
 }
 
 func TestClipKeepsColours(t *testing.T) {
-	p := paint(true)
-	if got, want := clip(p.red("abc")+p.green("déf"), 4), "\x1b[31mabc\x1b[0m\x1b[32md\x1b[0m"; got != want {
+	p := Paint(true)
+	if got, want := clip(p.Red("abc")+p.Green("déf"), 4), "\x1b[31mabc\x1b[0m\x1b[32md\x1b[0m"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -35,7 +35,7 @@ const (
 
 func onShared(t *testing.T) stand.Place { return stand.SharedRabbitMQ(t) }
 
-// More are in siding_destination_all_test.go.
+// More are in destination_all_test.go.
 var brokenDestinations = []broken{
 	{
 		// What costs Debezium Server 59 % of its events.

@@ -104,13 +104,13 @@ BEGIN
 END $$`
 
 // sidingConfig is the relay's configuration for a load of the siding.
-func (s *rabbitStand) sidingConfig(l load) string {
+func (s *rabbitStand) sidingConfig(l runSpec) string {
 	return s.source() + fmt.Sprintf("sink:\n  rabbitmq:\n    url: %s\n    exchange: '{column:destination}'\n    routing_key: '{column:routing_key}'\ndelivery:\n  ordering: %s\n",
 		s.brokerURL(false), l.ordering)
 }
 
 // fillBad is fill with one event of every that are bad; 0: none.
-func (s *rabbitStand) fillBad(ctx context.Context, l load, b badness, every int) (first int64, err error) {
+func (s *rabbitStand) fillBad(ctx context.Context, l runSpec, b badness, every int) (first int64, err error) {
 	if b.destination == "" {
 		b.destination = exchange
 	}
@@ -140,7 +140,7 @@ func (s *rabbitStand) sidingQueue() (*queue, error) {
 
 // goodRun has the relay get through a load of which one event of every is bad, and measures the good ones at the broker. The
 // run ends when the bad ones are where they belong.
-func (s *rabbitStand) goodRun(ctx context.Context, l load, b badness, every int) (_ ran, err error) {
+func (s *rabbitStand) goodRun(ctx context.Context, l runSpec, b badness, every int) (_ ran, err error) {
 	first, err := s.fillBad(ctx, l, b, every)
 	if err != nil {
 		return ran{}, err
@@ -227,7 +227,7 @@ func await(ctx context.Context, relay *devenv.Relay, what string, look func() (p
 
 // besideBad is good events beside bad ones against good ones alone.
 func (s *rabbitStand) besideBad(ctx context.Context, name string, must float64, b badness) (result, error) {
-	l := load{keys: keyset{count: 1000}, events: s.size.events, rowsPerTx: 100, ordering: "key"}
+	l := runSpec{keys: keyset{count: 1000}, events: s.size.events, rowsPerTx: 100, ordering: "key"}
 	side := func(every int, total *sum) side {
 		return func(ctx context.Context) (float64, error) {
 			r, err := s.goodRun(ctx, l, b, every)
