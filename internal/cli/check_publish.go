@@ -112,12 +112,8 @@ func (m *testMessage) sendTo(ctx context.Context, c *config.Config, found []repl
 // send publishes it by the sink that events go through, and waits for what the broker says.
 func (m *testMessage) send(ctx context.Context, c *config.Config) replication.Finding {
 	f := replication.Finding{Name: "test message", Level: replication.LevelFail}
-	small := *c // one connection and one lane are enough
+	small := *c // one lane is enough, and on RabbitMQ it has one connection
 	small.Delivery.Lanes = 1
-	if c.Sink.RabbitMQ != nil {
-		r := *c.Sink.RabbitMQ
-		r.Connections, small.Sink.RabbitMQ = 1, &r
-	}
 	out, columns, err := wiring.OpenSink(&small, zap.NewNop(), metrics.New("", "", runtime.Version()), nil)
 	if err != nil {
 		f.Detail, f.Mend = err.Error(), "correct the section sink"

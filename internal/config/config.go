@@ -85,7 +85,6 @@ type RabbitMQ struct {
 	Exchange           sink.Template
 	RoutingKey         sink.Template
 	Properties         []NamedColumn
-	Connections        int
 	Declare            bool
 	TLS                TLS
 
@@ -222,12 +221,11 @@ func Default() *Config {
 
 func defaultRabbitMQ() *RabbitMQ {
 	return &RabbitMQ{
-		URLs:        []Secret{plain("amqp://localhost:5672/")},
-		Username:    plain("guest"),
-		Password:    plain("guest"),
-		Exchange:    template("outbox.events"),
-		RoutingKey:  template("{aggregate}.{type}"),
-		Connections: 2,
+		URLs:       []Secret{plain("amqp://localhost:5672/")},
+		Username:   plain("guest"),
+		Password:   plain("guest"),
+		Exchange:   template("outbox.events"),
+		RoutingKey: template("{aggregate}.{type}"),
 	}
 }
 

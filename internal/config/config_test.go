@@ -102,12 +102,12 @@ func TestMessagesAlone(t *testing.T) {
 // colon, or quotes before it, is a mapping.
 func TestAddressesInFlowStyle(t *testing.T) {
 	c, err := load(t, "{source: {url: postgres://h:5432/d, tables: [{name: public.outbox, id: id}]}, admin: {listen: localhost:9464},\n"+
-		"sink: {rabbitmq: {urls: [amqp://h:5672/v?heartbeat=5, amqp://[::1]:5673/], exchange: y}}}\n")
+		"sink: {rabbitmq: {url: [amqp://h:5672/v?heartbeat=5, amqp://[::1]:5673/], exchange: y}}}\n")
 	if err == nil {
 		t.Errorf("a list with [ ] in it is %v, want it in quotes", c.Sink.RabbitMQ.URLs)
 	}
 	c, err = load(t, "{source: {url: postgres://h:5432/d, tables: [{name: public.outbox, id: id}]}, admin: {listen: localhost:9464},\n"+
-		"sink: {rabbitmq: {urls: [amqp://h:5672/v?heartbeat=5, 'amqp://[::1]:5673/'], exchange: y}}}\n")
+		"sink: {rabbitmq: {url: [amqp://h:5672/v?heartbeat=5, 'amqp://[::1]:5673/'], exchange: y}}}\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestEnvironmentAloneIsEnough(t *testing.T) {
 }
 
 func TestVariableWinsOverFile(t *testing.T) {
-	content := "source: {url: postgres://relay@localhost/shop}\nsink: {rabbitmq: {urls: [amqp://a, amqp://b]}}\ndelivery: {lanes: 4, max_in_flight: wrong}\n"
+	content := "source: {url: postgres://relay@localhost/shop}\nsink: {rabbitmq: {url: [amqp://a, amqp://b]}}\ndelivery: {lanes: 4, max_in_flight: wrong}\n"
 	c := mustLoad(t, content,
 		"CDC_RELAY_DELIVERY__LANES=8", "CDC_RELAY_DELIVERY__MAX_IN_FLIGHT=9", "CDC_RELAY_SINK__RABBITMQ__URL=amqp://c")
 	if c.Delivery.Lanes != 8 || c.Delivery.MaxInFlight != 9 {
@@ -197,6 +197,10 @@ func TestVariableWinsOverFile(t *testing.T) {
 	}
 	if got := fmt.Sprint(c.Sink.RabbitMQ.URLs); got != "[amqp://c]" {
 		t.Errorf("urls are %s, want the variable's", got)
+	}
+	c = mustLoad(t, content[:strings.Index(content, "delivery")], "CDC_RELAY_SINK__RABBITMQ__URL=amqp://u:a,b@c/, amqps://u:p@d/")
+	if got := c.Sink.RabbitMQ.URLs; len(got) != 2 {
+		t.Errorf("urls are %v, want two: only a comma before the next address separates", got)
 	}
 }
 

@@ -94,8 +94,7 @@ func TestFaults(t *testing.T) {
 		{"a second sink in a variable", base, "CDC_RELAY_SINK__STDOUT={}", "CDC_RELAY_SINK__STDOUT: sink: rabbitmq and stdout are configured; want exactly one of rabbitmq, kafka, stdout"},
 		{"three sinks", source + "sink: {kafka: {}, rabbitmq: {}, stdout: {}}\n", "", "relay.yaml:2:19: sink: kafka and rabbitmq and stdout are configured; want exactly one of rabbitmq, kafka, stdout"},
 		{"stdout with a key", source + "sink: {stdout: {format: x}}\n", "", "relay.yaml:2:16: sink.stdout: has no keys; {} chooses it"},
-		{"url and urls", source + "sink: {rabbitmq: {url: amqp://a, urls: [amqp://b]}}\n", "", "relay.yaml:2:34: sink.rabbitmq.urls: is given beside sink.rabbitmq.url; one of the two"},
-		{"no urls", source + "sink: {rabbitmq: {urls: []}}\n", "", "relay.yaml:2:25: sink.rabbitmq.urls: names no broker"},
+		{"no urls", source + "sink: {rabbitmq: {url: []}}\n", "", "relay.yaml:2:24: sink.rabbitmq.url: names no broker"},
 		{"broker url", source + "sink: {rabbitmq: {url: \"amqp://u:topsecret/x@h/\"}}\n", "", "relay.yaml:2:24: sink.rabbitmq.url: cannot be parsed as amqp://…"},
 		{"broker url with an open escape", source + "sink: {rabbitmq: {url: \"amqp://u:topsecret%@h/\"}}\n", "", "relay.yaml:2:24: sink.rabbitmq.url: cannot be parsed as amqp://…"},
 		{"broker scheme", source + "sink: {rabbitmq: {url: \"http://h/\"}}\n", "", `relay.yaml:2:24: sink.rabbitmq.url: starts with "http:", want amqp:// or amqps://`},
@@ -103,7 +102,7 @@ func TestFaults(t *testing.T) {
 		{"broker without host", source + "sink: {rabbitmq: {url: \"amqp:///v\"}}\n", "", "relay.yaml:2:24: sink.rabbitmq.url: has no host, want amqp://host:port/vhost"},
 		{"broker port", source + "sink: {rabbitmq: {url: \"amqp://h:99999/\"}}\n", "", "relay.yaml:2:24: sink.rabbitmq.url: has port 99999, want 1 to 65535"},
 		{"user twice", source + "sink: {rabbitmq: {url: \"amqp://u:p@h/\", username: v}}\n", "", "relay.yaml:2:24: sink.rabbitmq.url: has a user in the address, and username or password is given too; one of the two"},
-		{"user in some addresses", source + "sink: {rabbitmq: {urls: [\"amqp://u:p@h/\", amqp://i/]}}\n", "", "relay.yaml:2:25: sink.rabbitmq.urls: has a user in some addresses and not in others; in all, or none and username and password"},
+		{"user in some addresses", source + "sink: {rabbitmq: {url: [\"amqp://u:p@h/\", amqp://i/]}}\n", "", "relay.yaml:2:24: sink.rabbitmq.url: has a user in some addresses and not in others; in all, or none and username and password"},
 		{"tls without amqps", source + "sink: {rabbitmq: {tls: {ca: /ca.pem}}}\n", "", "relay.yaml:2:29: sink.rabbitmq.tls.ca: has no effect on an amqp:// address; write amqps://"},
 		{"key without cert", source + "sink: {rabbitmq: {url: \"amqps://h\", tls: {key: c}}}\n", "", "relay.yaml:2:48: sink.rabbitmq.tls.key: is the key of no certificate: tls.cert is not set"},
 		{"unknown property", source + "sink: {rabbitmq: {properties: {expiry: a}}}\n", "", "relay.yaml:2:32: sink.rabbitmq.properties.expiry: unknown property; known here are correlation_id, priority, expiration"},
@@ -166,7 +165,6 @@ func TestFaults(t *testing.T) {
 		{"variable of a later key", base, "CDC_RELAY_GUARD__WARN_AT=1GiB", "CDC_RELAY_GUARD__WARN_AT: is not in this version"},
 		{"variable out of range", base, "CDC_RELAY_DELIVERY__LANES=0", `CDC_RELAY_DELIVERY__LANES: delivery.lanes: is "0", want a whole number from 1 to 1024`},
 		{"header variable without column", base, "CDC_RELAY_OUTBOX__HEADERS=tenant", "CDC_RELAY_OUTBOX__HEADERS: outbox.headers.tenant: wants the name of a column"},
-		{"two spellings in variables", base, "CDC_RELAY_SINK__RABBITMQ__URL=amqp://a;CDC_RELAY_SINK__RABBITMQ__URLS=amqp://b", "CDC_RELAY_SINK__RABBITMQ__URLS: is given beside CDC_RELAY_SINK__RABBITMQ__URL; one of the two"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var env []string

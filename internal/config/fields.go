@@ -23,13 +23,12 @@ var fields = slices.Concat([]field{
 }, outboxFields, []field{
 	choice("sink.compat.profile", func(c *Config) *string { return &c.Sink.Compat.Profile }, append([]string{""}, debezium.Profiles...)...),
 	compatOptions("sink.compat.options"),
-	secrets("sink.rabbitmq.urls", showAddress, func(c *Config) *[]Secret { return &c.Sink.RabbitMQ.URLs }),
+	secrets("sink.rabbitmq.url", showAddress, func(c *Config) *[]Secret { return &c.Sink.RabbitMQ.URLs }),
 	secret("sink.rabbitmq.username", showPassword, func(c *Config) *Secret { return &c.Sink.RabbitMQ.Username }),
 	secret("sink.rabbitmq.password", showPassword, func(c *Config) *Secret { return &c.Sink.RabbitMQ.Password }),
 	templated("sink.rabbitmq.exchange", func(c *Config) *sink.Template { return &c.Sink.RabbitMQ.Exchange }),
 	templated("sink.rabbitmq.routing_key", func(c *Config) *sink.Template { return &c.Sink.RabbitMQ.RoutingKey }),
 	properties("sink.rabbitmq.properties"),
-	integer("sink.rabbitmq.connections", 1, 64, func(c *Config) *int { return &c.Sink.RabbitMQ.Connections }),
 	boolean("sink.rabbitmq.declare", func(c *Config) *bool { return &c.Sink.RabbitMQ.Declare }),
 	text("sink.rabbitmq.tls.ca", func(c *Config) *string { return &c.Sink.RabbitMQ.TLS.CA }),
 	text("sink.rabbitmq.tls.cert", func(c *Config) *string { return &c.Sink.RabbitMQ.TLS.Cert }),
@@ -89,9 +88,6 @@ var outboxFields = []field{
 	outboxHeaders("outbox.headers"),
 	column("outbox.headers_column", func(o *Outbox) *Column { return &o.HeadersColumn }),
 }
-
-// aliases are second spellings of a key, for one value instead of a list.
-var aliases = map[string]string{"sink.rabbitmq.url": "sink.rabbitmq.urls"}
 
 // later are the keys and sections that this version does not have yet. Each is an error that says so, whatever its
 // value, because a setting that is accepted and does nothing misleads.

@@ -93,12 +93,13 @@ func (l *loader) key(path string, e document.Entry) {
 	if parent, _, _ := cutLast(path); parent == "sink" && (isSection(path) || isField(path) || isLater(path)) {
 		l.mention(path, e.Where)
 	}
-	target := canonical(path)
 	switch {
 	case isLater(path):
 		l.fault(e.Where, path, "is not in this version")
-	case isField(target):
-		l.assignFile(path, target, e)
+	case isField(path):
+		if e.Value.Kind != document.Null {
+			l.written[path] = assignment{path: path, value: e.Value}
+		}
 	case isSection(path):
 		l.section(path, e.Value)
 	case strings.HasPrefix(path, "sink.") && strings.Count(path, ".") == 1:
@@ -111,17 +112,6 @@ func (l *loader) key(path string, e document.Entry) {
 	default:
 		l.fault(e.Where, path, "unknown key"+suggestKey(path))
 	}
-}
-
-func (l *loader) assignFile(path, target string, e document.Entry) {
-	if e.Value.Kind == document.Null {
-		return
-	}
-	if earlier, twice := l.written[target]; twice {
-		l.fault(e.Where, path, "is given beside "+earlier.path+"; one of the two")
-		return
-	}
-	l.written[target] = assignment{path: path, value: e.Value}
 }
 
 // variables takes the overrides of the environment.
@@ -141,7 +131,6 @@ func (l *loader) variables() {
 func (l *loader) variable(name string) {
 	path := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, variablePrefix), "__", "."))
 	where := document.Place{Variable: name}
-	target := canonical(path)
 	known := variableOf(path) == name
 	if known && strings.HasPrefix(path, "sink.") {
 		l.mention(strings.Join(strings.SplitN(path, ".", 3)[:2], "."), where)
@@ -149,19 +138,15 @@ func (l *loader) variable(name string) {
 	switch {
 	case known && isLater(path):
 		l.fault(where, "", "is not in this version")
-	case known && isField(target):
-		value := document.FromVariable(name, l.env[name], fieldOf(target).kind)
-		switch {
-		case target != path:
-			value = document.FromVariable(name, l.env[name], document.Scalar)
-		case target == "sink.compat.options":
+	case known && isField(path):
+		value := document.FromVariable(name, l.env[name], fieldOf(path).kind)
+		switch path {
+		case "sink.rabbitmq.url":
+			value = document.AddressesFromVariable(name, l.env[name])
+		case "sink.compat.options":
 			value = optionsFromVariable(name, l.env[name])
 		}
-		if earlier, twice := l.written[target]; twice && earlier.value.Where.Variable != "" {
-			l.fault(where, "", "is given beside "+earlier.value.Where.Variable+"; one of the two")
-			return
-		}
-		l.written[target] = assignment{path: path, value: value}
+		l.written[path] = assignment{path: path, value: value}
 	default:
 		words := "unknown override: there is no key " + path
 		if near := nearest(name, knownVariables()); near != "" {

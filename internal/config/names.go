@@ -1,18 +1,9 @@
 package config
 
 import (
-	"maps"
 	"slices"
 	"strings"
 )
-
-// canonical is the path of the field that a path, perhaps an alias, sets.
-func canonical(path string) string {
-	if target, ok := aliases[path]; ok {
-		return target
-	}
-	return path
-}
 
 func fieldOf(path string) *field {
 	for i := range fields {
@@ -39,13 +30,13 @@ func variableOf(path string) string {
 	return variablePrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "__"))
 }
 
-// knownPaths is every path that may be written: fields, in the order of `config print`, and aliases.
+// knownPaths is every path that may be written: fields, in the order of `config print`.
 func knownPaths() []string {
-	paths := make([]string, 0, len(fields)+len(aliases))
+	paths := make([]string, 0, len(fields))
 	for _, f := range fields {
 		paths = append(paths, f.path)
 	}
-	return append(paths, slices.Sorted(maps.Keys(aliases))...)
+	return paths
 }
 
 func knownVariables() []string {

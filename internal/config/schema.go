@@ -27,10 +27,6 @@ func Schema(w io.Writer) error {
 		}
 		keysOf(root, parent)[name] = described(f.path, value)
 	}
-	for alias, target := range aliases {
-		parent, name, _ := cutLast(alias)
-		keysOf(root, parent)[name] = form{"type": append([]string{"null"}, plainTypes...), "description": "one value for " + target}
-	}
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)
 	out.SetIndent("", "  ")
@@ -47,9 +43,6 @@ func section(path string) form {
 			pairs = append(pairs, form{"required": two})
 		}
 		s["not"] = anyOf(append(pairs, form{"type": "null"})...)
-	case "sink.rabbitmq":
-		given := form{"not": form{"type": "null"}}
-		s["not"] = form{"type": "object", "required": []string{"url", "urls"}, "properties": form{"url": given, "urls": given}}
 	case "sink.kafka.tls":
 		s["minProperties"] = 1
 	}

@@ -55,7 +55,7 @@ func (l *loader) validateSink() {
 
 func (l *loader) validateRabbitMQ() {
 	r := l.cfg.Sink.RabbitMQ
-	const urls = "sink.rabbitmq.urls"
+	const urls = "sink.rabbitmq.url"
 	if len(r.URLs) == 0 && len(l.faults) == 0 {
 		l.check(urls, errors.New("names no broker"))
 	}

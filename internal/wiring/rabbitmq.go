@@ -12,6 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 	"github.com/cdc-relay/cdc-relay/internal/tracing"
 )
 
@@ -41,7 +42,7 @@ var rabbitDriver = Driver{
 func rabbitConfig(c *config.Config, log *zap.Logger) (rabbit.Config, []string, error) {
 	r := c.Sink.RabbitMQ
 	out := rabbit.Config{
-		Connections: r.Connections, Lanes: c.Delivery.Lanes, Declare: r.Declare,
+		Lanes: c.Delivery.Lanes, Declare: r.Declare,
 		Pipelined:      c.Delivery.Ordering != config.OrderingKey,
 		ConfirmTimeout: c.Delivery.ConfirmTimeout, ConnectionName: "cdc-relay/" + c.Source.Slot,
 		Log: log, TLS: BrokerTLS("sink.rabbitmq.tls", r.TLS),
@@ -63,7 +64,7 @@ func rabbitConfig(c *config.Config, log *zap.Logger) (rabbit.Config, []string, e
 		return out, out.Columns, nil
 	}
 	for _, h := range c.Outbox.Headers {
-		out.Headers = append(out.Headers, rabbit.HeaderColumn{Name: h.Name, Column: h.Column.Names[0]})
+		out.Headers = append(out.Headers, message.HeaderColumn{Name: h.Name, Column: h.Column.Names[0]})
 	}
 	for _, p := range r.Properties {
 		column := p.Column.Names[0]

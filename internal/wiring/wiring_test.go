@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
-	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 // configured is the configuration of this sink section and more, in the directory of the test.
@@ -110,7 +110,7 @@ func TestReservedHeadersAgree(t *testing.T) {
 		"id", "eventType", "aggregateType", "aggregate_type", "aggregate_id", "timestamp_in_ms", "cdc_position", "cdc_replay",
 		"traceparent", "tracestate", "x-retry-count", "tenant",
 	}
-	for sink, reserved := range map[string]func(string) bool{"rabbitmq": rabbit.Reserved, "kafka": record.Reserved} {
+	for sink, reserved := range map[string]func(string) bool{"rabbitmq": message.Reserved, "kafka": record.Reserved} {
 		for _, name := range names {
 			must(t, os.WriteFile("relay.yaml", []byte("source: {url: postgres://h/d}\nsink: {"+sink+": {}}\noutbox: {headers: {"+name+": column}}\n"), 0o600))
 			if _, err := config.Load("relay.yaml", nil); (err != nil) != reserved(name) {

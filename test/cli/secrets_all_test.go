@@ -16,7 +16,7 @@ func TestSecretsAreNeverShown(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	vhost := devenv.SharedRabbitMQ(t).VHost(t)
-	r.sink = "  rabbitmq: {urls: ['" + as(vhost, "guest", "mqsecret") + "', 'amqp://guest:mqsecret@127.0.0.1:1/']}"
+	r.sink = "  rabbitmq: {url: ['" + as(vhost, "guest", "mqsecret") + "', 'amqp://guest:mqsecret@127.0.0.1:1/']}"
 	r.showsNoSecret()
 }
 

@@ -107,7 +107,7 @@ func TestComposeRelays(t *testing.T) {
 			t.Errorf("%s: stop_grace_period %s, want %s or more", name, grace, least)
 		}
 		addresses := []any{config["source.url"]}
-		for _, key := range []string{"sink.rabbitmq.urls", "sink.kafka.brokers"} {
+		for _, key := range []string{"sink.rabbitmq.url", "sink.kafka.brokers"} {
 			if list, ok := config[key].([]any); ok {
 				addresses = append(addresses, list...)
 			}

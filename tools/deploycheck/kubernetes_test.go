@@ -200,9 +200,9 @@ func TestPortsAgree(t *testing.T) {
 			out[p.Port.String()] = true
 		}
 	}
-	urls, ok := config["sink.rabbitmq.urls"].([]any)
+	urls, ok := config["sink.rabbitmq.url"].([]any)
 	if !ok || len(urls) != 1 {
-		t.Fatalf("sink.rabbitmq.urls is %v", config["sink.rabbitmq.urls"])
+		t.Fatalf("sink.rabbitmq.url is %v", config["sink.rabbitmq.url"])
 	}
 	for _, want := range []string{"53", port(t, config["source.url"]), port(t, urls[0])} {
 		if !out[want] {

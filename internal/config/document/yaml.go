@@ -7,6 +7,7 @@ package document
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -211,6 +212,21 @@ func FromVariable(variable, text string, want Kind) *Node {
 		}
 	default:
 		out.Kind, out.Text = Scalar, text
+	}
+	return out
+}
+
+// addressBreak is a comma between two addresses: a password may have others.
+var addressBreak = regexp.MustCompile(`\s*,\s*(amqps?://)`)
+
+// AddressesFromVariable makes a list of the addresses in a variable.
+func AddressesFromVariable(variable, text string) *Node {
+	at := Place{Variable: variable}
+	out := &Node{Kind: List, Where: at}
+	for item := range strings.SplitSeq(addressBreak.ReplaceAllString(strings.TrimSpace(text), "\n$1"), "\n") {
+		if item != "" {
+			out.Items = append(out.Items, &Node{Kind: Scalar, Where: at, Text: item})
+		}
 	}
 	return out
 }

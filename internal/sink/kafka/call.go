@@ -13,15 +13,15 @@ import (
 
 // call is the state of the present publish call.
 type call struct {
-	events   []*outbox.Event
-	outcomes []sink.Outcome
-	todo     []int32          // events that are not in a part, in order
-	parts    []*producer      // those with a part in this call
-	since    int64            // the version of the metadata at its beginning
-	known    *client.Metadata // the metadata it last looked at
-	posted   []*client.Broker // that have something new in their queue, and were not told
-	held     map[uint64]int32 // of chains with a rejected event the first such; what is behind it is not sent
-	tally    tally
+	events        []*outbox.Event
+	outcomes      []sink.Outcome
+	todo          []int32          // events that are not in a part, in order
+	parts         []*producer      // those with a part in this call
+	since         int64            // the version of the metadata at its beginning
+	known         *client.Metadata // the metadata it last looked at
+	posted        []*client.Broker // that have something new in their queue, and were not told
+	firstRejected map[uint64]int32 // of chains with a rejected event the first such; what is behind it is not sent
+	tally         tally
 }
 
 // tally counts a call's answers for Hooks.Confirms.
@@ -51,18 +51,18 @@ func (l *lane) reject(i int32, fault *sink.Fault) {
 	}
 	l.outcomes[i] = sink.Outcome{State: sink.Rejected, Fault: fault}
 	if ev := l.events[i]; ev.Ordered {
-		if first, ok := l.held[l.chain(i)]; !ok || i < first {
-			l.held[l.chain(i)] = i
+		if first, ok := l.firstRejected[l.chain(i)]; !ok || i < first {
+			l.firstRejected[l.chain(i)] = i
 		}
 	}
 }
 
-// isHeld reports whether an earlier event of the same key and topic was rejected in this call.
-func (l *lane) isHeld(i int32) bool {
-	if len(l.held) == 0 {
+// isBehindRejected reports whether an earlier event of the same key and topic was rejected in this call.
+func (l *lane) isBehindRejected(i int32) bool {
+	if len(l.firstRejected) == 0 {
 		return false
 	}
-	first, held := l.held[l.chain(i)]
+	first, held := l.firstRejected[l.chain(i)]
 	return held && first < i && l.events[i].Ordered
 }
 

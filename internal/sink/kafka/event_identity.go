@@ -9,7 +9,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
-// which tells the events of batches apart. A dead letter that is replayed has a header that its
+// eventIdentity tells the events of batches apart. A dead letter that is replayed has a header that its
 // first record has not, and so has the mirror's copy of one.
 //
 // A position alone does not name an event here. The sink outlives the line, and what the line
@@ -20,16 +20,20 @@ import (
 // history of the database it is from. Other content is another batch's, as R2 has it. A lost
 // session, or a new leader's term, does not change what a row says, so its batch is still known.
 // Memory that ended with a term would rest on every way to a second history being a new term.
-type which struct {
+type eventIdentity struct {
 	position       outbox.Position
 	replay, copied bool
 	content        uint64
 }
 
-func whichIs(ev *outbox.Event) which { return which{ev.Position, ev.Replay, ev.Copy, contentOf(ev)} }
+func identityOf(ev *outbox.Event) eventIdentity {
+	return eventIdentity{ev.Position, ev.Replay, ev.Copy, contentOf(ev)}
+}
 
 // is reports whether w is the event. Hardly any position is w's, so hardly any content is read.
-func (w which) is(ev *outbox.Event) bool { return ev.Position == w.position && w == whichIs(ev) }
+func (w eventIdentity) is(ev *outbox.Event) bool {
+	return ev.Position == w.position && w == identityOf(ev)
+}
 
 var contentSeed = maphash.MakeSeed()
 

@@ -8,14 +8,14 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// leave ends the parts of a call whose context is done. What is with a worker stays there: its answer is looked at by a
+// interrupt ends the parts of a call whose context is done. What is with a worker stays there: its answer is looked at by a
 // later call (late).
-func (l *lane) leave() {
+func (l *lane) interrupt() {
 	for _, s := range l.inbox.take() {
 		l.apply(s)
 	}
 	for _, s := range l.parts {
-		l.leavePart(s)
+		l.interruptPart(s)
 	}
 	for _, b := range l.posted { // withdrawn, most likely
 		b.Signal()
@@ -24,7 +24,7 @@ func (l *lane) leave() {
 	l.posted = l.posted[:0]
 }
 
-func (l *lane) leavePart(s *producer) {
+func (l *lane) interruptPart(s *producer) {
 	p := &s.part
 	if p.phase == done {
 		return
@@ -66,7 +66,7 @@ func (l *lane) unavailable(err error) error {
 			doubted++
 		case o.State != sink.Unsent:
 			answered++
-		case !l.isHeld(int32(i)):
+		case !l.isBehindRejected(int32(i)):
 			open++
 		}
 	}
@@ -74,7 +74,7 @@ func (l *lane) unavailable(err error) error {
 		return nil
 	}
 	for i := range l.outcomes {
-		if o := &l.outcomes[i]; answered > 0 && doubted == 0 && o.State == sink.Unsent && !l.isHeld(int32(i)) {
+		if o := &l.outcomes[i]; answered > 0 && doubted == 0 && o.State == sink.Unsent && !l.isBehindRejected(int32(i)) {
 			o.State = sink.Unknown
 		}
 	}

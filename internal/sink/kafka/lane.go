@@ -46,7 +46,7 @@ func newLane(s *Sink) *lane {
 	return &lane{
 		sink: s, encoder: *record.NewEncoder(s.layout), routes: map[string]*route{}, timer: timer,
 		inbox: inbox{filled: make(chan struct{}, 1)},
-		call:  call{held: map[uint64]int32{}},
+		call:  call{firstRejected: map[uint64]int32{}},
 	}
 }
 
@@ -63,12 +63,12 @@ func (l *lane) publish(ctx context.Context, events []*outbox.Event, outcomes []s
 	l.begin(events, outcomes)
 	defer l.finish()
 	for len(l.todo) > 0 { // a second time when a topic was made anew with fewer partitions
-		if err := l.learn(ctx); err != nil {
+		if err := l.awaitMetadata(ctx); err != nil {
 			return l.unavailable(err)
 		}
 		l.split()
 		if err := l.work(ctx); err != nil {
-			l.leave()
+			l.interrupt()
 			return l.unavailable(err)
 		}
 	}
@@ -93,7 +93,7 @@ func (l *lane) finish() {
 		l.sink.cfg.Hooks.Confirms(t.acks, t.nacks, 0, t.timeouts)
 	}
 	l.encoder.Forget()
-	clear(l.held)
+	clear(l.firstRejected)
 	clear(l.parts)
 	l.parts, l.events, l.outcomes, l.known = l.parts[:0], nil, nil, nil
 }
@@ -142,7 +142,7 @@ func (l *lane) step(s *producer, moved bool) {
 		}
 	}
 	if p.phase == waiting {
-		l.look(s, l.known)
+		l.recheck(s, l.known)
 	}
 	if p.phase == ready {
 		l.proceed(s, l.known)

@@ -120,7 +120,7 @@ func TestNewTopic(t *testing.T) {
 
 // While a name that is wrong is asked for again the reader stands, so wrong names have that once in a while only.
 func TestPatience(t *testing.T) {
-	var all topics
+	var all placement
 	began := time.Now()
 	for _, c := range []struct {
 		at   time.Duration
@@ -128,7 +128,7 @@ func TestPatience(t *testing.T) {
 	}{
 		{0, true}, {newAfter / 2, true}, {newAfter, false}, {graceEvery / 2, false}, {newAfter + graceEvery, true}, {2*newAfter + graceEvery, false},
 	} {
-		if got := all.patient(began.Add(c.at)); got != c.want {
+		if got := all.inGrace(began.Add(c.at)); got != c.want {
 			t.Errorf("after %s: %v", c.at, got)
 		}
 	}

@@ -26,9 +26,9 @@ func (l *lane) proceed(s *producer, known *client.Metadata) {
 	switch {
 	case !ok:
 	case leader.Node == client.None:
-		l.trouble(s, noAnswer(s, errNoLeader))
+		l.postpone(s, noAnswer(s, errNoLeader))
 	default:
-		s.Seal()
+		s.seal()
 		if leader != p.sent {
 			p.same = 0
 		}
@@ -46,7 +46,7 @@ func (l *lane) fill(s *producer) bool {
 	kept, next, doubted, suspects := 0, 0, 0, 0
 	for ; next < len(p.todo); next++ {
 		i := p.todo[next]
-		if l.outcomes[i].State != sink.Unsent || l.isHeld(i) {
+		if l.outcomes[i].State != sink.Unsent || l.isBehindRejected(i) {
 			continue
 		}
 		m := &l.encoder
@@ -55,7 +55,7 @@ func (l *lane) fill(s *producer) bool {
 			continue
 		}
 		size := len(m.Key) + len(m.Value) + len(m.Headers) + batch.RecordFrame
-		if kept > 0 && (kept == p.most || s.batch.Size()+size > limit) {
+		if kept > 0 && (kept == p.maxRecords || s.batch.Size()+size > limit) {
 			break
 		}
 		if !s.batch.Add(&m.Record) { // cannot be: build bounds a record far below what the protocol can carry
@@ -74,7 +74,7 @@ func (l *lane) fill(s *producer) bool {
 	p.doubted, p.suspects = doubted+max(0, p.doubted-next), suspects+max(0, p.suspects-next)
 	p.todo = slices.Delete(p.todo, kept, next)
 	if kept == 0 {
-		s.unload()
+		s.releaseBatch()
 	}
 	return kept > 0
 }

@@ -20,21 +20,21 @@ type part struct {
 	room  []int32 // the memory of todo
 	phase phase
 
-	most     int // records in a batch at most while a culprit is searched for; 0: no bound
-	suspects int // the culprit is among so many first ones of todo
-	doubted  int // so many first ones of todo were sent, and may be stored
+	maxRecords int // records in a batch at most while a culprit is searched for; 0: no bound
+	suspects   int // the culprit is among so many first ones of todo
+	doubted    int // so many first ones of todo were sent, and may be stored
 
-	sent   client.Leader  // whom the batch was sent to last
-	same   int            // how often since then it did not help
-	at     *client.Broker // out: whose queue it went to; nil: the control connection has it, for an id
-	since  time.Time      // when the batch first met trouble; zero: it has not
-	tries  int            // what was tried since, and did not help: answers, and looks at the metadata
-	odd    int            // answers in a row that are worth a few repetitions
-	anew   int            // producers for one batch in a row
-	cut    int            // connections in a row that ended over this batch alone
-	due    time.Time      // waiting: metadata is asked for again
-	resend time.Time      // waiting: from now on the batch may go to the leader that it was sent to already
-	fault  *sink.Fault    // what is to blame if the trouble does not end
+	sent     client.Leader  // whom the batch was sent to last
+	same     int            // how often since then it did not help
+	at       *client.Broker // out: whose queue it went to; nil: the control connection has it, for an id
+	since    time.Time      // when the batch first met trouble; zero: it has not
+	tries    int            // what was tried since, and did not help: answers, and looks at the metadata
+	retries  int            // answers in a row that are worth a few repetitions
+	renewals int            // producers for one batch in a row
+	cut      int            // connections in a row that ended over this batch alone
+	due      time.Time      // waiting: metadata is asked for again
+	resend   time.Time      // waiting: from now on the batch may go to the leader that it was sent to already
+	fault    *sink.Fault    // what is to blame if the trouble does not end
 }
 
 type phase uint8
@@ -46,8 +46,8 @@ const (
 	waiting
 )
 
-// Reset makes the part one of a new call, without events.
-func (p *part) Reset() { *p = part{room: p.room, todo: p.room[:0], at: p.at} }
+// reset makes the part one of a new call, without events.
+func (p *part) reset() { *p = part{room: p.room, todo: p.room[:0], at: p.at} }
 
 // confirmed settles the first n events of the part.
 func (l *lane) confirmed(p *part, n int) {
@@ -62,14 +62,14 @@ func (p *part) pass(n int) {
 	p.todo = p.todo[n:]
 	p.doubted = max(0, p.doubted-n)
 	if p.suspects = max(0, p.suspects-n); p.suspects == 0 {
-		p.most = 0
+		p.maxRecords = 0
 	}
-	p.calm()
+	p.endTrouble()
 }
 
-// calm is the end of a batch's trouble.
-func (p *part) calm() {
-	p.since, p.tries, p.same, p.odd, p.anew, p.cut, p.fault = time.Time{}, 0, 0, 0, 0, 0, nil
+// endTrouble is the end of a batch's trouble.
+func (p *part) endTrouble() {
+	p.since, p.tries, p.same, p.retries, p.renewals, p.cut, p.fault = time.Time{}, 0, 0, 0, 0, 0, nil
 }
 
 // giveUp rejects all that the part has. A batch in doubt stays in the stream: when the same events come again, so do the
@@ -82,7 +82,7 @@ func (l *lane) giveUp(s *producer, fault *sink.Fault) {
 		s.drop()
 	}
 	for n, i := range p.todo {
-		if n < p.doubted || !l.isHeld(i) { // "unsent" would be untrue of the later events of a key that may be stored
+		if n < p.doubted || !l.isBehindRejected(i) { // "unsent" would be untrue of the later events of a key that may be stored
 			l.reject(i, fault)
 		}
 	}

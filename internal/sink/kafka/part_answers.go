@@ -24,12 +24,12 @@ func (l *lane) resume(s *producer) {
 	switch n := len(s.of); {
 	case !s.resumes(l.events, p.todo):
 		s.drop()
-	case s.landed:
+	case s.storedLate:
 		l.confirmed(p, n)
 	case s.Tried:
 		p.doubted = n
 	}
-	s.Forget()
+	s.forget()
 }
 
 // apply does what an answer asks for.
@@ -46,7 +46,7 @@ func (l *lane) apply(s *producer) {
 	switch a.Kind {
 	case client.Unsent:
 		p.cut = 0
-		l.trouble(s, noAnswer(s, a.Why))
+		l.postpone(s, noAnswer(s, a.Why))
 	case client.Outdated:
 		l.renew(s, noAnswer(s, client.ErrOutdated))
 	case client.Lost:
@@ -67,18 +67,18 @@ func (l *lane) judged(s *producer, v verdict) {
 		return
 	}
 	l.tally.nacks += s.batch.Count()
-	fault := v.fault(s.Shown(), s.Partition, conn.ErrorText(a.Code, a.Message))
+	fault := v.fault(s.shown(), s.Partition, conn.ErrorText(a.Code, a.Message))
 	if v.doubt {
 		l.doubt(s)
 	}
-	if p.odd++; v.tries == 0 {
-		p.odd = 0
-	} else if p.odd <= v.tries {
+	if p.retries++; v.tries == 0 {
+		p.retries = 0
+	} else if p.retries <= v.tries {
 		v.action = again
 	}
 	switch v.action {
 	case again:
-		l.trouble(s, fault)
+		l.postpone(s, fault)
 	case renew:
 		l.renew(s, fault)
 	case shrink:
@@ -100,7 +100,7 @@ func (l *lane) doubt(s *producer) {
 // confirm settles the batch.
 func (l *lane) confirm(s *producer) {
 	n, size := s.batch.Count(), s.batch.Size()
-	if !s.Stored(s.Answer.Duplicate()) {
+	if !s.stored(s.Answer.Duplicate()) {
 		l.renew(s, noAnswer(s, kafkago.DuplicateSequenceNumber))
 		return
 	}
@@ -124,13 +124,13 @@ func (l *lane) lost(s *producer) {
 	}
 	if p.cut == 2 {
 		l.rejectAlone(s, &sink.Fault{
-			Class: sink.Permanent, Reason: sink.TooLarge, Destination: record.TopicName(s.Shown()),
+			Class: sink.Permanent, Reason: sink.TooLarge, Destination: record.TopicName(s.shown()),
 			Words: fmt.Sprintf("the broker ends the connection over a request of %d bytes (socket.request.max.bytes)", len(s.Bytes)),
 		})
 		return
 	}
 	first := p.tries == 0
-	l.trouble(s, noAnswer(s, a.Why))
+	l.postpone(s, noAnswer(s, a.Why))
 	if first {
 		p.resend = p.since
 	}
@@ -144,19 +144,19 @@ func (l *lane) identified(s *producer) {
 		return
 	}
 	v := judge(a.Code)
-	fault := v.fault(s.Shown(), s.Partition, conn.ErrorText(a.Code, a.Message))
+	fault := v.fault(s.shown(), s.Partition, conn.ErrorText(a.Code, a.Message))
 	if v.reason == sink.NotPermitted {
 		l.refuse(s, fault)
 		return
 	}
-	l.trouble(s, fault) // the controller is being elected, say
+	l.postpone(s, fault) // the controller is being elected, say
 }
 
 // renew has the same events sent by a new producer, after a pause when that did not help before.
 func (l *lane) renew(s *producer, fault *sink.Fault) {
 	s.renew()
-	if s.part.anew++; s.part.anew > 1 {
-		l.trouble(s, fault)
+	if s.part.renewals++; s.part.renewals > 1 {
+		l.postpone(s, fault)
 	}
 }
 
@@ -170,7 +170,7 @@ func (l *lane) shrink(s *producer, fault *sink.Fault) {
 		return
 	}
 	s.drop()
-	s.part.calm()
+	s.part.endTrouble()
 }
 
 // isolate rejects the records that the broker has named, or goes on with half of the batch when it names none. The rest is
@@ -189,10 +189,10 @@ func (l *lane) isolate(s *producer, fault *sink.Fault, culprits []int32) {
 		}
 	}
 	if !named {
-		p.most, p.suspects = n/2, max(p.suspects, n)
+		p.maxRecords, p.suspects = n/2, max(p.suspects, n)
 	}
 	s.drop()
-	p.calm()
+	p.endTrouble()
 }
 
 // rejectAlone rejects the only record of the batch.
@@ -205,7 +205,7 @@ func (l *lane) rejectAlone(s *producer, fault *sink.Fault) {
 // refuse: the destination is at fault. A batch in doubt is not said to be rejected as long as it can be sent again.
 func (l *lane) refuse(s *producer, fault *sink.Fault) {
 	if s.Tried {
-		l.trouble(s, fault)
+		l.postpone(s, fault)
 		return
 	}
 	l.giveUp(s, fault)

@@ -67,7 +67,7 @@ func (d *desk) stream() *producer { return d.lane.routes["events"].streams[0] }
 
 // end ends the call as its context does.
 func (d *desk) end() {
-	d.lane.leave()
+	d.lane.interrupt()
 	d.lane.finish()
 }
 
@@ -577,7 +577,7 @@ func TestUnavailable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			layout, err := record.NewLayout(&record.Config{Topic: kafkatest.Template(t, "events")})
 			must(t, err)
-			l := &lane{sink: &Sink{layout: layout}, call: call{held: map[uint64]int32{}}}
+			l := &lane{sink: &Sink{layout: layout}, call: call{firstRejected: map[uint64]int32{}}}
 			for i, state := range c.was {
 				l.events = append(l.events, &outbox.Event{Hash: uint64(c.keys[i]), Ordered: true})
 				l.outcomes = append(l.outcomes, sink.Outcome{State: unsent})

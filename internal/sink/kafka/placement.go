@@ -27,13 +27,13 @@ const (
 	graceEvery = 10 * time.Second
 )
 
-// topics gives each event its place. The reader asks for every event, others may at the same time.
+// placement gives each event its place. The reader asks for every event, others may at the same time.
 //
 // A topic's lanes are as many as it had partitions when it was first seen, and that never changes, whatever becomes of the
 // topic: so all events of a key are in one lane for ever. The partition of a record is computed anew in each call. A topic
 // that was in error when it was first seen has one lane for ever, but one that may be new is asked for again for a while.
 // A lane is made when its first event comes.
-type topics struct {
+type placement struct {
 	sink *Sink
 
 	mu      sync.Mutex
@@ -50,7 +50,7 @@ const maxWaiting = 16
 type lanesOf struct{ lanes []int32 }
 
 // place is Sink.Place.
-func (t *topics) place(ev *outbox.Event) (p sink.Place, ok bool) {
+func (t *placement) place(ev *outbox.Event) (p sink.Place, ok bool) {
 	layout := t.sink.layout
 	var room [record.MaxTopic]byte
 	name, fault := layout.Topic(ev, room[:0])
@@ -83,7 +83,7 @@ func (t *topics) place(ev *outbox.Event) (p sink.Place, ok bool) {
 }
 
 // lane is the lane of an event, and how many its topic has. ok is false as Place says.
-func (t *topics) lane(ev *outbox.Event, name []byte, state *client.Topic) (lane, lanes int, ok bool) {
+func (t *placement) lane(ev *outbox.Event, name []byte, state *client.Topic) (lane, lanes int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	of := t.byName[string(name)]
@@ -93,7 +93,7 @@ func (t *topics) lane(ev *outbox.Event, name []byte, state *client.Topic) (lane,
 			// for ever, too.
 			return laneOfMany, 1, true
 		}
-		if of = t.meet(string(name), state); of == nil {
+		if of = t.firstSeen(string(name), state); of == nil {
 			t.waiting++
 			return 0, 0, false
 		}
@@ -112,15 +112,15 @@ func (t *topics) lane(ev *outbox.Event, name []byte, state *client.Topic) (lane,
 	return int(of.lanes[partition]), len(of.lanes), true
 }
 
-// meet looks at a topic for the first time. It is nil, and the reader stands, until metadata has answered for the topic: once,
+// firstSeen looks at a topic for the first time. It is nil, and the reader stands, until metadata has answered for the topic: once,
 // or for newAfter again and again when it may be new.
-func (t *topics) meet(name string, state *client.Topic) *lanesOf {
+func (t *placement) firstSeen(name string, state *client.Topic) *lanesOf {
 	if state == nil {
 		t.sink.client.Control.Want(name)
 		t.sink.client.Control.Ask(name)
 		return nil
 	}
-	if state.MaybeNew() && t.patient(time.Now()) {
+	if state.MaybeNew() && t.inGrace(time.Now()) {
 		t.sink.client.Control.Ask(name)
 		return nil
 	}
@@ -134,7 +134,7 @@ func (t *topics) meet(name string, state *client.Topic) *lanesOf {
 }
 
 // takeWaiting is how many wait for an answer; at least one, for who looks at Changed without having asked.
-func (t *topics) takeWaiting() int {
+func (t *placement) takeWaiting() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := max(1, min(t.waiting, maxWaiting))
@@ -142,8 +142,8 @@ func (t *topics) takeWaiting() int {
 	return n
 }
 
-// patient reports whether a topic in error is to be asked for again before it is given its only lane.
-func (t *topics) patient(now time.Time) bool {
+// inGrace reports whether a topic in error is to be asked for again before it is given its only lane.
+func (t *placement) inGrace(now time.Time) bool {
 	if now.Sub(t.grace) >= graceEvery {
 		t.grace = now.Add(newAfter)
 	}

@@ -57,8 +57,8 @@ type producer struct {
 	// of names the events of the batch when a call ended without knowing what became of it, or in doubt. late says that
 	// a worker, or the control connection, still has the stream since such a call; landed that the batch was confirmed
 	// after its call had ended.
-	of           []which
-	late, landed bool
+	of               []eventIdentity
+	late, storedLate bool
 
 	// accused says that the partition was given up over trouble that did not end, and has stored nothing since. What comes
 	// then is a probe, and it is answered soon: the lane waits for it with the events of other destinations.
@@ -79,17 +79,17 @@ func (s *producer) identified(a *client.Answer) {
 	s.id, s.epoch, s.Session, s.next = a.Producer, a.Epoch, a.Session, 0
 }
 
-// Seal makes the batch ready to be sent: once, so that it is the same bytes however often it is sent. The stream has a
+// seal makes the batch ready to be sent: once, so that it is the same bytes however often it is sent. The stream has a
 // producer and a batch.
-func (s *producer) Seal() {
+func (s *producer) seal() {
 	if s.Bytes == nil {
 		s.Bytes, s.Records = s.batch.Seal(s.id, s.epoch, s.next), s.batch.Count()
 	}
 }
 
-// Stored says that the batch is in the log. It is false when the broker has called it a duplicate (46) although it was
+// stored says that the batch is in the log. It is false when the broker has called it a duplicate (46) although it was
 // never sent before: then something else has used its numbers, and it is not in the log.
-func (s *producer) Stored(duplicate bool) bool {
+func (s *producer) stored(duplicate bool) bool {
 	if duplicate && !s.Tried {
 		return false
 	}
@@ -99,7 +99,7 @@ func (s *producer) Stored(duplicate bool) bool {
 		s.next += int32(s.batch.Count())
 	}
 	s.Slow, s.accused = false, false
-	s.unload()
+	s.releaseBatch()
 	return true
 }
 
@@ -121,11 +121,11 @@ func (s *producer) drop() {
 	if s.Tried {
 		s.id = client.None
 	}
-	s.unload()
+	s.releaseBatch()
 }
 
-// unload leaves the stream without a batch.
-func (s *producer) unload() {
+// releaseBatch leaves the stream without a batch.
+func (s *producer) releaseBatch() {
 	if s.batch != nil {
 		s.lane.sink.pool.Put(s.batch)
 	}
@@ -137,12 +137,12 @@ func (s *producer) unload() {
 func (s *producer) remember(events []*outbox.Event, batch []int32) {
 	s.of = s.of[:0]
 	for _, i := range batch {
-		s.of = append(s.of, whichIs(events[i]))
+		s.of = append(s.of, identityOf(events[i]))
 	}
 }
 
-// Forget is remember's end.
-func (s *producer) Forget() { s.of, s.landed = s.of[:0], false }
+// forget is remember's end.
+func (s *producer) forget() { s.of, s.storedLate = s.of[:0], false }
 
 // resumes reports whether todo has the events that remember has named, and can begin with them: then it does, and the batch
 // that is left can go again as it is, or is known to be stored. Others may have come before them, as an event does that was
@@ -183,8 +183,8 @@ func (s *producer) settleLate() {
 		s.Tried = true
 	case client.Answered:
 		v := s.verdict()
-		if v.action == confirm && s.Stored(a.Duplicate()) {
-			s.landed = true
+		if v.action == confirm && s.stored(a.Duplicate()) {
+			s.storedLate = true
 			return
 		}
 		s.Tried = s.Tried || v.doubt
@@ -194,10 +194,10 @@ func (s *producer) settleLate() {
 		}
 		if !fits || !s.Tried {
 			s.drop()
-			s.Forget()
+			s.forget()
 		}
 	}
 }
 
-// Shown is the stream's topic as people may see it.
-func (s *producer) Shown() string { return s.lane.sink.layout.Shown(s.Topic) }
+// shown is the stream's topic as people may see it.
+func (s *producer) shown() string { return s.lane.sink.layout.Shown(s.Topic) }

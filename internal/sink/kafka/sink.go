@@ -30,7 +30,7 @@ type Sink struct {
 	layout  *record.Layout
 	client  *client.Client
 	pool    batch.Pool
-	topics  topics
+	topics  placement
 	paused  paused
 	changed chan struct{} // cap maxWaiting: there is newer metadata
 
@@ -60,7 +60,7 @@ func New(cfg Config) (*Sink, error) {
 	opts.OnMetadata = s.metadataAnswered
 	s.client = client.NewClient(opts)
 	s.pool.Codec = compression
-	s.topics = topics{sink: s, byName: map[string]*lanesOf{}}
+	s.topics = placement{sink: s, byName: map[string]*lanesOf{}}
 	if layout.Constant != nil {
 		s.client.Control.Want(string(layout.Constant))
 	}

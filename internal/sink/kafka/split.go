@@ -11,9 +11,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
-// learn waits until metadata has answered for every topic of the call. An error is not taken from before the call: what
+// awaitMetadata waits until metadata has answered for every topic of the call. An error is not taken from before the call: what
 // was at fault then may be mended. Nor is it that a row names a partition which there is not: it may have been added since.
-func (l *lane) learn(ctx context.Context) error {
+func (l *lane) awaitMetadata(ctx context.Context) error {
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -59,7 +59,7 @@ func (l *lane) split() {
 	var topic *client.Topic
 	for _, i := range l.todo {
 		ev := l.events[i]
-		if l.outcomes[i].State != sink.Unsent || l.isHeld(i) {
+		if l.outcomes[i].State != sink.Unsent || l.isBehindRejected(i) {
 			continue
 		}
 		name, fault := l.topicOf(i)
@@ -84,7 +84,7 @@ func (l *lane) split() {
 		s := l.stream(topic.Name, partition)
 		p := &s.part
 		if len(p.todo) == 0 {
-			p.Reset()
+			p.reset()
 			l.parts = append(l.parts, s)
 		}
 		p.todo = append(p.todo, i)

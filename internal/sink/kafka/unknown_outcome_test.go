@@ -98,11 +98,11 @@ func TestResumes(t *testing.T) {
 			ev.Hash = uint64(key)
 			events, todo = append(events, ev), append(todo, int32(i))
 			if len(s.of) < len(c.doubt) && rune(c.doubt[len(s.of)]) == key {
-				s.of = append(s.of, whichIs(ev))
+				s.of = append(s.of, identityOf(ev))
 			}
 		}
 		for len(s.of) < len(c.doubt) {
-			s.of = append(s.of, whichIs(few(1)[0]))
+			s.of = append(s.of, identityOf(few(1)[0]))
 		}
 		got := ""
 		if s.resumes(events, todo) {
@@ -117,7 +117,7 @@ func TestResumes(t *testing.T) {
 	// a of another time is before the a in doubt
 	events := few(3)
 	events[0].Hash = events[2].Hash
-	s := &producer{of: []which{whichIs(events[1]), whichIs(events[2])}}
+	s := &producer{of: []eventIdentity{identityOf(events[1]), identityOf(events[2])}}
 	if s.resumes(events, []int32{0, 1, 2}) {
 		t.Error("an event passes an earlier one of its key")
 	}
@@ -209,7 +209,7 @@ func TestWhich(t *testing.T) {
 	unmade := map[string]bool{"Route": true, "Ordered": true, "Hash": true, "Fault": true, "Raw": true}
 	now := time.Now()
 	ev := &outbox.Event{CommitTime: now, Time: now, Payload: []byte{}, Columns: [][]byte{nil}}
-	w, fields := whichIs(ev), reflect.TypeFor[outbox.Event]()
+	w, fields := identityOf(ev), reflect.TypeFor[outbox.Event]()
 	for field := range fields.Fields() {
 		if unmade[field.Name] {
 			continue
@@ -245,7 +245,7 @@ func TestWhich(t *testing.T) {
 		t.Error("a parked row is another event")
 	}
 	moved := *ev
-	if ev.ID, moved.Key = []byte("a"), []byte("a"); whichIs(ev) == whichIs(&moved) {
+	if ev.ID, moved.Key = []byte("a"), []byte("a"); identityOf(ev) == identityOf(&moved) {
 		t.Error("two columns are one text")
 	}
 }

@@ -19,9 +19,9 @@ const (
 	probeTime = time.Second
 )
 
-// trouble puts the part to wait. fault is what is to blame when that does not end. The same leader gets the same bytes again
+// postpone puts the part to wait. fault is what is to blame when that does not end. The same leader gets the same bytes again
 // after pauseMin, then after twice as long, up to pauseMax: it may not know yet that it leads, or that it does not.
-func (l *lane) trouble(s *producer, fault *sink.Fault) {
+func (l *lane) postpone(s *producer, fault *sink.Fault) {
 	p, now := &s.part, time.Now()
 	if p.since.IsZero() {
 		p.since = now
@@ -67,8 +67,8 @@ func (l *lane) accuse(s *producer, now time.Time) bool {
 	return true
 }
 
-// look ends the wait of a part when there is somebody to send to.
-func (l *lane) look(s *producer, known *client.Metadata) {
+// recheck ends the wait of a part when there is somebody to send to.
+func (l *lane) recheck(s *producer, known *client.Metadata) {
 	p := &s.part
 	leader, ok := l.leaderOf(s, known)
 	if !ok {
@@ -116,7 +116,7 @@ func (l *lane) leaderOf(s *producer, known *client.Metadata) (client.Leader, boo
 		l.sink.client.Control.Ask(s.Topic)
 		return client.Leader{Node: client.None, Epoch: client.None}, true
 	case topic.Code != 0:
-		l.giveUp(s, topicFault(s.Shown(), topic.Code))
+		l.giveUp(s, topicFault(s.shown(), topic.Code))
 		return client.Leader{}, false
 	case int(s.Partition) >= len(topic.Partitions):
 		s.drop()
@@ -130,7 +130,7 @@ func (l *lane) leaderOf(s *producer, known *client.Metadata) (client.Leader, boo
 // noAnswer is the fault of a partition whose leader does not answer.
 func noAnswer(s *producer, why error) *sink.Fault {
 	return &sink.Fault{
-		Class: sink.Destination, Reason: sink.NoLeader, Destination: partitionName(s.Shown(), s.Partition), Words: why.Error(),
+		Class: sink.Destination, Reason: sink.NoLeader, Destination: partitionName(s.shown(), s.Partition), Words: why.Error(),
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 // BenchmarkBuild is the cost of making a message, without amqp091's.
@@ -27,10 +28,10 @@ func BenchmarkBuild(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			ev := event("12345", "created")
 			ev.Headers = []byte(headers)
-			m := newMessage(s)
+			m := message.New(&s.layout, &s.limits)
 			b.ReportAllocs()
 			for b.Loop() {
-				if fault := m.build(ev); fault != nil {
+				if fault := m.Build(ev); fault != nil {
 					b.Fatal(fault)
 				}
 			}
@@ -88,25 +89,25 @@ func BenchmarkBare(b *testing.B) {
 			b.ResetTimer()
 			var publishers sync.WaitGroup
 			for range connections {
-				sess, err := s.dial(broker.ctx, nil)
+				sess, err := s.Dial(broker.ctx, nil)
 				if err != nil {
 					b.Fatal(err)
 				}
-				defer sess.close(time.Second)
-				ch, err := sess.openChannel(broker.ctx)
+				defer sess.Close(time.Second)
+				ch, err := sess.OpenChannel(broker.ctx)
 				if err != nil {
 					b.Fatal(err)
 				}
 				publishers.Go(func() {
-					m, call := newMessage(s), benchEvents(31)
+					m, call := message.New(&s.layout, &s.limits), benchEvents(31)
 					var ring [window]*amqp.DeferredConfirmation
 					for i := range each {
 						if old := ring[i%window]; old != nil && !old.Wait() {
 							b.Error("not confirmed")
 							return
 						}
-						m.build(call[i%31])
-						if ring[i%window], err = ch.ch.PublishWithDeferredConfirm(m.exchange, m.routingKey, true, false, m.pub); err != nil {
+						m.Build(call[i%31])
+						if ring[i%window], err = ch.AMQP.PublishWithDeferredConfirm(m.Exchange, m.RoutingKey, true, false, m.Pub); err != nil {
 							b.Error(err)
 							return
 						}

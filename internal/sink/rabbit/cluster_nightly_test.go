@@ -7,6 +7,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
 
 // The nodes of a real cluster: without a name they are taken with a warning, with one they are
@@ -38,10 +39,10 @@ func TestNodesOfACluster(t *testing.T) {
 	serves := func(s *Sink) {
 		t.Helper()
 		for _, url := range cfg.URLs {
-			sess, err := s.dialOne(b.ctx, url)
+			sess, err := s.dialer.DialOne(b.ctx, url)
 			b.must(err)
-			sess.work.Go(sess.watch)
-			sess.close(closeTimeout)
+			sess.Follow()
+			sess.Close(conn.CloseTimeout)
 		}
 	}
 	s, err := New(cfg)

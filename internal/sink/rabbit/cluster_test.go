@@ -19,6 +19,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	rabbitconn "github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
 
 // guise is a way to the broker on which it says that it is of some cluster, as another broker
@@ -155,9 +156,9 @@ func TestOtherCluster(t *testing.T) {
 	want := "a broker of another cluster: " + way.addr() + " is of cluster green, the relay has begun with blue at " + way.addr()
 	await.Until(t, "every connection is refused", func() bool {
 		for _, l := range s.links {
-			l.mu.Lock()
-			why := l.why
-			l.mu.Unlock()
+			l.Mu.Lock()
+			why := l.Why
+			l.Mu.Unlock()
 			if !strings.HasPrefix(why, want) || !strings.Contains(why, "restart the relay") {
 				return false
 			}
@@ -206,16 +207,16 @@ func TestListOfTwoClusters(t *testing.T) {
 		b.must(s.Publish(b.ctx, lane, []*outbox.Event{event("k", "created")}, outcomes))
 		wantConfirmed(t, outcomes)
 	}
-	first, err := s.links[0].session(b.ctx)
+	first, err := s.links[0].Session(b.ctx)
 	b.must(err)
-	served := first.address
+	served := first.Address
 	told := lines.FilterMessage("broker address passed over")
 	await.Until(t, "a line about the other address", func() bool {
-		sess, err := s.dial(b.ctx, nil)
+		sess, err := s.Dial(b.ctx, nil)
 		b.must(err)
-		sess.close(closeTimeout)
-		if sess.address != served {
-			t.Fatalf("connected to %s and to %s", served, sess.address)
+		sess.Close(rabbitconn.CloseTimeout)
+		if sess.Address != served {
+			t.Fatalf("connected to %s and to %s", served, sess.Address)
 		}
 		told = lines.FilterMessage("broker address passed over")
 		return told.Len() > 0
@@ -223,12 +224,12 @@ func TestListOfTwoClusters(t *testing.T) {
 	if reason := told.All()[0].ContextMap()["reason"].(string); !strings.Contains(reason, "lead to that cluster") || told.Len() > 1 {
 		t.Errorf("%d lines, %s", told.Len(), reason)
 	}
-	for _, l := range s.links {
-		l.mu.Lock()
-		if l.sess == nil || l.sess.address != served {
-			t.Errorf("connection %d is not to %s", l.index, served)
+	for i, l := range s.links {
+		l.Mu.Lock()
+		if l.Sess == nil || l.Sess.Address != served {
+			t.Errorf("connection %d is not to %s", i, served)
 		}
-		l.mu.Unlock()
+		l.Mu.Unlock()
 	}
 	found := Check(b.ctx, cfg)
 	wantFinding(t, found, "broker", true, blue.addr(), "")
@@ -253,10 +254,10 @@ func TestNodesWithoutACluster(t *testing.T) {
 	wantConfirmed(t, s.send(event("k", "created")))
 	reached := map[string]bool{}
 	await.Until(t, "both are connected to", func() bool {
-		sess, err := s.dial(b.ctx, nil)
+		sess, err := s.Dial(b.ctx, nil)
 		b.must(err)
-		sess.close(closeTimeout)
-		reached[sess.address] = true
+		sess.Close(rabbitconn.CloseTimeout)
+		reached[sess.Address] = true
 		return len(reached) == 2
 	})
 	told := lines.FilterMessage("broker without the name of a cluster")
@@ -285,13 +286,13 @@ func TestNamelessCluster(t *testing.T) {
 		for name := range strings.SplitSeq(names, "; ") {
 			name, refused := strings.CutPrefix(name, "!")
 			way.becomes(name)
-			sess, err := s.dialOne(b.ctx, way.url)
+			sess, err := s.dialer.DialOne(b.ctx, way.url)
 			if errors.Is(err, errOtherCluster) != refused || (err != nil) != refused {
 				t.Errorf("%q of %q: %v", name, names, err)
 			}
 			if err == nil {
-				sess.work.Go(sess.watch)
-				sess.close(closeTimeout)
+				sess.Follow()
+				sess.Close(rabbitconn.CloseTimeout)
 			}
 		}
 	}

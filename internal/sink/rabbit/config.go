@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -16,6 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 // Config says where to publish and how an event becomes a message. New copies it.
@@ -34,15 +34,17 @@ type Config struct {
 	// Columns are the extra columns in the order of Event.Columns; templates, headers and properties name them.
 	Columns []string
 	// Headers are written when their column is not NULL.
-	Headers []HeaderColumn
+	Headers []message.HeaderColumn
 	// Profile makes the messages as Debezium Server does, in the place of Exchange, RoutingKey, Headers and properties; nil: none does.
 	// The two templates are its Templates then, which are shown in the place of names that are made from keys.
 	Profile *debezium.Options
 	// CorrelationID, Priority and Expiration name the columns of these properties, "" for none.
 	CorrelationID, Priority, Expiration string
 
-	// Connections is the number of connections, Lanes the number of lanes; lane i publishes on connection i % Connections.
-	Connections, Lanes int
+	// Lanes is the number of lanes; lane i publishes on connection i % Connections.
+	Lanes int
+	// Connections is the number of connections; 0 means two, and there are never more than lanes.
+	Connections int
 	// Pipelined says that a call may carry several events of one ordering key.
 	Pipelined bool
 	// Declare has a constant exchange declared (topic, durable) at every connect.
@@ -60,9 +62,6 @@ type Config struct {
 	Hooks          Hooks
 }
 
-// HeaderColumn is one message header whose value is a column's text.
-type HeaderColumn struct{ Name, Column string }
-
 // Hooks are called on events that metrics count. All are optional, must not block and may be called concurrently.
 type Hooks struct {
 	// Connected is called before lanes publish on a connection; again says that it had been up before.
@@ -74,23 +73,15 @@ type Hooks struct {
 	HeaderDropped func(name string)
 }
 
-// The message headers that are the relay's own, and the ones it never writes for anybody.
-const (
-	headerAggregate   = "aggregate_type"
-	headerKey         = "aggregate_id"
-	headerTime        = "timestamp_in_ms"
-	headerPosition    = "cdc_position"
-	headerTraceparent = "traceparent"
-	headerReplay      = "cdc_replay" // on a dead letter that is published again
-)
-
-var reserved = []string{headerAggregate, headerKey, headerTime, headerPosition, headerTraceparent, headerReplay, "x-retry-count"}
-
-// Reserved reports whether name is a header of the relay's own: not to be configured, dropped from the headers column.
-func Reserved(name string) bool { return slices.Contains(reserved, name) }
+// defaultConnections is enough for all lanes: a lane has a channel of its own, so connections add no order and hardly any
+// speed. The second has its own socket, TLS records and reader on both sides, and keeps publishing when the first is lost.
+const defaultConnections = 2
 
 // defaults fills in what may be left out.
 func (c *Config) defaults() {
+	if c.Connections == 0 {
+		c.Connections = defaultConnections
+	}
 	if c.ConfirmTimeout <= 0 {
 		c.ConfirmTimeout = 30 * time.Second
 	}
@@ -121,12 +112,21 @@ func (c *Config) validate() error {
 		faults = append(faults, fmt.Errorf("%d connections and %d lanes: at least one of each is needed", c.Connections, c.Lanes))
 	}
 	for _, h := range c.Headers {
-		if Reserved(h.Name) {
+		if message.Reserved(h.Name) {
 			faults = append(faults, fmt.Errorf("header %q is the relay's own", h.Name))
 		}
-		if h.Name == "" || len(h.Name) > maxShortString {
-			faults = append(faults, fmt.Errorf("header name %q has %d bytes, allowed are 1 to %d", h.Name, len(h.Name), maxShortString))
+		if h.Name == "" || len(h.Name) > message.MaxShortString {
+			faults = append(faults, fmt.Errorf("header name %q has %d bytes, allowed are 1 to %d", h.Name, len(h.Name), message.MaxShortString))
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// messages are the options of the messages.
+func (c *Config) messages() *message.Config {
+	return &message.Config{
+		Exchange: c.Exchange, RoutingKey: c.RoutingKey, Columns: c.Columns, Headers: c.Headers, Profile: c.Profile,
+		CorrelationID: c.CorrelationID, Priority: c.Priority, Expiration: c.Expiration, Traceparent: c.Traceparent,
+		HeaderDropped: c.Hooks.HeaderDropped,
+	}
 }

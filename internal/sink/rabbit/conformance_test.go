@@ -12,6 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 	"github.com/cdc-relay/cdc-relay/internal/sink/sinktest"
 )
 
@@ -80,13 +81,13 @@ func (c *conformance) collect() {
 	go func() {
 		defer close(done)
 		for m := range msgs {
-			text, _ := m.Headers[headerPosition].(string)
+			text, _ := m.Headers[message.HeaderPosition].(string)
 			pos, err := outbox.ParsePosition(text)
 			if err != nil {
 				c.t.Errorf("message without a position: %v", err)
 				continue
 			}
-			key, _ := m.Headers[headerKey].(string)
+			key, _ := m.Headers[message.HeaderKey].(string)
 			c.mu.Lock()
 			c.got = append(c.got, sinktest.Delivery{Position: pos, ID: m.MessageId, Key: key})
 			c.mu.Unlock()

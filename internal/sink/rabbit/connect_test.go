@@ -18,6 +18,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 // A dead address of a cluster is passed over, whichever is tried first.
@@ -49,7 +51,7 @@ func TestSeveralAddresses(t *testing.T) {
 func TestPausesStayShort(t *testing.T) {
 	var pause time.Duration
 	for range 1000 {
-		if pause = longer(pause); pause < backoffMin || pause > 2*time.Second {
+		if pause = conn.Longer(pause); pause < conn.BackoffMin || pause > 2*time.Second {
 			t.Fatalf("a pause of %s", pause)
 		}
 	}
@@ -137,11 +139,11 @@ func TestCheckWithoutAnAnswer(t *testing.T) {
 	b := newBroker(t)
 	s, err := New(b.config())
 	b.must(err)
-	sess, err := s.dialOne(b.ctx, b.url)
+	sess, err := s.dialer.DialOne(b.ctx, b.url)
 	b.must(err)
-	sess.work.Go(sess.watch)
-	sess.close(closeTimeout)
-	wantFinding(t, []sink.Finding{s.checkExchange(b.ctx, sess)}, `exchange "events"`, false, "no answer", "log of the broker at "+sess.address)
+	sess.Follow()
+	sess.Close(conn.CloseTimeout)
+	wantFinding(t, []sink.Finding{s.checkExchange(b.ctx, sess)}, `exchange "events"`, false, "no answer", "log of the broker at "+sess.Address)
 }
 
 // A probe is examined and never routed, on any exchange type and for any user.
@@ -166,13 +168,13 @@ func TestProbePublishesNothing(t *testing.T) {
 
 func TestConfigurationFaults(t *testing.T) {
 	_, err := New(Config{
-		URLs: []string{"http://user:topsecret@x/", "amqp://ok/"}, Connections: 0, Lanes: 1,
-		Headers: []HeaderColumn{{"cdc_position", "c"}},
+		URLs: []string{"http://user:topsecret@x/", "amqp://ok/"}, Connections: -1, Lanes: 1,
+		Headers: []message.HeaderColumn{{Name: "cdc_position", Column: "c"}},
 	})
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, want := range []string{"broker URL 1 of 2", "0 connections", `header "cdc_position" is the relay's own`} {
+	for _, want := range []string{"broker URL 1 of 2", "-1 connections", `header "cdc_position" is the relay's own`} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in %v", want, err)
 		}
@@ -180,7 +182,7 @@ func TestConfigurationFaults(t *testing.T) {
 	if strings.Contains(err.Error(), "topsecret") {
 		t.Error("the error shows a password")
 	}
-	cfg := Config{URLs: []string{"amqp://ok/"}, Connections: 1, Lanes: 1, Headers: []HeaderColumn{{"h", "nope"}}}
+	cfg := Config{URLs: []string{"amqp://ok/"}, Connections: 1, Lanes: 1, Headers: []message.HeaderColumn{{Name: "h", Column: "nope"}}}
 	if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), `column "nope" is not read`) {
 		t.Errorf("got %v", err)
 	}
@@ -241,7 +243,7 @@ func TestRunEndsInsideAHandshake(t *testing.T) {
 	b.must(proxy.WaitHeld(b.ctx, devenv.Down, 1))
 	began := time.Now()
 	s.end()
-	if took := time.Since(began); took >= handshakeTimeout {
+	if took := time.Since(began); took >= conn.HandshakeTimeout {
 		t.Errorf("Run has waited for the end of the handshake: %s", took)
 	}
 	ctx, cancel := context.WithCancel(b.ctx)

@@ -11,6 +11,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 // FuzzHeadersColumn compares the scanner with encoding/json: the same names, the same values by type, and never a panic.
@@ -25,9 +27,9 @@ func FuzzHeadersColumn(f *testing.F) {
 		if !utf8.Valid(doc) {
 			return // PostgreSQL sends none; encoding/json would replace the bytes, which are kept here
 		}
-		m := message{layout: &layout{}, pub: amqp.Publishing{Headers: amqp.Table{}}}
+		m := message.Message{Layout: &message.Layout{}, Pub: amqp.Publishing{Headers: amqp.Table{}}}
 		before := bytes.Clone(doc)
-		fault := m.headersColumn(doc)
+		fault := m.HeadersColumn(doc)
 		if !bytes.Equal(doc, before) {
 			t.Fatal("the document was written to")
 		}
@@ -35,7 +37,7 @@ func FuzzHeadersColumn(f *testing.F) {
 		err := json.Unmarshal(doc, &want)
 		if (err != nil) != (fault != nil) {
 			for name := range want {
-				if len(name) > maxShortString && fault != nil {
+				if len(name) > message.MaxShortString && fault != nil {
 					return
 				}
 			}
@@ -45,8 +47,8 @@ func FuzzHeadersColumn(f *testing.F) {
 			return
 		}
 		for name, raw := range want {
-			got, ok := m.pub.Headers[name]
-			if ok == Reserved(name) {
+			got, ok := m.Pub.Headers[name]
+			if ok == message.Reserved(name) {
 				t.Errorf("%q: present %v", name, ok)
 			}
 			if !ok {
@@ -82,8 +84,8 @@ func FuzzHeadersColumn(f *testing.F) {
 				}
 			}
 		}
-		if len(m.pub.Headers) > len(want) {
-			t.Errorf("got %v, want %v", m.pub.Headers, want)
+		if len(m.Pub.Headers) > len(want) {
+			t.Errorf("got %v, want %v", m.Pub.Headers, want)
 		}
 	})
 }
@@ -91,9 +93,9 @@ func FuzzHeadersColumn(f *testing.F) {
 // What the hook is told outlives the event, whose bytes are used again.
 func TestDroppedHeaderIsNoAlias(t *testing.T) {
 	var dropped []string
-	m := message{layout: &layout{dropped: func(name string) { dropped = append(dropped, name) }}, pub: amqp.Publishing{Headers: amqp.Table{}}}
+	m := message.Message{Layout: &message.Layout{Dropped: func(name string) { dropped = append(dropped, name) }}, Pub: amqp.Publishing{Headers: amqp.Table{}}}
 	doc := []byte(`{"traceparent": "x", "cdc_\u0070osition": 1, "tenant": 2}`)
-	if fault := m.headersColumn(doc); fault != nil {
+	if fault := m.HeadersColumn(doc); fault != nil {
 		t.Fatal(fault)
 	}
 	clear(doc)
@@ -103,17 +105,17 @@ func TestDroppedHeaderIsNoAlias(t *testing.T) {
 }
 
 func TestHeaderSizeIsExact(t *testing.T) {
-	m := message{layout: &layout{}, limits: &limits{}, pub: amqp.Publishing{Headers: amqp.Table{}}}
-	m.limits.negotiated(frameSize)
-	if fault := m.headersColumn([]byte(`{"s":"text","i":1,"f":1.5,"t":true,"n":null,"o":{"a":1},"big":99999999999999999999}`)); fault != nil {
+	m := message.Message{Layout: &message.Layout{}, Limits: &message.Limits{}, Pub: amqp.Publishing{Headers: amqp.Table{}}}
+	m.Limits.Negotiated(conn.FrameSize)
+	if fault := m.HeadersColumn([]byte(`{"s":"text","i":1,"f":1.5,"t":true,"n":null,"o":{"a":1},"big":99999999999999999999}`)); fault != nil {
 		t.Fatal(fault)
 	}
 	// Type octet and value, with a short string in front, as AMQP 0-9-1 4.2.5.5 and RabbitMQ's errata have them.
 	want := (2 + 1 + 4 + 4) + (2 + 1 + 8) + (2 + 1 + 8) + (2 + 1 + 1) + (2 + 1) + (2 + 1 + 4 + 7) + (4 + 1 + 4 + 20)
-	if m.tableSize != want {
-		t.Errorf("table of %d bytes, want %d", m.tableSize, want)
+	if m.TableSize != want {
+		t.Errorf("table of %d bytes, want %d", m.TableSize, want)
 	}
-	if fault := (&message{layout: &layout{}}).headersColumn([]byte("[]")); fault == nil || fault.Class != sink.Permanent {
+	if fault := (&message.Message{Layout: &message.Layout{}}).HeadersColumn([]byte("[]")); fault == nil || fault.Class != sink.Permanent {
 		t.Errorf("got %v", fault)
 	}
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 // lane publishes the calls of one lane, one call at a time. It belongs to the goroutine that calls publish.
@@ -25,26 +27,26 @@ import (
 // and so are their first arrivals, in whatever way the broker interleaves an abandoned channel with its successor.
 type lane struct {
 	sink    *Sink
-	link    *link
-	ch      *channel // nil, or perhaps dead: open checks
-	message message
+	link    *conn.Link
+	ch      *conn.Channel // nil, or perhaps dead: open checks
+	message message.Message
 	timer   *time.Timer
 	call
-	late map[pairKey]struct{} // destinations that were unconfirmed past the timeout the last time they were tried
+	unconfirmed map[pairKey]struct{} // destinations that were unconfirmed past the timeout the last time they were tried
 }
 
 // call is the state of the present publish call.
 type call struct {
-	events   []*outbox.Event
-	outcomes []sink.Outcome
-	todo     []int  // the events still to be sent, in order: Unsent, or Unknown and to be told apart
-	sent     []sent // this round's
-	round    round
-	held     map[uint64]int // pipelined: of chains with a rejected event the first such; what is behind it is not sent
-	suspects int            // so many at the head of todo go one by one
-	seeking  bool           // they go on a private connection, and the call holds Sink.private
-	private  *session       // that connection; nil until it is needed
-	tally    tally
+	events        []*outbox.Event
+	outcomes      []sink.Outcome
+	todo          []int  // the events still to be sent, in order: Unsent, or Unknown and to be told apart
+	sent          []sent // this round's
+	round         conn.Round
+	firstRejected map[uint64]int // pipelined: of chains with a rejected event the first such; what is behind it is not sent
+	suspects      int            // so many at the head of todo go one by one
+	seeking       bool           // they go on a private connection, and the call holds Sink.private
+	private       *conn.Session  // that connection; nil until it is needed
+	tally         tally
 }
 
 // sent is an event written in this round.
@@ -57,10 +59,10 @@ type sent struct {
 // tally counts a call's answers for Hooks.Confirms.
 type tally struct{ acks, nacks, returned, timeouts int }
 
-func newLane(s *Sink, l *link) *lane {
+func newLane(s *Sink, l *conn.Link) *lane {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
-	return &lane{sink: s, link: l, message: newMessage(s), timer: timer}
+	return &lane{sink: s, link: l, message: message.New(&s.layout, &s.limits), timer: timer}
 }
 
 // publish is sink.Sink's Publish. It waits while the broker is away or blocks, and returns soon after ctx is done.
@@ -93,7 +95,7 @@ func (l *lane) publish(ctx context.Context, events []*outbox.Event, outcomes []s
 func (l *lane) begin(events []*outbox.Event, outcomes []sink.Outcome) {
 	l.events, l.outcomes = events, outcomes
 	l.todo, l.suspects, l.tally = l.todo[:0], 0, tally{}
-	clear(l.held)
+	clear(l.firstRejected)
 	for i := range events {
 		outcomes[i] = sink.Outcome{State: sink.Unsent}
 		l.todo = append(l.todo, i)
@@ -107,7 +109,7 @@ func (l *lane) finish() {
 		l.sink.cfg.Hooks.Confirms(t.acks, t.nacks, t.returned, t.timeouts)
 	}
 	clear(l.sent[:cap(l.sent)])
-	l.message.forget()
+	l.message.Forget()
 	l.events, l.outcomes = nil, nil
 }
 
@@ -134,124 +136,37 @@ func (l *lane) unavailable(err error) error {
 	return fmt.Errorf("publish: %w", err)
 }
 
-// open returns the channel for the next round, once there is one and the broker takes messages.
-func (l *lane) open(ctx context.Context) (*channel, error) {
-	for {
-		sess, err := l.session(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if unblocked := sess.untilUnblocked(); unblocked != nil {
-			select {
-			case <-unblocked:
-			case <-sess.gone:
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
-			continue
-		}
-		if l.ch != nil && l.ch.sess == sess && l.ch.usable() {
-			return l.ch, nil
-		}
-		l.dropChannel()
-		ch, err := sess.openChannel(ctx)
-		if err == nil {
-			l.ch = ch
-			l.sink.channels.Add(1)
-			if h := l.sink.cfg.Hooks.ChannelOpen; h != nil {
-				h()
-			}
-			return ch, nil
-		}
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		if sess == l.private {
-			return nil, err
-		}
-		// A standing connection that opens no channel is of no use: have it made anew, with the link's backoff.
-		sess.kill(err)
-	}
-}
-
-// session is the private one while suspects are tried, else the link's.
-func (l *lane) session(ctx context.Context) (*session, error) {
-	if !l.seeking {
-		return l.link.session(ctx)
-	}
-	if l.private != nil && l.private.alive() {
-		return l.private, nil
-	}
-	l.closePrivate()
-	sess, err := l.sink.dial(ctx, nil)
-	if err != nil {
-		return nil, errors.New(words(err))
-	}
-	l.private = sess
-	return sess, nil
-}
-
-// dropChannel forgets the channel; what was in flight on it is answered to nobody.
-func (l *lane) dropChannel() {
-	if l.ch == nil {
-		return
-	}
-	l.ch.abandon()
-	l.ch = nil
-	l.sink.channels.Add(-1)
-}
-
 // send writes the batch as far as it gets, and rejects what may not be sent. An event that could not be written stays
 // Unsent and in todo.
-func (l *lane) send(ctx context.Context, ch *channel, batch []int) {
+func (l *lane) send(ctx context.Context, ch *conn.Channel, batch []int) {
 	l.sent = l.sent[:0]
-	l.round.began = ch.sess.writes.Load()
-	defer func() { l.round.ended = ch.sess.writes.Add(1) }()
+	l.round.Began = ch.Session.Writes.Load()
+	defer func() { l.round.Ended = ch.Session.Writes.Add(1) }()
 	m := &l.message
 	for _, i := range batch {
-		if l.withheld(i) {
+		if l.isBehindRejected(i) {
 			continue
 		}
-		fault := m.build(l.events[i])
+		fault := m.Build(l.events[i])
 		if fault == nil {
-			fault = l.sink.checkGates(ctx, ch.sess, m)
+			fault = l.sink.checkGates(ctx, ch.Session, m)
 		}
 		if fault != nil {
 			l.reject(i, fault)
 			continue
 		}
-		if !ch.ready(ctx) {
+		if !ch.Ready(ctx) {
 			return
 		}
-		answer, err := ch.ch.PublishWithDeferredConfirm(m.exchange, m.routingKey, true, false, m.pub)
+		answer, err := ch.AMQP.PublishWithDeferredConfirm(m.Exchange, m.RoutingKey, true, false, m.Pub)
 		if err != nil {
-			if !errors.Is(err, amqp.ErrClosed) && !errors.Is(err, errWireClosed) {
+			if !errors.Is(err, amqp.ErrClosed) && !errors.Is(err, conn.ErrWireClosed) {
 				// Not the connection's end, so amqp091 cannot encode the message; it ends the connection then.
-				l.reject(i, invalid("the client cannot encode the message"))
+				l.reject(i, message.Invalid("the client cannot encode the message"))
 			}
 			return
 		}
 		l.outcomes[i].State = sink.Unknown
 		l.sent = append(l.sent, sent{index: i, answer: answer})
 	}
-}
-
-// ready waits until a message may be written: the broker does not block and the wire has room. False when the channel is
-// gone or ctx is done; a connection that is blocked for hours waits here for hours.
-func (c *channel) ready(ctx context.Context) bool {
-	for c.sess.blocked.Load() || !c.sess.wire.hasRoom() {
-		if unblocked := c.sess.untilUnblocked(); unblocked != nil {
-			select {
-			case <-unblocked:
-			case <-c.sess.gone:
-			case <-ctx.Done():
-			}
-		} else {
-			c.sess.wire.waitRoom(ctx, c.sess.gone)
-		}
-		if ctx.Err() != nil || !c.usable() {
-			return false
-		}
-	}
-	return true
 }

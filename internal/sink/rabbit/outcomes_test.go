@@ -12,6 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 // byKey publishes to the exchange that the event's key names, which is a column, too: what is made of keys is not shown.
@@ -209,10 +210,10 @@ func TestHeaderThatKillsTheConnection(t *testing.T) {
 	again := poison()
 	wantRejected(t, s.send(again)[0], sink.Transient, sink.BrokerException)
 	await.Until(t, "reconnected", func() bool { up, _ := s.Up(); return up })
-	before := s.links[0].sess
+	before := s.links[0].Sess
 	outcomes := s.send(append(events(10, "created"), again)...)
 	wantConfirmed(t, outcomes, 10)
-	if s.links[0].sess != before {
+	if s.links[0].Sess != before {
 		t.Error("the shared connection was lost to a known killer")
 	}
 	if n := b.depth("events"); n != 10 {
@@ -225,7 +226,7 @@ func startUnchecked(t *testing.T, cfg Config, header int64) *running {
 	t.Helper()
 	var s atomic.Pointer[Sink]
 	ready := make(chan struct{})
-	cfg.Hooks.Connected = func(int, bool) { <-ready; s.Load().limits.header.Store(header) }
+	cfg.Hooks.Connected = func(int, bool) { <-ready; s.Load().limits.Header.Store(header) }
 	r := start(t, cfg)
 	s.Store(r.Sink)
 	close(ready)
@@ -317,8 +318,8 @@ func TestJustWithinTheLimits(t *testing.T) {
 	for low < high { // the longest header that check lets through
 		mid := (low + high + 1) / 2
 		ev.Headers = fmt.Appendf(nil, `{"h": %q}`, strings.Repeat("x", mid))
-		m := newMessage(s.Sink)
-		if m.build(ev) == nil {
+		m := message.New(&s.layout, &s.limits)
+		if m.Build(ev) == nil {
 			low = mid
 		} else {
 			high = mid - 1

@@ -16,6 +16,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 	"github.com/cdc-relay/cdc-relay/internal/sink/sinktest"
 )
 
@@ -142,7 +143,7 @@ func TestUnconfirmedTwice(t *testing.T) {
 	if n := b.depth("stuck"); n != 4 { // one before, two attempts that were late, and the last
 		t.Errorf("%d messages in the queue", n)
 	}
-	if len(s.lanes[0].late) != 0 || len(s.Stats().Paused) != 0 {
+	if len(s.lanes[0].unconfirmed) != 0 || len(s.Stats().Paused) != 0 {
 		t.Error("a confirmed destination is remembered as late")
 	}
 	await.Until(t, "the channels that were kept are closed", func() bool { return b.channelsOf(s) <= len(s.lanes) })
@@ -152,10 +153,10 @@ func TestUnconfirmedTwice(t *testing.T) {
 }
 
 // standing is the first connection.
-func (r *running) standing() *session {
-	r.links[0].mu.Lock()
-	defer r.links[0].mu.Unlock()
-	return r.links[0].sess
+func (r *running) standing() *conn.Session {
+	r.links[0].Mu.Lock()
+	defer r.links[0].Mu.Unlock()
+	return r.links[0].Sess
 }
 
 // suspend has a queue's process stand still until resume, or the end of the test: it could not be deleted.
@@ -202,7 +203,7 @@ func TestStuckOverALostConnection(t *testing.T) {
 	}
 	await.Until(t, "accused", accused)
 	before := s.standing()
-	before.kill(errors.New("the test ends it"))
+	before.Kill(errors.New("the test ends it"))
 	await.Until(t, "reconnected", func() bool { up, _ := s.Up(); return up && s.standing() != before })
 	began := time.Now()
 	await.Until(t, "accused again", accused)

@@ -13,6 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 // asServer publishes as Debezium Server would, with these options, of a table that has the usual columns and one more.
@@ -229,7 +230,7 @@ func TestProfileReturnOfAnIDThatWentElsewhere(t *testing.T) {
 func TestProfileReturnOfHeadersWithOurNames(t *testing.T) {
 	b := newBroker(t)
 	b.bare("events", "direct")
-	for _, alias := range []string{"id", headerPosition} {
+	for _, alias := range []string{"id", message.HeaderPosition} {
 		cfg := asServer(b, map[string]string{
 			"sink.rabbitmq.exchange": "events", "table.fields.additional.placement": "type:header:" + alias, "format.header.schemas.enable": "false",
 		})
@@ -244,7 +245,7 @@ func TestProfileReturnOfHeadersWithOurNames(t *testing.T) {
 func TestProfileReturnOfNobody(t *testing.T) {
 	for name, headers := range map[string]amqp.Table{
 		"bare":                     {},
-		"with a position of a row": {headerPosition: "0000000000000001-00000000"},
+		"with a position of a row": {message.HeaderPosition: "0000000000000001-00000000"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBroker(t)
@@ -258,7 +259,7 @@ func TestProfileReturnOfNobody(t *testing.T) {
 			ch, err := l.open(b.ctx)
 			b.must(err)
 			l.send(b.ctx, ch, l.todo)
-			ch.returns <- amqp.Return{Exchange: "events", Headers: headers}
+			ch.Returns <- amqp.Return{Exchange: "events", Headers: headers}
 			l.await(b.ctx, ch)
 			l.resolve(ch)
 			wantRejected(t, outcomes[0], sink.Destination, sink.Unroutable)
@@ -300,7 +301,7 @@ func TestProfileLeavesCopiesAlone(t *testing.T) {
 	ev := event("k", "created")
 	ev.Copy, ev.Route, ev.Columns = true, &outbox.Route{Name: []byte("mirror"), RoutingKey: []byte("dead")}, [][]byte{nil}
 	wantConfirmed(t, s.send(ev))
-	if m := b.take("mirror", 1)[0]; m.MessageId != string(ev.ID) || m.Headers[headerPosition] == nil || string(m.Body) != string(ev.Payload) {
+	if m := b.take("mirror", 1)[0]; m.MessageId != string(ev.ID) || m.Headers[message.HeaderPosition] == nil || string(m.Body) != string(ev.Payload) {
 		t.Errorf("the copy is %+v", m)
 	}
 }
@@ -352,9 +353,9 @@ func TestProfileAllocates(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { s.Place(ev) }); n > 1 { // the pool of records is emptied now and then; under the race detector one of four is lost
 		t.Errorf("a place allocates %g times", n)
 	}
-	m := newMessage(s)
+	m := message.New(&s.layout, &s.limits)
 	if n := testing.AllocsPerRun(100, func() {
-		if fault := m.build(ev); fault != nil {
+		if fault := m.Build(ev); fault != nil {
 			t.Fatal(fault)
 		}
 	}); n > 1 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 func TestPublishInOrder(t *testing.T) {
@@ -32,7 +33,7 @@ func TestMessage(t *testing.T) {
 	cfg := b.config()
 	cfg.RoutingKey = tpl(t, "{aggregate}.{type}.{column:region}")
 	cfg.Columns = []string{"region", "corr", "prio", "ttl", "tenant", "nothing"}
-	cfg.Headers = []HeaderColumn{{"x-tenant", "tenant"}, {"x-nothing", "nothing"}}
+	cfg.Headers = []message.HeaderColumn{{Name: "x-tenant", Column: "tenant"}, {Name: "x-nothing", Column: "nothing"}}
 	cfg.CorrelationID, cfg.Priority, cfg.Expiration = "corr", "prio", "ttl"
 	var dropped []string
 	cfg.Traceparent = func(ev *outbox.Event, buf []byte) []byte {

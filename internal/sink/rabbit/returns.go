@@ -6,16 +6,18 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 // This file finds the events whose messages came back. The broker acks those, too, so one that is not found is an event lost.
 
 // returned drains the channel's returns, and gives each to its event, by the event's place in the call.
-func (l *lane) returned(ch *channel) map[int]amqp.Return {
+func (l *lane) returned(ch *conn.Channel) map[int]amqp.Return {
 	var all []amqp.Return
 	for {
 		select {
-		case r, ok := <-ch.returns:
+		case r, ok := <-ch.Returns:
 			if !ok {
 				return l.paired(all)
 			}
@@ -55,21 +57,21 @@ func (l *lane) paired(all []amqp.Return) map[int]amqp.Return {
 	used, copies := map[comeback]bool{}, map[outbox.Position]bool{}
 	for _, s := range l.sent {
 		ev := l.events[s.index]
-		if !l.message.layout.profiled(ev) {
+		if !l.message.Layout.Profiled(ev) {
 			if r, ok := byPosition[ev.Position]; ok {
 				found[s.index], copies[ev.Position] = r, true
 			}
 			continue
 		}
-		if fault := l.message.build(ev); fault != nil {
+		if fault := l.message.Build(ev); fault != nil {
 			continue // cannot be: it was sent
 		}
-		id, _ := idOf(l.message.pub.Headers)
-		if r, ok := byID[comeback{id, l.message.exchange, l.message.routingKey}]; ok {
+		id, _ := idOf(l.message.Pub.Headers)
+		if r, ok := byID[comeback{id, l.message.Exchange, l.message.RoutingKey}]; ok {
 			found[s.index], used[comeback{id, r.Exchange, r.RoutingKey}] = r, true // the message's strings are good until the next build
 		}
 	}
-	if l.message.layout.router != nil {
+	if l.message.Layout.Router != nil {
 		l.suspectAll(all, used, copies, found)
 	}
 	return found
@@ -84,7 +86,7 @@ func (l *lane) suspectAll(all []amqp.Return, used map[comeback]bool, copies map[
 			continue
 		}
 		for _, s := range l.sent {
-			if _, paired := found[s.index]; !paired && l.message.layout.profiled(l.events[s.index]) {
+			if _, paired := found[s.index]; !paired && l.message.Layout.Profiled(l.events[s.index]) {
 				found[s.index] = r
 			}
 		}
@@ -93,7 +95,7 @@ func (l *lane) suspectAll(all []amqp.Return, used map[comeback]bool, copies map[
 
 // positionOf is the position that a message of the relay's own carries.
 func positionOf(headers amqp.Table) (outbox.Position, bool) {
-	text, _ := headers[headerPosition].(string)
+	text, _ := headers[message.HeaderPosition].(string)
 	pos, err := outbox.ParsePosition(text)
 	return pos, err == nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 // made is a sink that is connected to nothing.
@@ -77,7 +78,7 @@ func TestRoutedAndReplayed(t *testing.T) {
 	outcomes := s.send(event("k", "created"), routed, replayed, half, event("k", "created"))
 	wantConfirmed(t, outcomes, 3)
 	wantRejected(t, outcomes[3], sink.Permanent, sink.NullInTemplate)
-	if m := b.take("other", 1)[0]; m.MessageId != string(routed.ID) || m.RoutingKey != "stored" || m.Headers[headerReplay] != nil {
+	if m := b.take("other", 1)[0]; m.MessageId != string(routed.ID) || m.RoutingKey != "stored" || m.Headers[message.HeaderReplay] != nil {
 		t.Errorf("routed: %q to %s, %v", m.MessageId, m.RoutingKey, m.Headers)
 	}
 	for i, m := range b.take("events", 3) {
@@ -88,8 +89,8 @@ func TestRoutedAndReplayed(t *testing.T) {
 				t.Errorf("replayed: %q to %s, %v", m.MessageId, m.RoutingKey, m.Headers)
 			}
 		}
-		if m.Headers[headerReplay] != want {
-			t.Errorf("message %d: %s is %v", i, headerReplay, m.Headers[headerReplay])
+		if m.Headers[message.HeaderReplay] != want {
+			t.Errorf("message %d: %s is %v", i, message.HeaderReplay, m.Headers[message.HeaderReplay])
 		}
 	}
 	lost := event("k", "created")
@@ -131,22 +132,22 @@ func TestNamesOfKeysAreNotShown(t *testing.T) {
 		if tc.isCopy {
 			ev.Copy, ev.Route = true, &outbox.Route{Name: []byte("letters"), RoutingKey: []byte("secret")}
 		}
-		m := newMessage(s)
-		if fault := m.build(ev); fault != nil {
+		m := message.New(&s.layout, &s.limits)
+		if fault := m.Build(ev); fault != nil {
 			t.Fatal(fault)
 		}
-		topic := m.refusal(refused("ACCESS_REFUSED - access to topic '"+m.routingKey+"' in exchange '"+m.exchange+"' refused"), 1)
-		missing := m.refusal(&amqp.Error{Code: amqp.NotFound, Reason: "NOT_FOUND - no exchange '" + m.exchange + "' in vhost '/'", Server: true}, 1)
+		topic := refusal(&m, refused("ACCESS_REFUSED - access to topic '"+m.RoutingKey+"' in exchange '"+m.Exchange+"' refused"), 1)
+		missing := refusal(&m, &amqp.Error{Code: amqp.NotFound, Reason: "NOT_FOUND - no exchange '" + m.Exchange + "' in vhost '/'", Server: true}, 1)
 		if missing.Reason != sink.NoExchange || !missing.Whole || topic.Reason != sink.NotPermitted || topic.Whole {
 			t.Errorf("%+v: %+v, %+v", tc, missing, topic)
 		}
-		shown := pair(s.Shown(ev))
+		shown := message.Pair(s.Shown(ev))
 		both := []string{tc.wantExchange, tc.wantKey}
 		for what, c := range map[string]struct {
 			text string
 			want []string
 		}{
-			"shown": {shown, both}, "going": {m.going(), both},
+			"shown": {shown, both}, "going": {m.Going(), both},
 			"refused": {topic.Destination, both}, "words": {topic.Words, both},
 			"missing": {missing.Destination, both[:1]}, "missing's words": {missing.Words, both[:1]},
 		} {
@@ -169,13 +170,13 @@ func refused(words string) *amqp.Error {
 // The broker cuts its words off, and then a name may have lost its closing quote.
 func TestCutOffWordsShowNoNames(t *testing.T) {
 	s := made(t, "events", "by.{key}")
-	m := newMessage(s)
+	m := message.New(&s.layout, &s.limits)
 	ev := event(strings.Repeat("secret", 40), "placed")
-	if fault := m.build(ev); fault != nil {
+	if fault := m.Build(ev); fault != nil {
 		t.Fatal(fault)
 	}
-	said := "ACCESS_REFUSED - access to topic '" + m.routingKey + "' in exchange 'events' in vhost '/' refused for user 'guest'"
-	if got, want := m.refusal(refused(said[:252]+"..."), 1).Words, "403 ACCESS_REFUSED - access to topic '…"; got != want {
+	said := "ACCESS_REFUSED - access to topic '" + m.RoutingKey + "' in exchange 'events' in vhost '/' refused for user 'guest'"
+	if got, want := refusal(&m, refused(said[:252]+"..."), 1).Words, "403 ACCESS_REFUSED - access to topic '…"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

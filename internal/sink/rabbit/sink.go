@@ -8,24 +8,26 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 // Sink publishes to RabbitMQ. Its methods may be called as sink.Sink says; Up and Stats from anywhere.
 type Sink struct {
-	cfg     Config
-	message layout // how an event becomes a message
-	limits  limits
-	links   []*link
-	lanes   []*lane
-	gates   gates
-	stuck   stuck
-	killers killers
-	private chan struct{} // held by the one lane that may have a connection of its own
+	cfg         Config
+	layout      message.Layout // how an event becomes a message
+	limits      message.Limits
+	dialer      conn.Dialer
+	links       []*conn.Link
+	lanes       []*lane
+	gates       gates
+	unconfirmed unconfirmed
+	fatalEvents fatalEvents
+	private     chan struct{} // held by the one lane that may have a connection of its own
 
 	cluster atomic.Pointer[cluster] // nil: no broker has named it yet
 	doubted atomic.Bool             // tell has written of a doubt
@@ -49,18 +51,22 @@ func New(cfg Config) (*Sink, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("configure rabbitmq sink: %w", err)
 	}
-	layout, err := newLayout(&cfg)
+	layout, err := message.NewLayout(cfg.messages())
 	if err != nil {
 		return nil, fmt.Errorf("configure rabbitmq sink: %w", err)
 	}
 	s := &Sink{
-		cfg: cfg, message: layout, private: make(chan struct{}, 1),
-		logged: "not connected yet",
+		cfg: cfg, layout: layout, private: make(chan struct{}, 1),
+		logged: notConnected,
 	}
-	s.stuck.closed = func() { s.channels.Add(-1) }
-	s.limits.negotiated(frameSize)
+	s.dialer = conn.Dialer{
+		URLs: cfg.URLs, Credentials: cfg.Credentials, TLS: cfg.TLS, Name: cfg.ConnectionName, Patience: cfg.ConfirmTimeout,
+		Admit: s.admit,
+	}
+	s.unconfirmed.closed = func() { s.channels.Add(-1) }
+	s.limits.Negotiated(conn.FrameSize)
 	for i := range min(cfg.Connections, cfg.Lanes) { // one more would carry nothing
-		s.links = append(s.links, &link{sink: s, index: i, up: make(chan struct{}), why: s.logged})
+		s.links = append(s.links, s.newLink(i))
 	}
 	for i := range cfg.Lanes {
 		s.lanes = append(s.lanes, newLane(s, s.links[i%len(s.links)]))
@@ -71,17 +77,17 @@ func New(cfg Config) (*Sink, error) {
 // Place spreads the ordering keys over the lanes.
 func (s *Sink) Place(ev *outbox.Event) (p sink.Place, ok bool) {
 	p.Lane = int(ev.Hash % uint64(len(s.lanes)))
-	p.Unit, p.Dest = s.message.place(ev)
+	p.Unit, p.Dest = s.layout.Place(ev)
 	return p, true
 }
 
 // Route names the event's exchange and routing key. The bytes are the caller's, or the event's own Route's.
-func (s *Sink) Route(ev *outbox.Event) outbox.Route { return s.message.route(ev) }
+func (s *Sink) Route(ev *outbox.Event) outbox.Route { return s.layout.Route(ev) }
 
 // Shown is where an event goes, for spans: what is made from keys as its template.
 func (s *Sink) Shown(ev *outbox.Event) (exchange, routingKey string) {
-	r := s.message.route(ev)
-	return s.message.shown(ev.Copy, string(r.Name), string(r.RoutingKey))
+	r := s.layout.Route(ev)
+	return s.layout.Shown(ev.Copy, string(r.Name), string(r.RoutingKey))
 }
 
 // Changed is nil: Place always answers.
@@ -97,38 +103,9 @@ func (s *Sink) Publish(ctx context.Context, lane int, events []*outbox.Event, ou
 func (s *Sink) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, l := range s.links {
-		group.Go(func() error { return l.keep(ctx) })
+		group.Go(func() error { return l.Keep(ctx) })
 	}
 	return group.Wait()
-}
-
-// Up reports whether every connection is up and not blocked, and if not, why.
-func (s *Sink) Up() (ok bool, why string) {
-	for _, l := range s.links {
-		l.mu.Lock()
-		why := l.why
-		l.mu.Unlock()
-		if why != "" {
-			return false, why
-		}
-	}
-	return true, ""
-}
-
-// logState writes one line when Up or its reason changed.
-func (s *Sink) logState() {
-	s.logMu.Lock()
-	defer s.logMu.Unlock()
-	up, why := s.Up()
-	if why == s.logged {
-		return
-	}
-	s.logged = why
-	if up {
-		s.cfg.Log.Info("broker connected", zap.Int("connections", len(s.links)))
-		return
-	}
-	s.cfg.Log.Warn("broker unavailable", zap.String("reason", why))
 }
 
 // Stats is a look at the sink for metrics and status.
@@ -142,15 +119,13 @@ type Stats struct {
 // Stats looks at the sink.
 func (s *Sink) Stats() Stats {
 	st := Stats{
-		Channels: int(s.channels.Load()), PendingConfirms: int(s.pending.Load()), Paused: append(s.gates.list(), s.stuck.list()...),
+		Channels: int(s.channels.Load()), PendingConfirms: int(s.pending.Load()), Paused: append(s.gates.list(), s.unconfirmed.list()...),
 	}
 	slices.SortFunc(st.Paused, func(a, b Paused) int { return strings.Compare(a.Destination, b.Destination) })
 	for _, l := range s.links {
-		l.mu.Lock()
-		if l.sess != nil && l.sess.alive() {
+		if _, standing := l.State(); standing {
 			st.Connections++
 		}
-		l.mu.Unlock()
 	}
 	return st
 }

@@ -1,5 +1,5 @@
-// The encoder of record batches, version 2: https://kafka.apache.org/documentation/#recordbatch
-
+// Package batch encodes record batches, version 2: https://kafka.apache.org/documentation/#recordbatch
+// It has what belongs to them: records, compression, the partition of a key, and how large a batch may be.
 package batch
 
 import (

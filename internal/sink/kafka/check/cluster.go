@@ -1,5 +1,4 @@
-// What `check` asks of the brokers, as a start would need it.
-
+// Package check asks the brokers what a start would need, and says how to fix what is missing.
 package check
 
 import (

@@ -97,13 +97,13 @@ func (e *examination) examine(ctx context.Context, topics []metadata.ResponseTop
 	all := e.settings(ctx, topics)
 	var found []sink.Finding
 	for i := range topics {
-		found = append(found, e.Topic(&topics[i], all[topics[i].Name]))
+		found = append(found, e.topic(&topics[i], all[topics[i].Name]))
 	}
 	return found
 }
 
-// Topic judges a topic by what its metadata and settings say. Nothing is written to see whether that is allowed.
-func (e *examination) Topic(t *metadata.ResponseTopic, set settings) sink.Finding {
+// topic judges a topic by what its metadata and settings say. Nothing is written to see whether that is allowed.
+func (e *examination) topic(t *metadata.ResponseTopic, set settings) sink.Finding {
 	// The name for commands: of a topic that is made from keys, which are not shown, that of an example.
 	name := t.Name
 	if e.layout.Personal {

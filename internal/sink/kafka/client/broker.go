@@ -26,7 +26,7 @@ func newBroker(cluster *cluster, control *control, node int32) *Broker {
 func (b *Broker) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for i := range b.workers {
-		running.Go(func() { b.workers[i].Run(ctx) })
+		running.Go(func() { b.workers[i].run(ctx) })
 	}
 	running.Wait()
 }

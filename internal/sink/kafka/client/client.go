@@ -1,5 +1,5 @@
-// The client: connections to the brokers of one cluster, and what is known of it.
-
+// Package client keeps the connections to one Kafka cluster, asks for metadata and producer ids, and sends sealed record
+// batches to the leaders of their partitions. What a batch's answer means is its caller's to say.
 package client
 
 import (
@@ -40,7 +40,7 @@ func (c *Client) Run(ctx context.Context) error {
 		launch(b)
 	}
 	c.brokersMu.Unlock()
-	group.Go(func() error { return c.Control.Run(ctx) })
+	group.Go(func() error { return c.Control.run(ctx) })
 	err := group.Wait()
 	c.brokersMu.Lock()
 	c.launch = nil

@@ -116,8 +116,8 @@ func (c *control) witness(ctx context.Context, topic string) (session int64, err
 
 func (c *control) wake() { conn.Notify(c.woken) }
 
-// Run asks until ctx is done. It returns an error only for a login that is refused for good.
-func (c *control) Run(ctx context.Context) error {
+// run asks until ctx is done. It returns an error only for a login that is refused for good.
+func (c *control) run(ctx context.Context) error {
 	defer c.hangUp()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -152,7 +152,7 @@ func (c *control) Run(ctx context.Context) error {
 // work does what there is to do, and returns how long it may pause when nobody wakes it.
 func (c *control) work(ctx context.Context) (pause time.Duration, err error) {
 	for ctx.Err() == nil {
-		s, topics, pause := c.Next(time.Now())
+		s, topics, pause := c.next(time.Now())
 		if s == nil && topics == nil {
 			return pause, nil
 		}
@@ -185,9 +185,9 @@ func (c *control) work(ctx context.Context) (pause time.Duration, err error) {
 	return 0, nil
 }
 
-// Next is what to do now: an id for a stream, metadata of some topics, or nothing for so long. When both are wanted they take
+// next is what to do now: an id for a stream, metadata of some topics, or nothing for so long. When both are wanted they take
 // turns: where no ids are to be had, streams without end ask for them.
-func (c *control) Next(now time.Time) (s *ProducerBatch, topics []string, pause time.Duration) {
+func (c *control) next(now time.Time) (s *ProducerBatch, topics []string, pause time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	everything := now.Sub(c.all) >= RefreshEvery

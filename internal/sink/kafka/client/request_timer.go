@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// flight is the request that is under way, for the timer that watches over it.
-type flight struct {
+// requestTimer is the request that is under way, for the timer that watches over it.
+type requestTimer struct {
 	mu     sync.Mutex
 	parts  []*ProducerBatch // nil: none is
 	since  time.Time
@@ -22,7 +22,7 @@ type flight struct {
 }
 
 // begin watches over a request, or a dial, of parts, from now on and after so long; stop must end it.
-func (f *flight) begin(parts []*ProducerBatch, stop func(), after time.Duration) {
+func (f *requestTimer) begin(parts []*ProducerBatch, stop func(), after time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
@@ -31,7 +31,7 @@ func (f *flight) begin(parts []*ProducerBatch, stop func(), after time.Duration)
 }
 
 // wake has the timer ring after so long. f.mu is locked.
-func (f *flight) wake(now time.Time, after time.Duration) {
+func (f *requestTimer) wake(now time.Time, after time.Duration) {
 	f.due = now.Add(after)
 	if f.rings.IsZero() || f.rings.After(f.due) {
 		f.rings = f.due
@@ -40,18 +40,18 @@ func (f *flight) wake(now time.Time, after time.Duration) {
 }
 
 // end is begin's end.
-func (f *flight) end() (took time.Duration, moved, silent bool) {
+func (f *requestTimer) end() (took time.Duration, moved, silent bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.parts, f.stop = nil, nil
 	return time.Since(f.since), f.moved, f.silent
 }
 
-// overdue looks after a request that takes long. When others lead meanwhile what the broker led it is given up, and its
+// checkRequest looks after a request that takes long. When others lead meanwhile what the broker led it is given up, and its
 // parts go to the new leaders as they are. It looks again after an eighth of the time that the request has taken, as a
 // part in trouble does.
-func (w *worker) overdue() {
-	f, c := &w.flight, w.cluster
+func (w *worker) checkRequest() {
+	f, c := &w.timer, w.cluster
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.rings = time.Time{}

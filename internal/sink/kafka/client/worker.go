@@ -71,7 +71,7 @@ type worker struct {
 	parts   []*ProducerBatch
 	usual   time.Duration // a moving average of how long an answer takes
 	request rawproduce.Request
-	flight  flight
+	timer   requestTimer
 }
 
 func (w *worker) init(cluster *cluster, control *control, q *queue, number int) {
@@ -79,11 +79,11 @@ func (w *worker) init(cluster *cluster, control *control, q *queue, number int) 
 	w.request = rawproduce.Request{Acks: -1, Timeout: int32(cluster.Options.ConfirmTimeout.Milliseconds())}
 }
 
-// Run sends until ctx is done.
-func (w *worker) Run(ctx context.Context) {
+// run sends until ctx is done.
+func (w *worker) run(ctx context.Context) {
 	defer w.hangUp()
-	w.flight.timer = time.AfterFunc(time.Hour, w.overdue)
-	defer w.flight.timer.Stop()
+	w.timer.timer = time.AfterFunc(time.Hour, w.checkRequest)
+	defer w.timer.timer.Stop()
 	for {
 		// Lanes that can run now, many of them woken by the answers just delivered, push what they have before this
 		// worker takes it: measured, requests of 6.7 instead of 3.8 batches, and a fifth more events a second. When no
@@ -147,16 +147,16 @@ func (w *worker) send(ctx context.Context) (throttle time.Duration) {
 		w.deliver(Answer{Kind: Unsent, Why: err})
 		return 0
 	}
-	if w.current(); len(w.parts) == 0 {
+	if w.dropOutdated(); len(w.parts) == 0 {
 		return 0
 	}
 	records, size := w.fill()
 	pending := &w.cluster.Pending
 	pending.Add(int64(records))
-	w.flight.begin(w.parts, w.conn.Close, max(overdueMin, 4*w.usual))
+	w.timer.begin(w.parts, w.conn.Close, max(overdueMin, 4*w.usual))
 	timeout := w.cluster.Options.ConfirmTimeout + answerGrace + time.Duration(size/slowest)*time.Second
 	res, err := w.conn.RoundTrip(ctx, timeout, &w.request)
-	took, moved, silent := w.flight.end()
+	took, moved, silent := w.timer.end()
 	pending.Add(-int64(records))
 	switch missed := &w.queue.missed; {
 	case silent && err != nil && !moved:
@@ -184,7 +184,7 @@ func (w *worker) send(ctx context.Context) (throttle time.Duration) {
 	return time.Duration(produced.ThrottleTimeMs) * time.Millisecond
 }
 
-// current leaves in parts what may go out on conn, and gives the others back, to come again under
+// dropOutdated leaves in parts what may go out on conn, and gives the others back, to come again under
 // new producer ids. It keeps R4 of stream.
 //
 // Why that is sound: for storage to be taken back all nodes are stopped at one moment, T, and a
@@ -201,7 +201,7 @@ func (w *worker) send(ctx context.Context) (throttle time.Duration) {
 // over a new connection takes an id for its next batch. Ids are asked for one after the other, a
 // round trip each, as at the start of the relay. Brokers have them in stock, a thousand at a time,
 // so those of 1000 partitions cost the controller one write or two.
-func (w *worker) current() {
+func (w *worker) dropOutdated() {
 	may := func(s *ProducerBatch) bool { return s.Tried || s.Session >= w.seen }
 	if !slices.ContainsFunc(w.parts, may) {
 		w.queue.set(w.number, returning)
@@ -307,13 +307,13 @@ func (w *worker) connect(ctx context.Context) error {
 	err := errUnknown
 	if known {
 		dial, cancel := context.WithCancel(ctx)
-		w.flight.begin(w.parts, cancel, overdueMin)
+		w.timer.begin(w.parts, cancel, overdueMin)
 		if w.conn, err = w.cluster.connect(dial, addr); err == nil {
 			if w.seen, err = w.control.witness(dial, w.parts[0].Topic); err != nil {
 				w.conn.Close()
 			}
 		}
-		_, moved, silent := w.flight.end()
+		_, moved, silent := w.timer.end()
 		cancel()
 		if err != nil {
 			w.conn = nil

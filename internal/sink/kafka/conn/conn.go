@@ -1,5 +1,4 @@
-// One connection to a broker: one request and its answer at a time.
-
+// Package conn is one connection to a Kafka broker: TCP, TLS, versions, login, then one request and its answer at a time.
 package conn
 
 import (

@@ -1,5 +1,5 @@
-// What the configuration says of records, with every name resolved; and which topic an event goes to.
-
+// Package record makes a Kafka record of an event: its topic, partition, key, value and headers, by the relay's own form or
+// by Debezium's.
 package record
 
 import (

@@ -1,4 +1,4 @@
-package rabbit
+package conn
 
 import (
 	"context"
@@ -21,8 +21,8 @@ const (
 // closeFlush bounds how long a closing wire tries to write what is buffered, which is at least a close-ok.
 const closeFlush = time.Second
 
-// errWireClosed is what a write gets once the wire is closed or has failed; cause says more.
-var errWireClosed = errors.New("connection closed")
+// ErrWireClosed is what a write gets once the wire is closed or has failed; cause says more.
+var ErrWireClosed = errors.New("connection closed")
 
 // wire is a net.Conn whose writes are gathered: Write appends to a buffer and returns, one flusher goroutine writes
 // whatever has accumulated. amqp091 flushes once per message, which costs a system call (and a TLS record) each; here an
@@ -52,7 +52,7 @@ type wire struct {
 	writing  atomic.Int64  // since when the flusher has been in one write, Unix nanoseconds; 0: it is not
 	wrote    atomic.Int64  // when the last write ended
 	working  atomic.Int64  // since when amqp091 has been working on what was read last; 0: it waits in Read
-	frozen   atomic.Bool   // that once took longer than returnPatience
+	Frozen   atomic.Bool   // that once took longer than returnPatience
 	done     chan struct{} // closed when the flusher has ended and the socket is closed
 }
 
@@ -70,7 +70,7 @@ func (w *wire) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closing {
-		return 0, errWireClosed
+		return 0, ErrWireClosed
 	}
 	n := len(p)
 	if w.idle() {
@@ -229,18 +229,18 @@ func (w *wire) Close() error {
 // the process was stopped meanwhile and the listener has room, and an acked return that nobody saw would be a loss.
 const returnPatience = 4 * time.Second
 
-// wasFrozen reports whether something that was read may have been dropped on its way to us. Then no answer that came over
+// WasFrozen reports whether something that was read may have been dropped on its way to us. Then no answer that came over
 // the wire can be trusted any more.
-func (w *wire) wasFrozen(now time.Time) bool {
+func (w *wire) WasFrozen(now time.Time) bool {
 	since := w.working.Load()
-	return w.frozen.Load() || since != 0 && now.UnixNano()-since > int64(returnPatience)
+	return w.Frozen.Load() || since != 0 && now.UnixNano()-since > int64(returnPatience)
 }
 
 // Read reads, at most for silence.
 func (w *wire) Read(p []byte) (int, error) {
 	now := time.Now()
-	if w.wasFrozen(now) {
-		w.frozen.Store(true)
+	if w.WasFrozen(now) {
+		w.Frozen.Store(true)
 	}
 	w.working.Store(0)
 	if err := w.allowRead(now.Add(w.silence)); err != nil {

@@ -11,6 +11,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 const (
@@ -94,25 +96,25 @@ func (g *gates) shut(ex *amqp.Error, fault *sink.Fault, exchange, routingKey str
 }
 
 // check says why a message may not be sent now, nil when it may. It may probe, which takes a round trip.
-func (s *Sink) checkGates(ctx context.Context, sess *session, m *message) *sink.Fault {
-	if fault := s.stuck.check(m.exchange, m.routingKey); fault != nil {
+func (s *Sink) checkGates(ctx context.Context, sess *conn.Session, m *message.Message) *sink.Fault {
+	if fault := s.unconfirmed.check(m.Exchange, m.RoutingKey); fault != nil {
 		return fault
 	}
 	if s.gates.count.Load() == 0 {
 		return nil
 	}
 	for _, key := range []gateKey{
-		{exchange: m.exchange},
-		{exchange: m.exchange, routingKey: m.routingKey, topic: true},
+		{exchange: m.Exchange},
+		{exchange: m.Exchange, routingKey: m.RoutingKey, topic: true},
 		{oversize: true},
 	} {
-		fault, probe := s.gates.look(key, len(m.pub.Body))
-		if probe || fault != nil && m.replay {
+		fault, probe := s.gates.look(key, len(m.Pub.Body))
+		if probe || fault != nil && m.Replay {
 			fault = s.reprobe(ctx, sess, key, m, fault)
 		}
 		if fault != nil {
 			if key.oversize {
-				fault = tooLarge(m.going(), len(m.pub.Body), s.gates.limit())
+				fault = message.TooLarge(m.Going(), len(m.Pub.Body), s.gates.limit())
 			}
 			return fault
 		}
@@ -146,22 +148,22 @@ func (g *gates) limit() int {
 }
 
 // reprobe asks the broker again, and opens the gate when its fault is gone. The gate stays when there is no answer.
-func (s *Sink) reprobe(ctx context.Context, sess *session, key gateKey, m *message, fault *sink.Fault) *sink.Fault {
+func (s *Sink) reprobe(ctx context.Context, sess *conn.Session, key gateKey, m *message.Message, fault *sink.Fault) *sink.Fault {
 	if s.cfg.Declare && fault.Reason == sink.NoExchange {
 		s.declare(ctx, sess)
 	}
 	var body []byte
 	if key.oversize {
-		body = bytes.Clone(m.pub.Body)
+		body = bytes.Clone(m.Pub.Body)
 	}
-	ex, err := sess.probe(ctx, strings.Clone(m.exchange), strings.Clone(m.routingKey), body)
+	ex, err := probe(ctx, sess, strings.Clone(m.Exchange), strings.Clone(m.RoutingKey), body)
 	if err != nil {
 		return fault
 	}
 	var again *sink.Fault // the broker refuses the message for another cause now
 	if ex != nil {
-		refused := m.refusal(ex, len(m.pub.Body))
-		at, shut := s.gates.shut(ex, refused, m.exchange, m.routingKey)
+		refused := refusal(m, ex, len(m.Pub.Body))
+		at, shut := s.gates.shut(ex, refused, m.Exchange, m.RoutingKey)
 		if shut && at == key {
 			return refused
 		}
@@ -201,38 +203,4 @@ func (g *gates) list() (out []Paused) {
 		}
 	}
 	return out
-}
-
-// probeMark is no number of milliseconds and nobody's name.
-const probeMark = "cdc-relay-probe"
-
-// probe asks how the broker would take a message for exchange and routing key, without publishing one. ex is nil when it
-// would be taken (it may still be unroutable), else the exception. The arguments are the probe's to keep.
-func (s *session) probe(ctx context.Context, exchange, routingKey string, body []byte) (ex *amqp.Error, err error) {
-	closes := make(chan *amqp.Error, 1)
-	err = s.throwAway(ctx, func(ch *amqp.Channel) error {
-		ch.NotifyClose(closes)
-		if err := ch.Confirm(false); err != nil {
-			return err
-		}
-		answered, err := ch.PublishWithDeferredConfirm(exchange, routingKey, false, false, amqp.Publishing{
-			Expiration: probeMark, UserId: probeMark, Body: body,
-		})
-		if err != nil {
-			return err
-		}
-		answered.Wait() // for the exception; a broker that does not look at these properties confirms
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	ex = <-closes // closed without a value when throwAway itself closed the channel
-	switch {
-	case ex == nil, ex.Code == amqp.PreconditionFailed && sizeLimit(ex) == 0:
-		return nil, nil
-	case accuses(ex) != channelOne:
-		return nil, errGone
-	}
-	return ex, nil
 }

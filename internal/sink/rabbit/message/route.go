@@ -1,4 +1,4 @@
-package rabbit
+package message
 
 import (
 	"bytes"
@@ -7,15 +7,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// place digests where an event goes: its exchange, and the pair. What has no value has 0. The reader calls it for every event.
-func (l *layout) place(ev *outbox.Event) (unit, dest uint64) {
+// Place digests where an event goes: its exchange, and the pair. What has no value has 0. The reader calls it for every event.
+func (l *Layout) Place(ev *outbox.Event) (unit, dest uint64) {
 	if ev.Fault != nil {
 		return 0, 0 // it goes nowhere
 	}
 	if r := ev.Route; r != nil {
 		return digests(r.Name, r.RoutingKey)
 	}
-	if l.profiled(ev) {
+	if l.Profiled(ev) {
 		l.placedBy(ev, func(exchange, routingKey []byte) { unit, dest = digests(exchange, routingKey) })
 		return unit, dest
 	}
@@ -49,12 +49,12 @@ func digests(exchange, routingKey []byte) (unit, dest uint64) {
 	return unit, sink.DestOfPair(unit, routingKey)
 }
 
-// route names where an event goes. A template without a value leaves its part nil.
-func (l *layout) route(ev *outbox.Event) outbox.Route {
+// Route names where an event goes. A template without a value leaves its part nil.
+func (l *Layout) Route(ev *outbox.Event) outbox.Route {
 	if ev.Route != nil {
 		return *ev.Route
 	}
-	if l.profiled(ev) {
+	if l.Profiled(ev) {
 		var r outbox.Route
 		l.placedBy(ev, func(exchange, routingKey []byte) {
 			r = outbox.Route{Name: bytes.Clone(exchange), RoutingKey: bytes.Clone(routingKey)}
@@ -64,9 +64,9 @@ func (l *layout) route(ev *outbox.Event) outbox.Route {
 	return outbox.Route{Name: l.exchange.name(ev), RoutingKey: l.routingKey.name(ev)}
 }
 
-// shown are an exchange and a routing key as logs, status and spans may show them: what is made from an ordering key,
+// Shown are an exchange and a routing key as logs, status and spans may show them: what is made from an ordering key,
 // which may be about a person, stands there as its template. Copies of dead letters go where no event has a say.
-func (l *layout) shown(isCopy bool, exchange, routingKey string) (string, string) {
+func (l *Layout) Shown(isCopy bool, exchange, routingKey string) (string, string) {
 	if l.exchange.personal && !isCopy {
 		exchange = l.exchange.String()
 	}

@@ -10,11 +10,11 @@ import (
 func (l *lane) reject(i int, fault *sink.Fault) {
 	l.outcomes[i] = sink.Outcome{State: sink.Rejected, Fault: fault}
 	if l.sink.cfg.Pipelined {
-		if l.held == nil {
-			l.held = map[uint64]int{}
+		if l.firstRejected == nil {
+			l.firstRejected = map[uint64]int{}
 		}
-		if first, ok := l.held[l.chain(i)]; !ok || i < first {
-			l.held[l.chain(i)] = i
+		if first, ok := l.firstRejected[l.chain(i)]; !ok || i < first {
+			l.firstRejected[l.chain(i)] = i
 		}
 	}
 }
@@ -22,23 +22,23 @@ func (l *lane) reject(i int, fault *sink.Fault) {
 // chain is what a rejection holds: the key, in the exchange. In another one its events go on: with ordering commit they
 // would be overtaken there by those of other keys.
 func (l *lane) chain(i int) uint64 {
-	p, _ := l.sink.Place(l.events[i])
-	return l.events[i].Hash ^ p.Unit
+	unit, _ := l.sink.layout.Place(l.events[i])
+	return l.events[i].Hash ^ unit
 }
 
-// withheld reports whether an earlier event of the i-th one's key and exchange was rejected in this call.
-func (l *lane) withheld(i int) bool {
-	if len(l.held) == 0 {
+// isBehindRejected reports whether an earlier event of the i-th one's key and exchange was rejected in this call.
+func (l *lane) isBehindRejected(i int) bool {
+	if len(l.firstRejected) == 0 {
 		return false
 	}
-	first, held := l.held[l.chain(i)]
+	first, held := l.firstRejected[l.chain(i)]
 	return held && first < i
 }
 
-// plan makes todo of what a round has left: what was not sent, and what is Unknown and will be told apart by sending it
+// planNextRound makes todo of what a round has left: what was not sent, and what is Unknown and will be told apart by sending it
 // again. Behind a rejected event nothing of its key and exchange is sent again, so those count as spared; what is in doubt before it
 // is sent. The suspects are those among todo that are Unknown; when none is left, the search is over.
-func (l *lane) plan() {
+func (l *lane) planNextRound() {
 	unknown := 0
 	l.todo = l.todo[:0]
 	for i := range l.outcomes {
@@ -46,7 +46,7 @@ func (l *lane) plan() {
 		if *state == sink.Confirmed || *state == sink.Rejected {
 			continue
 		}
-		if l.withheld(i) {
+		if l.isBehindRejected(i) {
 			*state = sink.Unsent
 			continue
 		}
@@ -58,4 +58,12 @@ func (l *lane) plan() {
 	if l.suspects = min(l.suspects, unknown); l.suspects == 0 {
 		l.leavePrivate()
 	}
+}
+
+// Destination names where an event goes, as the owner of the string.
+func (l *lane) Destination(i int) string {
+	if _, ok := l.message.Destination(l.events[i]); !ok {
+		return ""
+	}
+	return l.message.Going()
 }

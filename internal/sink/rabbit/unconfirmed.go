@@ -10,6 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
 
 // This file is about pairs of exchange and routing key that do not confirm while others do: a queue stands behind them that
@@ -22,10 +23,10 @@ const (
 	stuckAgain = 10
 )
 
-// stuck are the pairs whose message was late twice. Their channels are kept, since only there can the answer come: it says
+// unconfirmed are the pairs whose message was late twice. Their channels are kept, since only there can the answer come: it says
 // that the queue works again. Until then an event for the pair is rejected unsent: it would hold up its lane for the confirm
 // timeout, and be one more copy that is stored in the end.
-type stuck struct {
+type unconfirmed struct {
 	closed func()       // a channel that was kept is not any more
 	count  atomic.Int32 // zero spares the lanes the lock
 	mu     sync.Mutex
@@ -41,15 +42,15 @@ func (p pairKey) clone() pairKey {
 
 // pairOf is where an event of the call goes; good until the lane's next message.
 func (l *lane) pairOf(i int) pairKey {
-	if _, ok := l.message.destination(l.events[i]); !ok {
+	if _, ok := l.message.Destination(l.events[i]); !ok {
 		return pairKey{}
 	}
-	return pairKey{l.message.exchange, l.message.routingKey}
+	return pairKey{l.message.Exchange, l.message.RoutingKey}
 }
 
 // missing is an answer that has not come.
 type missing struct {
-	channel *channel
+	channel *conn.Channel
 	answer  *amqp.DeferredConfirmation
 	fault   *sink.Fault
 	since   time.Time
@@ -68,7 +69,7 @@ func (m *missing) over(now time.Time) bool {
 
 // add has a pair wait for an answer. It is false when the channel need not be kept for that: another answer is waited for,
 // or there are too many.
-func (s *stuck) add(at pairKey, m *missing) bool {
+func (s *unconfirmed) add(at pairKey, m *missing) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if was := s.by[at]; was != nil {
@@ -90,7 +91,7 @@ func (s *stuck) add(at pairKey, m *missing) bool {
 }
 
 // check says why a message to the pair may not be sent now, nil when it may.
-func (s *stuck) check(exchange, routingKey string) *sink.Fault {
+func (s *unconfirmed) check(exchange, routingKey string) *sink.Fault {
 	if s.count.Load() == 0 {
 		return nil
 	}
@@ -108,7 +109,7 @@ func (s *stuck) check(exchange, routingKey string) *sink.Fault {
 }
 
 // drop forgets a pair, and closes its channel unless others wait there, too.
-func (s *stuck) drop(at pairKey) {
+func (s *unconfirmed) drop(at pairKey) {
 	m := s.by[at]
 	delete(s.by, at)
 	s.count.Store(int32(len(s.by)))
@@ -117,12 +118,12 @@ func (s *stuck) drop(at pairKey) {
 			return
 		}
 	}
-	m.channel.abandon()
+	m.channel.Abandon()
 	s.closed()
 }
 
 // list is what waits for its answer.
-func (s *stuck) list() (out []Paused) {
+func (s *unconfirmed) list() (out []Paused) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -136,11 +137,11 @@ func (s *stuck) list() (out []Paused) {
 	return out
 }
 
-// tellLate accuses the destinations that were late twice in a row. The others stay Unknown, which is an error. The channel is
+// accuseUnconfirmed accuses the destinations that were late twice in a row. The others stay Unknown, which is an error. The channel is
 // kept for the answers that are waited for.
-func (l *lane) tellLate(ch *channel) error {
-	if l.late == nil {
-		l.late = map[pairKey]struct{}{}
+func (l *lane) accuseUnconfirmed(ch *conn.Channel) error {
+	if l.unconfirmed == nil {
+		l.unconfirmed = map[pairKey]struct{}{}
 	}
 	doubt, kept := false, false
 	for _, s := range l.sent {
@@ -149,9 +150,9 @@ func (l *lane) tellLate(ch *channel) error {
 		}
 		l.tally.timeouts++
 		dest := l.pairOf(s.index)
-		if _, again := l.late[dest]; again {
+		if _, again := l.unconfirmed[dest]; again {
 			fault := &sink.Fault{
-				Class: sink.Destination, Reason: sink.Unconfirmed, Destination: l.message.going(),
+				Class: sink.Destination, Reason: sink.Unconfirmed, Destination: l.message.Going(),
 				Words: fmt.Sprintf("no answer for %s, twice, while the broker answers", l.sink.cfg.ConfirmTimeout),
 			}
 			l.reject(s.index, fault)
@@ -159,13 +160,13 @@ func (l *lane) tellLate(ch *channel) error {
 			waits := &missing{
 				channel: ch, answer: s.answer, fault: fault, since: now, until: now.Add(stuckAgain * l.sink.cfg.ConfirmTimeout),
 			}
-			kept = l.sink.stuck.add(dest, waits) || kept
+			kept = l.sink.unconfirmed.add(dest, waits) || kept
 			continue
 		}
-		if len(l.late) > 2*sink.MaxCallEvents {
-			clear(l.late)
+		if len(l.unconfirmed) > 2*sink.MaxCallEvents {
+			clear(l.unconfirmed)
 		}
-		l.late[dest.clone()] = struct{}{}
+		l.unconfirmed[dest.clone()] = struct{}{}
 		doubt = true
 	}
 	if kept {
@@ -176,18 +177,18 @@ func (l *lane) tellLate(ch *channel) error {
 	if doubt {
 		return fmt.Errorf("no confirm for %s while the broker answers", l.sink.cfg.ConfirmTimeout)
 	}
-	l.plan()
+	l.planNextRound()
 	return nil
 }
 
-// forgetLate takes the destinations of what was just confirmed out of the memory of the late ones.
-func (l *lane) forgetLate() {
+// forgetUnconfirmed takes the destinations of what was just confirmed out of the memory of the late ones.
+func (l *lane) forgetUnconfirmed() {
 	for _, s := range l.sent {
 		if l.outcomes[s.index].State == sink.Confirmed {
-			delete(l.late, l.pairOf(s.index))
+			delete(l.unconfirmed, l.pairOf(s.index))
 		}
 	}
-	if len(l.late) == 0 {
-		l.late = nil
+	if len(l.unconfirmed) == 0 {
+		l.unconfirmed = nil
 	}
 }

@@ -1,4 +1,4 @@
-package rabbit
+package conn
 
 import (
 	"bytes"
@@ -127,7 +127,7 @@ func TestWireClosesOnAPeerThatDoesNotRead(t *testing.T) {
 		t.Error("a read went on after Close")
 	}
 	<-w.done
-	if _, err := w.Write([]byte("x")); !errors.Is(err, errWireClosed) {
+	if _, err := w.Write([]byte("x")); !errors.Is(err, ErrWireClosed) {
 		t.Errorf("write after Close: %v", err)
 	}
 }
@@ -154,7 +154,7 @@ func TestWireReportsALateWriteError(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-w.done
-	if _, err := w.Write([]byte("y")); !errors.Is(err, errWireClosed) {
+	if _, err := w.Write([]byte("y")); !errors.Is(err, ErrWireClosed) {
 		t.Errorf("a broken wire takes more: %v", err)
 	}
 	if w.cause() == nil {

@@ -9,6 +9,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 // accusation is whom an exception concerns.
@@ -64,24 +65,24 @@ func topicRight(ex *amqp.Error) bool {
 
 // refusal is the fault of an event over which a channel or connection was closed: of the message that was made last, with a body
 // of so many bytes.
-func (m *message) refusal(ex *amqp.Error, size int) *sink.Fault {
-	exchangeName, routingKey := m.layout.shown(m.copy, m.exchange, m.routingKey)
-	f := &sink.Fault{Class: sink.Destination, Whole: true, Destination: exchange(exchangeName), Words: m.discreet(brokerWords(ex), exchangeName, routingKey)}
+func refusal(m *message.Message, ex *amqp.Error, size int) *sink.Fault {
+	exchangeName, routingKey := m.Layout.Shown(m.Copy, m.Exchange, m.RoutingKey)
+	f := &sink.Fault{Class: sink.Destination, Whole: true, Destination: message.Exchange(exchangeName), Words: discreet(m, brokerWords(ex), exchangeName, routingKey)}
 	switch {
 	case ex.Code == amqp.NotFound:
 		f.Reason = sink.NoExchange
 	case topicRight(ex):
-		f.Reason, f.Whole, f.Destination = sink.NotPermitted, false, pair(exchangeName, routingKey)
+		f.Reason, f.Whole, f.Destination = sink.NotPermitted, false, message.Pair(exchangeName, routingKey)
 	case ex.Code == amqp.AccessRefused:
 		f.Reason = sink.NotPermitted
 	case ex.Code == amqp.PreconditionFailed && sizeLimit(ex) > 0:
-		return tooLarge(pair(exchangeName, routingKey), size, sizeLimit(ex))
-	case ex.Code == amqp.PreconditionFailed && names(ex, m.exchange): // its type is a plugin's, which is not there any more
+		return message.TooLarge(message.Pair(exchangeName, routingKey), size, sizeLimit(ex))
+	case ex.Code == amqp.PreconditionFailed && names(ex, m.Exchange): // its type is a plugin's, which is not there any more
 		f.Reason = sink.BrokerException
 	default:
 		// Whatever could be known before sending has been checked, so this is new: it may be the broker's passing trouble.
 		f.Class, f.Reason, f.Whole = sink.Transient, sink.BrokerException, false
-		f.Destination = pair(exchangeName, routingKey)
+		f.Destination = message.Pair(exchangeName, routingKey)
 	}
 	return f
 }
@@ -91,14 +92,14 @@ const maxWords = 250
 
 // discreet is what the broker says with the exchange and the routing key as they are shown. Of a text that may have been cut off
 // nothing quoted is shown: the end of a name may be missing.
-func (m *message) discreet(words, exchangeName, routingKey string) string {
-	if exchangeName == m.exchange && routingKey == m.routingKey {
+func discreet(m *message.Message, words, exchangeName, routingKey string) string {
+	if exchangeName == m.Exchange && routingKey == m.RoutingKey {
 		return words
 	}
 	if before, _, quotes := strings.Cut(words, "'"); quotes && len(words) >= maxWords {
 		return before + "'…"
 	}
-	return strings.NewReplacer("'"+m.exchange+"'", "'"+exchangeName+"'", "'"+m.routingKey+"'", "'"+routingKey+"'").Replace(words)
+	return strings.NewReplacer("'"+m.Exchange+"'", "'"+exchangeName+"'", "'"+m.RoutingKey+"'", "'"+routingKey+"'").Replace(words)
 }
 
 // brokerWords are the code and text of an exception.

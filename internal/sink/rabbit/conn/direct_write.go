@@ -1,6 +1,6 @@
 // The short way of a write to an idle connection: from the goroutine that publishes, without the flusher's.
 
-package rabbit
+package conn
 
 import (
 	"net"

@@ -8,30 +8,22 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-)
-
-// end is how a round's waiting came to its end.
-type end uint8
-
-const (
-	answered  end = iota // every message was answered, or its channel or connection was closed
-	cancelled            // ctx is done
-	late                 // some are unconfirmed past the timeout, while the broker answers
-	dead                 // nothing on the connection was confirmed for the timeout: it is given up
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 // await waits until every message of the round is answered. It looks at the last one first: confirms mostly come in
 // order and many at a time, so the lane is woken once and not at each.
-func (l *lane) await(ctx context.Context, ch *channel) end {
+func (l *lane) await(ctx context.Context, ch *conn.Channel) conn.End {
 	if len(l.sent) == 0 {
-		return answered
+		return conn.Answered
 	}
 	l.sink.pending.Add(int64(len(l.sent)))
 	defer l.sink.pending.Add(-int64(len(l.sent)))
 	defer l.timer.Stop()
 
-	clock := confirmClock{sess: ch.sess, round: l.round, progress: time.Now(), timeout: l.sink.cfg.ConfirmTimeout}
-	clock.ask = func() { ch.sess.spawn(ch.sess.ask) }
+	clock := conn.ConfirmClock{Sess: ch.Session, Round: l.round, Progress: time.Now(), Timeout: l.sink.cfg.ConfirmTimeout}
+	clock.Ask = func() { ch.Session.Spawn(ch.Session.Ask) }
 	armed := false
 	for i := len(l.sent) - 1; i >= 0; i-- {
 		done := l.sent[i].answer.Done()
@@ -43,36 +35,36 @@ func (l *lane) await(ctx context.Context, ch *channel) end {
 			default:
 			}
 			if !armed {
-				l.timer.Reset(clock.timeout / 8)
+				l.timer.Reset(clock.Timeout / 8)
 				armed = true
 			}
 			select {
 			case <-done:
 				waiting = false
-			case <-ch.sess.gone:
-				return answered
+			case <-ch.Session.Gone:
+				return conn.Answered
 			case <-ctx.Done():
-				return cancelled
+				return conn.Cancelled
 			case now := <-l.timer.C:
 				armed = false
-				if e := clock.tick(now, l.answers(), i < len(l.sent)-1); e != answered {
+				if e := clock.Tick(now, l.answers(), i < len(l.sent)-1); e != conn.Answered {
 					return e
 				}
 			}
 		}
 	}
-	return answered
+	return conn.Answered
 }
 
 // resolve turns the round's answers into outcomes. A returned message is acked too, and was routed nowhere all the same.
 // amqp091 hands on the return before the ack, so the order here is the opposite one: what is answered is looked at first,
 // then the returns are read, then whether the process stood still meanwhile, so that a return may have been dropped. An
 // answer that arrives in between belongs to no outcome, and its message is in doubt.
-func (l *lane) resolve(ch *channel) {
+func (l *lane) resolve(ch *conn.Channel) {
 	l.look()
 	returned := l.returned(ch)
-	if ch.sess.wire.wasFrozen(time.Now()) {
-		ch.sess.kill(errFrozen)
+	if ch.Session.Wire.WasFrozen(time.Now()) {
+		ch.Session.Kill(conn.ErrFrozen)
 		return // all of the round is in doubt
 	}
 	l.decide(ch, returned)
@@ -92,12 +84,12 @@ func (l *lane) look() {
 
 // decide gives the outcomes to what look has seen answered, and to what was returned. A negative answer on a closed
 // channel is amqp091's, not the broker's.
-func (l *lane) decide(ch *channel, returned map[int]amqp.Return) {
+func (l *lane) decide(ch *conn.Channel, returned map[int]amqp.Return) {
 	confirmed := 0
 	for _, s := range l.sent {
 		if r, ok := returned[s.index]; ok {
 			l.tally.returned++
-			l.reject(s.index, unroutable(r, pair(l.message.layout.shown(l.events[s.index].Copy, r.Exchange, r.RoutingKey))))
+			l.reject(s.index, unroutable(r, message.Pair(l.message.Layout.Shown(l.events[s.index].Copy, r.Exchange, r.RoutingKey))))
 			continue
 		}
 		switch {
@@ -105,23 +97,23 @@ func (l *lane) decide(ch *channel, returned map[int]amqp.Return) {
 		case s.acked:
 			confirmed++
 			l.outcomes[s.index] = sink.Outcome{State: sink.Confirmed}
-		case ch.usable():
+		case ch.Usable():
 			l.tally.nacks++
 			l.reject(s.index, &sink.Fault{
-				Class: sink.Destination, Reason: sink.Nacked, Destination: l.destination(s.index),
+				Class: sink.Destination, Reason: sink.Nacked, Destination: l.Destination(s.index),
 				Words: "the broker answered with a nack: a queue is full or has died",
 			})
 		}
 	}
 	l.tally.acks += confirmed
 	if confirmed > 0 {
-		ch.sess.confirmed(time.Now(), l.round)
+		ch.Session.Confirmed(time.Now(), l.round)
 	}
-	if confirmed > 0 && len(l.late) > 0 {
-		l.forgetLate()
+	if confirmed > 0 && len(l.unconfirmed) > 0 {
+		l.forgetUnconfirmed()
 	}
 	if confirmed > 0 && l.alone() {
-		l.sink.killers.remove(l.events[l.sent[0].index].Position)
+		l.sink.fatalEvents.remove(l.events[l.sent[0].index].Position)
 	}
 }
 
@@ -135,24 +127,24 @@ func unroutable(r amqp.Return, destination string) *sink.Fault {
 
 // conclude plans the next round from how the last one ended. An error ends the call: the outcomes that are Unknown then
 // are in doubt.
-func (l *lane) conclude(ctx context.Context, ch *channel, e end) error {
+func (l *lane) conclude(ctx context.Context, ch *conn.Channel, e conn.End) error {
 	switch e {
-	case cancelled:
+	case conn.Cancelled:
 		l.dropChannel()
 		return ctx.Err()
-	case dead:
+	case conn.Dead:
 		l.dropChannel()
 		return fmt.Errorf("no confirm for %s: connection given up", l.sink.cfg.ConfirmTimeout)
-	case late:
-		return l.tellLate(ch)
-	case answered: // or never to be
+	case conn.Late:
+		return l.accuseUnconfirmed(ch)
+	case conn.Answered: // or never to be
 	}
 	if l.answeredAll() {
-		l.plan()
+		l.planNextRound()
 		return nil
 	}
 	// Something is in doubt, so the channel or its connection has ended.
-	ex := ch.exception()
+	ex := ch.Exception()
 	l.dropChannel()
 	switch accuses(ex) {
 	case channelOne:
@@ -161,7 +153,7 @@ func (l *lane) conclude(ctx context.Context, ch *channel, e end) error {
 	case connectionOne:
 		return l.connectionException(ctx, ex)
 	default:
-		return fmt.Errorf("connection lost: %s", ch.sess.lostBecause(ex))
+		return fmt.Errorf("connection lost: %s", ch.Session.LostBecause(ex))
 	}
 }
 
@@ -175,10 +167,15 @@ func (l *lane) answeredAll() bool {
 	return true
 }
 
-// destination names where an event goes, as the owner of the string.
-func (l *lane) destination(i int) string {
-	if _, ok := l.message.destination(l.events[i]); !ok {
-		return ""
+// answers counts what is answered by now.
+func (l *lane) answers() int {
+	n := 0
+	for i := range l.sent {
+		select {
+		case <-l.sent[i].answer.Done():
+			n++
+		default:
+		}
 	}
-	return l.message.going()
+	return n
 }

@@ -1,4 +1,6 @@
-package rabbit
+// Messages as Debezium Server sends them. Unlike there each is mandatory: what is routed nowhere comes back.
+
+package message
 
 import (
 	"errors"
@@ -11,53 +13,51 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// This file is about messages as Debezium Server sends them. Unlike there each is mandatory: what is routed nowhere comes back.
-
-// profiled reports whether a profile makes the event's message. It does not make the copies of dead letters: those are the relay's
+// Profiled reports whether a profile makes the event's message. It does not make the copies of dead letters: those are the relay's
 // own messages.
-func (l *layout) profiled(ev *outbox.Event) bool { return l.router != nil && !ev.Copy }
+func (l *Layout) Profiled(ev *outbox.Event) bool { return l.Router != nil && !ev.Copy }
 
 // placed fills in exchange and routing key by the profile.
-func (m *message) placed(ev *outbox.Event) (field string, ok bool) {
-	if err := m.layout.router.Placed(ev, &m.record); err != nil {
+func (m *Message) placed(ev *outbox.Event) (field string, ok bool) {
+	if err := m.Layout.Router.Placed(ev, &m.record); err != nil {
 		return "exchange", false
 	}
-	m.exchange, m.routingKey = text(m.record.Exchange), text(m.record.RoutingKey)
+	m.Exchange, m.RoutingKey = text(m.record.Exchange), text(m.record.RoutingKey)
 	return "", true
 }
 
 // render makes the message by the profile: delivery mode, headers and body, and nothing else. Nothing of the relay's own is added.
-func (m *message) render(ev *outbox.Event) *sink.Fault {
+func (m *Message) render(ev *outbox.Event) *sink.Fault {
 	rec := &m.record
-	if err := m.layout.router.Build(ev, rec); err != nil {
+	if err := m.Layout.Router.Build(ev, rec); err != nil {
 		return unrendered(err)
 	}
-	m.exchange, m.routingKey = text(rec.Exchange), text(rec.RoutingKey)
+	m.Exchange, m.RoutingKey = text(rec.Exchange), text(rec.RoutingKey)
 	if ev.Route != nil {
 		if field, ok := m.routed(ev.Route); !ok {
 			return &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Words: field + " has no value"}
 		}
 	}
-	m.replay = ev.Replay
-	headers := m.pub.Headers
+	m.Replay = ev.Replay
+	headers := m.Pub.Headers
 	clear(headers)
-	m.pub = amqp.Publishing{Headers: headers, DeliveryMode: amqp.Persistent, Body: rec.Value}
-	if m.layout.options.Transient() {
-		m.pub.DeliveryMode = amqp.Transient
+	m.Pub = amqp.Publishing{Headers: headers, DeliveryMode: amqp.Persistent, Body: rec.Value}
+	if m.Layout.options.Transient() {
+		m.Pub.DeliveryMode = amqp.Transient
 	}
 	if rec.Value == nil {
-		m.pub.Body = m.layout.options.NullValue()
+		m.Pub.Body = m.Layout.options.NullValue()
 	}
-	m.tableSize = 0
+	m.TableSize = 0
 	for i := range rec.Headers {
 		m.rendered(&rec.Headers[i])
 	}
-	return m.check()
+	return nil
 }
 
 // rendered writes one header; of a name that is there twice the last one stays, as in Java's map.
-func (m *message) rendered(h *debezium.Header) {
-	if m.layout.options.TextHeaders() {
+func (m *Message) rendered(h *debezium.Header) {
+	if m.Layout.options.TextHeaders() {
 		m.setText(h.Name, h.Value)
 		return
 	}
@@ -70,7 +70,7 @@ func unrendered(err error) *sink.Fault {
 	if errors.Is(err, debezium.ErrNoRoute) {
 		return &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Words: err.Error()}
 	}
-	return invalid(err.Error())
+	return Invalid(err.Error())
 }
 
 // records are for looks at where an event goes, which several goroutines take.
@@ -78,9 +78,9 @@ var records = sync.Pool{New: func() any { return new(debezium.Record) }}
 
 // placedBy gives look the exchange and routing key that a profile makes, for as long as it looks; nil of an event without them. One
 // of which there is no record may have them all the same: when it is mended and replayed it goes there.
-func (l *layout) placedBy(ev *outbox.Event, look func(exchange, routingKey []byte)) {
+func (l *Layout) placedBy(ev *outbox.Event, look func(exchange, routingKey []byte)) {
 	rec := records.Get().(*debezium.Record)
 	defer records.Put(rec)
-	_ = l.router.Placed(ev, rec) //nolint:errcheck // the event is refused when it is built
+	_ = l.Router.Placed(ev, rec) //nolint:errcheck // the event is refused when it is built
 	look(rec.Exchange, rec.RoutingKey)
 }

@@ -4,37 +4,37 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
 
 // channelException finds the culprit of a closed channel. An exception that names its exchange, or the size it refuses,
 // settles it: those events are rejected and the others go together. Any other has what was in flight sent one by one, and so
 // has a size of a channel that knows an earlier limit than a probe has found.
-func (l *lane) channelException(ch *channel, ex *amqp.Error) {
-	outdated := sizeLimit(ex) > 0 && ch.opened.UnixNano() < l.sink.gates.raised.Load()
+func (l *lane) channelException(ch *conn.Channel, ex *amqp.Error) {
+	outdated := sizeLimit(ex) > 0 && ch.Opened.UnixNano() < l.sink.gates.raised.Load()
 	alone, rejected := l.alone(), 0
 	for _, s := range l.sent {
 		if l.outcomes[s.index].State != sink.Unknown {
 			continue
 		}
 		ev := l.events[s.index]
-		if _, ok := l.message.destination(ev); !ok {
+		if _, ok := l.message.Destination(ev); !ok {
 			continue // cannot be: it was sent
 		}
 		m := &l.message
-		if outdated || !alone && !concerns(ex, m.exchange, len(ev.Payload)) {
+		if outdated || !alone && !concerns(ex, m.Exchange, len(ev.Payload)) {
 			continue
 		}
-		fault := m.refusal(ex, len(ev.Payload))
-		l.sink.gates.shut(ex, fault, m.exchange, m.routingKey)
+		fault := refusal(m, ex, len(ev.Payload))
+		l.sink.gates.shut(ex, fault, m.Exchange, m.RoutingKey)
 		l.reject(s.index, fault)
 		if fault.Class == sink.Transient {
-			l.sink.killers.add(ev.Position, false)
+			l.sink.fatalEvents.add(ev.Position, false)
 		}
 		rejected++
 	}
@@ -42,7 +42,7 @@ func (l *lane) channelException(ch *channel, ex *amqp.Error) {
 	if rejected == 0 {
 		l.suspects = len(l.events) // plan lowers it to what is in doubt
 	}
-	l.plan()
+	l.planNextRound()
 }
 
 // concerns reports whether an exception tells by itself that a message to exchange with so large a body is refused.
@@ -67,25 +67,22 @@ func (l *lane) connectionException(ctx context.Context, ex *amqp.Error) error {
 			if l.outcomes[s.index].State == sink.Unknown {
 				l.reject(s.index, &sink.Fault{
 					Class: sink.Transient, Reason: sink.BrokerException,
-					Destination: l.destination(s.index), Words: brokerWords(ex),
+					Destination: l.Destination(s.index), Words: brokerWords(ex),
 				})
-				l.sink.killers.add(l.events[s.index].Position, true)
+				l.sink.fatalEvents.add(l.events[s.index].Position, true)
 			}
 		}
 		l.suspects = 0
-		l.plan()
+		l.planNextRound()
 		return nil
 	}
 	if err := l.seek(ctx); err != nil {
 		return err
 	}
 	l.suspects = len(l.events) // plan lowers it to what is in doubt
-	l.plan()
+	l.planNextRound()
 	return nil
 }
-
-// privateClose bounds the close of a private connection, and so what it adds to a call that is cancelled.
-const privateClose = 300 * time.Millisecond
 
 // alone reports whether this round carries a single suspect.
 func (l *lane) alone() bool { return l.suspects > 0 && len(l.sent) == 1 }
@@ -96,11 +93,11 @@ func (l *lane) batch(ctx context.Context) ([]int, error) {
 	if l.suspects > 0 {
 		return l.todo[:1], nil
 	}
-	if l.sink.killers.count.Load() == 0 {
+	if l.sink.fatalEvents.count.Load() == 0 {
 		return l.todo, nil
 	}
 	for n, i := range l.todo {
-		private, known := l.sink.killers.find(l.events[i].Position)
+		private, known := l.sink.fatalEvents.find(l.events[i].Position)
 		if !known {
 			continue
 		}
@@ -118,53 +115,17 @@ func (l *lane) batch(ctx context.Context) ([]int, error) {
 	return l.todo, nil
 }
 
-// seek waits for the right to a private connection; one lane has it at a time.
-func (l *lane) seek(ctx context.Context) error {
-	if l.seeking {
-		return nil
-	}
-	select {
-	case l.sink.private <- struct{}{}:
-		l.seeking = true
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// leavePrivate goes back to the shared connection.
-func (l *lane) leavePrivate() {
-	if !l.seeking {
-		return
-	}
-	l.closePrivate()
-	l.seeking = false
-	<-l.sink.private
-}
-
-// closePrivate closes the private connection, if there is one.
-func (l *lane) closePrivate() {
-	if l.private == nil {
-		return
-	}
-	if l.ch != nil && l.ch.sess == l.private {
-		l.dropChannel()
-	}
-	l.private.close(privateClose)
-	l.private = nil
-}
-
 // maxKillers bounds the memory of events that were found by a search; beyond it they are searched for again.
 const maxKillers = 1024
 
-// killers are the positions of events over which a channel or, private, a connection was closed.
-type killers struct {
+// fatalEvents are the positions of events over which a channel or, private, a connection was closed.
+type fatalEvents struct {
 	count atomic.Int32
 	mu    sync.Mutex
 	known map[outbox.Position]bool
 }
 
-func (k *killers) add(pos outbox.Position, private bool) {
+func (k *fatalEvents) add(pos outbox.Position, private bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.known == nil || len(k.known) >= maxKillers {
@@ -174,14 +135,14 @@ func (k *killers) add(pos outbox.Position, private bool) {
 	k.count.Store(int32(len(k.known)))
 }
 
-func (k *killers) find(pos outbox.Position) (private, known bool) {
+func (k *fatalEvents) find(pos outbox.Position) (private, known bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	private, known = k.known[pos]
 	return private, known
 }
 
-func (k *killers) remove(pos outbox.Position) {
+func (k *fatalEvents) remove(pos outbox.Position) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.known, pos)

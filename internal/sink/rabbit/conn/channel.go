@@ -1,0 +1,94 @@
+// A channel in confirm mode, and questions to the broker on channels of their own.
+
+package conn
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// Channel is a lane's channel in confirm mode, used by the lane's goroutine only. It serves one call at a time, and is
+// abandoned when a call leaves anything unanswered on it, so what it answers is always the present call's.
+type Channel struct {
+	Session *Session
+	AMQP    *amqp.Channel
+	Opened  time.Time
+	// Returns holds the most a call can have returned: amqp091 drops a return that finds it full for 5 s. The broker sends
+	// a message's return before its confirm, and amqp091's reader hands both on in order, so once a confirm is seen the
+	// return is in here.
+	Returns chan amqp.Return
+	closes  chan *amqp.Error
+}
+
+// OpenChannel opens a channel in confirm mode.
+func (s *Session) OpenChannel(ctx context.Context) (*Channel, error) {
+	c := &Channel{Session: s, Opened: time.Now(), Returns: make(chan amqp.Return, sink.MaxCallEvents), closes: make(chan *amqp.Error, 1)}
+	err := s.rpc(ctx, func() (err error) {
+		if c.AMQP, err = s.amqp.Channel(); err != nil {
+			return fmt.Errorf("open channel: %w", err)
+		}
+		c.AMQP.NotifyReturn(c.Returns)
+		c.AMQP.NotifyClose(c.closes)
+		if err := c.AMQP.Confirm(false); err != nil {
+			return fmt.Errorf("select confirms: %w", err)
+		}
+		return nil
+	}, c.Close)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Abandon closes the channel in the background: whatever is still answered on it concerns nobody any more.
+func (c *Channel) Abandon() {
+	c.Session.Spawn(c.Close)
+}
+
+// Close asks the broker to close the channel, and waits for the answer or the connection's end.
+func (c *Channel) Close() {
+	_ = c.AMQP.Close() //nolint:errcheck // an error says that the connection has ended, which closes the channel as well
+}
+
+// Usable reports whether a message may be written to the channel.
+func (c *Channel) Usable() bool { return !c.AMQP.IsClosed() && c.Session.Alive() }
+
+// Exception is why the channel was closed, or its connection; nil when neither is known.
+func (c *Channel) Exception() *amqp.Error {
+	select {
+	case <-c.Session.Gone:
+		return c.Session.end
+	default:
+	}
+	select {
+	case ex := <-c.closes:
+		return ex
+	default:
+		return nil
+	}
+}
+
+// Ready waits until a message may be written: the broker does not block and the wire has room. False when the channel is
+// gone or ctx is done; a connection that is blocked for hours waits here for hours.
+func (c *Channel) Ready(ctx context.Context) bool {
+	for c.Session.blocked.Load() || !c.Session.Wire.hasRoom() {
+		if unblocked := c.Session.UntilUnblocked(); unblocked != nil {
+			select {
+			case <-unblocked:
+			case <-c.Session.Gone:
+			case <-ctx.Done():
+			}
+		} else {
+			c.Session.Wire.waitRoom(ctx, c.Session.Gone)
+		}
+		if ctx.Err() != nil || !c.Usable() {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,102 @@
+package conn
+
+import (
+	"fmt"
+	"time"
+)
+
+// End is how a round's waiting came to its end.
+type End uint8
+
+const (
+	Answered  End = iota // every message was answered, or its channel or connection was closed
+	Cancelled            // ctx is done
+	Late                 // some are unconfirmed past the timeout, while the broker answers
+	Dead                 // nothing on the connection was confirmed for the timeout: it is given up
+)
+
+// Round is when a lane's messages were written to a connection, among those of the other lanes: what was written in
+// rounds that ended by began is in front of them.
+type Round struct{ Began, Ended uint64 }
+
+// Confirmed records that a message of a round was confirmed. The broker reads a connection in order, so it has read all
+// that was written before.
+func (s *Session) Confirmed(now time.Time, r Round) {
+	s.lastConfirm.Store(now.UnixNano())
+	for {
+		read := s.read.Load()
+		if r.Began <= read || s.read.CompareAndSwap(read, r.Began) {
+			return
+		}
+	}
+}
+
+// ConfirmClock decides, for one round, when the broker has taken too long. It stands still while the broker blocks, and
+// counts from the last confirm.
+//
+// A message is late only when the broker is known to have read it: something that was written after it is confirmed.
+// Otherwise it may be on its way still, behind what the other lanes have written over a slow line, and as long as any of
+// that is confirmed, or written to the socket, there is nothing to decide. When nothing is, the broker is asked something
+// that needs no queue: with the answer it has read all that was written before. (All lanes may wait for queues that are
+// stuck, with nothing else on the connection.) Without an answer the connection is dead.
+type ConfirmClock struct {
+	Sess     *Session
+	Round    Round
+	Timeout  time.Duration
+	Progress time.Time // of the last write, then of the last answer seen in this round
+	answers  int
+	readAt   time.Time // since when the broker is known to have read the round; zero: it is not
+	Ask      func()    // asks the broker, which is heard then if it answers; it does not wait
+}
+
+// Ask asks the broker for a channel, and waits for it or for the connection's end. No queue has a say in that; on a channel
+// that is there already the answer would wait for what a queue is asked there.
+func (s *Session) Ask() {
+	rounds := s.Writes.Load()
+	ch, err := s.amqp.Channel()
+	if err != nil {
+		return
+	}
+	s.heard(time.Now(), rounds)
+	_ = ch.Close() //nolint:errcheck // an error says that the connection has ended
+}
+
+// heard records that the broker has answered what was asked when so many rounds had been written.
+func (s *Session) heard(now time.Time, rounds uint64) {
+	s.Confirmed(now, Round{Began: rounds})
+}
+
+// Tick looks at the clock with so many answers in, the last message's among them or not. answered means: go on waiting.
+func (c *ConfirmClock) Tick(now time.Time, answers int, last bool) End {
+	if answers > c.answers {
+		c.answers, c.Progress = answers, now
+		c.Sess.Confirmed(now, c.Round)
+	}
+	if c.readAt.IsZero() && (last || c.Sess.read.Load() >= c.Round.Ended) {
+		c.readAt = now
+	}
+	past := func(limit time.Duration, since ...int64) bool {
+		from := max(c.Progress.UnixNano(), c.Sess.lastUnblock.Load())
+		for _, t := range since {
+			from = max(from, t)
+		}
+		return now.UnixNano()-from >= int64(limit)
+	}
+	quiet := func(limit time.Duration) bool {
+		return past(limit, c.Sess.lastConfirm.Load(), c.Sess.Wire.wrote.Load())
+	}
+	asked := c.Sess.asked.Load()
+	open := asked > max(c.Sess.lastConfirm.Load(), c.Sess.lastUnblock.Load()) // it has not answered the question
+	switch {
+	case c.Sess.blocked.Load():
+		return Answered
+	case quiet(c.Timeout), open && past(c.Timeout/2, asked, c.Sess.Wire.wrote.Load()):
+		c.Sess.Kill(fmt.Errorf("no confirm for %s", c.Timeout))
+		return Dead
+	case !c.readAt.IsZero() && past(c.Timeout, c.readAt.UnixNano()):
+		return Late
+	case !open && quiet(c.Timeout/2) && c.Sess.asked.CompareAndSwap(asked, now.UnixNano()):
+		c.Ask()
+	}
+	return Answered
+}

@@ -1,0 +1,150 @@
+// How a connection is opened: TCP, TLS and AMQP's handshake.
+
+package conn
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// Dialer opens connections to one of several addresses.
+type Dialer struct {
+	// URLs are tried in turn from a random one.
+	URLs []string
+	// Credentials is asked at every connect; nil: the URL's.
+	Credentials func() (user, password string, err error)
+	// TLS is asked at every connect to an amqps address; nil means the system's roots.
+	TLS func() (*tls.Config, error)
+	// Name is shown by the broker's management.
+	Name string
+	// Patience is how long a broker may take to answer or to read.
+	Patience time.Duration
+	// Admit refuses a connection that stands, by an error.
+	Admit func(*Session) error
+}
+
+// Dial returns a session with the first address that takes one, and what the addresses before it said; or all their errors.
+// onBlocked, which may be nil, is called when its broker blocks or unblocks.
+func (d *Dialer) Dial(ctx context.Context, onBlocked func(bool)) (opened *Session, failures []error, err error) {
+	first := rand.IntN(len(d.URLs))
+	for i := range d.URLs {
+		sess, err := d.DialOne(ctx, d.URLs[(first+i)%len(d.URLs)])
+		if err == nil {
+			sess.onBlocked = onBlocked
+			sess.Follow()
+			return sess, failures, nil
+		}
+		if ctx.Err() != nil {
+			return nil, nil, ctx.Err()
+		}
+		failures = append(failures, err)
+	}
+	return nil, nil, errors.Join(failures...)
+}
+
+// ErrSilent is of an address where something takes connections and does not speak AMQP.
+var ErrSilent = fmt.Errorf("no answer within %s", HandshakeTimeout)
+
+// DialOne opens a connection to one address; watch is not started yet.
+func (d *Dialer) DialOne(ctx context.Context, url string) (*Session, error) {
+	uri, err := amqp.ParseURI(url)
+	if err != nil {
+		return nil, errors.New("parse broker URL") // its own words may quote the password
+	}
+	addr := net.JoinHostPort(uri.Host, strconv.Itoa(uri.Port))
+	ctx, cancel := context.WithTimeout(ctx, HandshakeTimeout)
+	defer cancel()
+
+	cfg, err := d.amqpConfig(uri)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", addr, err)
+	}
+	netDialer := net.Dialer{KeepAlive: 15 * time.Second}
+	raw, err := netDialer.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", addr, err)
+	}
+	conn := raw
+	if uri.Scheme == "amqps" {
+		if conn, err = d.secure(ctx, raw, uri.Host); err != nil {
+			_ = raw.Close()
+			return nil, fmt.Errorf("connect to %s: %w", addr, err)
+		}
+	}
+	sess, err := open(ctx, newWire(conn, raw, readSilence), cfg)
+	if err != nil {
+		if secure, is := conn.(*sink.TLSConn); is {
+			err = cmp.Or(secure.Alert(), err) // amqp091 keeps only its text
+		}
+		if ctx.Err() == context.DeadlineExceeded { // amqp091 tells only of the connection that was closed over it
+			err = ErrSilent
+		}
+		return nil, fmt.Errorf("log in to %s: %w", addr, err)
+	}
+	sess.Address, sess.limit = addr, d.Patience
+	if err := d.Admit(sess); err != nil {
+		sess.Follow()
+		sess.Close(PrivateClose)
+		return nil, err
+	}
+	return sess, nil
+}
+
+// amqpConfig asks for the credentials and fills in a configuration for one connect: amqp091 writes into the Properties.
+func (d *Dialer) amqpConfig(uri amqp.URI) (amqp.Config, error) {
+	user, password := uri.Username, uri.Password
+	if d.Credentials != nil {
+		var err error
+		if user, password, err = d.Credentials(); err != nil {
+			return amqp.Config{}, fmt.Errorf("read credentials: %w", err)
+		}
+	}
+	cfg := amqp.Config{
+		SASL:       []amqp.Authentication{&amqp.PlainAuth{Username: user, Password: password}},
+		Vhost:      uri.Vhost,
+		FrameSize:  FrameSize,
+		Heartbeat:  heartbeat,
+		Locale:     "en_US",
+		Properties: amqp.NewConnectionProperties(),
+	}
+	for _, mechanism := range uri.AuthMechanism {
+		if strings.EqualFold(mechanism, "external") {
+			cfg.SASL = []amqp.Authentication{&amqp.ExternalAuth{}}
+		}
+	}
+	cfg.Properties["product"] = "cdc-relay"
+	cfg.Properties.SetClientConnectionName(d.Name)
+	return cfg, nil
+}
+
+// secure does the TLS handshake.
+func (d *Dialer) secure(ctx context.Context, raw net.Conn, host string) (net.Conn, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if d.TLS != nil {
+		given, err := d.TLS()
+		if err != nil {
+			return nil, fmt.Errorf("read TLS settings: %w", err)
+		}
+		cfg = given.Clone()
+	}
+	if cfg.ServerName == "" {
+		cfg.ServerName = host
+	}
+	conn := tls.Client(raw, cfg)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return nil, fmt.Errorf("TLS handshake: %w", err)
+	}
+	return &sink.TLSConn{Conn: conn}, nil
+}

@@ -1,0 +1,164 @@
+// What keeps a connection: it dials, waits for the end and dials again.
+
+package conn
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// Reconnecting pauses for about backoffMin at first and for backoffMax at most.
+const (
+	BackoffMin = 100 * time.Millisecond
+	backoffMax = 2 * time.Second
+)
+
+// Link keeps one of the sink's connections: its goroutine dials, waits for the end and dials again. Lanes ask it for the
+// session that is up.
+type Link struct {
+	// Connect opens a session. The argument is called when its broker blocks or unblocks.
+	Connect func(ctx context.Context, onBlocked func(bool)) (*Session, error)
+	// OnConnected is called before lanes have the session; again says that there had been one.
+	OnConnected func(ctx context.Context, sess *Session, again bool)
+	// OnFailed is told why there is no session. An error of its own ends the link.
+	OnFailed func(err error) (why string, stop error)
+	// OnChanged is called when the link's state has changed.
+	OnChanged func()
+
+	Mu   sync.Mutex
+	Sess *Session      // nil while there is none
+	Up   chan struct{} // closed when sess appears; made anew when it goes
+	Why  string        // why it is away, or "blocked…"; "" when all is well
+}
+
+// Session waits until the connection is up.
+func (l *Link) Session(ctx context.Context) (*Session, error) {
+	for {
+		l.Mu.Lock()
+		sess, up := l.Sess, l.Up
+		l.Mu.Unlock()
+		if sess != nil && sess.Alive() {
+			return sess, nil
+		}
+		if sess != nil { // it has ended, and keep has not noticed yet
+			select {
+			case <-sess.Gone:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+			l.drop(sess)
+			continue
+		}
+		select {
+		case <-up:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// drop takes sess out of use; nothing happens when it is out already.
+func (l *Link) drop(sess *Session) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	if l.Sess == sess {
+		l.Sess, l.Up = nil, make(chan struct{})
+	}
+}
+
+// Keep holds the connection until ctx is done. It returns an error only for a login that is refused for good.
+func (l *Link) Keep(ctx context.Context) error {
+	var backoff time.Duration
+	for wasUp := false; ; {
+		sess, err := l.Connect(ctx, l.noteBlocked)
+		if ctx.Err() != nil {
+			if sess != nil {
+				sess.Close(CloseTimeout)
+			}
+			return nil
+		}
+		if err != nil {
+			why, stop := l.OnFailed(err)
+			l.note(why)
+			if stop != nil {
+				return stop
+			}
+			if backoff = Longer(backoff); !sleep(ctx, backoff) {
+				return nil
+			}
+			continue
+		}
+		began := time.Now()
+		l.serve(ctx, sess, wasUp)
+		wasUp = true
+		if time.Since(began) > backoffMax {
+			backoff = 0
+		} else if backoff = Longer(backoff); !sleep(ctx, backoff) {
+			return nil
+		}
+	}
+}
+
+// Longer is the next pause after one of d: twice as long within the bounds, less a random half.
+func Longer(d time.Duration) time.Duration {
+	d = min(max(2*d, 2*BackoffMin), backoffMax)
+	return d/2 + rand.N(d/2)
+}
+
+// serve offers sess to the lanes until it ends or ctx is done.
+func (l *Link) serve(ctx context.Context, sess *Session, again bool) {
+	l.OnConnected(ctx, sess, again)
+	l.Mu.Lock()
+	l.Sess, l.Why = sess, ""
+	close(l.Up)
+	l.Mu.Unlock()
+	l.OnChanged()
+
+	select {
+	case <-ctx.Done():
+		l.drop(sess)
+		sess.Close(CloseTimeout)
+	case <-sess.Gone:
+		l.drop(sess)
+		l.note(sess.reason())
+		sess.wait()
+	}
+}
+
+// State is why the connection is away; "" when all is well. standing says that there is a session.
+func (l *Link) State() (why string, standing bool) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	return l.Why, l.Sess != nil && l.Sess.Alive()
+}
+
+// note records why the connection is away ("": it is up) and has the sink log what changed.
+func (l *Link) note(why string) {
+	l.Mu.Lock()
+	l.Why = why
+	l.Mu.Unlock()
+	l.OnChanged()
+}
+
+// noteBlocked records an alarm of the broker's.
+func (l *Link) noteBlocked(on bool) {
+	why := ""
+	if on {
+		why = "blocked by the broker (memory or disk alarm)"
+	}
+	l.note(why)
+}
+
+// sleep waits for d; false when ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,212 @@
+// Package conn is one AMQP connection as the relay needs it: writes are gathered, a call to amqp091 ends with its context,
+// and a broker that stops reading or answering is noticed. Link keeps one open.
+package conn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+const (
+	heartbeat        = 10 * time.Second
+	readSilence      = 15 * time.Second // three of the broker's heartbeats, which it sends every half interval
+	HandshakeTimeout = 10 * time.Second // per address: dial, TLS and AMQP together
+	CloseTimeout     = 3 * time.Second  // for the broker's close-ok
+	FrameSize        = 131072           // RabbitMQ's default frame_max; the broker may lower it
+)
+
+// PrivateClose bounds the close of a private connection, and so what it adds to a call that is cancelled.
+const PrivateClose = 300 * time.Millisecond
+
+// Session is one established connection, from open to its end. Its lanes' goroutines publish on channels of it; watch,
+// a goroutine of its own, follows what the broker says of the connection as a whole.
+type Session struct {
+	amqp    *amqp.Connection
+	Wire    *wire
+	Address string
+	limit   time.Duration // ConfirmTimeout
+
+	onBlocked func(bool)
+	closes    chan *amqp.Error
+	blocks    chan amqp.Blocking
+	work      sync.WaitGroup // goroutines that end with the session: flusher, watch, channel openers and closers
+
+	blocked   atomic.Bool
+	mu        sync.Mutex
+	over      bool          // no goroutine may start any more
+	unblocked chan struct{} // non-nil while blocked, closed at its end
+	Gone      chan struct{} // closed once the connection has ended, after end was set
+	end       *amqp.Error   // why; nil after our own close. Server is true for the broker's connection.close
+
+	// lastConfirm and lastUnblock are Unix nanoseconds. The first is written by the lanes from time to time, not at each
+	// confirm; the confirm clock stands still while blocked, so it starts again at the second.
+	lastConfirm, lastUnblock atomic.Int64
+	asked                    atomic.Int64  // when the broker was asked for a sign of life, Unix nanoseconds
+	Writes                   atomic.Uint64 // rounds written so far
+	read                     atomic.Uint64 // of these the broker is known to have read so many, in the order they ended
+}
+
+// open does the AMQP handshake on w and starts the session's goroutines.
+func open(ctx context.Context, w *wire, cfg amqp.Config) (*Session, error) {
+	s := &Session{
+		Wire: w, Gone: make(chan struct{}),
+		closes: make(chan *amqp.Error, 1), blocks: make(chan amqp.Blocking, 8),
+	}
+	s.work.Go(w.run)
+	// amqp091's handshake knows no context: ending the wire ends it.
+	stop := context.AfterFunc(ctx, func() { w.fail(ctx.Err()) })
+	defer stop()
+	conn, err := amqp.Open(line{w}, cfg)
+	if err != nil {
+		w.fail(err)
+		s.work.Wait()
+		return nil, err
+	}
+	s.amqp = conn
+	conn.NotifyClose(s.closes)
+	conn.NotifyBlocked(s.blocks)
+	s.lastUnblock.Store(time.Now().UnixNano())
+	return s, nil
+}
+
+// watch follows the connection until its end. It ends a connection whose broker has stopped reading: a write that takes
+// longer than limit while the broker has not said that it blocks.
+func (s *Session) watch() {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	blocks := s.blocks
+	for {
+		select {
+		case b, ok := <-blocks:
+			if !ok {
+				blocks = nil // closes follows
+				continue
+			}
+			if s.setBlocked(b.Active) && s.onBlocked != nil {
+				s.onBlocked(b.Active)
+			}
+		case err := <-s.closes:
+			s.setBlocked(false) // who waits for its end goes on, and finds the connection gone
+			s.end = err
+			close(s.Gone)
+			return
+		case now := <-tick.C:
+			if s.Wire.WasFrozen(now) {
+				s.Kill(ErrFrozen)
+			}
+			if d := s.Wire.stalled(now); d > s.limit && !s.blocked.Load() {
+				s.Kill(fmt.Errorf("broker has not read for %s", d.Round(time.Second)))
+			}
+		}
+	}
+}
+
+// setBlocked records what the broker says of its memory or disk alarm, and reports whether that is new.
+func (s *Session) setBlocked(on bool) (changed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if on == (s.unblocked != nil) {
+		return false
+	}
+	if on {
+		s.unblocked = make(chan struct{})
+	} else {
+		s.lastUnblock.Store(time.Now().UnixNano())
+		close(s.unblocked)
+		s.unblocked = nil
+	}
+	s.blocked.Store(on)
+	return true
+}
+
+// UntilUnblocked is closed when the broker takes messages again; nil when it does.
+func (s *Session) UntilUnblocked() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unblocked
+}
+
+// Alive reports whether the connection is worth writing to.
+func (s *Session) Alive() bool { return !s.amqp.IsClosed() }
+
+// Kill ends a connection that is of no use any more, at once.
+func (s *Session) Kill(err error) { s.Wire.fail(err) }
+
+// Close ends the session in the protocol's order, within limit, and waits for its goroutines.
+func (s *Session) Close(limit time.Duration) {
+	_ = s.Wire.SetDeadline(time.Now().Add(limit)) //nolint:errcheck // a dead connection is closed at once
+	_ = s.amqp.Close()                            //nolint:errcheck // whatever it says, the connection is closed
+	s.wait()
+}
+
+// wait waits for the session's goroutines; the connection has ended or is about to.
+func (s *Session) wait() {
+	<-s.Gone
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
+	s.work.Wait()
+}
+
+// reason is why an ended session ended.
+func (s *Session) reason() string {
+	select {
+	case <-s.Gone:
+	default:
+		return "ending"
+	}
+	if s.end == nil {
+		return "closed"
+	}
+	if s.end.Server {
+		return fmt.Sprintf("broker %s closed the connection: %d %s", s.Address, s.end.Code, s.end.Reason)
+	}
+	return fmt.Sprintf("connection to %s lost: %s", s.Address, s.LostBecause(s.end))
+}
+
+// LostBecause is why a connection ended without a close frame: what ended it on this side, or what amqp091 met.
+func (s *Session) LostBecause(end *amqp.Error) string {
+	if err := s.Wire.cause(); err != nil {
+		return ErrorText(err)
+	}
+	if end == nil {
+		return "closed"
+	}
+	return ErrorText(errors.New(end.Reason))
+}
+
+// Product is what the broker says it is.
+func (s *Session) Product() string {
+	product, _ := s.amqp.Properties["product"].(string)
+	version, _ := s.amqp.Properties["version"].(string)
+	return product + " " + version
+}
+
+// ClusterName is what the broker calls its cluster, "" when it does not say.
+func (s *Session) ClusterName() string {
+	name, _ := s.amqp.Properties["cluster_name"].(string)
+	return name
+}
+
+// FrameMax is the largest frame that both sides take, in bytes.
+func (s *Session) FrameMax() int { return s.amqp.Config.FrameSize }
+
+// Spawn runs f in a goroutine that wait waits for; false when the session is over.
+func (s *Session) Spawn(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return false
+	}
+	s.work.Go(f)
+	return true
+}
+
+// Follow starts watch.
+func (s *Session) Follow() { s.work.Go(s.watch) }

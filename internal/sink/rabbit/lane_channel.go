@@ -1,0 +1,112 @@
+// The channel of a lane: on the shared connection, or on one of its own while a culprit is searched for.
+
+package rabbit
+
+import (
+	"context"
+	"errors"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
+)
+
+// open returns the channel for the next round, once there is one and the broker takes messages.
+func (l *lane) open(ctx context.Context) (*conn.Channel, error) {
+	for {
+		sess, err := l.Session(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if unblocked := sess.UntilUnblocked(); unblocked != nil {
+			select {
+			case <-unblocked:
+			case <-sess.Gone:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+			continue
+		}
+		if l.ch != nil && l.ch.Session == sess && l.ch.Usable() {
+			return l.ch, nil
+		}
+		l.dropChannel()
+		ch, err := sess.OpenChannel(ctx)
+		if err == nil {
+			l.ch = ch
+			l.sink.channels.Add(1)
+			if h := l.sink.cfg.Hooks.ChannelOpen; h != nil {
+				h()
+			}
+			return ch, nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if sess == l.private {
+			return nil, err
+		}
+		// A standing connection that opens no channel is of no use: have it made anew, with the link's backoff.
+		sess.Kill(err)
+	}
+}
+
+// Session is the private one while suspects are tried, else the link's.
+func (l *lane) Session(ctx context.Context) (*conn.Session, error) {
+	if !l.seeking {
+		return l.link.Session(ctx)
+	}
+	if l.private != nil && l.private.Alive() {
+		return l.private, nil
+	}
+	l.closePrivate()
+	sess, err := l.sink.Dial(ctx, nil)
+	if err != nil {
+		return nil, errors.New(conn.ErrorText(err))
+	}
+	l.private = sess
+	return sess, nil
+}
+
+// dropChannel forgets the channel; what was in flight on it is answered to nobody.
+func (l *lane) dropChannel() {
+	if l.ch == nil {
+		return
+	}
+	l.ch.Abandon()
+	l.ch = nil
+	l.sink.channels.Add(-1)
+}
+
+// seek waits for the right to a private connection; one lane has it at a time.
+func (l *lane) seek(ctx context.Context) error {
+	if l.seeking {
+		return nil
+	}
+	select {
+	case l.sink.private <- struct{}{}:
+		l.seeking = true
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// leavePrivate goes back to the shared connection.
+func (l *lane) leavePrivate() {
+	if !l.seeking {
+		return
+	}
+	l.closePrivate()
+	l.seeking = false
+	<-l.sink.private
+}
+
+// closePrivate closes the private connection, if there is one.
+func (l *lane) closePrivate() {
+	if l.private == nil {
+		return
+	}
+	if l.ch != nil && l.ch.Session == l.private {
+		l.dropChannel()
+	}
+	l.private.Close(conn.PrivateClose)
+	l.private = nil
+}

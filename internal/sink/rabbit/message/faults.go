@@ -1,0 +1,35 @@
+// Why an event can never become a message, and how a destination is named.
+
+package message
+
+import (
+	"fmt"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// Exchange and pair name a destination in the words of sink.Fault.
+func Exchange(name string) string {
+	if name == "" {
+		return "the default exchange"
+	}
+	return fmt.Sprintf("exchange %q", name)
+}
+
+func Pair(name, routingKey string) string {
+	if len(routingKey) > MaxShortString {
+		return Exchange(name)
+	}
+	return fmt.Sprintf("%s, routing key %q", Exchange(name), routingKey)
+}
+
+func Invalid(words string) *sink.Fault {
+	return &sink.Fault{Class: sink.Permanent, Reason: sink.Invalid, Words: words}
+}
+
+func TooLarge(destination string, size, limit int) *sink.Fault {
+	return &sink.Fault{
+		Class: sink.Permanent, Reason: sink.TooLarge, Destination: destination,
+		Words: fmt.Sprintf("the body has %d bytes, the limit is %d", size, limit),
+	}
+}

@@ -1,0 +1,44 @@
+// How a broker would take a message, asked without publishing one.
+
+package rabbit
+
+import (
+	"context"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// probeMark is no number of milliseconds and nobody's name.
+const probeMark = "cdc-relay-probe"
+
+// probe asks how the broker would take a message for exchange and routing key, without publishing one. ex is nil when it
+// would be taken (it may still be unroutable), else the exception. The arguments are the probe's to keep.
+func probe(ctx context.Context, s *conn.Session, exchange, routingKey string, body []byte) (ex *amqp.Error, err error) {
+	closes := make(chan *amqp.Error, 1)
+	err = s.ThrowAway(ctx, func(ch *amqp.Channel) error {
+		ch.NotifyClose(closes)
+		if err := ch.Confirm(false); err != nil {
+			return err
+		}
+		answered, err := ch.PublishWithDeferredConfirm(exchange, routingKey, false, false, amqp.Publishing{
+			Expiration: probeMark, UserId: probeMark, Body: body,
+		})
+		if err != nil {
+			return err
+		}
+		answered.Wait() // for the exception; a broker that does not look at these properties confirms
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	ex = <-closes // closed without a value when throwAway itself closed the channel
+	switch {
+	case ex == nil, ex.Code == amqp.PreconditionFailed && sizeLimit(ex) == 0:
+		return nil, nil
+	case accuses(ex) != channelOne:
+		return nil, conn.ErrGone
+	}
+	return ex, nil
+}
