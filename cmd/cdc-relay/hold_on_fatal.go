@@ -12,21 +12,21 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
-// ending is why the stream has ended for good, while the process stays up to say so.
+// ending is why the stream has ended for good, while the process stays up to report it.
 type ending struct {
 	stop *outbox.Stop
 	at   time.Time
 }
 
 // stayUp stays up after an end that only a person can mend (exit 3 or 4), until ctx is done: for orchestrators that would
-// start the relay again and again. Meanwhile it is not ready, and says why.
+// restart the relay again and again. Meanwhile it is not ready, and reports why.
 func (v *process) stayUp(ctx context.Context, err error, log *zap.Logger) {
 	var stop *outbox.Stop
 	if !errors.As(err, &stop) || stop.Code != outbox.ExitOperator && stop.Code != outbox.ExitMapping {
 		return
 	}
 	v.ended.Store(&ending{stop, time.Now()})
-	wiring.Unsampled(log).Error("relaying has ended, staying up to say so", zap.Error(err))
+	wiring.Unsampled(log).Error("relaying has ended, process stays up to report it", zap.Error(err))
 	<-ctx.Done()
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// operators is what a leader does for them, beside the siding: bulk jobs, the purge by age, the mirror of dead letters.
+// operators are the leader's tasks besides relaying and retries: bulk jobs, the purge by age, the mirror of dead letters.
 type operators struct {
 	leader *dlq.Leader
 	mirror *dlq.Mirror // nil: none is configured

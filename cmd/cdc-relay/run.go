@@ -23,9 +23,9 @@ func newRun(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Relay until stopped",
-		Long: `Reads the slot and publishes, until SIGTERM or SIGINT. Then it finishes what it has read, within
-delivery.shutdown_grace, and exits 0. A second signal skips that. Servers that are not there are
-waited for.`,
+		Long: `Reads the replication slot and publishes to the broker until SIGTERM or SIGINT. It then delivers
+what it has already read, within delivery.shutdown_grace, and exits 0. A second signal skips that.
+While PostgreSQL or the broker cannot be reached, it waits and tries again.`,
 		Example: `  cdc-relay run -c cdc-relay.yaml
   cdc-relay run --hold-on-fatal`,
 		Args: command.NoArgs,
@@ -37,7 +37,7 @@ waited for.`,
 			setGCPercent()
 			signal.Ignore(syscall.SIGPIPE) // a stdout that was closed is the sink's to report; Go would die of it without a word
 			log := wiring.NewLogger(c.Log)
-			defer log.Sync() //nolint:errcheck // stderr can not be synced everywhere, and there is nobody to tell
+			defer log.Sync() //nolint:errcheck // stderr cannot be synced everywhere, and nobody is left to report it to
 			reading, draining, stop := untilSignalled(cmd.Context(), log)
 			defer stop()
 			if err := run(reading, draining, c, g.Build, log, hold); err != nil {
@@ -48,7 +48,7 @@ waited for.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&hold, "hold-on-fatal", false, "in place of exit 3 or 4 stay up, not ready, and tell the reason")
+	cmd.Flags().BoolVar(&hold, "hold-on-fatal", false, "instead of exit 3 or 4, stay up as not ready and report the reason")
 	return cmd
 }
 

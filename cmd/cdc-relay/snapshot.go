@@ -63,7 +63,7 @@ func (v *process) adminConfig(c *config.Config, log *zap.Logger) admin.Config {
 		Listen: c.Admin.Listen, Version: v.build.Version, StartedAt: v.started,
 		Metrics: v.metrics, Snapshot: v.snapshot, Heartbeats: append(v.watchdog.all(), v.reporter), Log: log,
 	}
-	out.API = admin.API{Desk: dlq.New(v.stream.Pool(), v.slot), Outboxes: wiring.Outboxes(c), ShowPayloads: c.Admin.ShowPayloads, Check: v.check}
+	out.API = admin.API{Operators: dlq.New(v.stream.Pool(), v.slot), Outboxes: wiring.Outboxes(c), ShowPayloads: c.Admin.ShowPayloads, Check: v.check}
 	if c.Admin.Token.IsSet() {
 		out.Token = c.Admin.Token.Read
 	}
@@ -95,7 +95,7 @@ func (v *process) snapshot() ops.Snapshot {
 
 func addLine(out *ops.Snapshot, l relay.Snapshot) {
 	out.InFlightEvents, out.InFlightBytes, out.OldestUnsettled = l.Events, l.Bytes, l.OldestCommit
-	out.WaitingEvents, out.UnreportedConfirmed, out.WaitingKeys = l.Waiting, l.ConfirmedAbove, l.HeldChains
+	out.WaitingEvents, out.UnreportedConfirmed, out.WaitingKeys = l.Waiting, l.ConfirmedAbove, l.WaitingChains
 	for _, p := range l.Paused {
 		out.Paused = append(out.Paused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Error: p.Words, Since: p.Since})
 	}

@@ -19,12 +19,12 @@ import (
 )
 
 const (
-	stateInterval = time.Second      // between two looks at the state
+	stateInterval = time.Second      // between two reports of the state
 	stopMargin    = 15 * time.Second // beyond the grace: what comes after it, on a slow machine
-	notifyTimeout = 5 * time.Second  // how long the end may wait for somebody who does not read what he is told
+	notifyTimeout = 5 * time.Second  // how long the end waits for a service manager that does not read
 )
 
-// systemd tells the service manager what the relay does, for Type=notify and WatchdogSec. Where there is none, it does nothing.
+// systemd reports to the service manager what the relay does, for Type=notify and WatchdogSec. Where there is none, it does nothing.
 //
 // Ready means that the process is up and answers /healthz: a standby, or a relay that waits for a server, is as ready as can be, and
 // must not be ended by a timeout of its start.
@@ -36,12 +36,12 @@ type systemd struct {
 
 	ended atomic.Pointer[string] // why relaying has ended
 
-	lastState    string // the state that was told last
+	lastState    string // the state that was reported last
 	notifyFailed bool   // the last message did not go
 	unhealthy    bool   // the watchdog was not fed last time
 }
 
-// setEnded notes why relaying has ended, which is the last thing to tell.
+// setEnded records why relaying has ended. It is reported last.
 func (s *systemd) setEnded(err error) {
 	if err != nil {
 		why := err.Error()
@@ -49,14 +49,14 @@ func (s *systemd) setEnded(err error) {
 	}
 }
 
-// Run tells the state until ctx is done, and from the end of reading on that it stops.
+// Run reports the state until ctx is done, and from the end of reading on that the relay is stopping.
 func (s *systemd) Run(ctx, reading context.Context) error {
 	if os.Getenv("NOTIFY_SOCKET") == "" {
 		return nil
 	}
 	watchdog, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
-		s.log.Warn("the watchdog is not fed", zap.Error(err))
+		s.log.Warn("feed watchdog failed", zap.Error(err))
 	}
 	done := make(chan struct{})
 	go func() {
@@ -73,8 +73,8 @@ func (s *systemd) Run(ctx, reading context.Context) error {
 
 func (s *systemd) loop(ctx, reading context.Context, watchdog time.Duration) {
 	s.notify(daemon.SdNotifyReady, s.state())
-	look := time.NewTicker(stateInterval)
-	defer look.Stop()
+	tick := time.NewTicker(stateInterval)
+	defer tick.Stop()
 	var feed <-chan time.Time
 	if watchdog > 0 {
 		ticker := time.NewTicker(watchdog / 2)
@@ -94,7 +94,7 @@ func (s *systemd) loop(ctx, reading context.Context, watchdog time.Duration) {
 		case <-stop:
 			stop = nil
 			s.notify(daemon.SdNotifyStopping, fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (s.grace+stopMargin).Microseconds()), s.state())
-		case <-look.C:
+		case <-tick.C:
 			s.notify(s.state())
 			if s.unhealthy { // a relay that was frozen is well again in a moment, and the next feed may be too late for it
 				s.feed()
@@ -105,7 +105,7 @@ func (s *systemd) loop(ctx, reading context.Context, watchdog time.Duration) {
 	}
 }
 
-// state is the line for the state in words; "" when it was told already.
+// state is the line for the state; "" when it was reported already.
 func (s *systemd) state() string {
 	now := s.status()
 	if why := s.ended.Load(); why != nil {
@@ -120,11 +120,11 @@ func (s *systemd) state() string {
 }
 
 // feed lets a relay run on in which nothing is stuck. One that is not fed is ended by SIGABRT, upon which it prints where every
-// goroutine stands, and started again.
+// goroutine is, and restarted.
 func (s *systemd) feed() {
 	h := s.health()
 	if !h.Healthy && !s.unhealthy {
-		s.log.Error("the watchdog is not fed", zap.Strings("stuck", h.Stuck))
+		s.log.Error("feed watchdog failed", zap.Strings("stuck", h.Stuck))
 	}
 	if s.unhealthy = !h.Healthy; h.Healthy {
 		s.notify(daemon.SdNotifyWatchdog)
@@ -142,7 +142,7 @@ func (s *systemd) notify(lines ...string) {
 		err = errors.New("NOTIFY_SOCKET is gone")
 	}
 	if err != nil && !s.notifyFailed {
-		s.log.Warn("the service manager cannot be told", zap.Error(err))
+		s.log.Warn("notify service manager failed", zap.Error(err))
 	}
 	s.notifyFailed = err != nil
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
-// term is the way of one term's events: the line, and the siding beside it.
+// term is what a leader runs in one term: the line of lanes, the retries, and operators' tasks.
 type term struct {
 	*relay.Line
 	siding    *retry.Siding
@@ -31,15 +31,15 @@ var _ replication.Line = (*term)(nil)
 // newTerm makes the line of a term, with what the siding's tables hold counted in it.
 func newTerm(ctx context.Context, c *config.Config, v *process, columns []string, t replication.Term, log *zap.Logger) (*term, error) {
 	cfg := sidingConfig(c, v, columns, t, log)
-	beside, work := retry.New(cfg), newOperators(c, v, columns, t, cfg.Store, log)
-	l := &term{siding: beside, operators: work, Line: relay.New(relay.Config{
+	retries, work := retry.New(cfg), newOperators(c, v, columns, t, cfg.Store, log)
+	l := &term{siding: retries, operators: work, Line: relay.New(relay.Config{
 		Ordering: wiring.Ordering(c), Window: c.Delivery.MaxInFlight, WindowBytes: c.Delivery.MaxInFlightBytes,
-		Start: t.Start, Sink: v.sink, Siding: work.copies.Before(beside), MaxHeldKeys: c.Retry.MaxHeldKeys, Hold: blocksOnDeadLetter(c), Log: log,
+		Start: t.Start, Sink: v.sink, Siding: work.copies.Before(retries), Block: blocksOnDeadLetter(c), Log: log,
 		Hooks: v.traced(work.hooks(v.metrics)),
 	})}
 	work.copies.Through(l.Line)
-	if err := beside.Load(ctx, l.Line); errors.Is(err, context.DeadlineExceeded) {
-		return nil, fmt.Errorf("parked rows are not counted yet: PostgreSQL or the broker does not answer: %w", err)
+	if err := retries.Load(ctx, l.Line); errors.Is(err, context.DeadlineExceeded) {
+		return nil, fmt.Errorf("count parked rows: PostgreSQL or the broker does not answer: %w", err)
 	} else if err != nil {
 		return nil, err
 	}
@@ -53,9 +53,9 @@ func sidingConfig(c *config.Config, v *process, columns []string, t replication.
 		Slot: c.Source.Slot, Epoch: t.Epoch, Incarnation: t.Incarnation, Scope: scope,
 		Store: postgres.New(t.Pool, store.Config{
 			Slot: c.Source.Slot, SystemID: t.SystemID, Incarnation: t.Incarnation, Epoch: t.Epoch,
-			Columns: columns, Scope: scope, Hold: blocksOnDeadLetter(c),
+			Columns: columns, Scope: scope, Block: blocksOnDeadLetter(c),
 		}),
-		Sink: v.sink, Hold: blocksOnDeadLetter(c), MaxAttempts: c.Retry.MaxAttempts, Backoff: c.Retry.Backoff, MaxBackoff: c.Retry.MaxBackoff,
+		Sink: v.sink, Block: blocksOnDeadLetter(c), MaxAttempts: c.Retry.MaxAttempts, Backoff: c.Retry.Backoff, MaxBackoff: c.Retry.MaxBackoff,
 		DestinationMaxAge: c.Retry.DestinationMaxAge, Log: log,
 		Tally: func(ctx context.Context, limit int) (store.Tally, error) {
 			return postgres.Count(ctx, t.Pool, c.Source.Slot, t.SystemID, limit)

@@ -6,7 +6,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
-// watchdog are the loops beside the reporter that /healthz watches: those that do nothing but ask the database, each question with
+// watchdog are the loops besides the reporter that /healthz watches: those that only query the database, each query with
 // a timeout of its own on our side. Whatever the database does, they come round. The reader waits for room in the window and a
 // lane waits for the broker, for as long as these like, so of them nobody can say that they are stuck.
 type watchdog struct {

@@ -21,15 +21,14 @@ func newCheck(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Check every precondition and change nothing",
-		Long: `Asks PostgreSQL and the broker for everything that the relay needs. Each answer is one line: ok,
-warn or fail, with the fix to copy. Exit 1 when a line fails.
+		Long: `Checks everything that the relay needs of PostgreSQL and the broker. Each line is ok, warn or
+fail, with the fix to copy. Exits 1 when a line is fail.
 
-With --publish it also sends one test message the way that events go, and waits for the broker's
-confirm. It declares the exchange first if sink.rabbitmq.declare says so, as a start would.
-Consumers see the message: its id begins with cdc-relay-check-, its payload is
-{"cdc_check": true}, and its header cdc_check is true (with sink.compat it has that profile's
-headers alone). Where the templates of exchange, routing key or topic need values, --aggregate,
---key, --type and --column give them.`,
+With --publish it also sends one test message, the way events are sent, and waits for the broker's
+confirm. With sink.rabbitmq.declare it declares the exchange first, as run would. Consumers see the
+message: its id begins with cdc-relay-check-, its payload is {"cdc_check": true}, and its header
+cdc_check is true (with sink.compat only the headers of that profile). Where the templates of
+exchange, routing key or topic need values, give them with --aggregate, --key, --type and --column.`,
 		Example: `  cdc-relay check
   cdc-relay check --json | jq -r '.[] | select(.level == "fail") | .mend'
   cdc-relay check --publish --aggregate order --type created`,

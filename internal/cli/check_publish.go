@@ -27,7 +27,7 @@ import (
 // publishTimeout is how long the broker may take to confirm a test message.
 const publishTimeout = 20 * time.Second
 
-// testMessage is what the flags say of the message that `check --publish` sends, by the way that events go.
+// testMessage is the message that `check --publish` sends the way events are sent.
 type testMessage struct {
 	publish              bool
 	aggregate, key, kind string
@@ -45,12 +45,12 @@ func (m *testMessage) declare(cmd *cobra.Command) {
 	flags.StringToStringVar(&m.columns, "column", nil, "NAME=VALUE of a column that a template uses")
 }
 
-// validate says what the flags lack, before anything is asked.
+// validate reports what the flags lack.
 func (m *testMessage) validate(c *config.Config) error {
 	if !m.publish {
 		for _, name := range []string{"aggregate", "key", "type", "column"} {
 			if m.isSet(name) {
-				return command.UsageError("--" + name + " is of the test message: say --publish, too")
+				return command.UsageError("--" + name + " sets a value of the test message: add --publish")
 			}
 		}
 		return nil
@@ -104,12 +104,12 @@ func (m *testMessage) event(columns []string) *outbox.Event {
 // sendTo sends it, unless nothing answers at the brokers: that would only take time.
 func (m *testMessage) sendTo(ctx context.Context, c *config.Config, found []replication.Finding) replication.Finding {
 	if slices.ContainsFunc(found, func(f replication.Finding) bool { return f.Name == "broker" && f.Level == replication.LevelFail }) {
-		return replication.Finding{Name: "test message", Level: replication.LevelFail, Detail: "not sent: no broker was reached", Mend: "mend the line broker first"}
+		return replication.Finding{Name: "test message", Level: replication.LevelFail, Detail: "not sent: no broker was reached", Mend: "fix the line broker first"}
 	}
 	return m.send(ctx, c)
 }
 
-// send publishes it by the sink that events go through, and waits for what the broker says.
+// send publishes it through the sink of events, and waits for the broker's answer.
 func (m *testMessage) send(ctx context.Context, c *config.Config) replication.Finding {
 	f := replication.Finding{Name: "test message", Level: replication.LevelFail}
 	small := *c // one lane is enough, and on RabbitMQ it has one connection
@@ -130,7 +130,7 @@ func (m *testMessage) send(ctx context.Context, c *config.Config) replication.Fi
 	case err != nil:
 		state, _ := wiring.SinkState(out)
 		f.Detail = fmt.Sprintf("%s to %s was not confirmed: %s", ev.ID, where, cmp.Or(state.Why, err.Error()))
-		f.Mend = "look into the log of the broker for why it hung up or did not answer"
+		f.Mend = "see the log of the broker for why it closed the connection or did not answer"
 	case outcome.State == sink.Confirmed:
 		f.Level, f.Detail = replication.LevelOK, fmt.Sprintf("%s to %s was confirmed", ev.ID, where)
 	case outcome.Fault != nil:
@@ -190,5 +190,5 @@ func refusalFix(reason sink.Reason, r *outbox.Route) string {
 	case sink.NoLeader, sink.TooFewReplicas:
 		return "bring the brokers of its replicas back"
 	}
-	return "see the reason in docs/operations.md, under parked events and dead letters"
+	return "see this reason in docs/operations.md, under parked events and dead letters"
 }

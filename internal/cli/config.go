@@ -19,7 +19,7 @@ func newConfig(g *command.Options) *cobra.Command {
 	cmd.AddCommand(
 		&cobra.Command{
 			Use:   "validate",
-			Short: "Report every fault of the file and of the CDC_RELAY_ variables; exit 2 if there is one",
+			Short: "Report every error in the file and the CDC_RELAY_ variables; exit 2 if there is one",
 			Example: `  cdc-relay config validate
   cdc-relay config validate -c /etc/cdc-relay.yaml`,
 			Args: command.NoArgs,
@@ -49,8 +49,7 @@ func newConfig(g *command.Options) *cobra.Command {
 			Use:   "schema",
 			Short: "Print a JSON Schema of the configuration file, for editors",
 			Long: `Prints a JSON Schema (draft 2020-12) of the configuration file, with every key, its values, its
-default and what it means. An editor that knows the file by it completes keys and marks what is
-wrong while it is written.`,
+default and its meaning. With it, an editor completes keys and marks errors while you type.`,
 			Example: `  cdc-relay config schema > cdc-relay.schema.json
   # first line of cdc-relay.yaml: # yaml-language-server: $schema=cdc-relay.schema.json`,
 			Args: command.NoArgs,

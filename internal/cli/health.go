@@ -10,15 +10,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// newHealth is `health`: a probe for images that have no shell and no curl.
+// newHealth is the command health: a probe for images that have no shell and no curl.
 func newHealth(g *command.Options) *cobra.Command {
 	var admin string
 	cmd := &cobra.Command{
 		Use:   "health",
 		Short: "Ask the running relay whether it is healthy: exit 0, or 1 with the reason",
-		Long: `Asks /healthz of the running relay, as the health check of a container does. Exit 0 while it runs
-or waits for its servers, 1 when a loop is stuck or nobody answers. What the relay is doing is
-told by status.`,
+		Long: `Asks /healthz of the running relay, as the health check of a container. Exits 0 while the relay
+runs or waits for its servers, 1 when a loop is stuck or nothing answers. The command status shows
+what the relay is doing.`,
 		Example: `  cdc-relay health
   cdc-relay health --admin 127.0.0.1:9464`,
 		Args: command.NoArgs,

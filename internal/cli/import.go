@@ -22,7 +22,7 @@ import (
 func newImport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import",
-		Short: "Make the configuration of what another relay is configured with",
+		Short: "Create a configuration from that of another relay",
 		RunE:  command.NeedsSubcommand,
 	}
 	cmd.AddCommand(newImportDebezium())
@@ -38,18 +38,18 @@ func newImportDebezium() *cobra.Command {
 	var opt importOptions
 	cmd := &cobra.Command{
 		Use:   "debezium FILE...",
-		Short: "Make cdc-relay.yaml of a Debezium connector for an outbox, or of a Debezium Server",
-		Long: `Reads the configuration of Debezium and writes one of the relay that publishes the same records.
-For Kafka Connect it reads the connector's JSON or .properties, with the worker's file for what
-stands only there. For Debezium Server it reads application.properties, application.yaml, an env
-file, a compose file or a DebeziumServer resource of Kubernetes. Several FILEs are layers of one
-configuration, as Quarkus lays them: properties, YAML, environment. "-" is stdin.
+		Short: "Create cdc-relay.yaml from a Debezium outbox connector or Debezium Server",
+		Long: `Reads a Debezium configuration and writes one for the relay that publishes the same records. For
+Kafka Connect, pass the connector's JSON or .properties, and the worker's file with
+--worker-config. For Debezium Server, pass application.properties, application.yaml, an env file, a
+compose file or a DebeziumServer resource of Kubernetes. Several FILEs are layers of one
+configuration, in the order of Quarkus: properties, YAML, environment. "-" is stdin.
 
-A report says of each property what became of it: honoured, mapped, superseded or cannot. With a
-"cannot" nothing is written and the exit code is 2, unless --force. Nothing is connected to. The
-report goes to stderr when the configuration goes to stdout, else to stdout. A password that
-stands in a FILE is copied to the file of -o alone (mode 0600), else a variable stands in its
-place. docs/import.md has the verdict on each property.`,
+A report gives a verdict on each property: honoured, mapped, superseded or cannot. If one is
+"cannot", nothing is written and the exit code is 2, unless --force. The command connects to
+nothing. The report goes to stderr when the configuration goes to stdout, else to stdout. Passwords
+are only copied into the file of -o (mode 0600); on stdout a variable stands in their place.
+docs/import.md explains each verdict.`,
 		Example: `  cdc-relay import debezium connector.json --worker-config worker.properties -o cdc-relay.yaml
   cdc-relay import debezium application.properties server.env -o cdc-relay.yaml
   curl -s http://connect:8083/connectors/orders-outbox | cdc-relay import debezium -
@@ -62,9 +62,9 @@ place. docs/import.md has the verdict on each property.`,
 			return importDebezium(args, opt, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	cmd.Flags().StringVarP(&opt.out, "out", "o", "", "file to write, which must not exist (default stdout)")
+	cmd.Flags().StringVarP(&opt.out, "out", "o", "", "file to write; it must not exist (default stdout)")
 	cmd.Flags().StringVar(&opt.worker, "worker-config", "", "the Connect worker's .properties or env file (- for stdin)")
-	cmd.Flags().BoolVar(&opt.force, "force", false, "write the configuration although some of it cannot be carried over")
+	cmd.Flags().BoolVar(&opt.force, "force", false, "write the configuration even if some of it cannot be carried over")
 	cmd.Flags().BoolVar(&opt.json, "json", false, "report as JSON")
 	if err := errors.Join(cmd.MarkFlagFilename("out", "yaml", "yml"), cmd.MarkFlagFilename("worker-config", "properties", "env")); err != nil {
 		panic(err) // a flag that is not there

@@ -1,5 +1,5 @@
-// Package cli is the command line of cdc-relay: one file or folder per command. Only `run` stands elsewhere, in
-// cmd/cdc-relay, because it wires the relay.
+// Package cli is the command line of cdc-relay: one file or folder per command. Only `run` is elsewhere, in cmd/cdc-relay, because
+// it wires the relay.
 package cli
 
 import (
@@ -20,9 +20,9 @@ func NewRoot(version string, run func(*command.Options) *cobra.Command) (*cobra.
 	root := &cobra.Command{
 		Use:   "cdc-relay",
 		Short: "Relay committed outbox rows from PostgreSQL to a message broker",
-		Long: `cdc-relay reads from PostgreSQL's WAL the rows that committed transactions insert into an outbox
-table. It publishes each to the broker. The replication slot moves only after the broker has
-confirmed: every event arrives at least once, in order per key.`,
+		Long: `cdc-relay reads the rows that committed transactions insert into an outbox table from PostgreSQL's
+WAL and publishes each of them to a message broker. The replication slot advances only after the
+broker has confirmed: every event arrives at least once, in order per key.`,
 		Example: `  cdc-relay init --outbox-table
   cdc-relay check
   cdc-relay run -c cdc-relay.yaml

@@ -41,7 +41,7 @@ created whatever source.create says.`,
 			if opt.From == "" {
 				return &outbox.Stop{
 					Code: outbox.ExitUsage, Reason: "usage",
-					What: "--from-slot names no slot", Mend: "SELECT slot_name, plugin, active FROM pg_replication_slots",
+					What: "--from-slot is missing", Mend: "SELECT slot_name, plugin, active FROM pg_replication_slots",
 				}
 			}
 			if opt.Drop && !yes {

@@ -17,11 +17,11 @@ func newTeardown(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "teardown",
 		Short: "Drop the relay's slot, publication and rows",
-		Long: `Drops the slot, the relay's rows, the publication if a relay made it and no other slot is read
-with it, and the schema cdc_relay when the rows were the last. The outbox table stays, and so does
-a publication of your own. It refuses while a relay holds the slot, and while events are parked or
-dead letters are open. What was committed and not delivered is then only in the outbox table: a
-slot created later does not send it.`,
+		Long: `Drops the slot and the relay's rows; the publication, if the relay created it and no other slot uses
+it; and the schema cdc_relay, if no other relay uses it. The outbox table and a publication of your
+own stay. Teardown refuses while a relay holds the slot, and while there are deferred events or
+open dead letters. Events that were committed and not delivered are then only in the outbox table: a
+slot created later does not send them.`,
 		Example: `  cdc-relay teardown --yes
   cdc-relay teardown --yes --force`,
 		Args: command.NoArgs,
@@ -29,7 +29,7 @@ slot created later does not send it.`,
 			if !yes {
 				return &outbox.Stop{
 					Code: outbox.ExitUsage, Reason: "usage",
-					What: "teardown drops the slot", Err: errors.New("what it has not delivered is not sent any more"), Mend: "say --yes to do it",
+					What: "teardown drops the slot", Err: errors.New("events that it has not delivered are not sent any more"), Mend: "add --yes to do it",
 				}
 			}
 			_, rc, _, err := g.Source()
@@ -39,8 +39,8 @@ slot created later does not send it.`,
 			return tearDown(cmd.Context(), rc, force)
 		},
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "really do it")
-	cmd.Flags().BoolVar(&force, "force", false, "also while events are parked or dead letters are open: the relay's copies of them go")
+	cmd.Flags().BoolVar(&yes, "yes", false, "confirm")
+	cmd.Flags().BoolVar(&force, "force", false, "also delete deferred events and open dead letters")
 	return cmd
 }
 

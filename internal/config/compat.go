@@ -11,8 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// This file is the section sink.compat: records as Debezium makes them. Its options take the place of the section outbox and of
-// the sink's templates.
+// This file is the section sink.compat: records as Debezium makes them. Its options take the place
+// of the section outbox and of the sink's templates.
 
 // Compat is a profile and its options.
 type Compat struct {
@@ -36,7 +36,7 @@ func compatOptions(path string) field {
 	return field{
 		path: path,
 		kind: document.Mapping,
-		form: form{"type": "object", "additionalProperties": orNothing(anyText())},
+		form: jsonSchema{"type": "object", "additionalProperties": orNothing(anyText())},
 		set: func(l *loader, path string, n *document.Node) {
 			if n.Kind != document.Mapping {
 				l.fault(n.Where, path, "wants a mapping of Debezium's options, has "+n.Kind.String())
@@ -55,8 +55,8 @@ func compatOptions(path string) field {
 	}
 }
 
-// option is a single value. ${...} is a reference in all of the file, and Debezium has its own: that is said where one meets the
-// other.
+// option is a single value. ${...} is a reference in all of the file, and Debezium has its own:
+// that is said where one meets the other.
 func (l *loader) option(path string, n *document.Node) (string, bool) {
 	faults := len(l.faults)
 	value, ok := l.scalar(path, n)
@@ -74,14 +74,15 @@ func showOptions(options []Option) string {
 	return "{" + strings.Join(shown, ", ") + "}"
 }
 
-// compat reads the options of the profile and has the rest of the configuration follow them: the columns are theirs, and the
-// order is that of the commits, because one consumer behind Debezium sees that.
+// compat reads the options of the profile and has the rest of the configuration follow them: the
+// columns are theirs, and the order is that of the commits, because one consumer behind Debezium
+// sees that.
 func (l *loader) compat() {
 	const section = "sink.compat"
 	c := &l.cfg.Sink.Compat
 	if c.Profile == "" {
-		if len(c.Options) > 0 && !l.faulty(section+".profile") {
-			l.check(section+".options", errors.New("has no effect without sink.compat.profile: "+strings.Join(debezium.Profiles, " or ")))
+		if len(c.Options) > 0 && !l.isFaulty(section+".profile") {
+			l.faultAt(section+".options", errors.New("has no effect without sink.compat.profile: "+strings.Join(debezium.Profiles, " or ")))
 		}
 		return
 	}
@@ -112,11 +113,12 @@ func (l *loader) compat() {
 	l.cfg.Sink.RabbitMQ.Exchange, l.cfg.Sink.RabbitMQ.RoutingKey = destinationOf(exchange), destinationOf(routingKey)
 }
 
-// destinationOf is a template of what the profile makes. Text that no template can be, with a brace in it, is any.
+// destinationOf is a template of what the profile makes. Text that no template can be, with a brace
+// in it, is any.
 func destinationOf(text string) sink.Template {
 	t, err := sink.ParseTemplate(text)
 	if err != nil {
-		return template("{aggregate}")
+		return mustTemplate("{aggregate}")
 	}
 	return t
 }
@@ -124,9 +126,9 @@ func destinationOf(text string) sink.Template {
 // optionFault reports a fault where the option stands.
 func (l *loader) optionFault(section string, f debezium.Fault) {
 	options := l.cfg.Sink.Compat.Options
-	where := l.where(section)
+	where := l.placeOf(section)
 	if where == (document.Place{}) {
-		where = l.where("sink.compat.profile")
+		where = l.placeOf("sink.compat.profile")
 	}
 	if i := slices.IndexFunc(options, func(o Option) bool { return o.Name == f.Option }); i >= 0 {
 		where = options[i].where
@@ -142,8 +144,8 @@ func (l *loader) optionFault(section string, f debezium.Fault) {
 	l.fault(where, join(section, f.Option), words)
 }
 
-// instead are the keys whose place options of the profile take.
-var instead = map[string]string{
+// replacedByOptions are the keys whose place options of the profile take.
+var replacedByOptions = map[string]string{
 	"outbox.id": "table.field.event.id", "outbox.aggregate": "route.by.field", "outbox.key": "table.field.event.key",
 	"outbox.payload": "table.field.event.payload", "outbox.timestamp": "table.field.event.timestamp",
 	"outbox.type": "table.fields.additional.placement", "outbox.headers": "table.fields.additional.placement",
@@ -153,9 +155,9 @@ var instead = map[string]string{
 	"sink.rabbitmq.properties":  "", "sink.rabbitmq.declare": "", "source.message_prefix": "",
 }
 
-// replaced refuses the keys that have no effect beside a profile.
+// replaced refuses the keys that have no effect with a profile.
 func (l *loader) replaced() {
-	for key, option := range instead {
+	for key, option := range replacedByOptions {
 		if _, written := l.written[key]; !written {
 			continue
 		}
@@ -166,7 +168,7 @@ func (l *loader) replaced() {
 		case option != "":
 			words = fmt.Sprintf("has no effect with sink.compat; write sink.compat.options: {%s: ...}", option)
 		}
-		l.check(key, errors.New(words))
+		l.faultAt(key, errors.New(words))
 	}
 	if tables, ok := l.written["source.tables"]; ok && tables.value.Kind == document.List {
 		for i, item := range tables.value.Items {
@@ -182,7 +184,7 @@ func (l *loader) replaced() {
 // validateCompat compares the profile with the sink.
 func (l *loader) validateCompat(named map[string]bool) {
 	if l.cfg.Sink.Compat.Profile == debezium.Connect && named["sink.rabbitmq"] {
-		l.check("sink.compat.profile", fmt.Errorf("is %s, which has no RabbitMQ; want %s", debezium.Connect, debezium.Server))
+		l.faultAt("sink.compat.profile", fmt.Errorf("is %s, which has no RabbitMQ; want %s", debezium.Connect, debezium.Server))
 	}
 	if l.cfg.Sink.Compat.read == nil || !named["sink.kafka"] {
 		return
@@ -192,8 +194,8 @@ func (l *loader) validateCompat(named map[string]bool) {
 	}
 }
 
-// optionsFromVariable reads name=value,name=value. Values may be lists themselves, so a piece without = goes on with the value
-// before it.
+// optionsFromVariable reads name=value,name=value. Values may be lists themselves, so a piece
+// without = goes on with the value before it.
 func optionsFromVariable(variable, text string) *document.Node {
 	var pieces []string
 	for _, piece := range document.SplitList(text) {

@@ -1,5 +1,5 @@
-// Package config is the relay's configuration: one struct, its defaults, and a strict reader that reports every fault of
-// the file and of the environment at once. It opens no connection.
+// Package config is the relay's configuration: one struct, its defaults, and a strict reader that
+// reports every fault of the file and of the environment at once. It opens no connection.
 package config
 
 import (
@@ -9,7 +9,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Config is the effective configuration: the defaults, overridden by the file, overridden by the environment.
+// Config is the effective configuration: the defaults, overridden by the file, overridden by the
+// environment.
 type Config struct {
 	Source   Source
 	Outbox   Outbox
@@ -26,12 +27,12 @@ type Config struct {
 
 // Source is the PostgreSQL database, its slot and its publication.
 type Source struct {
-	URL              Secret // libpq URL or key=value; "" leaves everything to PG*, passfile and service file
+	URL              Secret // libpq URL or key=value; "": PG*, passfile and service file
 	Password         Secret // "" leaves it to URL, PGPASSWORD or the passfile
 	Slot             string
 	Publication      string
 	Tables           []Table // may be empty when there is a MessagePrefix
-	MessagePrefix    string  // of the logical messages that are events, whose members Outbox maps; "": none are
+	MessagePrefix    string  // of logical messages that are events, mapped by Outbox; "": none
 	Create           bool
 	WALSenderTimeout time.Duration
 }
@@ -47,8 +48,8 @@ func (t Table) String() string { return t.Schema + "." + t.Name }
 
 // Column names the column a part of the message is read from.
 type Column struct {
-	Names   []string // the first that the table has and that is not NULL in the row; empty: not mapped
-	Written bool     // the user wrote it: the table must have one of Names, also where the column is optional
+	Names   []string // the first that exists and is not NULL is used; empty: not mapped
+	Written bool     // by the user: the table must have one of Names, even if optional
 }
 
 // Mapped is false for a part that no column feeds.
@@ -59,7 +60,7 @@ type Outbox struct {
 	ID, Payload          Column // always mapped
 	Aggregate, Key, Type Column
 	Timestamp            Column // not mapped: the commit time
-	Traceparent          Column // a default (not Written) that the table lacks is not used; so are the two below
+	Traceparent          Column // unused if it is a default that the table lacks; so are the two below
 	Headers              []NamedColumn
 	HeadersColumn        Column
 }
@@ -91,7 +92,8 @@ type RabbitMQ struct {
 	userInURL bool // of every address, or of none
 }
 
-// Credentials reads the user and the password anew at every call. It is nil when the addresses carry them.
+// Credentials reads the user and the password again at every call. It is nil when the addresses
+// carry them.
 func (r *RabbitMQ) Credentials() func() (user, password string, err error) {
 	if r.userInURL {
 		return nil
@@ -107,7 +109,8 @@ func (r *RabbitMQ) Credentials() func() (user, password string, err error) {
 	}
 }
 
-// TLS names PEM files, which are read at every connect; "" is the system's authorities, or no client certificate.
+// TLS names PEM files, which are read at every connect; "" is the system's authorities, or no
+// client certificate.
 type TLS struct {
 	CA, Cert, Key string // an empty Key is in the file of Cert
 	ServerName    string // "" is the host of the address
@@ -139,7 +142,6 @@ type Retry struct {
 	MaxAttempts       int // of an event that is itself at fault, transiently
 	Backoff           time.Duration
 	MaxBackoff        time.Duration
-	MaxHeldKeys       int           // beyond it whole exchanges or topics are held
 	DestinationMaxAge time.Duration // 0: events of a refusing destination wait for ever
 }
 
@@ -179,8 +181,8 @@ type Log struct {
 	Format string // json, console
 }
 
-// Default is the configuration before the file and the environment are read. It has no sink: that is the one thing the
-// user must choose.
+// Default is the configuration before the file and the environment are read. It has no sink: that
+// is the one thing the user must choose.
 func Default() *Config {
 	return &Config{
 		Source: Source{
@@ -210,7 +212,6 @@ func Default() *Config {
 			MaxAttempts:       20,
 			Backoff:           time.Second,
 			MaxBackoff:        10 * time.Minute,
-			MaxHeldKeys:       100_000,
 			DestinationMaxAge: 72 * time.Hour,
 		},
 		DeadLetters: DeadLetters{OnDeadLetter: DeadLetterContinue, Keep: 720 * time.Hour},
@@ -224,13 +225,13 @@ func defaultRabbitMQ() *RabbitMQ {
 		URLs:       []Secret{plain("amqp://localhost:5672/")},
 		Username:   plain("guest"),
 		Password:   plain("guest"),
-		Exchange:   template("outbox.events"),
-		RoutingKey: template("{aggregate}.{type}"),
+		Exchange:   mustTemplate("outbox.events"),
+		RoutingKey: mustTemplate("{aggregate}.{type}"),
 	}
 }
 
-// template is one of the defaults above.
-func template(s string) sink.Template {
+// mustTemplate is one of the defaults above.
+func mustTemplate(s string) sink.Template {
 	t, err := sink.ParseTemplate(s)
 	if err != nil {
 		panic(err)

@@ -72,7 +72,8 @@ func TestMinimalIsEnough(t *testing.T) {
 	}
 }
 
-// Messages take the place of the tables, or stand beside them; their members are those of the outbox section.
+// Messages take the place of the tables, or stand beside them; their members are those of the
+// outbox section.
 func TestMessagesAlone(t *testing.T) {
 	const alone = "source: {url: postgres://h/d, tables: [], message_prefix: orders}\nsink: {stdout: {}}\n"
 	c := mustLoad(t, alone)
@@ -221,7 +222,8 @@ func TestStdoutIsChosenByName(t *testing.T) {
 	})
 }
 
-// A key without a value is one that is not there: the default stays, and an optional column stays optional.
+// A key without a value is one that is not there: the default stays, and an optional column stays
+// optional.
 func TestKeyWithoutValue(t *testing.T) {
 	c := mustLoad(t, base+"outbox: {traceparent: , headers_column: ~}\ndelivery:\n  lanes:\nadmin:\n")
 	if c.Delivery.Lanes != 32 || c.Outbox.Traceparent.Written || !c.Outbox.HeadersColumn.Mapped() {
@@ -395,7 +397,8 @@ func TestPrint(t *testing.T) {
 	}
 }
 
-// What print writes is YAML of known keys and values in their ranges: reading it finds the replaced secrets at most.
+// What print writes is YAML of known keys and values in their ranges: reading it finds the replaced
+// secrets at most.
 func TestPrintedIsReadable(t *testing.T) {
 	c, err := Load("", []string{"CDC_RELAY_SINK__RABBITMQ__EXCHANGE=$$true #{aggregate}", "PGHOST=/run/postgresql", "CDC_RELAY_OUTBOX__KEY=a b,\"c\""})
 	if err != nil {

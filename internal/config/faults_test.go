@@ -138,7 +138,6 @@ func TestFaults(t *testing.T) {
 		{"retry backoff", base + "retry: {backoff: 0s}\n", "", `relay.yaml:3:18: retry.backoff: is "0s", want a duration with its unit from 10ms to 24h, such as 20s`},
 		{"backoff over its bound", base + "retry: {backoff: 11m}\n", "", "relay.yaml:3:18: retry.backoff: max_backoff 10m is shorter than backoff 11m, which it bounds"},
 		{"backoff bound", base + "retry: {backoff: 1s, max_backoff: 500ms}\n", "", "relay.yaml:3:35: retry.max_backoff: max_backoff 500ms is shorter than backoff 1s, which it bounds"},
-		{"held keys", base + "retry: {max_held_keys: -1}\n", "", `relay.yaml:3:24: retry.max_held_keys: is "-1", want a whole number from 1 to 10000000`},
 		{"destination age", base + "retry: {destination_max_age: -1h}\n", "", `relay.yaml:3:30: retry.destination_max_age: is "-1h", want a duration with its unit from 0s to 87600h, such as 20s`},
 		{"on dead letter", base + "dead_letters: {on_dead_letter: drop}\n", "", `relay.yaml:3:32: dead_letters.on_dead_letter: is "drop", want one of continue, block`},
 		{"keep", base + "dead_letters: {keep: 0}\n", "", `relay.yaml:3:22: dead_letters.keep: is "0", want a duration with its unit from 1s to 87600h, such as 20s`},
@@ -187,7 +186,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// Every key of a later version is refused by name, whatever its value: also one that would change nothing.
+// Every key of a later version is refused by name, whatever its value: also one that would change
+// nothing.
 func TestLaterKeys(t *testing.T) {
 	content := `
 source: {url: postgres://h/d, failover: false}
@@ -228,7 +228,8 @@ func TestReservedHeaders(t *testing.T) {
 	}
 }
 
-// All faults are reported at once: of the file in its order, then of the variables, then what is missing.
+// All faults are reported at once: of the file in its order, then of the variables, then what is
+// missing.
 func TestEveryFaultAtOnce(t *testing.T) {
 	_, err := load(t, "delivery: {lanes: 0}\nmax_in_flight: 1\nlog:\n  level: x\n  colour: true\n", "CDC_RELAY_LOG__FORMAT=xml")
 	want := []string{

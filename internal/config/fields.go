@@ -45,7 +45,7 @@ var fields = slices.Concat([]field{
 	choice("sink.kafka.sasl.mechanism", func(c *Config) *string { return &c.Sink.Kafka.SASL.Mechanism }, "", "plain", "scram-sha-256", "scram-sha-512"),
 	secret("sink.kafka.sasl.username", showPassword, func(c *Config) *Secret { return &c.Sink.Kafka.SASL.Username }),
 	secret("sink.kafka.sasl.password", showPassword, func(c *Config) *Secret { return &c.Sink.Kafka.SASL.Password }),
-	chosen("sink.stdout"),
+	emptySection("sink.stdout"),
 
 	choice("delivery.ordering", func(c *Config) *string { return &c.Delivery.Ordering },
 		OrderingKey, OrderingPipelined, OrderingCommit, OrderingNone),
@@ -58,7 +58,6 @@ var fields = slices.Concat([]field{
 	integer("retry.max_attempts", 1, 1_000_000, func(c *Config) *int { return &c.Retry.MaxAttempts }),
 	duration("retry.backoff", 10*time.Millisecond, day, func(c *Config) *time.Duration { return &c.Retry.Backoff }),
 	duration("retry.max_backoff", 10*time.Millisecond, day, func(c *Config) *time.Duration { return &c.Retry.MaxBackoff }),
-	integer("retry.max_held_keys", 1, 10_000_000, func(c *Config) *int { return &c.Retry.MaxHeldKeys }),
 	duration("retry.destination_max_age", 0, 3650*day, func(c *Config) *time.Duration { return &c.Retry.DestinationMaxAge }),
 
 	choice("dead_letters.on_dead_letter", func(c *Config) *string { return &c.DeadLetters.OnDeadLetter }, DeadLetterContinue, DeadLetterBlock),
@@ -89,9 +88,9 @@ var outboxFields = []field{
 	column("outbox.headers_column", func(o *Outbox) *Column { return &o.HeadersColumn }),
 }
 
-// later are the keys and sections that this version does not have yet. Each is an error that says so, whatever its
-// value, because a setting that is accepted and does nothing misleads.
-var later = []string{
+// notYet are the keys and sections that this version does not have yet. Each is an error that says
+// so, whatever its value, because a setting that is accepted and does nothing misleads.
+var notYet = []string{
 	"source.failover",
 	"guard", "retention",
 }

@@ -12,11 +12,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// This file is the section sink.kafka: what it holds, its defaults, and what must be right about it.
+// This file is the section sink.kafka: what it holds, its defaults, and what must be right about
+// it.
 
 // Kafka is where and how to publish to Apache Kafka.
 type Kafka struct {
-	Brokers     []string // host:port of some brokers of one cluster, at least one; the others are found through them
+	Brokers     []string // host:port of at least one broker; they name the others
 	Topic       sink.Template
 	Compression string // none, gzip, snappy, lz4, zstd
 	TLS         KafkaTLS
@@ -35,7 +36,8 @@ type SASL struct {
 	Username, Password Secret
 }
 
-// Credentials reads the user and the password anew at every call. It is nil when there is no login.
+// Credentials reads the user and the password again at every call. It is nil when there is no
+// login.
 func (k *Kafka) Credentials() func() (user, password string, err error) {
 	if k.SASL.Mechanism == "" {
 		return nil
@@ -54,7 +56,7 @@ func (k *Kafka) Credentials() func() (user, password string, err error) {
 func defaultKafka() *Kafka {
 	return &Kafka{
 		Brokers:     []string{"localhost:" + kafkaPort},
-		Topic:       template("outbox.event.{aggregate}"),
+		Topic:       mustTemplate("outbox.event.{aggregate}"),
 		Compression: "none",
 	}
 }
@@ -62,12 +64,13 @@ func defaultKafka() *Kafka {
 // kafkaPort is taken for a broker that is written without one.
 const kafkaPort = "9092"
 
-// brokers reads a list of addresses. One text may hold several, separated by commas, as Kafka's own bootstrap.servers.
+// brokers reads a list of addresses. One text may hold several, separated by commas, as Kafka's own
+// bootstrap.servers.
 func brokers(path string) field {
 	return field{
 		path: path,
 		kind: document.List,
-		form: listOrOne(form{"type": plainTypes, "minLength": 1}, 1),
+		form: listOrOne(jsonSchema{"type": plainTypes, "minLength": 1}, 1),
 		set: func(l *loader, path string, n *document.Node) {
 			var read []string
 			for _, item := range n.Values() {
@@ -89,7 +92,7 @@ func brokers(path string) field {
 			}
 			l.cfg.Sink.Kafka.Brokers = read
 		},
-		show: func(c *Config) string { return flow(c.Sink.Kafka.Brokers, quote) },
+		show: func(c *Config) string { return inlineList(c.Sink.Kafka.Brokers, quote) },
 	}
 }
 
@@ -121,18 +124,18 @@ func (l *loader) validateKafka() {
 	k := l.cfg.Sink.Kafka
 	l.validateTemplate(section+"topic", k.Topic)
 	if l.cfg.Sink.Compat.Profile == "" {
-		l.check(section+"topic", checkTopic(k.Topic))
+		l.faultAt(section+"topic", checkTopic(k.Topic))
 	}
 	l.validateKafkaTLS(section+"tls.", &k.TLS)
 
 	l.validateSASL(section+"sasl.", &k.SASL)
 	if _, written := l.written["delivery.lanes"]; written {
-		l.check("delivery.lanes", errors.New("has no effect with sink.kafka, where each partition of a topic is a lane; leave it out"))
+		l.faultAt("delivery.lanes", errors.New("has no effect with sink.kafka, where each partition of a topic is a lane; leave it out"))
 	}
 }
 
 func (l *loader) validateSASL(section string, s *SASL) {
-	if l.faulty(section + "mechanism") {
+	if l.isFaulty(section + "mechanism") {
 		return
 	}
 	login := s.Mechanism != ""
@@ -141,26 +144,27 @@ func (l *loader) validateSASL(section string, s *SASL) {
 		value Secret
 	}{{section + "username", s.Username}, {section + "password", s.Password}} {
 		switch {
-		case l.faulty(part.key):
+		case l.isFaulty(part.key):
 		case login && !part.value.IsSet():
-			l.check(part.key, fmt.Errorf("is not set, and sasl.mechanism %s needs it", s.Mechanism))
+			l.faultAt(part.key, fmt.Errorf("is not set, and sasl.mechanism %s needs it", s.Mechanism))
 		case !login && part.value.IsSet():
-			l.check(part.key, errors.New("has no effect without sasl.mechanism: plain, scram-sha-256 or scram-sha-512"))
+			l.faultAt(part.key, errors.New("has no effect without sasl.mechanism: plain, scram-sha-256 or scram-sha-512"))
 		}
 	}
 }
 
-// validateKafkaTLS refuses what would look like TLS and be none: the password would cross the network as it is.
+// validateKafkaTLS refuses settings that look like TLS and leave it off: the password would cross
+// the network in the clear.
 func (l *loader) validateKafkaTLS(section string, t *KafkaTLS) {
-	if !t.Enabled && !l.faulty(section+"enabled") {
+	if !t.Enabled && !l.isFaulty(section+"enabled") {
 		for _, part := range []struct{ key, value string }{{"ca", t.CA}, {"cert", t.Cert}, {"key", t.Key}, {"server_name", t.ServerName}} {
 			if part.value != "" {
-				l.check(section+part.key, errors.New("has no effect without tls.enabled: true"))
+				l.faultAt(section+part.key, errors.New("has no effect without tls.enabled: true"))
 			}
 		}
 	}
 	if t.Key != "" && t.Cert == "" {
-		l.check(section+"key", errors.New("is the key of no certificate: tls.cert is not set"))
+		l.faultAt(section+"key", errors.New("is the key of no certificate: tls.cert is not set"))
 	}
 }
 
@@ -172,8 +176,8 @@ var (
 // maxTopicName is the longest name a topic can have (org.apache.kafka.common.internals.Topic).
 const maxTopicName = 249
 
-// checkTopic refuses a template that no event can make a topic's name of. What the events put into it is seen when they
-// are published.
+// checkTopic refuses a template that no event can make a topic's name of. What the events put into
+// it is seen when they are published.
 func checkTopic(t sink.Template) error {
 	name, constant := t.Constant()
 	text := placeholder.ReplaceAllString(t.String(), "")

@@ -85,7 +85,8 @@ func TestKafkaCredentialsAreReadAnew(t *testing.T) {
 	}
 }
 
-// What is printed hides the login, leaves out what Load would refuse beside it, and is a configuration again.
+// What is printed hides the login, leaves out what Load would refuse beside it, and is a
+// configuration again.
 func TestKafkaIsPrinted(t *testing.T) {
 	for _, content := range []string{
 		kafkaBase,

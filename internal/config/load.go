@@ -17,11 +17,13 @@ const (
 	Minimal = "source: {url: postgres://relay@localhost:5432/shop}\nsink: {rabbitmq: {url: amqp://guest:guest@localhost:5672/}}\n"
 )
 
-// Load reads the file at path ("" for none) and the environment, as os.Environ gives it, and checks the whole. Its error
-// is an *outbox.Stop of exit code 2 that lists every fault, each with its file, line and column or its variable.
+// Load reads the file at path ("" for none) and the environment, as os.Environ gives it, and checks
+// the whole. Its error is an *outbox.Stop of exit code 2 that lists every fault, each with its
+// file, line and column or its variable.
 //
-// Every value that is one may hold ${VAR}, ${VAR:-default}, ${file:/path} and $$, in the file and in a variable. A
-// variable is an override when its name has a double underscore: CDC_RELAY_SINK__RABBITMQ__URL.
+// Every value that is one may hold ${VAR}, ${VAR:-default}, ${file:/path} and $$, in the file and
+// in a variable. A variable is an override when its name has a double underscore:
+// CDC_RELAY_SINK__RABBITMQ__URL.
 func Load(path string, environ []string) (*Config, error) {
 	l := newLoader(environ)
 	if path != "" {
@@ -61,7 +63,7 @@ func newLoader(environ []string) *loader {
 }
 
 // file takes what the file at path says. It is false when that is no YAML, or no mapping at all:
-// then nothing more can be said.
+// then nothing else can be checked.
 func (l *loader) file(path string, content []byte) bool {
 	root, faults := document.Parse(path, content)
 	l.faults = append(l.faults, faults...)
@@ -90,11 +92,11 @@ func (l *loader) section(path string, n *document.Node) {
 }
 
 func (l *loader) key(path string, e document.Entry) {
-	if parent, _, _ := cutLast(path); parent == "sink" && (isSection(path) || isField(path) || isLater(path)) {
+	if parent, _, _ := cutLast(path); parent == "sink" && (isSection(path) || isField(path) || isNotYet(path)) {
 		l.mention(path, e.Where)
 	}
 	switch {
-	case isLater(path):
+	case isNotYet(path):
 		l.fault(e.Where, path, "is not in this version")
 	case isField(path):
 		if e.Value.Kind != document.Null {
@@ -136,7 +138,7 @@ func (l *loader) variable(name string) {
 		l.mention(strings.Join(strings.SplitN(path, ".", 3)[:2], "."), where)
 	}
 	switch {
-	case known && isLater(path):
+	case known && isNotYet(path):
 		l.fault(where, "", "is not in this version")
 	case known && isField(path):
 		value := document.FromVariable(name, l.env[name], fieldOf(path).kind)
@@ -166,7 +168,8 @@ func (l *loader) mention(path string, where document.Place) {
 	}
 }
 
-// assign reads every value into the configuration; the tables last, because each starts as a copy of the outbox section.
+// assign reads every value into the configuration; the tables last, because each starts as a copy
+// of the outbox section.
 func (l *loader) assign() {
 	for _, f := range fields {
 		if a, ok := l.written[f.path]; ok && f.path != "source.tables" {

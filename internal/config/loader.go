@@ -1,4 +1,5 @@
-// The loader and its tools: what the file and the variables gave for a key, reading a value, noting a fault.
+// The loader and its tools: what the file and the variables gave for a key, reading a value, noting
+// a fault.
 
 package config
 
@@ -12,16 +13,17 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// loader gathers what the file and the variables say, gives it to the fields, and collects the faults.
+// loader gathers what the file and the variables say, gives it to the fields, and collects the
+// faults.
 type loader struct {
 	cfg     *Config
 	outbox  *Outbox // the one that outbox keys are read into: the section's, or a table's
 	env     map[string]string
 	written map[string]assignment // by the path of the field
-	sinks   []mention             // the sinks of the file and of variables, in that order, each once
+	sinks   []mention             // of the file, then of variables, each once
 	faults  document.Faults
 
-	wrongSink bool // what the file names as the sink is none, and was refused
+	wrongSink bool // the file names a sink that does not exist, which is a fault already
 }
 
 // assignment is the value that a key has in the end, before it is read.
@@ -39,22 +41,23 @@ func (l *loader) fault(where document.Place, key, what string) {
 	l.faults = append(l.faults, &document.Fault{Where: where, Key: key, What: what})
 }
 
-// where is where the value of a key was written, nowhere for a default.
-func (l *loader) where(path string) document.Place {
+// placeOf is where the value of a key was written, nowhere for a default.
+func (l *loader) placeOf(path string) document.Place {
 	if a, ok := l.written[path]; ok {
 		return a.value.Where
 	}
 	return document.Place{}
 }
 
-// faulty reports whether the value of the key at path was refused: what only follows from that is not worth a line.
-func (l *loader) faulty(path string) bool {
-	where := l.where(path)
+// isFaulty reports whether the value of the key at path was refused: what only follows from that is
+// not worth a line.
+func (l *loader) isFaulty(path string) bool {
+	where := l.placeOf(path)
 	return where != (document.Place{}) && slices.ContainsFunc(l.faults, func(f *document.Fault) bool { return f.Where == where })
 }
 
-// check reports err about the key at path, under the name that was written for it.
-func (l *loader) check(path string, err error) {
+// faultAt reports err about the key at path, under the name that was written for it.
+func (l *loader) faultAt(path string, err error) {
 	if err == nil {
 		return
 	}
@@ -62,7 +65,7 @@ func (l *loader) check(path string, err error) {
 	if a, ok := l.written[path]; ok {
 		written = a.path
 	}
-	l.fault(l.where(path), written, err.Error())
+	l.fault(l.placeOf(path), written, err.Error())
 }
 
 // scalar is the text of a single value, references replaced; false after a fault.
@@ -79,8 +82,9 @@ func (l *loader) scalar(path string, n *document.Node) (string, bool) {
 	return value, true
 }
 
-// secret keeps the text with its references and reads it once, to find out now what cannot be read. One that is empty for
-// ever, because its variable is, is not set; a file that is empty now may be filled later.
+// secret keeps the text with its references and reads it once, to find out now what cannot be read.
+// One that is empty for ever, because its variable is, is not set; a file that is empty now may be
+// filled later.
 func (l *loader) secret(path string, n *document.Node, show func(text, value string) string) (Secret, bool) {
 	value, ok := l.scalar(path, n)
 	if !ok {
@@ -92,7 +96,8 @@ func (l *loader) secret(path string, n *document.Node, show func(text, value str
 	return Secret{text: n.Text, env: l.env, shown: show(n.Text, value)}, true
 }
 
-// column reads a name, or a list of names of which the first is meant that a row has and that is not NULL there; "" is not mapped.
+// column reads a column name, or a list of them: the first that the row has, not NULL, is used. ""
+// means not mapped.
 func (l *loader) column(path string, n *document.Node) Column {
 	c := Column{Written: true}
 	for _, item := range n.Values() {
@@ -110,7 +115,8 @@ func (l *loader) column(path string, n *document.Node) Column {
 	return c
 }
 
-// named reads a mapping of a header or property to its one column, in the order written; check refuses a name.
+// named reads a mapping of a header or property to its one column, in the order written; check
+// refuses a name.
 func (l *loader) named(path string, n *document.Node, check func(name string) error) []NamedColumn {
 	if n.Kind != document.Mapping {
 		l.fault(n.Where, path, "wants a mapping of name: column, has "+n.Kind.String())
@@ -134,7 +140,8 @@ func (l *loader) named(path string, n *document.Node, check func(name string) er
 	return read
 }
 
-// reserved are the header names that the relay writes itself or leaves to a consumer's retry, with any sink and with one.
+// reserved are the header names that the relay writes itself or leaves to a consumer's retry, with
+// any sink and with one.
 var (
 	reserved       = []string{"cdc_position", "cdc_replay", "traceparent", "x-retry-count"}
 	reservedBySink = map[string][]string{
@@ -143,7 +150,7 @@ var (
 	}
 )
 
-const maxHeaderName = 255 // bytes; of AMQP 0-9-1, whose header names are short strings. Kafka sets no limit
+const maxHeaderName = 255 // bytes: the limit of AMQP 0-9-1. Kafka has none
 
 func (l *loader) checkHeader(name string) error {
 	ours := reserved
@@ -170,8 +177,8 @@ func checkProperty(name string) error {
 	return nil
 }
 
-// validateTemplate refuses a template that names a part of the event that no column is mapped to. Columns that it names
-// itself are looked for in the tables, at the start.
+// validateTemplate refuses a template that names a part of the event that no column is mapped to.
+// Columns that it names itself are looked for in the tables, at the start.
 func (l *loader) validateTemplate(path string, t sink.Template) {
 	if l.cfg.Sink.Compat.Profile != "" {
 		return // it is not used
@@ -186,14 +193,14 @@ func (l *loader) validateTemplate(path string, t sink.Template) {
 
 // validateUses compares the template with one mapping; what is what the mapping is of.
 func (l *loader) validateUses(path string, t sink.Template, o Outbox, what string) {
-	where := l.where(path)
+	where := l.placeOf(path)
 	mapped := map[string]Column{"aggregate": o.Aggregate, "key": o.Key, "type": o.Type}
 	for _, part := range t.Uses() {
 		if column, ok := mapped[part]; !ok || column.Mapped() {
 			continue
 		}
 		if where == (document.Place{}) {
-			where = l.where("outbox." + part) // the template is the default, so that was written
+			where = l.placeOf("outbox." + part) // the template is the default, so that was written
 		}
 		l.fault(where, path, fmt.Sprintf("%q uses {%s}, but no %s is mapped to it; map one in the outbox section, or write the template without it", t, part, what))
 	}

@@ -21,8 +21,8 @@ func isSection(path string) bool {
 	return slices.ContainsFunc(fields, func(f field) bool { return strings.HasPrefix(f.path, path+".") })
 }
 
-func isLater(path string) bool {
-	return slices.ContainsFunc(later, func(key string) bool { return path == key || strings.HasPrefix(path, key+".") })
+func isNotYet(path string) bool {
+	return slices.ContainsFunc(notYet, func(key string) bool { return path == key || strings.HasPrefix(path, key+".") })
 }
 
 // variableOf is the name of the variable that overrides the key at path.
@@ -97,8 +97,9 @@ func cutLast(path string) (section, name string, nested bool) {
 	return path[:i], path[i+1:], true
 }
 
-// nearest is the known name that name is a slip of: a third of it may differ, three bytes at most.
-// "" when there is none, because a name that is spelled otherwise helps nobody.
+// nearest is the known name that name is probably a misspelling of: a third of it may differ, three
+// bytes at most. "" if no known name is that close. Libraries of edit distances count two letters
+// swapped as two edits, and would replace 20 lines.
 func nearest(name string, known []string) string {
 	best, most := "", 3
 	for _, candidate := range known {
@@ -118,7 +119,8 @@ func orNearest(name string, known []string) string {
 	return "; known here are " + strings.Join(known, ", ")
 }
 
-// distance is the number of bytes to insert, remove, replace or swap with their neighbour to get from a to b.
+// distance is the number of bytes to insert, remove, replace or swap with their neighbour to get
+// from a to b.
 func distance(a, b string) int {
 	before, previous, current := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range previous {

@@ -3,16 +3,17 @@ package config
 import (
 	"bytes"
 	"fmt"
-	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"io"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/config/document"
 )
 
-// Print writes the effective configuration as YAML. Secrets are replaced, and a comment says where each value came from:
-// a line of the file, a variable, or the defaults.
+// Print writes the effective configuration as YAML. Secrets are replaced, and a comment says where
+// each value came from: a line of the file, a variable, or the defaults.
 func (c *Config) Print(w io.Writer) error {
 	var out bytes.Buffer
 	var open []string
@@ -29,11 +30,11 @@ func (c *Config) Print(w io.Writer) error {
 	return err
 }
 
-// applies is false for keys of a sink that is not configured, and for those that Load refuses beside others: the user
-// beside addresses that carry one, lanes beside partitions.
+// applies is false for keys of a sink that is not configured, and for those that Load refuses
+// together with others: a user name with addresses that carry one, lanes with partitions.
 func (c *Config) applies(path string) bool {
 	switch {
-	case c.Sink.Compat.Profile != "" && isReplaced(path):
+	case c.Sink.Compat.Profile != "" && isReplacedByOptions(path):
 		return false
 	case path == "sink.stdout":
 		return c.Sink.Stdout != nil
@@ -49,9 +50,9 @@ func (c *Config) applies(path string) bool {
 	return true
 }
 
-// isReplaced is true for keys that a profile's options take the place of.
-func isReplaced(path string) bool {
-	_, ok := instead[path]
+// isReplacedByOptions is true for keys that a profile's options take the place of.
+func isReplacedByOptions(path string) bool {
+	_, ok := replacedByOptions[path]
 	return ok
 }
 
@@ -98,7 +99,7 @@ func quoteScalar(s string) string {
 // bare matches what every YAML reader takes as a string without quotes, also inside brackets.
 var bare = regexp.MustCompile(`^[A-Za-z_/]([A-Za-z0-9_./:@=-]*[A-Za-z0-9_./@=-])?$`)
 
-func flow[T any](items []T, show func(T) string) string {
+func inlineList[T any](items []T, show func(T) string) string {
 	shown := make([]string, len(items))
 	for i, item := range items {
 		shown[i] = show(item)
@@ -106,9 +107,10 @@ func flow[T any](items []T, show func(T) string) string {
 	return "[" + strings.Join(shown, ", ") + "]"
 }
 
-// showTables writes a table whose mapping is the outbox section's as its name, any other with the keys that differ.
+// showTables writes a table whose mapping is the outbox section's as its name, any other with the
+// keys that differ.
 func showTables(c *Config) string {
-	return flow(c.Source.Tables, func(t Table) string {
+	return inlineList(c.Source.Tables, func(t Table) string {
 		name := quote(showIdentifier(t.Schema) + "." + showIdentifier(t.Name))
 		own := &Config{Outbox: t.Outbox}
 		differing := []string{"name: " + name}
@@ -139,7 +141,7 @@ func showColumn(c Column) string {
 	case 1:
 		return quote(c.Names[0])
 	}
-	return flow(c.Names, quote)
+	return inlineList(c.Names, quote)
 }
 
 func showNamed(columns []NamedColumn) string {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What is printed must be a configuration again, also when the address carries the user: the default guest beside it
-// would be refused.
+// What is printed must be a configuration again, also when the address carries the user: the
+// default guest beside it would be refused.
 func TestPrintedUserStandsOnce(t *testing.T) {
 	c := mustLoad(t, "source: {url: postgres://h/db}\nsink: {rabbitmq: {url: amqp://u:p@h}}\n")
 	var out bytes.Buffer

@@ -9,8 +9,8 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// Schema writes a JSON Schema of the configuration file, for editors. It is made of the same list of keys that Load reads;
-// the descriptions are those of docs/configuration.md.
+// Schema writes a JSON Schema of the configuration file, for editors. It is made of the same list
+// of keys that Load reads; the descriptions are those of docs/configuration.md.
 func Schema(w io.Writer) error {
 	root := section("")
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
@@ -33,16 +33,16 @@ func Schema(w io.Writer) error {
 	return out.Encode(root)
 }
 
-// section is a mapping of keys, with what can be said of it as a whole.
-func section(path string) form {
-	s := form{"type": []string{"object", "null"}, "properties": form{}, "additionalProperties": false}
+// section is the schema of a mapping of keys.
+func section(path string) jsonSchema {
+	s := jsonSchema{"type": []string{"object", "null"}, "properties": jsonSchema{}, "additionalProperties": false}
 	switch path {
 	case "sink":
-		var pairs []form // one or none: a variable may name it
+		var pairs []jsonSchema // one or none: a variable may name it
 		for _, two := range [][]string{{"rabbitmq", "kafka"}, {"rabbitmq", "stdout"}, {"kafka", "stdout"}} {
-			pairs = append(pairs, form{"required": two})
+			pairs = append(pairs, jsonSchema{"required": two})
 		}
-		s["not"] = anyOf(append(pairs, form{"type": "null"})...)
+		s["not"] = anyOf(append(pairs, jsonSchema{"type": "null"})...)
 	case "sink.kafka.tls":
 		s["minProperties"] = 1
 	}
@@ -50,20 +50,20 @@ func section(path string) form {
 }
 
 // keysOf is the properties of the section at path, which is made where it is missing.
-func keysOf(root form, path string) form {
-	keys, at := root["properties"].(form), ""
+func keysOf(root jsonSchema, path string) jsonSchema {
+	keys, at := root["properties"].(jsonSchema), ""
 	for name := range strings.SplitSeq(path, ".") {
 		at = join(at, name)
 		if keys[name] == nil {
 			keys[name] = section(at)
 		}
-		keys = keys[name].(form)["properties"].(form)
+		keys = keys[name].(jsonSchema)["properties"].(jsonSchema)
 	}
 	return keys
 }
 
 // addDefault takes the default as `config print` shows it; a value that is not stated has none.
-func addDefault(into form, shown string) error {
+func addDefault(into jsonSchema, shown string) error {
 	if shown == "" {
 		return nil
 	}

@@ -47,9 +47,10 @@ func schemaTakes(t *testing.T, content string) error {
 	return schema.Validate(value)
 }
 
-// structural matches the faults that a schema must see as well: one key or value that can be right nowhere.
+// structural matches the faults that a schema must see as well: one key or value that can be right
+// nowhere.
 var structural = regexp.MustCompile(`unknown (key|property|sink)|wants |want (one of [^{]|true|a whole|bytes)|is "[0-9]+", want a duration|twice$|` +
-	`names no broker|has no (name|keys)|is empty, which|is given beside|are configured|` +
+	`names no broker|has no (name|keys)|is empty, which|is set together with|are configured|` +
 	`empty column name|a header without|not in this version|hhh…$`)
 
 func TestSchemaTakesTheExamples(t *testing.T) {
@@ -68,7 +69,8 @@ func TestSchemaTakesTheExamples(t *testing.T) {
 	}
 }
 
-// A reference may stand for any value, also inside a text or a list, and a value that YAML does not take for a text may.
+// A reference may stand for any value, also inside a text or a list, and a value that YAML does not
+// take for a text may.
 func TestSchemaTakesWhatIsReplacedLater(t *testing.T) {
 	var all strings.Builder
 	for _, path := range knownPaths() {
@@ -132,8 +134,8 @@ func merge(into, from map[string]any) {
 	}
 }
 
-// Every key has a place with a description, and nothing else has one; the defaults, written into a file, are what the
-// relay does without it.
+// Every key has a place with a description, and nothing else has one; the defaults, written into a
+// file, are what the relay does without it.
 func TestSchemaOfEveryKey(t *testing.T) {
 	schema, err := compiled()
 	if err != nil {
@@ -178,7 +180,8 @@ func TestSchemaOfEveryKey(t *testing.T) {
 	}
 }
 
-// leaves finds the keys below s by their paths: a section has keys of its own, and is no choice between forms.
+// leaves finds the keys below s by their paths: a section has keys of its own, and is no choice
+// between forms.
 func leaves(path string, s *jsonschema.Schema, into map[string]*jsonschema.Schema) {
 	if len(s.Properties) == 0 {
 		into[path] = s

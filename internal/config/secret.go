@@ -1,16 +1,17 @@
 package config
 
 import (
-	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"net/url"
 	"regexp"
 	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/config/document"
 )
 
 const redacted = "[redacted]"
 
-// Secret is a value that is never printed and that is read anew at every use, so that a rotated password or token in a
-// file is taken up without a restart. It is safe for concurrent use.
+// Secret is a value that is never printed and that is read again at every use, so that a rotated
+// password or token in a file is taken up without a restart. It is safe for concurrent use.
 type Secret struct {
 	text  string            // as written, references not replaced
 	env   map[string]string // the environment at start
@@ -20,8 +21,8 @@ type Secret struct {
 // plain is a secret that is no secret: one of the defaults.
 func plain(text string) Secret { return Secret{text: document.Literal(text), shown: text} }
 
-// Read gives the value as it is now: it reads the files that the configuration names. The error names a file or a
-// variable, never a value.
+// Read gives the value as it is now: it reads the files that the configuration names. The error
+// names a file or a variable, never a value.
 func (s Secret) Read() (string, error) { return document.Expand(s.text, s.env) }
 
 // IsSet is false for a secret that the configuration does not have, or has as "".
@@ -36,7 +37,8 @@ func (s Secret) GoString() string { return s.shown }
 // MarshalText is String, so that JSON, YAML and logs show no more.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.shown), nil }
 
-// onlyReferences matches text that is nothing but references without a default: it can be shown as it is.
+// onlyReferences matches text that is nothing but references without a default: it can be shown as
+// it is.
 var onlyReferences = regexp.MustCompile(`^(\$\{(file:[^}]*|[A-Za-z_][A-Za-z0-9_]*)\})+$`)
 
 // showPassword is what may be shown of a password or token written as text.
@@ -47,8 +49,8 @@ func showPassword(text, _ string) string {
 	return redacted
 }
 
-// showAddress is what may be shown of an address: all of it but the passwords. When more @ follow than the one after the
-// user, nobody can tell where the password ends, and nothing is shown.
+// showAddress is what may be shown of an address: all of it but the passwords. When more @ follow
+// than the one after the user, nobody can tell where the password ends, and nothing is shown.
 func showAddress(_, value string) string {
 	scheme, rest, isURL := strings.Cut(value, "://")
 	if !isURL {

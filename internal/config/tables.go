@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"slices"
 	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/config/document"
 )
 
-// tables reads source.tables: names, or mappings of a name and keys of the outbox section for this table alone.
+// tables reads source.tables: names, or mappings of a name and keys of the outbox section for this
+// table alone.
 func (l *loader) tables(path string, n *document.Node) {
 	l.cfg.Source.Tables = nil
 	if n.Kind == document.Mapping {
@@ -85,14 +87,14 @@ func (l *loader) requireColumns(path string, where document.Place, o *Outbox) {
 		key, of string
 		column  Column
 	}{{"id", "an id", o.ID}, {"payload", "a payload", o.Payload}} {
-		if key := join(path, required.key); !required.column.Mapped() && !l.faulty(key) {
-			l.fault(cmp.Or(l.where(key), where), key, "is empty, but every event needs "+required.of+": name the column that holds it")
+		if key := join(path, required.key); !required.column.Mapped() && !l.isFaulty(key) {
+			l.fault(cmp.Or(l.placeOf(key), where), key, "is empty, but every event needs "+required.of+": name the column that holds it")
 		}
 	}
 }
 
-// parseTable reads schema.name, or name alone in schema public. Names stand as in the catalog, upper case and all; one
-// with a dot or a quote in it is written in double quotes as in SQL.
+// parseTable reads schema.name, or name alone in schema public. Names stand as in the catalog,
+// upper case and all; one with a dot or a quote in it is written in double quotes as in SQL.
 func parseTable(s string) (schema, name string, err error) {
 	first, rest, err := parseIdentifier(s)
 	switch {

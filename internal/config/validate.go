@@ -8,11 +8,12 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cdc-relay/cdc-relay/internal/config/document"
 )
 
-// validate checks what one value cannot tell by itself, and what must have a certain form.
+// validate checks what depends on several values, and the form of names and addresses.
 func (l *loader) validate() {
 	l.validateSink()
 	l.validateSource()
@@ -29,13 +30,13 @@ var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
 func (l *loader) validateSource() {
 	s := &l.cfg.Source
 	if !slotName.MatchString(s.Slot) {
-		l.check("source.slot", fmt.Errorf("is %q, want 1 to 63 of a-z, 0-9 and _", s.Slot))
+		l.faultAt("source.slot", fmt.Errorf("is %q, want 1 to 63 of a-z, 0-9 and _", s.Slot))
 	}
 	if s.Publication == "" || len(s.Publication) > maxIdentifier || strings.ContainsRune(s.Publication, 0) {
-		l.check("source.publication", fmt.Errorf("is %q, want a name of 1 to %d bytes", s.Publication, maxIdentifier))
+		l.faultAt("source.publication", fmt.Errorf("is %q, want a name of 1 to %d bytes", s.Publication, maxIdentifier))
 	}
 	if strings.ContainsRune(s.MessagePrefix, 0) {
-		l.check("source.message_prefix", errors.New("has a zero character, which no prefix has"))
+		l.faultAt("source.message_prefix", errors.New("has a zero character, which no prefix has"))
 	}
 	if !s.URL.IsSet() {
 		for _, name := range []string{"PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE"} {
@@ -43,14 +44,14 @@ func (l *loader) validateSource() {
 				return
 			}
 		}
-		l.check("source.url", errors.New("is not set, and neither is PGHOST, PGSERVICE or PGDATABASE"))
+		l.faultAt("source.url", errors.New("is not set, and neither is PGHOST, PGSERVICE or PGDATABASE"))
 		return
 	}
 	value, err := s.URL.Read()
 	if err == nil {
 		err = CheckPostgres(value)
 	}
-	l.check("source.url", err)
+	l.faultAt("source.url", err)
 }
 
 // urlScheme is the beginning of a URL, also of one with too few slashes or of JDBC.
@@ -85,20 +86,20 @@ func (l *loader) validateAdmin() {
 	a := &l.cfg.Admin
 	host, port, err := net.SplitHostPort(a.Listen)
 	if n, portErr := strconv.Atoi(port); err != nil || portErr != nil || n < 0 || n > 65535 {
-		l.check("admin.listen", fmt.Errorf("is %q, want host:port, such as 127.0.0.1:9464", a.Listen))
+		l.faultAt("admin.listen", fmt.Errorf("is %q, want host:port, such as 127.0.0.1:9464", a.Listen))
 		return
 	}
 	l.checkToken("admin.token", a.Token)
 	l.checkToken("admin.read_token", a.ReadToken)
 	if !isLoopback(host) && !a.Token.IsSet() && !a.ReadToken.IsSet() {
-		l.check("admin.listen", fmt.Errorf("is %q, which others can reach: set admin.token or admin.read_token for /api", a.Listen))
+		l.faultAt("admin.listen", fmt.Errorf("is %q, which others can reach: set admin.token or admin.read_token for /api", a.Listen))
 	}
 }
 
 // checkToken refuses a token that nobody could send: /api would be closed to all.
 func (l *loader) checkToken(path string, token Secret) {
 	if value, err := token.Read(); token.IsSet() && err == nil && strings.TrimSpace(value) == "" {
-		l.check(path, errors.New("is empty"))
+		l.faultAt(path, errors.New("is empty"))
 	}
 }
 
@@ -112,23 +113,23 @@ func isLoopback(host string) bool {
 
 func (l *loader) validateRetry() {
 	r := &l.cfg.Retry
-	if r.MaxBackoff >= r.Backoff || l.faulty("retry.backoff") || l.faulty("retry.max_backoff") {
+	if r.MaxBackoff >= r.Backoff || l.isFaulty("retry.backoff") || l.isFaulty("retry.max_backoff") {
 		return
 	}
 	path := "retry.max_backoff"
-	if l.where(path) == (document.Place{}) {
+	if l.placeOf(path) == (document.Place{}) {
 		path = "retry.backoff"
 	}
-	l.check(path, fmt.Errorf("max_backoff %s is shorter than backoff %s, which it bounds", showDuration(r.MaxBackoff), showDuration(r.Backoff)))
+	l.faultAt(path, fmt.Errorf("max_backoff %s is shorter than backoff %s, which it bounds", showDuration(r.MaxBackoff), showDuration(r.Backoff)))
 }
 
 const maxShortString = 255 // bytes; of AMQP 0-9-1: names of exchanges and routing keys
 
-// validateMirror wants what the sink's broker has, exchanges or topics, and names: the mirror is one place.
+// validateMirror wants a fixed exchange or topic, whichever the sink's broker has.
 func (l *loader) validateMirror() {
 	const section = "dead_letters.mirror."
 	if len(l.sinks) != 1 {
-		return // said already, and nobody knows which broker is meant
+		return // reported already, and the broker is unknown
 	}
 	m := &l.cfg.DeadLetters.Mirror
 	names := []struct{ key, value, of string }{
@@ -138,17 +139,17 @@ func (l *loader) validateMirror() {
 		switch {
 		case n.value == "":
 		case l.cfg.Sink.Stdout != nil:
-			l.check(section+n.key, errors.New("has no effect with sink.stdout, which has no second place; leave it out"))
+			l.faultAt(section+n.key, errors.New("has no effect with sink.stdout, which has no second place; leave it out"))
 		case l.cfg.Sink.RabbitMQ == nil && n.of == "rabbitmq":
-			l.check(section+n.key, errors.New("is RabbitMQ's; with sink.kafka the mirror is dead_letters.mirror.topic"))
+			l.faultAt(section+n.key, errors.New("is RabbitMQ's; with sink.kafka the mirror is dead_letters.mirror.topic"))
 		case l.cfg.Sink.Kafka == nil && n.of == "kafka":
-			l.check(section+n.key, errors.New("is Kafka's; with sink.rabbitmq the mirror is dead_letters.mirror.exchange and routing_key"))
+			l.faultAt(section+n.key, errors.New("is Kafka's; with sink.rabbitmq the mirror is dead_letters.mirror.exchange and routing_key"))
 		case strings.ContainsAny(n.value, "{}"):
-			l.check(section+n.key, fmt.Errorf("is %q, want a plain name, not a template: all dead letters are mirrored to one place", n.value))
+			l.faultAt(section+n.key, fmt.Errorf("is %q, want a plain name, not a template: all dead letters are mirrored to one place", n.value))
 		case n.of == "kafka":
-			l.check(section+n.key, checkTopic(template(n.value)))
+			l.faultAt(section+n.key, checkTopic(mustTemplate(n.value)))
 		case len(n.value) > maxShortString:
-			l.check(section+n.key, fmt.Errorf("has %d bytes, the most it may have is %d", len(n.value), maxShortString))
+			l.faultAt(section+n.key, fmt.Errorf("has %d bytes, the most it may have is %d", len(n.value), maxShortString))
 		}
 	}
 }

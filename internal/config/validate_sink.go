@@ -7,11 +7,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/config/document"
 )
 
-// This file checks the section sink: one broker, its addresses, and what its templates need of the mapping.
+// This file checks the section sink: one broker, its addresses, and what its templates need of the
+// mapping.
 
 const wantSink = "want exactly one of rabbitmq, kafka, stdout"
 
@@ -49,7 +51,7 @@ func (l *loader) validateSink() {
 	if !named["sink.stdout"] {
 		l.cfg.Sink.Stdout = nil
 	} else if len(named) == 1 && len(l.cfg.Outbox.Headers) > 0 {
-		l.check("outbox.headers", errors.New("has no effect with sink.stdout, which has no headers to put these columns in; leave it out"))
+		l.faultAt("outbox.headers", errors.New("has no effect with sink.stdout, which has no headers to put these columns in; leave it out"))
 	}
 }
 
@@ -57,7 +59,7 @@ func (l *loader) validateRabbitMQ() {
 	r := l.cfg.Sink.RabbitMQ
 	const urls = "sink.rabbitmq.url"
 	if len(r.URLs) == 0 && len(l.faults) == 0 {
-		l.check(urls, errors.New("names no broker"))
+		l.faultAt(urls, errors.New("names no broker"))
 	}
 	_, user := l.written["sink.rabbitmq.username"]
 	_, password := l.written["sink.rabbitmq.password"]
@@ -65,12 +67,12 @@ func (l *loader) validateRabbitMQ() {
 	for _, secret := range r.URLs {
 		value, err := secret.Read()
 		if err != nil {
-			l.check(urls, err)
+			l.faultAt(urls, err)
 			continue
 		}
 		u, err := parseAMQP(value)
 		if err != nil {
-			l.check(urls, err)
+			l.faultAt(urls, err)
 			continue
 		}
 		plaintext = plaintext || u.Scheme == "amqp"
@@ -81,26 +83,26 @@ func (l *loader) validateRabbitMQ() {
 	r.userInURL = users > 0
 	switch {
 	case users > 0 && (user || password):
-		l.check(urls, errors.New("has a user in the address, and username or password is given too; one of the two"))
+		l.faultAt(urls, errors.New("has a user in the address, and username or password is given too; one of the two"))
 	case users > 0 && users < len(r.URLs):
-		l.check(urls, errors.New("has a user in some addresses and not in others; in all, or none and username and password"))
+		l.faultAt(urls, errors.New("has a user in some addresses and not in others; in all, or none and username and password"))
 	}
 	for key, value := range map[string]string{"ca": r.TLS.CA, "cert": r.TLS.Cert, "key": r.TLS.Key, "server_name": r.TLS.ServerName} {
 		if value != "" && plaintext {
-			l.check("sink.rabbitmq.tls."+key, errors.New("has no effect on an amqp:// address; write amqps://"))
+			l.faultAt("sink.rabbitmq.tls."+key, errors.New("has no effect on an amqp:// address; write amqps://"))
 		}
 	}
 	if r.TLS.Key != "" && r.TLS.Cert == "" {
-		l.check("sink.rabbitmq.tls.key", errors.New("is the key of no certificate: tls.cert is not set"))
+		l.faultAt("sink.rabbitmq.tls.key", errors.New("is the key of no certificate: tls.cert is not set"))
 	}
 	l.validateTemplate("sink.rabbitmq.exchange", r.Exchange)
 	l.validateTemplate("sink.rabbitmq.routing_key", r.RoutingKey)
 	switch exchange, constant := r.Exchange.Constant(); {
 	case !r.Declare:
 	case !constant:
-		l.check("sink.rabbitmq.declare", fmt.Errorf("has no effect on exchange %q, which each event names; declare those exchanges at the broker", r.Exchange))
+		l.faultAt("sink.rabbitmq.declare", fmt.Errorf("has no effect on exchange %q, which each event names; declare those exchanges at the broker", r.Exchange))
 	case exchange == "":
-		l.check("sink.rabbitmq.declare", errors.New("has no effect on the default exchange, which is always there; leave it out"))
+		l.faultAt("sink.rabbitmq.declare", errors.New("has no effect on the default exchange, which is always there; leave it out"))
 	}
 }
 

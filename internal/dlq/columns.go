@@ -1,12 +1,12 @@
-// Extra columns as the tables of the siding hold them: with their names, because a row may outlive the configuration
-// that listed them in some order.
+// Extra columns as the tables of the siding hold them: with their names, because a row may outlive
+// the configuration that listed them in some order.
 
 package dlq
 
 import "encoding/binary"
 
-// AppendColumns appends per column the length of its name, the name, the length of its value + 1 (0: NULL) and the value; lengths as
-// unsigned LEB128. nil when there are no columns.
+// AppendColumns appends per column the length of its name, the name, the length of its value + 1
+// (0: NULL) and the value; lengths as unsigned LEB128. nil when there are no columns.
 func AppendColumns(b []byte, names []string, values [][]byte) []byte {
 	for i, value := range values {
 		b = binary.AppendUvarint(b, uint64(len(names[i])))
@@ -21,8 +21,8 @@ func AppendColumns(b []byte, names []string, values [][]byte) []byte {
 	return b
 }
 
-// EachColumn gives each column's name and value, which alias b, and reports whether b is as AppendColumns writes it: it ends
-// where it is not.
+// EachColumn gives each column's name and value, which alias b, and reports whether b is as
+// AppendColumns writes it: it ends where it is not.
 func EachColumn(b []byte, each func(name, value []byte)) (ok bool) {
 	for len(b) > 0 {
 		name, rest, ok := cut(b, 0)
@@ -39,7 +39,8 @@ func EachColumn(b []byte, each func(name, value []byte)) (ok bool) {
 	return true
 }
 
-// cut takes a length, of which more is counted too much, and as many bytes. A length below more is NULL.
+// cut takes a length, of which more is counted too much, and as many bytes. A length below more is
+// NULL.
 func cut(b []byte, more uint64) (part, rest []byte, ok bool) {
 	size, n := binary.Uvarint(b)
 	if n <= 0 {

@@ -1,3 +1,5 @@
+// Where the event of an id is.
+
 package dlq
 
 import (
@@ -18,7 +20,8 @@ type Outbox struct {
 	ID            []string // the id column: the first of these that the table has
 }
 
-// Relay is what the running relay says of itself; the zero value when it was not asked or does not answer.
+// Relay is what the running relay says of itself; the zero value when it was not asked or does not
+// answer.
 type Relay struct {
 	Streaming       bool
 	OldestUnsettled time.Time // commit time of the oldest transaction that is not settled; zero: there is none
@@ -51,7 +54,7 @@ const maxRows = 20
 const lately = 5 * time.Second
 
 // Event says where the event of an id is: in the siding, on its way, or behind the slot.
-func (d *Desk) Event(ctx context.Context, id string, tables []Outbox, relay Relay) (*Event, error) {
+func (d *Admin) Event(ctx context.Context, id string, tables []Outbox, relay Relay) (*Event, error) {
 	e := &Event{ID: id, Rows: []Row{}}
 	for _, of := range []Of{Parked, Letters} {
 		page, err := d.List(ctx, of, Filter{ID: &id}, "", maxRows)
@@ -79,7 +82,8 @@ func (d *Desk) Event(ctx context.Context, id string, tables []Outbox, relay Rela
 	return e, nil
 }
 
-// sided tells of an event that is in the siding, by the first of its rows that is ours: it is parked, or the newest letter.
+// sided tells of an event that is in the siding, by the first of its rows that is ours: it is
+// parked, or the newest letter.
 func (e *Event) sided(r *Row) {
 	e.CommittedAt = &r.CommittedAt
 	if r.State == Waiting {
@@ -97,9 +101,9 @@ func (e *Event) sided(r *Row) {
 	}
 }
 
-// committed looks for the row in a table. A slot keeps, in catalog_xmin, the oldest transaction that it may still have to
-// send: an older one it is past.
-func (d *Desk) committed(ctx context.Context, e *Event, t Outbox, relay Relay) (found bool, err error) {
+// committed looks for the row in a table. A slot keeps, in catalog_xmin, the oldest transaction
+// that it may still have to send: an older one it is past.
+func (d *Admin) committed(ctx context.Context, e *Event, t Outbox, relay Relay) (found bool, err error) {
 	name := pgx.Identifier{t.Schema, t.Table}.Sanitize()
 	var column, kind string
 	err = d.db.QueryRow(ctx, `SELECT attname, format_type(atttypid, NULL) FROM pg_attribute

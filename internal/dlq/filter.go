@@ -1,8 +1,11 @@
+// Which rows are meant.
+
 package dlq
 
 import (
-	"context"
+	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -10,9 +13,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Filter chooses rows of a table. A row is chosen when it fits all that is set; what is nil or zero asks for nothing.
+// Filter chooses rows of a table. A row is chosen when it fits all that is set; what is nil or zero
+// asks for nothing.
 type Filter struct {
-	// These are compared byte for byte with the event's columns; "" is the empty text, which NULL is not.
+	// These are compared byte for byte with the event's columns; "" is the empty text, which NULL
+	// is not.
 	ID, Key, Aggregate, Type *string
 	// NoAggregate wants events without an aggregate.
 	NoAggregate bool
@@ -81,52 +86,6 @@ func (f *Filter) Check(of Of) error {
 	return nil
 }
 
-// where is the conditions of a statement, with their arguments.
-type where struct {
-	sql  strings.Builder
-	args []any
-}
-
-// and adds a condition, in which each ? becomes the next parameter.
-func (w *where) and(condition string, args ...any) {
-	if w.sql.Len() > 0 {
-		w.sql.WriteString(" AND ")
-	}
-	w.sql.WriteString(w.bind(condition, args...))
-}
-
-// bind gives the parameters of a piece of SQL their numbers.
-func (w *where) bind(sql string, args ...any) string {
-	var b strings.Builder
-	for _, arg := range args {
-		before, after, _ := strings.Cut(sql, "?")
-		w.args = append(w.args, arg)
-		fmt.Fprintf(&b, "%s$%d", before, len(w.args))
-		sql = after
-	}
-	b.WriteString(sql)
-	return b.String()
-}
-
-// table is what differs between the two tables of rows.
-type table struct {
-	of   Of
-	name string
-	at   string // when a row came to it
-}
-
-var (
-	letters = &table{Letters, "cdc_relay.dead_letter", "died_at"}
-	parked  = &table{Parked, "cdc_relay.retry", "parked_at"}
-)
-
-func tableOf(of Of) *table {
-	if of == Parked {
-		return parked
-	}
-	return letters
-}
-
 // choose adds the conditions of the filter.
 func (f *Filter) choose(w *where, t *table) {
 	f.same(w, t, "id", f.ID)
@@ -182,7 +141,8 @@ func prefixOf(column string) string { return fmt.Sprintf("substring(%s, 1, %d)",
 // destinationOf is where a row goes, as lists show it.
 const destinationOf = `(CASE WHEN t.routing_key IS NULL THEN t.route_name ELSE t.route_name || '/'::bytea || t.routing_key END)`
 
-// destination chooses the rows of a destination, or of an exchange or topic with any routing key. A slash may be part of both.
+// destination chooses the rows of a destination, or of an exchange or topic with any routing key. A
+// slash may be part of both.
 func (f *Filter) destination(w *where, t *table) {
 	name := f.going(w, t, "t.route_name")
 	if strings.Contains(f.Destination, "/") {
@@ -214,17 +174,69 @@ func (f *Filter) state(w *where) {
 // isReason is true when Error names a reason; a reason is never a part of an error text.
 func (f *Filter) isReason() bool { return slices.Contains(reasons, sink.Reason(f.Error)) }
 
-// SameKey makes the filter choose the aggregate and key of a row: for keys that are too long or odd to be typed.
-func (d *Desk) SameKey(ctx context.Context, n int64, f *Filter) error {
-	row, is, err := d.find(ctx, n)
-	switch {
-	case err != nil:
-		return err
-	case is == "":
-		return &NotFound{What: "row", N: n, Slot: d.slot}
-	case row.Key == nil:
-		return &NotNow{"key of", n, "that event has no key"}
+// isByColumn is true when the index of an aggregate, type or destination serves the list of dead
+// letters.
+func (f *Filter) isByColumn() bool {
+	return (f.Aggregate != nil || f.Type != nil || f.Destination != "") && f.Class == "" && f.Error == "" && f.State == ""
+}
+
+// isSplit is true when a list of dead letters is made of two: of the exchange or topic with that
+// name, and of the destination. An index gives each in order, and both together in none.
+func (f *Filter) isSplit(t *table) bool {
+	return t == letters && strings.Contains(f.Destination, "/") && f.ID == nil && f.Key == nil && f.isByColumn()
+}
+
+// byText is true when a part of the error text is asked for.
+func (f *Filter) byText() bool { return f.Error != "" && !f.isReason() }
+
+// textCondition is the condition that the error of alias has the text asked for.
+func (f *Filter) textCondition(w *where, alias string) string {
+	return w.bind("strpos(lower("+alias+".error), lower(?)) > 0", WithoutNumbers(f.Error))
+}
+
+// WithoutNumbers is a text with # for what differs where the same is said: a UUID, or a run of
+// digits. So are the words of refusals kept, and asked for.
+func WithoutNumbers(words string) string { return numbers.ReplaceAllString(words, "#") }
+
+var numbers = regexp.MustCompile(`\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|[0-9#]+`)
+
+// stored is a Filter in a row of the database: texts as bytes, which JSON keeps as they are.
+type stored struct {
+	ID, Key, Aggregate, Type []byte
+	NoAggregate              bool
+	Destination              []byte
+	Class, Error, State      string
+	From, To                 time.Time
+}
+
+func (f *Filter) store() ([]byte, error) {
+	s := stored{
+		ID: octets(f.ID), Key: octets(f.Key), Aggregate: octets(f.Aggregate), Type: octets(f.Type), NoAggregate: f.NoAggregate,
+		Destination: []byte(f.Destination), Class: f.Class, Error: f.Error, State: f.State, From: f.From, To: f.To,
 	}
-	f.Key, f.Aggregate, f.NoAggregate = row.Key, row.Aggregate, row.Aggregate == nil
+	out, err := json.Marshal(&s)
+	if err != nil {
+		return nil, fmt.Errorf("write the filter: %w", err)
+	}
+	return out, nil
+}
+
+func (f *Filter) load(in []byte) error {
+	var s stored
+	if err := json.Unmarshal(in, &s); err != nil {
+		return fmt.Errorf("read the filter: %w", err)
+	}
+	*f = Filter{
+		ID: text(s.ID), Key: text(s.Key), Aggregate: text(s.Aggregate), Type: text(s.Type), NoAggregate: s.NoAggregate,
+		Destination: string(s.Destination), Class: s.Class, Error: s.Error, State: s.State, From: s.From, To: s.To,
+	}
 	return nil
+}
+
+// octets keeps nil apart from the empty text, as JSON does for bytes: null and "".
+func octets(s *string) []byte {
+	if s == nil {
+		return nil
+	}
+	return append([]byte{}, *s...)
 }

@@ -1,3 +1,5 @@
+// What the leader does for operators: makes requests of jobs, purges by age.
+
 package dlq
 
 import (
@@ -17,16 +19,18 @@ type LeaderConfig struct {
 	Slot     string
 	SystemID string
 	Epoch    int64 // of this term: every statement changes nothing once it is not the slot's any more
-	// Expire is the store's: it purges by age. It is called now and then, and again while it changes something. nil: never.
+	// Expire is the store's: it purges by age. It is called now and then, and again while it
+	// changes something. nil: never.
 	Expire func(ctx context.Context) (changed int, err error)
 	Keep   time.Duration // jobs that ended longer ago are forgotten; 0: never
-	// Working tells that a round, or a next part of it, begins, which the timeouts of its statements bound, and that it has ended. nil: nobody asks.
+	// Working tells that a round, or a next part of it, begins, which the timeouts of its
+	// statements bound, and that it has ended. nil: nobody asks.
 	Working func(atWork bool)
 	Log     *zap.Logger
 }
 
-// Leader is what the leader does for operators beside the feeder: it makes requests of bulk jobs, and purges by age. One
-// goroutine, for one term.
+// Leader is what the leader does for operators beside the feeder: it makes requests of bulk jobs,
+// and purges by age. One goroutine, for one term.
 type Leader struct {
 	cfg LeaderConfig
 	db  term
@@ -56,8 +60,8 @@ const (
 	maxAhead = 2000 // requests of a job that wait; it bounds the table, and what there is to cancel
 )
 
-// Run works until ctx is done, and returns nil then. The database's errors are waited out, one line in the log for each
-// change; only a newer leader, an *outbox.Stop, ends it.
+// Run works until ctx is done, and returns nil then. The database's errors are waited out, one line
+// in the log for each change; only a newer leader, an *outbox.Stop, ends it.
 func (l *Leader) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -128,8 +132,8 @@ func (l *Leader) once(ctx context.Context, now time.Time) (busy bool, err error)
 	return busy, errors.Join(append(errs, l.expire(ctx, now))...)
 }
 
-// allowance is how many requests of a job may be made now: a rate's share of the time since the last ones, a second's worth
-// at most, and no more than may wait.
+// allowance is how many requests of a job may be made now: a rate's share of the time since the
+// last ones, a second's worth at most, and no more than may wait.
 func (l *Leader) allowance(j *job, now time.Time) int {
 	n := min(pageSize, maxAhead-j.waiting)
 	if j.rate > 0 {
@@ -210,7 +214,8 @@ func (l *Leader) jobs(ctx context.Context) (list []job, err error) {
 	return list, nil
 }
 
-// advance makes up to n requests of a job, or closes one that has none left to make and none that waits.
+// advance makes up to n requests of a job, or closes one that has none left to make and none that
+// waits.
 func (l *Leader) advance(ctx context.Context, j *job, n int) error {
 	switch {
 	case j.state == "asked" && j.waiting == 0:
@@ -228,8 +233,9 @@ func (l *Leader) advance(ctx context.Context, j *job, n int) error {
 	return l.ask(ctx, j, t, t == tables[len(tables)-1], n)
 }
 
-// ask makes a page of requests, of the rows after the job's place in a table: at most n. A page that is not full ends the
-// table. The statement locks the job first, so that one that is cancelled in between has no requests made.
+// ask makes a page of requests, of the rows after the job's place in a table: at most n. A page
+// that is not full ends the table. The statement locks the job first, so that one that is cancelled
+// in between has no requests made.
 func (l *Leader) ask(ctx context.Context, j *job, t *table, last bool, n int) error {
 	w := where{args: []any{l.cfg.Slot, l.cfg.Epoch, j.id, l.cfg.SystemID, n, j.place.incarnation, j.place.commit, j.place.index, j.created, last}}
 	w.and("t.slot = $1 AND t.system_id = $4 AND (t.incarnation, t.commit_lsn, t.idx) > ($6::bigint, $7::pg_lsn, $8::bigint)")

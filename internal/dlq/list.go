@@ -1,10 +1,13 @@
+// Lists, newest first, and where their pages begin.
+
 package dlq
 
 import (
 	"context"
 	"fmt"
-	"regexp"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -12,9 +15,9 @@ import (
 // MaxLimit is the longest page of a list.
 const MaxLimit = 1000
 
-// List gives a page of rows, the newest first, from the place that cursor names: the Next of the page before, "" for the
-// first.
-func (d *Desk) List(ctx context.Context, of Of, f Filter, cursor string, limit int) (Page, error) {
+// List gives a page of rows, the newest first, from the place that cursor names: the Next of the
+// page before, "" for the first.
+func (d *Admin) List(ctx context.Context, of Of, f Filter, cursor string, limit int) (Page, error) {
 	t := tableOf(of)
 	if err := f.Check(of); err != nil {
 		return Page{}, err
@@ -46,7 +49,8 @@ func (d *Desk) List(ctx context.Context, of Of, f Filter, cursor string, limit i
 	return p, nil
 }
 
-// order is newest first. Parked rows have numbers in the order they came; letters have them from when they were parked.
+// order is newest first. Parked rows have numbers in the order they came; letters have them from
+// when they were parked.
 func (t *table) order() string {
 	if t == parked {
 		return "t.n DESC"
@@ -72,17 +76,6 @@ func (f *Filter) page(t *table, w *where, limit int) string {
 	return query + last
 }
 
-// isByColumn is true when the index of an aggregate, type or destination serves the list of dead letters.
-func (f *Filter) isByColumn() bool {
-	return (f.Aggregate != nil || f.Type != nil || f.Destination != "") && f.Class == "" && f.Error == "" && f.State == ""
-}
-
-// isSplit is true when a list of dead letters is made of two: of the exchange or topic with that name, and of the destination.
-// An index gives each in order, and both together in none.
-func (f *Filter) isSplit(t *table) bool {
-	return t == letters && strings.Contains(f.Destination, "/") && f.ID == nil && f.Key == nil && f.isByColumn()
-}
-
 // byState takes a page of each state, class and reason that is asked for.
 func (f *Filter) byState(query string, w *where, last string) string {
 	of := where{args: w.args}
@@ -102,11 +95,13 @@ func (f *Filter) byState(query string, w *where, last string) string {
 		" AND t.state = g.state AND t.class = g.class AND t.reason = g.reason" + last + ") t WHERE " + of.sql.String() + last
 }
 
-// ByState is the common table g of the states, classes and reasons that dead letters of slot $1 have.
+// ByState is the common table g of the states, classes and reasons that dead letters of slot $1
+// have.
 var ByState = groups("state", "class", "reason")
 
-// groups is the common table g of what dead letters of slot $1 have in some columns, which an index begins with. It goes from
-// one to the next: of few groups among a million rows that takes well under a millisecond.
+// groups is the common table g of what dead letters of slot $1 have in some columns, which an index
+// begins with. It goes from one to the next: of few groups among a million rows that takes well
+// under a millisecond.
 func groups(columns ...string) string {
 	of := func(alias string) string { return alias + "." + strings.Join(columns, ", "+alias+".") }
 	next := func(after string) string {
@@ -115,20 +110,6 @@ func groups(columns ...string) string {
 	return "WITH RECURSIVE g AS (" + next("") + " UNION ALL SELECT n.* FROM g CROSS JOIN LATERAL " +
 		next(" AND ("+of("t")+") > ("+of("g")+")") + " n)"
 }
-
-// byText is true when a part of the error text is asked for.
-func (f *Filter) byText() bool { return f.Error != "" && !f.isReason() }
-
-// textCondition is the condition that the error of alias has the text asked for.
-func (f *Filter) textCondition(w *where, alias string) string {
-	return w.bind("strpos(lower("+alias+".error), lower(?)) > 0", WithoutNumbers(f.Error))
-}
-
-// WithoutNumbers is a text with # for what differs where the same is said: a UUID, or a run of digits. So are the words of refusals kept,
-// and asked for.
-func WithoutNumbers(words string) string { return numbers.ReplaceAllString(words, "#") }
-
-var numbers = regexp.MustCompile(`\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|[0-9#]+`)
 
 // columnsOf are the columns that scan reads.
 func columnsOf(t *table) string {
@@ -142,12 +123,12 @@ func columnsOf(t *table) string {
 		t.died_at, t.closed_at, t.mirrored_at, t.redacted_at IS NOT NULL AS redacted`
 }
 
-// anew has a statement planned for its arguments at each execution. A plan that is kept would serve any argument of a filter,
-// and be a bad one for those that few rows have, or only old ones.
+// anew has a statement planned for its arguments at each execution. A plan that is kept would serve
+// any argument of a filter, and be a bad one for those that few rows have, or only old ones.
 const anew = pgx.QueryExecModeDescribeExec
 
 // rows reads what columnsOf names.
-func (d *Desk) rows(ctx context.Context, sql string, args []any) ([]Row, error) {
+func (d *Admin) rows(ctx context.Context, sql string, args []any) ([]Row, error) {
 	rows, err := d.db.Query(ctx, sql, append([]any{anew}, args...)...)
 	if err != nil {
 		return nil, explain("read the rows", err)
@@ -163,4 +144,60 @@ func (d *Desk) rows(ctx context.Context, sql string, args []any) ([]Row, error) 
 		return nil, explain("read the rows", err)
 	}
 	return list, nil
+}
+
+// find reads a row wherever it is, and says in which table; "" when it is nowhere. It looks at the
+// retry table first: a row can leave it for the dead letters in between, and not the other way.
+func (d *Admin) find(ctx context.Context, n int64) (row Row, is Of, err error) {
+	for _, t := range []*table{parked, letters} {
+		rows, err := d.rows(ctx, "SELECT "+columnsOf(t)+" FROM "+t.name+" t WHERE t.slot = $1 AND t.n = $2",
+			[]any{d.slot, n})
+		if err != nil || len(rows) > 0 {
+			return append(rows, Row{})[0], t.of, err
+		}
+	}
+	return Row{}, "", nil
+}
+
+// cursor is a place in a list: behind the row of that number, and of letters, of that time. Rows
+// that come meanwhile do not move it.
+type cursor struct {
+	n      int64 // 0: the beginning
+	micros int64 // of died_at, since 1970
+}
+
+func cursorAt(r *Row, t *table) string {
+	if t == parked {
+		return strconv.FormatInt(r.N, 10)
+	}
+	return fmt.Sprintf("%d-%d", r.DiedAt.UnixMicro(), r.N)
+}
+
+// parseCursor reads what cursorAt wrote.
+func parseCursor(s string) (c cursor, err error) {
+	if s == "" {
+		return cursor{}, nil
+	}
+	micros, n, both := strings.Cut(s, "-")
+	if !both {
+		micros, n = "0", s
+	}
+	if c.micros, err = strconv.ParseInt(micros, 10, 64); err == nil {
+		c.n, err = strconv.ParseInt(n, 10, 64)
+	}
+	if err != nil || c.n <= 0 {
+		return cursor{}, &BadInput{"cursor", fmt.Sprintf("is %q, and no list gave that", s)}
+	}
+	return c, nil
+}
+
+// after adds the condition for what comes behind the cursor.
+func (c cursor) after(w *where, t *table) {
+	switch {
+	case c.n == 0:
+	case t == parked:
+		w.and("t.n < ?", c.n)
+	default:
+		w.and("(t.died_at, t.n) < (?, ?)", time.UnixMicro(c.micros), c.n)
+	}
 }

@@ -100,7 +100,8 @@ func TestFiltersThatAreRefused(t *testing.T) {
 
 func day(n int) time.Time { return time.Date(2026, 1, n, 0, 0, 0, 0, time.UTC) }
 
-// A page ends among letters of one moment, and new ones come in between: each is seen once, in order.
+// A page ends among letters of one moment, and new ones come in between: each is seen once, in
+// order.
 func TestPagesOverEqualTimes(t *testing.T) {
 	r := setup(t)
 	var want []int64
@@ -118,4 +119,23 @@ func TestPagesOverEqualTimes(t *testing.T) {
 	if second.Rows[0].N != want[4] || second.Rows[3].N != want[7] {
 		t.Errorf("the second page is %+v, want %v", second.Rows, want[4:8])
 	}
+}
+
+// An index has the beginning of a long value: rows that differ behind it are told apart.
+func TestFiltersOnLongValues(t *testing.T) {
+	r := setup(t)
+	long := strings.Repeat("x", 300)
+	a := r.put(sample{id: long + "a", key: long + "a", aggregate: long + "a", kind: long + "a", name: long, routingKey: "a"})
+	b := r.put(sample{id: long + "b", key: long + "b", aggregate: long + "b", kind: long + "b", name: long, routingKey: "b", class: "transient"})
+	for suffix, want := range map[string]int64{"a": a, "b": b} {
+		value := long + suffix
+		for _, f := range []Filter{
+			{ID: &value}, {Key: &value}, {Aggregate: &value}, {Type: &value}, {Destination: long + "/" + suffix},
+			{Destination: long + "/" + suffix, State: Open},
+		} {
+			r.wantList(Letters, f, want)
+		}
+	}
+	r.wantList(Letters, Filter{Destination: long}, b, a)
+	r.wantList(Letters, Filter{Destination: long + "/c"})
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// A letter may be dead because of what it is: its copy carries nothing that was too long, and says so where there is room.
+// A letter may be dead because of what it is: its copy carries nothing that was too long, and says
+// so where there is room.
 func TestMirrorOfUnsendableEvents(t *testing.T) {
 	r := setup(t)
 	long := strings.Repeat("ж", 128<<10)
@@ -50,8 +51,8 @@ func TestMirrorIsBoundedByBytes(t *testing.T) {
 	}
 }
 
-// More letters are refused for themselves than are remembered: what is behind them is mirrored all the same, and they are
-// tried again in their turn, not again and again.
+// More letters are refused for themselves than are remembered: what is behind them is mirrored all
+// the same, and they are tried again in their turn, not again and again.
 func TestMirrorThatRefusesManyLetters(t *testing.T) {
 	r := setup(t)
 	r.put(sample{id: "bad"})

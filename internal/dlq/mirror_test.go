@@ -84,7 +84,8 @@ func TestMirror(t *testing.T) {
 	}
 }
 
-// One letter that the mirror's broker refuses for itself does not hold up the others, and is tried again.
+// One letter that the mirror's broker refuses for itself does not hold up the others, and is tried
+// again.
 func TestMirrorThatRefusesOneLetter(t *testing.T) {
 	r := setup(t)
 	for _, id := range []string{"bad", "b", "c"} {
@@ -124,7 +125,8 @@ func TestMirrorThatRefusesOneLetter(t *testing.T) {
 	}
 }
 
-// While the mirror's exchange is missing, or the broker away, it waits longer and longer, and nothing is noted.
+// While the mirror's exchange is missing, or the broker away, it waits longer and longer, and
+// nothing is noted.
 func TestMirrorWithoutItsDestination(t *testing.T) {
 	r := setup(t)
 	r.put(sample{})

@@ -1,3 +1,5 @@
+// Requests about one row.
+
 package dlq
 
 import (
@@ -15,8 +17,8 @@ import (
 // Kind is what is asked for.
 type Kind string
 
-// The kinds of requests. Replay, Discard, Redact and Purge are about dead letters, Retry and Bury about parked rows. A Purge of
-// a key is about both.
+// The kinds of requests. Replay, Discard, Redact and Purge are about dead letters, Retry and Bury
+// about parked rows. A Purge of a key is about both.
 const (
 	Replay  Kind = "replay"     // publish it again
 	Discard Kind = "discard"    // close it unpublished
@@ -26,8 +28,8 @@ const (
 	Purge   Kind = "purge"      // remove all of it; unpublished, if it was not published
 )
 
-// table is the one whose rows the kind is about. A parked row may be delivered yet: no slip in a number purges it, only its key
-// does.
+// table is the one whose rows the kind is about. A parked row may be delivered yet: no slip in a
+// number purges it, only its key does.
 func (k Kind) table() *table {
 	if k == Retry || k == Bury {
 		return parked
@@ -95,10 +97,11 @@ func (e *Done) Error() string {
 	return fmt.Sprintf("dead letter %d was %s already, at %s", e.N, e.State, e.At.Format(time.RFC3339))
 }
 
-// Request writes down what is asked for. When the same waits already it gives that one; what a row does not allow is a
-// *NotNow, *Done or *NotFound.
-func (d *Desk) Request(ctx context.Context, a Ask) (Request, error) {
-	// A row can change its state, or get a request of somebody else's, between the two questions. Then both are asked again.
+// Request writes down what is asked for. When the same waits already it gives that one; what a row
+// does not allow is a *NotNow, *Done or *NotFound.
+func (d *Admin) Request(ctx context.Context, a Ask) (Request, error) {
+	// A row can change its state, or get a request of somebody else's, between the two questions.
+	// Then both are asked again.
 	for range 3 {
 		r, err := d.insert(ctx, a)
 		if !errors.Is(err, pgx.ErrNoRows) {
@@ -128,11 +131,13 @@ func (k Kind) allowed(t *table) string {
 
 const requestColumns = `id, kind, n, job, who, reason, created_at, state, result, done_at, route_name, routing_key`
 
-// mine is the condition for rows of the system that the slot is in: rows that came with a copy of the database are not.
+// mine is the condition for rows of the system that the slot is in: rows that came with a copy of
+// the database are not.
 const mine = `t.slot = $1 AND t.system_id = (SELECT system_id FROM cdc_relay.slots WHERE slot = $1::text)`
 
-// insert gives pgx.ErrNoRows when there is no such row in a state that allows it, or one is asked for already.
-func (d *Desk) insert(ctx context.Context, a Ask) (Request, error) {
+// insert gives pgx.ErrNoRows when there is no such row in a state that allows it, or one is asked
+// for already.
+func (d *Admin) insert(ctx context.Context, a Ask) (Request, error) {
 	t := a.Kind.table()
 	return scanRequest(d.db.QueryRow(ctx, `INSERT INTO cdc_relay.request (slot, system_id, kind, n, route_name, routing_key, who, reason)
 		SELECT $1, t.system_id, $3, $2, $4, $5, $6, $7 FROM `+t.name+` t WHERE t.n = $2 AND `+mine+` AND `+a.Kind.allowed(t)+`
@@ -141,7 +146,7 @@ func (d *Desk) insert(ctx context.Context, a Ask) (Request, error) {
 }
 
 // whyNot says why insert found nothing to write; pgx.ErrNoRows when it would now.
-func (d *Desk) whyNot(ctx context.Context, a Ask) (Request, error) {
+func (d *Admin) whyNot(ctx context.Context, a Ask) (Request, error) {
 	waiting, err := scanRequest(d.db.QueryRow(ctx, `SELECT `+requestColumns+` FROM cdc_relay.request WHERE n = $1 AND slot = $2 AND state = 'waiting'`, a.N, d.slot))
 	switch {
 	case err == nil && waiting.Kind == a.Kind && waiting.same(a.Route):
@@ -162,7 +167,7 @@ func (d *Desk) whyNot(ctx context.Context, a Ask) (Request, error) {
 	return Request{}, a.Kind.refuses(&row)
 }
 
-func (d *Desk) notFound(want Of, n int64, is Of) error {
+func (d *Admin) notFound(want Of, n int64, is Of) error {
 	e := &NotFound{What: "dead letter", N: n, Slot: d.slot}
 	if want == Parked {
 		e.What = "parked row"
@@ -202,7 +207,7 @@ func (r *Request) same(to outbox.Route) bool {
 }
 
 // Requests gives requests by their ids, in the order of the ids.
-func (d *Desk) Requests(ctx context.Context, ids []int64) ([]Request, error) {
+func (d *Admin) Requests(ctx context.Context, ids []int64) ([]Request, error) {
 	rows, err := d.db.Query(ctx, `SELECT `+requestColumns+` FROM cdc_relay.request WHERE id = ANY ($1) AND slot = $2`, ids, d.slot)
 	if err != nil {
 		return nil, explain("read cdc_relay.request", err)
@@ -225,10 +230,37 @@ func scanRequest(row pgx.Row) (Request, error) {
 	return r, err
 }
 
-// Would is the error that Request would have now, nil also when the same waits already. It changes nothing.
-func (d *Desk) Would(ctx context.Context, a Ask) error {
+// Would is the error that Request would have now, nil also when the same waits already. It changes
+// nothing.
+func (d *Admin) Would(ctx context.Context, a Ask) error {
 	if _, err := d.whyNot(ctx, a); !errors.Is(err, pgx.ErrNoRows) {
 		return err
 	}
 	return nil
+}
+
+// RequestOf gives a request by its id.
+func (d *Admin) RequestOf(ctx context.Context, id int64) (Request, error) {
+	list, err := d.Requests(ctx, []int64{id})
+	if err != nil {
+		return Request{}, err
+	}
+	if len(list) == 0 {
+		return Request{}, &NotFound{What: "request", N: id, Slot: d.slot}
+	}
+	return list[0], nil
+}
+
+// Withdraw cancels a request that waits. What is being carried out at this moment is not called
+// back, and one that has ended is left as it is: the request that is returned says which.
+func (d *Admin) Withdraw(ctx context.Context, id int64, by By) (Request, error) {
+	r, err := scanRequest(d.db.QueryRow(ctx, `WITH q AS (UPDATE cdc_relay.request SET state = 'cancelled', done_at = now()
+			WHERE id = $1 AND slot = $2 AND state = 'waiting' RETURNING *),
+		noted AS (INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result, request)
+			SELECT slot, system_id, $3, 'cancel', n, $4, kind || ' is not done', id FROM q)
+		SELECT `+requestColumns+` FROM q`, id, d.slot, by.Who, by.Why))
+	if errors.Is(err, pgx.ErrNoRows) {
+		return d.RequestOf(ctx, id)
+	}
+	return r, explain("cancel the request", err)
 }

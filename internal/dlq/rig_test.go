@@ -19,13 +19,14 @@ import (
 
 func TestMain(m *testing.M) { devenv.Main(m) }
 
-// rig is a database with the relay's schema and what it remembers of its slot, and a desk; no relay runs.
+// rig is a database with the relay's schema and what it remembers of its slot, and a desk; no relay
+// runs.
 type rig struct {
 	t    *testing.T
 	ctx  context.Context
 	pool *pgxpool.Pool
 	slot string
-	desk *Desk
+	desk *Admin
 	at   time.Time // of the next row
 	next int64     // its number
 }
@@ -60,7 +61,8 @@ func setupOn(t *testing.T, server func(testing.TB) *devenv.Postgres) *rig {
 	return r
 }
 
-// withSlot is setup with the slot itself, on a server of this process: making it waits for the transactions of all tests there.
+// withSlot is setup with the slot itself, on a server of this process: making it waits for the
+// transactions of all tests there.
 func withSlot(t *testing.T) *rig {
 	t.Helper()
 	r := setupOn(t, devenv.OwnPostgres)

@@ -1,3 +1,5 @@
+// One row with its contents and history.
+
 package dlq
 
 import (
@@ -13,8 +15,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// Show gives a row with its contents and its history. Without payloads they are read neither, only said to be hidden.
-func (d *Desk) Show(ctx context.Context, of Of, n int64, payloads bool) (*Detail, error) {
+// Show gives a row with its contents and its history. Without payloads they are read neither, only
+// said to be hidden.
+func (d *Admin) Show(ctx context.Context, of Of, n int64, payloads bool) (*Detail, error) {
 	row, is, err := d.find(ctx, n)
 	if err != nil {
 		return nil, err
@@ -38,21 +41,8 @@ func (d *Desk) Show(ctx context.Context, of Of, n int64, payloads bool) (*Detail
 	return out, err
 }
 
-// find reads a row wherever it is, and says in which table; "" when it is nowhere. It looks at the retry table first: a row can leave it for
-// the dead letters in between, and not the other way.
-func (d *Desk) find(ctx context.Context, n int64) (row Row, is Of, err error) {
-	for _, t := range []*table{parked, letters} {
-		rows, err := d.rows(ctx, "SELECT "+columnsOf(t)+" FROM "+t.name+" t WHERE t.slot = $1 AND t.n = $2",
-			[]any{d.slot, n})
-		if err != nil || len(rows) > 0 {
-			return append(rows, Row{})[0], t.of, err
-		}
-	}
-	return Row{}, "", nil
-}
-
 // contents reads what lists do without. The row may be gone meanwhile: then it stays without.
-func (d *Desk) contents(ctx context.Context, out *Detail, t *table, payloads bool) error {
+func (d *Admin) contents(ctx context.Context, out *Detail, t *table, payloads bool) error {
 	var kind outbox.PayloadKind
 	var payload, traceparent, headers, columns, fault, raw []byte
 	hide := func(column string) string {
@@ -80,7 +70,7 @@ func (d *Desk) contents(ctx context.Context, out *Detail, t *table, payloads boo
 }
 
 // behind finds the row that a parked one waits for: the first of its chain.
-func (d *Desk) behind(ctx context.Context, out *Detail) error {
+func (d *Admin) behind(ctx context.Context, out *Detail) error {
 	err := d.db.QueryRow(ctx, `SELECT h.n FROM cdc_relay.retry t CROSS JOIN LATERAL (SELECT h.n FROM cdc_relay.retry h
 				WHERE h.slot = t.slot AND h.system_id = t.system_id AND h.chain = t.chain AND h.ordered
 					AND (h.incarnation, h.commit_lsn, h.idx) < (t.incarnation, t.commit_lsn, t.idx)
@@ -109,7 +99,8 @@ func content(b []byte, shown bool) *Content {
 // unreadable are characters that text does not have: those that a terminal would obey.
 func unreadable(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r' }
 
-// splitColumns reads the extra columns, up to where they do not fit. The shape of a table is no column, and nothing to look at.
+// splitColumns reads the extra columns, up to where they do not fit. The shape of a table is no
+// column, and nothing to look at.
 func splitColumns(b []byte) (list []Column) {
 	EachColumn(b, func(name, value []byte) {
 		if string(name) == outbox.ShapeColumn {
@@ -123,7 +114,7 @@ func splitColumns(b []byte) (list []Column) {
 // history is how many requests and entries of the audit are shown of a row.
 const history = 20
 
-func (d *Desk) asked(ctx context.Context, n int64) ([]Request, error) {
+func (d *Admin) asked(ctx context.Context, n int64) ([]Request, error) {
 	rows, err := d.db.Query(ctx, `SELECT `+requestColumns+` FROM cdc_relay.request WHERE n = $1 AND slot = $2 ORDER BY id DESC LIMIT $3`, n, d.slot, history)
 	if err != nil {
 		return nil, explain("read cdc_relay.request", err)
@@ -132,7 +123,7 @@ func (d *Desk) asked(ctx context.Context, n int64) ([]Request, error) {
 	return append([]Request{}, list...), explain("read cdc_relay.request", err)
 }
 
-func (d *Desk) audit(ctx context.Context, n int64) ([]Entry, error) {
+func (d *Admin) audit(ctx context.Context, n int64) ([]Entry, error) {
 	rows, err := d.db.Query(ctx, `SELECT at, who, action, why, result FROM cdc_relay.audit WHERE n = $1 AND slot = $2 ORDER BY seq DESC LIMIT $3`, n, d.slot, history)
 	if err != nil {
 		return nil, explain("read cdc_relay.audit", err)
@@ -144,4 +135,20 @@ func (d *Desk) audit(ctx context.Context, n int64) ([]Entry, error) {
 		return e, err
 	})
 	return append([]Entry{}, list...), explain("read cdc_relay.audit", err)
+}
+
+// SameKey makes the filter choose the aggregate and key of a row: for keys that are too long or odd
+// to be typed.
+func (d *Admin) SameKey(ctx context.Context, n int64, f *Filter) error {
+	row, is, err := d.find(ctx, n)
+	switch {
+	case err != nil:
+		return err
+	case is == "":
+		return &NotFound{What: "row", N: n, Slot: d.slot}
+	case row.Key == nil:
+		return &NotNow{"key of", n, "that event has no key"}
+	}
+	f.Key, f.Aggregate, f.NoAggregate = row.Key, row.Aggregate, row.Aggregate == nil
+	return nil
 }

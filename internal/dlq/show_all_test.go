@@ -18,7 +18,8 @@ func TestShowWhatARowWaitsFor(t *testing.T) {
 	}
 }
 
-// Ids of any type are looked for as that type, so that its index serves; what is no value of it is nobody's.
+// Ids of any type are looked for as that type, so that its index serves; what is no value of it is
+// nobody's.
 func TestEventsWithIDsOfOtherTypes(t *testing.T) {
 	r := setup(t)
 	for kind, id := range map[string]string{"bigint": "17", "text": "a'b", "bytea": `\x00ff`, "json": `{"a":1}`, "timestamptz": "2026-11-20 12:00:00+00"} {

@@ -116,7 +116,8 @@ func TestEventShow(t *testing.T) {
 	if e := r.event(id, Relay{}); e.Table != "public.outbox" || e.CommittedAt != nil {
 		t.Errorf("without track_commit_timestamp it is %+v", e)
 	}
-	// A slot is known to be past a transaction soon after it is: a checkpoint writes what the server notices it by.
+	// A slot is known to be past a transaction soon after it is: a checkpoint writes what the
+	// server notices it by.
 	await.Until(t, "the event to be settled, which the slot is past", func() bool {
 		r.exec(`CHECKPOINT`)
 		r.exec(`SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())`, r.slot)
@@ -126,7 +127,8 @@ func TestEventShow(t *testing.T) {
 	want(later, EventInFlight, "")
 }
 
-// A row that came with a copy of another system's database says nothing of an event here: nobody sends it.
+// A row that came with a copy of another system's database says nothing of an event here: nobody
+// sends it.
 func TestEventOfACopy(t *testing.T) {
 	r := withSlot(t)
 	id := value[string](r, `INSERT INTO public.outbox VALUES (gen_random_uuid(), 'a', 'k', 't') RETURNING id::text`)

@@ -36,7 +36,8 @@ func (l *oneLetter) Unmirrored(context.Context, int64, []int64, int, int64) ([]L
 
 func (l *oneLetter) NoteMirrored(context.Context, []int64) error { return nil }
 
-// atWork runs a loop for an hour, in which something does not end, and says whether the loop is at work then, and when it has ended.
+// atWork runs a loop for an hour, in which something does not end, and says whether the loop is at
+// work then, and when it has ended.
 func atWork(t *testing.T, run func(ctx context.Context, working func(bool), hang func()) error) (then, after bool) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -58,8 +59,8 @@ func atWork(t *testing.T, run func(ctx context.Context, working func(bool), hang
 	return then, after
 }
 
-// The leader and the mirror are at work while a statement does not end, so that it is seen; a broker that does not answer is
-// nothing of theirs.
+// The leader and the mirror are at work while a statement does not end, so that it is seen; a
+// broker that does not answer is nothing of theirs.
 func TestWorking(t *testing.T) {
 	mirror := func(ctx context.Context, working func(bool), store, publish func()) error {
 		return NewMirror(MirrorConfig{

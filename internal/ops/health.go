@@ -43,7 +43,8 @@ func (s *Snapshot) Role() string {
 	return RoleNone
 }
 
-// Readiness is the body of /readyz. What is paused, parked or refused does not make a relay unready: the others flow.
+// Readiness is the body of /readyz. What is paused, parked or refused does not make a relay
+// unready: the others flow.
 type Readiness struct {
 	Ready        bool         `json:"ready"`
 	Role         string       `json:"role"`
@@ -55,40 +56,40 @@ type Readiness struct {
 	RefusedTotal int          `json:"refused_total"`
 }
 
-// Readiness says whether the relay does its part: a leader is ready with its stream and its broker up, a standby is ready to
-// take over, unless a leader is asked for.
+// Readiness says whether the relay does its part: a leader is ready with its stream and its broker
+// up, a standby is ready to take over, unless a leader is asked for.
 func (s *Snapshot) Readiness(wantLeader bool) Readiness {
 	r := Readiness{
 		Role: s.Role(), Reasons: []string{},
-		Paused: listed(s.Paused), PausedTotal: s.PausedTotal, ParkedEvents: s.Siding.Parked,
-		Refused: listed(s.Siding.Refused), RefusedTotal: s.Siding.RefusedTotal,
+		Paused: orEmpty(s.Paused), PausedTotal: s.PausedTotal, ParkedEvents: s.Siding.Parked,
+		Refused: orEmpty(s.Siding.Refused), RefusedTotal: s.Siding.RefusedTotal,
 	}
 	switch {
 	case s.Phase == Standby:
 		if wantLeader {
-			r.Reasons = append(r.Reasons, because("standby", s.Why))
+			r.Reasons = append(r.Reasons, withReason("standby", s.Why))
 		}
 	case s.Phase == Waiting:
-		r.Reasons = append(r.Reasons, because("waiting for postgres", s.Why))
+		r.Reasons = append(r.Reasons, withReason("waiting for postgres", s.Why))
 	case s.Phase != Streaming:
-		r.Reasons = append(r.Reasons, because(string(cmp.Or(s.Phase, Starting)), s.Why))
+		r.Reasons = append(r.Reasons, withReason(string(cmp.Or(s.Phase, Starting)), s.Why))
 	}
 	if s.Phase != Standby && !s.Sink.Up && s.Phase != Stopped {
-		r.Reasons = append(r.Reasons, because("broker down", s.Sink.Why))
+		r.Reasons = append(r.Reasons, withReason("broker down", s.Sink.Why))
 	}
 	r.Ready = len(r.Reasons) == 0
 	return r
 }
 
-func because(what, why string) string {
+func withReason(what, why string) string {
 	if why == "" {
 		return what
 	}
 	return what + ": " + why
 }
 
-// listed is never null in JSON.
-func listed[T any](list []T) []T {
+// orEmpty is never null in JSON.
+func orEmpty[T any](list []T) []T {
 	if list == nil {
 		return []T{}
 	}

@@ -8,25 +8,27 @@ import (
 	"time"
 )
 
-// Heartbeat tells a loop that goes on from one that is stuck. Waiting for a broker or a server is going on: the loop
-// beats while it waits.
+// Heartbeat shows that a loop makes progress. Waiting for a broker or a server counts as progress:
+// the loop beats while it waits.
 type Heartbeat struct {
 	name    string
 	bound   time.Duration
-	running func() (since time.Time) // when the loop began; zero while it does not run, and then it cannot be stuck
+	running func() (since time.Time) // when the loop began; zero: it does not run
 	last    atomic.Int64             // of the last beat, since origin; zero while at rest
 }
 
-// origin is what beats are told from. It keeps their times monotonic: a clock that is set has nothing stuck, and hides nothing.
+// origin is the zero of beats. It keeps their times monotonic: setting the clock neither makes a
+// loop look stuck nor hides one.
 var origin = time.Now()
 
-// NewHeartbeat is one loop, which counts as stuck when it has not beaten for bound. running says since when it runs, zero
-// for not now.
+// NewHeartbeat is one loop, which counts as stuck when it has not beaten for bound. running says
+// since when it runs, zero for not now.
 func NewHeartbeat(name string, bound time.Duration, running func() (since time.Time)) *Heartbeat {
 	return &Heartbeat{name: name, bound: bound, running: running}
 }
 
-// NewWork is a loop that says when it waits for something to do, and cannot be stuck then: see Work.
+// NewWork is a loop that says when it waits for something to do, and cannot be stuck then: see
+// Work.
 func NewWork(name string, bound time.Duration) *Heartbeat {
 	h := &Heartbeat{name: name, bound: bound}
 	h.running = h.beat

@@ -13,8 +13,8 @@ type Slots struct {
 // SlotItem is one slot, as /metrics knows it.
 type SlotItem struct {
 	SlotStatus
-	// LagFrom says how lag_seconds is measured: commits is the age of the oldest commit that is not settled, wal the time
-	// since WAL was seen that the slot has not confirmed.
+	// LagFrom says how lag_seconds is measured: commits is the age of the oldest commit that is not
+	// settled, wal the time since WAL was seen that the slot has not confirmed.
 	LagFrom string `json:"lag_from"`
 
 	Own                bool   `json:"own"`
@@ -23,13 +23,8 @@ type SlotItem struct {
 	InvalidationReason string `json:"invalidation_reason"` // "" before PostgreSQL 17
 }
 
-// fresh is how old what was read of a slot may be: older, it is not told, for nobody knows how it stands.
-const fresh = time.Minute
-
-// Known reports whether the server has said how the slot stands within the last minute.
-func (out *SlotStatus) Known(now time.Time) bool { return isFresh(out.CheckedAt, now) }
-
-func isFresh(checked, now time.Time) bool { return !checked.IsZero() && now.Sub(checked) <= fresh }
+// IsFresh reports whether the slot was read within the last minute.
+func (out *SlotStatus) IsFresh(now time.Time) bool { return isFresh(out.CheckedAt, now) }
 
 // Slots are the slots that are known, the relay's own first.
 func (s *Snapshot) Slots(now time.Time) []SlotItem {
@@ -51,7 +46,7 @@ func (s *Snapshot) Slots(now time.Time) []SlotItem {
 	return items
 }
 
-// item has only the name of a slot of which nothing is known.
+// item shows a slot, only its name if it was not read lately.
 func (s Slot) item(now time.Time) SlotItem {
 	item := SlotItem{SlotStatus: SlotStatus{Name: s.Name}, Database: s.Database, Plugin: s.Plugin, InvalidationReason: s.Invalidation}
 	if isFresh(s.Checked, now) {

@@ -1,5 +1,5 @@
-// Package ops is what the relay tells of itself: a Snapshot of its parts, and the Status, health and slots that follow from it.
-// It is pure: ops/metrics and ops/admin show it.
+// Package ops describes a running relay: a Snapshot of its parts, and the Status, health and slots
+// that follow from it. It is pure: ops/metrics and ops/admin show it.
 package ops
 
 import (
@@ -21,23 +21,25 @@ const (
 	Stopped   Phase = "stopped" // for good: kept up only to say why
 )
 
-// Snapshot is a look at the whole relay, taken at every scrape and request. Its parts are not of exactly one moment.
+// Snapshot is the state of the whole relay, taken at every scrape and request. Its parts may be
+// moments apart.
 type Snapshot struct {
 	Phase  Phase
-	Why    string    // what Phase Waiting waits for, who holds the slot in Standby, why it is Stopped
+	Why    string    // what Waiting waits for, who leads in Standby, why it is Stopped
 	Since  time.Time // when Phase began
 	Reason string    // of Phase Stopped: outbox.Stop.Reason
 
 	InFlightEvents  int // in the window: read and not settled
 	WaitingEvents   int // read and not in the window yet, 0 or 1
 	InFlightBytes   int64
-	OldestUnsettled time.Time // commit time of the oldest transaction with an unsettled event; zero: there is none
-	// UnreportedConfirmed is the events that were confirmed above the watermark: a crash now would send them again.
+	OldestUnsettled time.Time // commit time of the oldest unsettled transaction; zero: none
+	// UnreportedConfirmed is the events that were confirmed above the watermark: a crash now would
+	// send them again.
 	UnreportedConfirmed uint64
 
 	Paused      []Paused // destinations that are paused, the longest first
 	PausedTotal int      // Paused may name fewer
-	WaitingKeys int      // keys, each for one exchange or topic, whose later events wait behind a parked one or a dead letter that holds them
+	WaitingKeys int      // (key, exchange or topic) pairs whose later events wait
 
 	Siding Siding
 	Sink   Sink
@@ -65,8 +67,8 @@ type Siding struct {
 	RefusedTotal int          // Refused may name fewer
 }
 
-// RefusedRow is an event that is to be parked and whose row the database refuses. It is tried again for ever, and keeps the
-// WAL from there on.
+// RefusedRow is an event that is to be parked and whose row the database refuses. It is tried again
+// for ever, and keeps the WAL from there on.
 type RefusedRow struct {
 	ID       string    `json:"id"`
 	Position string    `json:"position"` // as in the message header cdc_position
@@ -100,7 +102,7 @@ type Paused struct {
 	Since       time.Time `json:"since"`
 }
 
-// Slot is what the server said of the slot last, at Checked.
+// Slot is a replication slot as the server described it at Checked.
 type Slot struct {
 	Name           string
 	Checked        time.Time // zero: not yet, and then only Name is known
@@ -115,7 +117,7 @@ type Slot struct {
 	Plugin         string
 	Invalidation   string // why the server gave it up, by PostgreSQL 17 and later
 
-	BehindSince time.Time // of OtherSlots: when WAL after ConfirmedFlush was seen first; zero: there is none
+	BehindSince time.Time // of OtherSlots: since when WAL waits; zero: none
 }
 
 // LagBytes is the WAL between the confirmed position and the server's.
@@ -132,8 +134,8 @@ func behind(current, position pglogrepl.LSN) int64 {
 	return int64(current - position)
 }
 
-// lag is the age of the oldest commit that was read and is not settled. While there is no stream nobody knows what was
-// committed since it ended, so it counts from there.
+// lag is the age of the oldest commit that was read and is not settled. While there is no stream
+// nobody knows what was committed since it ended, so it counts from there.
 func (s *Snapshot) lag(now time.Time) time.Duration {
 	switch {
 	case !s.OldestUnsettled.IsZero():
@@ -156,3 +158,9 @@ func (s *Snapshot) lagSeconds(now time.Time) *float64 {
 
 // Leads is true for the relay that holds the slot.
 func (s *Snapshot) Leads() bool { return s.Phase == Streaming || s.Phase == Stopping }
+
+// freshFor bounds the age of what was read of a slot. Older readings are not shown: they may be
+// wrong by now.
+const freshFor = time.Minute
+
+func isFresh(checked, now time.Time) bool { return !checked.IsZero() && now.Sub(checked) <= freshFor }

@@ -9,8 +9,9 @@ import (
 
 // Status is the body of GET /api/v1/status. Names are stable: they are added to, not changed.
 type Status struct {
-	// State is one of the States, the first that holds in this order: stopped, stopping, starting, waiting for postgres,
-	// standby, broker down, destination paused, parking, catching up, idle, streaming.
+	// State is one of the States, the first that holds in this order: stopped, stopping, starting,
+	// waiting for postgres, standby, broker down, destination paused, parking, catching up, idle,
+	// streaming.
 	State string `json:"state"`
 	Why   string `json:"why"`  // what is waited for, who holds the slot, why it stopped or the broker is down, what is paused; else ""
 	Role  string `json:"role"` // leader, standby, none
@@ -29,8 +30,9 @@ type Status struct {
 	Rates  RatesStatus  `json:"rates"`
 	Totals TotalsStatus `json:"totals"`
 
-	// UnreportedConfirmed is the events that are confirmed and above the watermark, that is, behind one that is not: a
-	// crash now repeats them, beside those below it that are not reported yet.
+	// UnreportedConfirmed is the events that are confirmed and above the watermark, that is, behind
+	// one that is not: a crash now repeats them, in addition to those below it that are not
+	// reported yet.
 	UnreportedConfirmed uint64 `json:"unreported_confirmed"`
 }
 
@@ -49,8 +51,8 @@ const (
 	StateStreaming  = "streaming"
 )
 
-// catchingUp is the lag from which a relay that works is said to catch up.
-const catchingUp = 10 * time.Second
+// catchingUpFrom is the lag from which a relay that works is said to catch up.
+const catchingUpFrom = 10 * time.Second
 
 // SlotStatus is the replication slot as the server described it last.
 type SlotStatus struct {
@@ -118,9 +120,9 @@ type RatesStatus struct {
 // TotalsStatus counts since the process started.
 type TotalsStatus struct {
 	Published   uint64     `json:"published"`    // confirmed by the broker
-	Parked      uint64     `json:"parked"`       // rows committed in the retry table, also anew for a new refusal
+	Parked      uint64     `json:"parked"`       // rows committed in the retry table, counted again at each new refusal
 	Dead        uint64     `json:"dead"`         // rows committed in the dead letters
-	Failed      uint64     `json:"failed"`       // attempts of which no row was written: they are made again
+	Failed      uint64     `json:"failed"`       // attempts that left no row and are repeated
 	Retries     uint64     `json:"retries"`      // attempts to publish an event of the retry table
 	LastConfirm *time.Time `json:"last_confirm"` // null: none yet
 }
@@ -132,14 +134,14 @@ func (s *Snapshot) Status(rates RatesStatus, totals TotalsStatus, now time.Time)
 		Slot: SlotStatus{Name: s.Slot.Name, LagSeconds: s.lagSeconds(now)},
 		Broker: BrokerStatus{
 			Kind: s.Sink.Kind, Up: s.Sink.Up, Why: s.Sink.Why, Connections: s.Sink.Connections, Channels: s.Sink.Channels, PendingConfirms: s.Sink.PendingConfirms,
-			Paused: listed(s.Paused), PausedTotal: s.PausedTotal,
+			Paused: orEmpty(s.Paused), PausedTotal: s.PausedTotal,
 		},
-		InFlight: InFlightStatus{Events: s.InFlightEvents, Bytes: s.InFlightBytes, OldestUnsettled: known(s.OldestUnsettled)},
+		InFlight: InFlightStatus{Events: s.InFlightEvents, Bytes: s.InFlightBytes, OldestUnsettled: orNil(s.OldestUnsettled)},
 		Parked: ParkedStatus{
-			CountedAt: s.Siding.Counted, Events: s.Siding.Parked, Oldest: known(s.Siding.OldestParked), WaitingKeys: s.WaitingKeys,
-			Queued: s.Siding.Queued, Feeding: s.Siding.Feeding, Refused: listed(s.Siding.Refused), RefusedTotal: s.Siding.RefusedTotal,
+			CountedAt: s.Siding.Counted, Events: s.Siding.Parked, Oldest: orNil(s.Siding.OldestParked), WaitingKeys: s.WaitingKeys,
+			Queued: s.Siding.Queued, Feeding: s.Siding.Feeding, Refused: orEmpty(s.Siding.Refused), RefusedTotal: s.Siding.RefusedTotal,
 		},
-		DeadLetters: DeadLettersStatus{CountedAt: s.Siding.Counted, Open: s.Siding.Dead, Oldest: known(s.Siding.OldestDead)},
+		DeadLetters: DeadLettersStatus{CountedAt: s.Siding.Counted, Open: s.Siding.Dead, Oldest: orNil(s.Siding.OldestDead)},
 		Rates:       rates, Totals: totals,
 		UnreportedConfirmed: s.UnreportedConfirmed,
 	}
@@ -150,8 +152,8 @@ func (s *Snapshot) Status(rates RatesStatus, totals TotalsStatus, now time.Time)
 	return out
 }
 
-// known is nil for the zero time.
-func known(at time.Time) *time.Time {
+// orNil is nil for the zero time.
+func orNil(at time.Time) *time.Time {
 	if at.IsZero() {
 		return nil
 	}
@@ -165,7 +167,8 @@ func (out *SlotStatus) describe(s Slot) {
 	out.Active, out.WALStatus, out.SafeWALBytes, out.SpilledBytes = s.Active, s.WALStatus, s.SafeWALBytes, s.SpilledBytes
 }
 
-// state says in one word what matters most: what keeps the relay from working comes before how well it works.
+// state says in one word what matters most: what keeps the relay from working comes before how well
+// it works.
 func state(s *Snapshot, rate float64, now time.Time) (state, why string) {
 	switch s.Phase {
 	case Stopped:
@@ -189,7 +192,7 @@ func state(s *Snapshot, rate float64, now time.Time) (state, why string) {
 		return StatePaused, whyPaused(s)
 	case s.Siding.Parked+s.Siding.Queued > 0:
 		return StateParking, "" // it goes by itself
-	case s.lag(now) > catchingUp:
+	case s.lag(now) > catchingUpFrom:
 		return StateCatchingUp, ""
 	case s.InFlightEvents+s.WaitingEvents == 0 && rate == 0:
 		return StateIdle, ""
@@ -197,7 +200,7 @@ func state(s *Snapshot, rate float64, now time.Time) (state, why string) {
 	return StateStreaming, ""
 }
 
-// whyRefused and whyPaused say what somebody has to mend.
+// whyRefused and whyPaused name what an operator has to fix.
 func whyRefused(s *Snapshot) string {
 	if s.Siding.RefusedTotal == 1 && len(s.Siding.Refused) == 1 {
 		return "the database refuses the row of an event that is to be parked: " + s.Siding.Refused[0].Error

@@ -1,17 +1,20 @@
+// The memory of events in the line: chunks, charged to the window.
+
 package relay
 
 import "math/bits"
 
-// Sizes of the chunks: powers of two from minChunk to maxChunk. An event larger than a quarter of the largest chunk has a
-// chunk of its own, of exactly its size.
+// Sizes of the chunks: powers of two from minChunk to maxChunk. An event larger than a quarter of
+// the largest chunk has a chunk of its own, of exactly its size.
 const (
 	minChunk     = 4 << 10
 	maxChunk     = 64 << 10
 	chunkClasses = 5
 )
 
-// chunk holds the bytes of some events of one lane. It is charged to the window as long as one of them is unsettled, so
-// the charge is the memory that is really held: an event that stays behind keeps its whole chunk, and is charged for it.
+// chunk holds the bytes of some events of one lane. It is charged to the window as long as one of
+// them is unsettled, so the charge is the memory that is really held: an event that stays behind
+// keeps its whole chunk, and is charged for it.
 type chunk struct {
 	buf   []byte
 	used  int
@@ -21,15 +24,15 @@ type chunk struct {
 	next  *chunk // in its free list
 }
 
-// arena is a lane's share of the chunks. Chunks are of one lane because events of a lane settle together, more or less, and
-// because a lane that stands still must not hold the bytes of others.
+// arena is a lane's share of the chunks. Chunks are of one lane because events of a lane settle
+// together, more or less, and because a lane that stands still must not hold the bytes of others.
 type arena struct {
 	open    *chunk // where the next event goes; nil when it needs a new one
 	charged int64  // bytes of the lane's chunks
 }
 
-// chunks hands out chunks and takes them back; the window's mutex guards it. What is handed out plus what lies in the
-// free lists is never more than limit, apart from one oversize chunk.
+// chunks hands out chunks and takes them back; the window's mutex guards it. What is handed out
+// plus what lies in the free lists is never more than limit, apart from one oversize chunk.
 type chunks struct {
 	limit   int64
 	largest int // the largest class's size; 0 when limit is too small for classes: every event has its own chunk
@@ -47,7 +50,8 @@ func newChunks(limit int64) chunks {
 	return c
 }
 
-// place finds room for size bytes of a's lane and returns it with its chunk, or false when the window is full.
+// place finds room for size bytes of a's lane and returns it with its chunk, or false when the
+// window is full.
 func (p *chunks) place(a *arena, size int) (*chunk, []byte, bool) {
 	if size == 0 {
 		return nil, nil, true
@@ -69,8 +73,9 @@ func (p *chunks) place(a *arena, size int) (*chunk, []byte, bool) {
 	return c, buf, true
 }
 
-// own makes a chunk for one event. One that is larger than the whole limit goes on top of it, one such at a time: waiting
-// for an empty window instead would be waiting for ever behind a held event.
+// own makes a chunk for one event. One that is larger than the whole limit goes on top of it, one
+// such at a time: waiting for an empty window instead would be waiting for ever behind a held
+// event.
 func (p *chunks) own(a *arena, size int) *chunk {
 	switch {
 	case int64(size) > p.limit && p.over:
@@ -85,8 +90,9 @@ func (p *chunks) own(a *arena, size int) *chunk {
 	return &chunk{buf: make([]byte, size), arena: a, class: -1}
 }
 
-// take opens a chunk of a class: about as large as all that the lane holds already, so that many quiet lanes stay small and
-// a busy one gets large chunks; when that is more than the window has left, the smallest that holds the event.
+// take opens a chunk of a class: about as large as all that the lane holds already, so that many
+// quiet lanes stay small and a busy one gets large chunks; when that is more than the window has
+// left, the smallest that holds the event.
 func (p *chunks) take(a *arena, size int) *chunk {
 	class := classOf(max(size, int(min(a.charged, int64(p.largest)))))
 	if !p.fits(minChunk << class) {
@@ -118,7 +124,8 @@ func (p *chunks) charge(a *arena, size int) {
 	}
 }
 
-// drop says that an event of c is settled. The last one frees the chunk, also one that is still open.
+// drop says that an event of c is settled. The last one frees the chunk, also one that is still
+// open.
 func (p *chunks) drop(c *chunk) {
 	if c.live--; c.live > 0 {
 		return

@@ -7,8 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestChunksBoundMemory: whatever is placed and dropped in whatever order, no two events share bytes, what is charged is what
-// is held, and handed-out plus idle chunks stay within the limit, one oversize event apart.
+// TestChunksBoundMemory: whatever is placed and dropped in whatever order, no two events share
+// bytes, what is charged is what is held, and handed-out plus idle chunks stay within the limit,
+// one oversize event apart.
 func TestChunksBoundMemory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.SampledFrom([]int64{1000, 256 << 10, 1 << 20, 16 << 20}).Draw(t, "limit")
@@ -86,7 +87,8 @@ func TestChunksBoundMemory(t *testing.T) {
 	})
 }
 
-// TestQuietLanesStaySmall: an event in each of a thousand lanes costs a thousand of the smallest chunks, not of the largest.
+// TestQuietLanesStaySmall: an event in each of a thousand lanes costs a thousand of the smallest
+// chunks, not of the largest.
 func TestQuietLanesStaySmall(t *testing.T) {
 	p := newChunks(16 << 20)
 	arenas := make([]arena, 1000)
@@ -100,7 +102,8 @@ func TestQuietLanesStaySmall(t *testing.T) {
 	}
 }
 
-// TestBusyLaneTakesLargeChunks: the waste at the ends of chunks stays small for a lane with much in flight.
+// TestBusyLaneTakesLargeChunks: the waste at the ends of chunks stays small for a lane with much in
+// flight.
 func TestBusyLaneTakesLargeChunks(t *testing.T) {
 	p := newChunks(16 << 20)
 	var a arena
@@ -115,7 +118,8 @@ func TestBusyLaneTakesLargeChunks(t *testing.T) {
 	}
 }
 
-// TestStragglerIsChargedForItsChunk: events that settle late keep their chunks, and the window knows.
+// TestStragglerIsChargedForItsChunk: events that settle late keep their chunks, and the window
+// knows.
 func TestStragglerIsChargedForItsChunk(t *testing.T) {
 	p := newChunks(4 << 20)
 	var a arena

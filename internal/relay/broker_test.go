@@ -17,7 +17,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// plan is one run of the quickcheck: what is committed, how the stream is cut, how the broker behaves.
+// plan is one run of the quickcheck: what is committed, how the stream is cut, how the broker
+// behaves.
 type plan struct {
 	ordering Ordering
 	lanes    int
@@ -28,7 +29,7 @@ type plan struct {
 	seed     uint64 // of the broker
 	broken   int    // calls of a hundred that fail
 	refused  int    // events of a hundred that are rejected in a call
-	held     int    // max_held_keys
+	held     int    // MaxHeldKeys
 	patience time.Duration
 }
 
@@ -43,8 +44,8 @@ type planRow struct {
 	size int
 }
 
-// planCut ends a session after so many events and commits of it; the next begins with the transactions whose end is behind
-// the watermark of lag earlier observations.
+// planCut ends a session after so many events and commits of it; the next begins with the
+// transactions whose end is behind the watermark of lag earlier observations.
 type planCut struct{ after, lag int }
 
 func (p *plan) event(tx, row int) *outbox.Event {
@@ -67,7 +68,8 @@ func fillBytes(pos outbox.Position, n int) []byte {
 	return bytes.Repeat([]byte{byte(pos.Commit)*31 + byte(pos.Index)}, n)
 }
 
-// broker is a sink that delivers, rejects and breaks at random, and remembers: the dumb side of the quickcheck.
+// broker is a sink that delivers, rejects and breaks at random, and remembers: the dumb side of the
+// quickcheck.
 type broker struct {
 	plan *plan
 

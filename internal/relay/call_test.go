@@ -8,7 +8,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// TestCallsAreBounded: a call carries at most 512 events and at most 1 MiB; a larger event goes alone.
+// TestCallsAreBounded: a call carries at most 512 events and at most 1 MiB; a larger event goes
+// alone.
 func TestCallsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, 1, Config{Ordering: Pipelined})

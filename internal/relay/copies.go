@@ -1,3 +1,5 @@
+// The mirror's copies of dead letters on their way through the lanes.
+
 package relay
 
 import (
@@ -8,8 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Copies takes events of somebody else's, the mirror's copies of dead letters, through the lanes: as rows that are in no order
-// and that nobody counts. The siding does not see them.
+// Copies takes events of somebody else's, the mirror's copies of dead letters, through the lanes:
+// as rows that are in no order and that nobody counts. The siding does not see them.
 type Copies struct {
 	sink sink.Sink
 	line *Line
@@ -47,7 +49,8 @@ func (s beforeSiding) Fed(rows []*Fed) {
 	}
 }
 
-// Publish publishes events and waits for what becomes of them: one outcome each. It returns soon after ctx is done.
+// Publish publishes events and waits for what becomes of them: one outcome each. It returns soon
+// after ctx is done.
 func (c *Copies) Publish(ctx context.Context, events []*outbox.Event) []sink.Outcome {
 	b := &batch{outcomes: make([]sink.Outcome, len(events)), index: map[*Fed]int{}, done: make(chan struct{})}
 	var rows []*Fed

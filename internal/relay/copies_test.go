@@ -67,7 +67,8 @@ func states(outcomes []sink.Outcome) (list []sink.State) {
 	return list
 }
 
-// Each copy has its own outcome, whatever lane it went through and whatever came back with it; the siding sees its own rows alone.
+// Each copy has its own outcome, whatever lane it went through and whatever came back with it; the
+// siding sees its own rows alone.
 func TestCopies(t *testing.T) {
 	onCopies(t, func(t *testing.T, c *Copies, s *scripted, line *Line, own *shelf) {
 		row := &Fed{Event: *copyOf("own", "late")}
@@ -96,7 +97,8 @@ func TestCopies(t *testing.T) {
 	})
 }
 
-// Publish does not outlive its context. What comes back afterwards is nobody's any more, and no row of the siding's.
+// Publish does not outlive its context. What comes back afterwards is nobody's any more, and no row
+// of the siding's.
 func TestCopiesThatAreGivenUp(t *testing.T) {
 	onCopies(t, func(t *testing.T, c *Copies, s *scripted, _ *Line, own *shelf) {
 		ctx, cancel := context.WithCancel(t.Context())

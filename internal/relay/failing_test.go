@@ -12,8 +12,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// TestLogNamesWhatFails: calls that fail one after the other are in the log, once for the same words, and so is their end.
-// A single failure, which a connection that broke leaves behind, is not.
+// TestLogNamesWhatFails: calls that fail one after the other are in the log, once for the same
+// words, and so is their end. A single failure, which a connection that broke leaves behind, is
+// not.
 func TestLogNamesWhatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)

@@ -6,7 +6,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// What is forgotten is paused no longer: the destination, or its unit as a whole, and not the other.
+// What is forgotten is paused no longer: the destination, or its unit as a whole, and not the
+// other.
 func TestForget(t *testing.T) {
 	l := New(Config{})
 	a, b := sink.Place{Unit: 1, Dest: 11}, sink.Place{Unit: 2, Dest: 21}

@@ -1,3 +1,5 @@
+// Which destinations are paused.
+
 package relay
 
 import (
@@ -11,7 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Gate is a destination that is paused: it refused what was sent to it last. Its events are parked unsent.
+// Gate is a destination that is paused: it refused what was sent to it last. Its events are parked
+// unsent.
 type Gate struct {
 	Destination string // as the broker's answer accuses it
 	Reason      sink.Reason
@@ -19,13 +22,15 @@ type Gate struct {
 	Since       time.Time
 }
 
-// maxGates bounds what is known to be paused: names may be made from data. Beyond it an event is sent, refused and parked.
+// maxGates bounds what is known to be paused: names may be made from data. Beyond it an event is
+// sent, refused and parked.
 const maxGates = 10_000
 
-// gates are the destinations that are paused. A gate only spares useless sends: what keeps the order is the count of a chain
-// (holds). So it may be shut late, or forgotten: in a restart, or when the siding has no row left that goes there. It opens at
-// the confirm of a row that the siding fed, its probe, and by nothing else: a new event that is confirmed now may have been on
-// the wire before the destination broke.
+// gates are the destinations that are paused. A gate only spares useless sends: what keeps the
+// order is the count of a chain (waitingGroups). So it may be shut late, or forgotten: in a
+// restart, or when the siding has no row left that goes there. It opens at the confirm of a row
+// that the siding fed, its probe, and by nothing else: a new event that is confirmed now may have
+// been on the wire before the destination broke.
 type gates struct {
 	log   *zap.Logger
 	count atomic.Int32 // of shut ones: zero spares the lanes the lock
@@ -35,8 +40,8 @@ type gates struct {
 	dests   map[uint64]*Gate
 	changed chan struct{} // cap 1: one opened
 
-	// watched are destinations with an event that was refused for a fault of its own: when something of them was confirmed
-	// last, zero for not since they are watched.
+	// watched are destinations with an event that was refused for a fault of its own: when
+	// something of them was confirmed last, zero for not since they are watched.
 	watching atomic.Int32
 	watched  map[uint64]time.Time
 }
@@ -58,7 +63,8 @@ func (g *gates) paused(p sink.Place) bool {
 	return g.units[p.Unit] != nil || g.dests[p.Dest] != nil
 }
 
-// shut pauses what the fault accuses. A fault of the pair or partition says that the exchange or topic itself answers.
+// shut pauses what the fault accuses. A fault of the pair or partition says that the exchange or
+// topic itself answers.
 func (g *gates) shut(p sink.Place, f *sink.Fault) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -105,8 +111,9 @@ func (g *gates) open(p sink.Place) {
 	}
 }
 
-// Forget ends the pause of a destination, or with Dest 0 of a whole unit, that nothing is left to probe with: no row of the siding
-// goes there. It is not known whether it accepts again; the next event finds out.
+// Forget ends the pause of a destination, or with Dest 0 of a whole unit, that nothing is left to
+// probe with: no row of the siding goes there. It is not known whether it accepts again; the next
+// event finds out.
 func (l *Line) Forget(p sink.Place) { l.gates.forget(p) }
 
 func (g *gates) forget(p sink.Place) {

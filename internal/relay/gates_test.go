@@ -9,8 +9,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Names may be made from data, so there is a bound to what is noted as paused, or watched. Beyond it nothing is paused: an event
-// is sent, refused and parked.
+// Names may be made from data, so there is a bound to what is noted as paused, or watched. Beyond
+// it nothing is paused: an event is sent, refused and parked.
 func TestGatesAreBounded(t *testing.T) {
 	g := newGates(zap.NewNop())
 	place := func(n int) sink.Place { return sink.Place{Unit: uint64(n + 1), Dest: uint64(n + 1)} }
@@ -37,7 +37,8 @@ func TestGatesAreBounded(t *testing.T) {
 	}
 }
 
-// What was confirmed at a destination since an event of it was refused stays noted, however often one is refused meanwhile.
+// What was confirmed at a destination since an event of it was refused stays noted, however often
+// one is refused meanwhile.
 func TestConfirmsAreNoted(t *testing.T) {
 	g := newGates(zap.NewNop())
 	second := func(n int64) time.Time { return time.Unix(n, 0) }

@@ -1,3 +1,5 @@
+// An event inside the line.
+
 package relay
 
 import (
@@ -7,8 +9,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// item is an event inside the line: a new one from its admission to its settlement, then pooled by the window, or a row of the
-// siding while it is in a lane.
+// item is an event inside the line: a new one from its admission to its settlement, then pooled by
+// the window, or a row of the siding while it is in a lane.
 type item struct {
 	ev      outbox.Event
 	columns [][]byte // backing of ev.Columns, kept by the pool
@@ -27,7 +29,8 @@ type item struct {
 	parked   Parked     // what the siding gets
 }
 
-// fill makes it a copy of ev, with the bytes in buf (len(buf) == ev.Size()). NULL stays nil, and empty stays not nil.
+// fill makes it a copy of ev, with the bytes in buf (len(buf) == ev.Size()). NULL stays nil, and
+// empty stays not nil.
 func (it *item) fill(ev *outbox.Event, buf []byte, c *commit) {
 	it.ev = *ev
 	it.commit = c
@@ -57,7 +60,8 @@ func (it *item) refusals() int {
 	return it.attempts
 }
 
-// carve copies b to the front of buf and returns the copy, which cannot grow into its neighbour, and the rest of buf.
+// carve copies b to the front of buf and returns the copy, which cannot grow into its neighbour,
+// and the rest of buf.
 func carve(buf, b []byte) (copied, rest []byte) {
 	if b == nil {
 		return nil, buf

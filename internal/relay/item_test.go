@@ -9,8 +9,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// Every byte of an event is charged for and copied, whichever field it is in: what only aliased the reader's frame would be
-// another row's by the time it is sent.
+// Every byte of an event is charged for and copied, whichever field it is in: what only aliased the
+// reader's frame would be another row's by the time it is sent.
 func TestFillCopiesEveryField(t *testing.T) {
 	ev := outbox.Event{Columns: [][]byte{[]byte("column 0"), nil, {}}}
 	size := len("column 0")

@@ -1,7 +1,8 @@
+// A lane: an ordered queue with a goroutine that publishes it.
+
 package relay
 
 import (
-	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -9,11 +10,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// lane is an ordered queue with a goroutine that publishes it. It sends what has arrived, waits for the outcomes, settles,
-// and repeats: under load its calls grow by themselves, an idle lane sends a single event at once.
+// lane is an ordered queue with a goroutine that publishes it. It sends what has arrived, waits for
+// the outcomes, settles, and repeats: under load its calls grow by themselves, an idle lane sends a
+// single event at once.
 //
-// A new event is in exactly one of these places: inbox; ready; open; waiting of its chain; with the siding. Two ways lead
-// out: it was confirmed, or its row is committed. A row of the siding is in offered, rows or replays, open, or back with it.
+// A new event is in exactly one of these places: inbox; ready; open; waiting of its chain; with the
+// siding. Two ways lead out: it was confirmed, or its row is committed. A row of the siding is in
+// offered, rows or replays, open, or back with it.
 type lane struct {
 	n        int
 	line     *Line
@@ -35,7 +38,7 @@ type lane struct {
 	chains   map[uint64]*chain
 	spare    *chain // free ones
 	special  int    // chains that are dying, late, awaited by a replay, or have rows in open
-	holds    holds
+	waiting  waitingGroups
 	flush    []uint64 // units that are counted as a whole now, and whose waiting events are to be parked
 	late     []late
 	parked   []*Parked // to be given to the siding
@@ -53,7 +56,7 @@ type lane struct {
 func newLane(n int, line *Line) *lane {
 	return &lane{
 		n: n, line: line, oneByOne: line.cfg.Ordering == Key, awake: make(chan struct{}, 1), limit: sink.MaxCallEvents,
-		chains: map[uint64]*chain{}, holds: newHolds(&line.room),
+		chains: map[uint64]*chain{}, waiting: newWaitingGroups(&line.room),
 	}
 }
 
@@ -64,14 +67,6 @@ func (ln *lane) push(it *item) (asleep bool) {
 	asleep, ln.asleep = ln.asleep, false
 	ln.mu.Unlock()
 	return asleep
-}
-
-// signal wakes the goroutine.
-func (ln *lane) signal() {
-	select {
-	case ln.awake <- struct{}{}:
-	default:
-	}
 }
 
 // run publishes until ctx is done. What is unsettled then stays where it is.
@@ -149,13 +144,13 @@ func (ln *lane) pause(ctx context.Context) bool {
 	}
 }
 
-// fill adds to open what may be sent, up to a full call. While what was sent before is in doubt there is nothing new: so
-// what may arrive twice does not grow while calls fail.
+// fill adds to open what may be sent, up to a full call. While what was sent before is in doubt
+// there is nothing new: so what may arrive twice does not grow while calls fail.
 func (ln *lane) fill() {
 	if ln.open.unknown > 0 {
 		return
 	}
-	ln.sift()
+	ln.recheck()
 	ln.offerAgain() // after that: what is left in open of their chains comes behind them
 	if !ln.crowded {
 		ln.fillRows()
@@ -163,7 +158,7 @@ func (ln *lane) fill() {
 	for ln.ready.first != nil && ln.open.room(ln.ready.first) {
 		it := ln.ready.first
 		what := ln.decide(it)
-		if what != goes && ln.open.has(it) { // a gate was shut just now, or its unit held: nothing may pass those in open
+		if what != goes && ln.open.has(it) { // a gate was shut just now, or its unit waits: nothing may pass those in open
 			break
 		}
 		ln.ready.pop()
@@ -182,8 +177,9 @@ func (ln *lane) fill() {
 	ln.fillRows() // again: some wait until the new events of their chain are out of ready
 }
 
-// sift decides again about what was offered and not sent. Behind one of its chain that stays an event stays too.
-func (ln *lane) sift() {
+// recheck decides again about what was offered and not sent. Behind one of its chain that stays an
+// event stays too.
+func (ln *lane) recheck() {
 	items := ln.open.items
 	ln.open.reset()
 	for _, it := range items {
@@ -200,145 +196,10 @@ func (ln *lane) sift() {
 	clear(items[len(ln.open.items):])
 }
 
-// choose makes the call. With something in doubt, what was not sent before is left out when it may not go any more: it is
-// parked as soon as nothing of its chain is in doubt.
+// choose makes the call. With something in doubt, what was not sent before is left out when it may
+// not go any more: it is parked as soon as nothing of its chain is in doubt.
 func (ln *lane) choose() {
 	ln.open.choose(&ln.call, ln.limit, func(it *item) bool {
 		return it.state == sink.Unknown || it.fed != nil || ln.decide(it) == goes
 	})
-}
-
-// publish makes the call and does what its outcomes ask for.
-func (ln *lane) publish(ctx context.Context) {
-	c := &ln.call
-	err := ln.line.cfg.Sink.Publish(ctx, ln.n, c.events, c.outcomes)
-	now := time.Now()
-	refused, unknown := ln.judge(now)
-	ln.open.compact()
-	if ctx.Err() == nil {
-		if hook := ln.line.cfg.Hooks.Unavailable; hook != nil && err != nil {
-			hook(ln.n, unknown, err)
-		}
-		ln.schedule(now, refused, err)
-		ln.tellFailing(err)
-	}
-	if len(c.confirmed) > 0 {
-		ln.settle(now)
-	}
-	ln.handOver()
-}
-
-// judge does what the outcomes of the call say, but for the confirmed new events: settle does.
-func (ln *lane) judge(now time.Time) (refused, unknown int) {
-	c := &ln.call
-	c.confirmed, c.rows, c.refused = c.confirmed[:0], c.rows[:0], c.refused[:0]
-	for i, it := range c.items {
-		switch out := c.outcomes[i]; out.State {
-		case sink.Confirmed:
-			it.state = sink.Confirmed
-			if it.fed != nil {
-				c.rows = append(c.rows, it)
-			} else {
-				c.confirmed = append(c.confirmed, it)
-			}
-		case sink.Rejected:
-			refused++
-			c.refused = append(c.refused, it)
-			if !ln.oneByOne && ln.open.undecided(it) {
-				it.state = sink.Unsent // what comes before it in its chain has to be parked first
-				continue
-			}
-			it.state = sink.Rejected
-			ln.refuse(it, cmp.Or(out.Fault, &unexplained), now)
-		case sink.Unsent:
-			// This call did nothing to it: what is in doubt since an earlier one stays so.
-		default:
-			unknown++
-			it.state = sink.Unknown
-		}
-	}
-	for _, it := range c.refused {
-		if !ln.oneByOne {
-			ln.open.doubtNoMore(it)
-		}
-	}
-	if len(c.rows) > 0 {
-		ln.line.gates.confirmed(c.rows, now)
-		ln.tellConfirmed(c.rows, now)
-		for _, it := range c.rows {
-			ln.rowConfirmed(it)
-		}
-	}
-	for _, it := range c.refused { // after that: a row that passed it may have begun a cut-over
-		if it.fed != nil && it.fed.Outcome.State == sink.Rejected {
-			ln.turnBack(it)
-		}
-	}
-	return refused, unknown
-}
-
-// unexplained stands in for the reason of a sink that gives none.
-var unexplained = sink.Fault{Class: sink.Transient, Reason: sink.Invalid, Words: "rejected without a reason"}
-
-// settle gives the confirmed new events of the call back: to the tracker first, then their successors may go, at last their
-// memory to the window.
-func (ln *lane) settle(now time.Time) {
-	c := &ln.call
-	ln.line.gates.confirmed(c.confirmed, now)
-	ln.line.tracker.settle(c.confirmed)
-	ln.tellConfirmed(c.confirmed, now)
-	for _, it := range c.confirmed {
-		if c := ln.chains[it.chain]; c != nil && c.front == it {
-			c.front = nil
-			ln.advance(c)
-		}
-	}
-	ln.line.window.release(c.confirmed)
-}
-
-func (ln *lane) tellConfirmed(items []*item, now time.Time) {
-	if published := ln.line.cfg.Hooks.Published; published != nil {
-		for _, it := range items {
-			published(ln.n, &it.ev, it.refusals(), now)
-		}
-	}
-	hook := ln.line.cfg.Hooks.Confirmed
-	if hook == nil {
-		return
-	}
-	c := &ln.call
-	c.events = c.events[:0]
-	for _, it := range items {
-		c.events = append(c.events, &it.ev)
-	}
-	hook(ln.n, c.events, now)
-}
-
-// schedule says when the next call may be made, and how large it may be, after one that confirmed, refused, or did neither.
-func (ln *lane) schedule(now time.Time, refused int, err error) {
-	confirmed := len(ln.call.confirmed) + len(ln.call.rows)
-	ln.notBefore = time.Time{}
-	if confirmed+refused > 0 {
-		ln.fails = 0
-	} else if ln.fails++; ln.fails > 1 { // the first is offered again at once: the connection broke, Publish waits for a new one
-		ln.notBefore = now.Add(spin.after(ln.fails - 2))
-	}
-	switch {
-	case err != nil:
-		ln.limit = 1
-	case confirmed > 0:
-		ln.limit = min(2*ln.limit, sink.MaxCallEvents)
-	}
-}
-
-// handOver gives the siding what is its own: outside of everything else, since it takes its locks.
-func (ln *lane) handOver() {
-	if len(ln.parked) > 0 {
-		ln.line.cfg.Siding.Park(ln.parked)
-		ln.parked = nil
-	}
-	if len(ln.returned) > 0 {
-		ln.line.cfg.Siding.Fed(ln.returned)
-		ln.returned = nil
-	}
 }

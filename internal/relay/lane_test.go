@@ -59,8 +59,8 @@ func (b *bench) stop() error {
 	}
 }
 
-// commitEvents sends one transaction with an event of each key, and nothing comes after it; the id is the key and the
-// transaction's LSN.
+// commitEvents sends one transaction with an event of each key, and nothing comes after it; the id
+// is the key and the transaction's LSN.
 func (b *bench) commitEvents(t *testing.T, keys ...string) {
 	t.Helper()
 	b.commitMore(t, keys...)
@@ -86,7 +86,8 @@ func (b *bench) commitMore(t *testing.T, keys ...string) {
 	b.Line.Commit(b.lsn + 10)
 }
 
-// TestTransactionsThatComeTogetherGoTogether: no lane is woken for each of many transactions in one read.
+// TestTransactionsThatComeTogetherGoTogether: no lane is woken for each of many transactions in one
+// read.
 func TestTransactionsThatComeTogetherGoTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, 1, Config{})
@@ -121,8 +122,8 @@ func TestWholeTransactionDoesNotWaitForTheNext(t *testing.T) {
 	})
 }
 
-// TestHotKeyDelaysNobody: a thousand events of one key wait in their lane; an event of another key goes with the very next
-// call, each time, and the hot key has one event in every call.
+// TestHotKeyDelaysNobody: a thousand events of one key wait in their lane; an event of another key
+// goes with the very next call, each time, and the hot key has one event in every call.
 func TestHotKeyDelaysNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, 1, Config{})
@@ -199,7 +200,8 @@ func TestNoBusyLoop(t *testing.T) {
 	})
 }
 
-// TestStopInsidePublish: when ctx ends, Run returns as soon as the calls do; what they had confirmed is settled, nothing else.
+// TestStopInsidePublish: when ctx ends, Run returns as soon as the calls do; what they had
+// confirmed is settled, nothing else.
 func TestStopInsidePublish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, 2, Config{})
@@ -231,8 +233,8 @@ func TestStopInsidePublish(t *testing.T) {
 	})
 }
 
-// TestReaderGoneWithoutGoodbye: events whose lane was not woken yet do not stay behind when the reader stops in the middle of
-// a transaction without a word.
+// TestReaderGoneWithoutGoodbye: events whose lane was not woken yet do not stay behind when the
+// reader stops in the middle of a transaction without a word.
 func TestReaderGoneWithoutGoodbye(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, 1, Config{})

@@ -1,3 +1,22 @@
+// Package relay is the line between the replication stream and the sink: events go forward down
+// ordered lanes, one number, the watermark, comes back.
+//
+// One goroutine, the reader, calls Begin, Event, Commit, Keepalive and Disconnected in the order of
+// the stream. Event copies the row into the arena of its lane, waits while the window is full, and
+// returns. A goroutine per lane publishes what has arrived, waits for the outcomes, settles what
+// was confirmed and repeats. What may not be sent now it gives to the Siding, which settles it once
+// its row is committed, and offers it again later. The tracker knows which transactions still have
+// unsettled events, and from that which position may be reported to the server.
+//
+//	reader ── Event ─▶ window ─▶ lane ── Publish ─▶ sink
+//	            │                │  ▲ └─── Park ────▶ Siding
+//	            │                │  └───── Offer ──────┤
+//	            └──── tracker ◀──┴── settle ◀─ Settled ┘
+//	                     └──▶ Watermark
+//
+// Who may touch what: the reader's fields of Line belong to the reader; a lane's fields, but for
+// its inbox, to its goroutine; window, tracker and gates have a mutex each and call nobody else of
+// the line while they hold it.
 package relay
 
 import (
@@ -22,16 +41,18 @@ type Ordering uint8
 const (
 	// Key: an event is sent after the earlier one of its key was confirmed.
 	Key Ordering = iota
-	// Pipelined: commit order through each lane, without that wait; only a rejected event can be overtaken by others of its
-	// key: those that were on their way when it was rejected.
+	// Pipelined: commit order through each lane, without that wait; only a rejected event can be
+	// overtaken by others of its key: those that were on their way when it was rejected.
 	Pipelined
-	// Commit is Pipelined over all keys: the sink is configured with one lane, and an exchange or topic is one chain.
+	// Commit is Pipelined over all keys: the sink is configured with one lane, and an exchange or
+	// topic is one chain.
 	Commit
 	// None promises nothing. It is Pipelined without chains: nothing waits for a rejected event.
 	None
 )
 
-// Config is what a Line is made of. Zero values of Window, WindowBytes, MaxHeldKeys, Retry and Log take the defaults.
+// Config is what a Line is made of. Zero values of Window, WindowBytes, MaxHeldKeys, Retry and Log
+// take the defaults.
 type Config struct {
 	Ordering    Ordering
 	Window      int           // events in the line at most; 10,000
@@ -39,32 +60,34 @@ type Config struct {
 	Start       pglogrepl.LSN // the slot's confirmed_flush_lsn: the first watermark
 	Sink        sink.Sink
 	Siding      Siding
-	MaxHeldKeys int  // chains counted one by one; 100,000
-	Hold        bool // a dead letter holds the later events of its chain
+	MaxWaiting  int  // chains counted one by one; maxWaiting. Tests make it small
+	Block       bool // a dead letter holds the later events of its chain
 	Hooks       Hooks
 	Log         *zap.Logger
 	Retry       Backoff // of an event that can be neither sent nor held; 1 s to 10 s
 }
 
-// Hooks tell what happens; nil ones are left out. They run on the lanes' goroutines, several at a time, and must be quick.
-// Events handed to them are valid until they return.
+// Hooks tell what happens; nil ones are left out. They run on the lanes' goroutines, several at a
+// time, and must be quick. Events handed to them are valid until they return.
 type Hooks struct {
-	// Confirmed: the broker took responsibility for these events, all of one call; at is when that was learned. The
-	// watermark may already cover them.
+	// Confirmed: the broker took responsibility for these events, all of one call; at is when that
+	// was learned. The watermark may already cover them.
 	Confirmed func(lane int, events []*outbox.Event, at time.Time)
 	// Published: each event of Confirmed again, alone, with how often it was refused before.
 	Published func(lane int, ev *outbox.Event, refusals int, at time.Time)
-	// Rejected: an event was refused for the attempt-th time (from 1) since it is in the line; what it is refused behind one that
-	// waits is not counted.
+	// Rejected: an event was refused for the attempt-th time (from 1) since it is in the line; what
+	// it is refused behind one that waits is not counted.
 	Rejected func(ev *outbox.Event, f *sink.Fault, attempt int)
 	// Failed: a refused event is neither parked nor dead, it is offered again from memory.
 	Failed func(events int)
-	// Unavailable: a call failed, with so many of its events in doubt; err is what Publish returned.
+	// Unavailable: a call failed, with so many of its events in doubt; err is what Publish
+	// returned.
 	Unavailable func(lane, unknown int, err error)
 }
 
-// Line is the way of the events from the reader to the sink, and of the watermark back. Its state survives the sessions of
-// the replication connection: what was admitted once is not admitted again when the server sends it again.
+// Line is the way of the events from the reader to the sink, and of the watermark back. Its state
+// survives the sessions of the replication connection: what was admitted once is not admitted again
+// when the server sends it again.
 type Line struct {
 	cfg     Config
 	log     *zap.Logger
@@ -88,7 +111,7 @@ type Line struct {
 func New(cfg Config) *Line {
 	cfg.Window = cmp.Or(cfg.Window, 10_000)
 	cfg.WindowBytes = cmp.Or(cfg.WindowBytes, 16<<20)
-	cfg.MaxHeldKeys = cmp.Or(cfg.MaxHeldKeys, 100_000)
+	cfg.MaxWaiting = cmp.Or(cfg.MaxWaiting, maxWaiting)
 	cfg.Retry.Min = cmp.Or(cfg.Retry.Min, time.Second)
 	cfg.Retry.Max = max(cmp.Or(cfg.Retry.Max, 10*time.Second), cfg.Retry.Min)
 	cfg.Log = cmp.Or(cfg.Log, zap.NewNop())
@@ -98,12 +121,13 @@ func New(cfg Config) *Line {
 		window:  newWindow(cfg.Window, cfg.WindowBytes),
 		tracker: newTracker(cfg.Start),
 		gates:   newGates(cfg.Log),
-		room:    room{limit: int64(cfg.MaxHeldKeys)},
+		room:    room{limit: int64(cfg.MaxWaiting)},
 	}
 }
 
-// Run runs the lanes until ctx is done, and returns nil when each of them has returned from its Publish. Lanes are created as
-// Sink.Place names them, before or while Run runs. What is unsettled then stays so.
+// Run runs the lanes until ctx is done, and returns nil when each of them has returned from its
+// Publish. Lanes are created as Sink.Place names them, before or while Run runs. What is unsettled
+// then stays so.
 func (l *Line) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	launch := func(ln *lane) { running.Go(func() { ln.run(ctx) }) }
@@ -162,8 +186,8 @@ func (l *Line) Unsettled() int {
 	return n
 }
 
-// WaitSettled returns nil once no event is in the line, with the watermark where that puts it, else ctx's error. A reader that
-// still runs may admit the next one right after.
+// WaitSettled returns nil once no event is in the line, with the watermark where that puts it, else
+// ctx's error. A reader that still runs may admit the next one right after.
 func (l *Line) WaitSettled(ctx context.Context) error {
 	for _, ln := range l.all() {
 		ln.signal() // should the reader have returned without waking a lane that it had filled
@@ -176,5 +200,47 @@ func (l *Line) WaitSettled(ctx context.Context) error {
 			return nil
 		}
 		return ctx.Err()
+	}
+}
+
+// Snapshot is the state of the line for status and metrics.
+type Snapshot struct {
+	Events  int   // in the line, not settled
+	Bytes   int64 // of those
+	Waiting int   // events read and outside the line, 0 or 1: the one whose lane is not known, or that waits for room
+
+	OldestCommit time.Time // commit time of the oldest transaction with an unsettled event, the waiting one among them; zero when there is none
+
+	ConfirmedAbove uint64 // events confirmed above the watermark: what a crash now would repeat, beside what is not reported yet
+
+	Paused        []Gate // destinations that are paused, the longest first
+	WaitingChains int    // chains that rows of the siding hold, those counted with their unit not among them
+}
+
+// Snapshot is cheap enough to be asked for at each scrape; its parts are not of exactly one moment.
+func (l *Line) Snapshot() Snapshot {
+	var s Snapshot
+	s.Events, s.Bytes, _ = l.window.size()
+	s.Paused = l.gates.list()
+	s.WaitingChains = int(l.room.taken.Load())
+	l.tracker.snapshot(&s)
+	if s.Events == 0 {
+		s.OldestCommit = time.Time{}
+	}
+	if at := l.waiting.Load(); at != 0 {
+		s.Waiting = 1
+		if s.OldestCommit.IsZero() { // else an event inside is of the same transaction or of an earlier one
+			s.OldestCommit = time.Unix(0, at).UTC()
+		}
+	}
+	return s
+}
+
+func (t *tracker) snapshot(s *Snapshot) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s.ConfirmedAbove = t.confirmed - t.covered
+	if t.head != nil {
+		s.OldestCommit = t.head.time
 	}
 }

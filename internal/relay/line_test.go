@@ -46,9 +46,10 @@ func drawPlan(t *rapid.T) *plan {
 	return p
 }
 
-// TestLineAgainstDumb: whatever is committed, however often the stream breaks and is sent again, the broker breaks, loses
-// confirms or rejects, and the reader loses patience: all is delivered, per key in commit order, no event twice unless an
-// outcome of it was unknown, in bounded memory, and the watermark never passes an unconfirmed event.
+// TestLineAgainstDumb: whatever is committed, however often the stream breaks and is sent again,
+// the broker breaks, loses confirms or rejects, and the reader loses patience: all is delivered,
+// per key in commit order, no event twice unless an outcome of it was unknown, in bounded memory,
+// and the watermark never passes an unconfirmed event.
 func TestLineAgainstDumb(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p := drawPlan(rt)
@@ -64,7 +65,7 @@ func (p *plan) run() string {
 	b := newBroker(p)
 	b.table = newTable(p.seed)
 	b.table.note = b.note
-	l := New(Config{Ordering: p.ordering, Window: p.window, WindowBytes: p.bytes, Sink: b, Siding: b.table, MaxHeldKeys: p.held})
+	l := New(Config{Ordering: p.ordering, Window: p.window, WindowBytes: p.bytes, Sink: b, Siding: b.table, MaxWaiting: p.held})
 	b.table.line = l
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	ended := make(chan error, 3)
@@ -108,12 +109,12 @@ func (p *plan) run() string {
 	if got, want := l.Watermark().LSN, max(last.end, last.keepalive); got != want {
 		b.fail("watermark %s at the end, want %s", got, want)
 	}
-	if s := l.Snapshot(); s.Events != 0 || s.Bytes != 0 || charged(l) != 0 || s.ConfirmedAbove != 0 || s.HeldChains != 0 || !s.OldestCommit.IsZero() {
+	if s := l.Snapshot(); s.Events != 0 || s.Bytes != 0 || charged(l) != 0 || s.ConfirmedAbove != 0 || s.WaitingChains != 0 || !s.OldestCommit.IsZero() {
 		b.fail("left behind: %+v", s)
 	}
 	for _, ln := range l.all() {
-		if len(ln.chains) > 0 || !ln.holds.none() || ln.special != 0 {
-			b.fail("lane %d remembers %d chains, %d of them in a state, and %v", ln.n, len(ln.chains), ln.special, ln.holds)
+		if len(ln.chains) > 0 || !ln.waiting.none() || ln.special != 0 {
+			b.fail("lane %d remembers %d chains, %d of them in a state, and %v", ln.n, len(ln.chains), ln.special, ln.waiting)
 		}
 	}
 	cancel()

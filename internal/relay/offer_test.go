@@ -9,7 +9,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// The rows of a chain go in the order in which they were offered, however many are offered with them, and to whichever lanes.
+// The rows of a chain go in the order in which they were offered, however many are offered with
+// them, and to whichever lanes.
 func TestOfferKeepsTheOrder(t *testing.T) {
 	const lanes, run = 2, 50
 	synctest.Test(t, func(t *testing.T) {

@@ -1,21 +1,11 @@
+// Rows of the retry table on their way through a lane.
+
 package relay
 
 import "github.com/cdc-relay/cdc-relay/internal/sink"
 
-// Rows of the siding on their way through the lane. While some of a chain are in open none of its new events is; with ordering
-// Key it is one.
-
-// take is given rows by whoever offers them.
-func (ln *lane) take(rows []*Fed) {
-	ln.mu.Lock()
-	ln.offered = append(ln.offered, rows...)
-	asleep := ln.asleep
-	ln.asleep = false
-	ln.mu.Unlock()
-	if asleep {
-		ln.signal()
-	}
-}
+// Rows of the siding on their way through the lane. While some of a chain are in open none of its
+// new events is; with ordering Key it is one.
 
 // takeRow takes in a row that was offered.
 func (ln *lane) takeRow(f *Fed) {
@@ -28,8 +18,8 @@ func (ln *lane) takeRow(f *Fed) {
 	}
 }
 
-// fillRows adds rows to open: replays first, and half a call at the most while new events are ready. One that has no room keeps
-// back all behind it: they may be of its chain.
+// fillRows adds rows to open: replays first, and half a call at the most while new events are
+// ready. One that has no room keeps back all behind it: they may be of its chain.
 func (ln *lane) fillRows() {
 	if ln.replays.first == nil && ln.rows.first == nil {
 		return
@@ -52,8 +42,8 @@ func (ln *lane) fillRows() {
 	}
 }
 
-// admits reports whether a row may go now, and books that it does. A later row of its chain finds that: with ordering Key it
-// waits for the outcome, else it goes behind in the same call.
+// admits reports whether a row may go now, and books that it does. A later row of its chain finds
+// that: with ordering Key it waits for the outcome, else it goes behind in the same call.
 func (ln *lane) admits(it *item) bool {
 	if it.chain == 0 {
 		return true
@@ -62,7 +52,7 @@ func (ln *lane) admits(it *item) bool {
 	switch {
 	case c != nil && (c.front != nil || c.dying):
 		if it.fed.Replay {
-			ln.mark(&c.awaited, true)
+			ln.setFlag(&c.awaited, true)
 		}
 		return false
 	case c != nil && c.rows > 0 && (ln.oneByOne || c.replay || it.fed.Replay):
@@ -71,7 +61,7 @@ func (ln *lane) admits(it *item) bool {
 		return false
 	}
 	c = ln.chain(it)
-	ln.mark(&c.awaited, false)
+	ln.setFlag(&c.awaited, false)
 	if c.rows++; c.rows == 1 {
 		ln.special++
 	}
@@ -109,8 +99,8 @@ func (ln *lane) rowConfirmed(it *item) {
 	}
 }
 
-// turnBack sends the rest of a chain back of which a row was refused, and ends its cut-over: behind a row that stays nothing
-// may go.
+// turnBack sends the rest of a chain back of which a row was refused, and ends its cut-over: behind
+// a row that stays nothing may go.
 func (ln *lane) turnBack(refused *item) {
 	chain, unit := refused.chain, refused.place.Unit
 	if chain == 0 {
@@ -143,39 +133,12 @@ func (ln *lane) turnBack(refused *item) {
 	}
 }
 
-// note is what the siding tells a lane about a chain.
-type note struct {
-	kind        noteKind
-	chain, unit uint64
-}
-
-type noteKind uint8
-
-const (
-	buried    noteKind = iota // the row of its dying event is committed
-	uncounted                 // a row that is counted has left the tables otherwise than through the lane
-	nothing                   // nothing of it may be fed now
-	stopping                  // every chain: what is kept in memory is to be parked
-)
-
-// tell leaves a note for the lane.
-func (ln *lane) tell(n note) {
-	ln.mu.Lock()
-	ln.notes = append(ln.notes, n)
-	asleep := ln.asleep
-	ln.asleep = false
-	ln.mu.Unlock()
-	if asleep {
-		ln.signal()
-	}
-}
-
 // note does what a note says.
 func (ln *lane) note(n note) {
 	switch n.kind {
 	case buried:
 		if c := ln.chains[n.chain]; c != nil {
-			ln.mark(&c.dying, false)
+			ln.setFlag(&c.dying, false)
 			ln.advance(c)
 		}
 	case uncounted:
@@ -186,17 +149,17 @@ func (ln *lane) note(n note) {
 	case nothing:
 		ln.notNow(n.chain, n.unit)
 	case stopping:
-		ln.holds.undoAll()
+		ln.waiting.undoAll()
 		for _, c := range ln.chains {
 			ln.advance(c)
 		}
 	}
 }
 
-// uncount counts one row less of a chain. When its unit was counted as a whole and is released by that, all its chains go on;
-// its own does where this was called.
+// uncount counts one row less of a chain. When its unit was counted as a whole and is released by
+// that, all its chains go on; its own does where this was called.
 func (ln *lane) uncount(chain, unit uint64) (left int) {
-	left, whole := ln.holds.sub(chain, unit, !ln.line.stopping.Load())
+	left, whole := ln.waiting.sub(chain, unit, !ln.line.stopping.Load())
 	if whole && left == 0 {
 		ln.advanceUnit(unit)
 	}
@@ -205,7 +168,7 @@ func (ln *lane) uncount(chain, unit uint64) (left int) {
 
 // notNow ends a cut-over: what was kept in memory goes to the writer, in order.
 func (ln *lane) notNow(chain, unit uint64) {
-	if ln.holds.undo(chain, unit) {
+	if ln.waiting.undo(chain, unit) {
 		ln.advanceUnit(unit)
 	} else if c := ln.chains[chain]; c != nil {
 		ln.advance(c)

@@ -1,3 +1,5 @@
+// The line and the retry table: what each asks of the other.
+
 package relay
 
 import (
@@ -9,11 +11,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Siding takes what cannot go now: events that were rejected, and what is held behind them. The lanes call it; it answers
-// through Line's methods Settled, Offer, NotNow and Uncount. None of its methods but Known blocks.
+// Siding takes what cannot go now: events that were rejected, and what is held behind them. The
+// lanes call it; it answers through Line's methods Settled, Offer, NotNow and Uncount. None of its
+// methods but Known blocks.
 type Siding interface {
-	// Park takes over events whose rows are to be written, those of a chain in the order of the calls. They stay in the
-	// window, with their bytes, until Line.Settled is called with them.
+	// Park takes over events whose rows are to be written, those of a chain in the order of the
+	// calls. They stay in the window, with their bytes, until Line.Settled is called with them.
 	Park(events []*Parked)
 
 	// Fed gives back rows that were offered, with their Outcome and Left filled in.
@@ -41,8 +44,8 @@ type Parked struct {
 	item *item
 }
 
-// Fed is a row of the siding, or a letter that is replayed, on its way through a lane. From Line.Offer until Siding.Fed it
-// is the lane's.
+// Fed is a row of the siding, or a letter that is replayed, on its way through a lane. From
+// Line.Offer until Siding.Fed it is the lane's.
 type Fed struct {
 	Event  outbox.Event
 	Place  sink.Place
@@ -51,21 +54,23 @@ type Fed struct {
 
 	Refusals int // of the event before, of what counts
 
-	// Outcome is Confirmed, Rejected, or Unsent: an earlier row of its chain was rejected, or the line ends.
+	// Outcome is Confirmed, Rejected, or Unsent: an earlier row of its chain was rejected, or the
+	// line ends.
 	Outcome sink.Outcome
-	// Left is how many rows the chain, or the unit it is counted with, still has after a confirmed one. At 0 the lane has
-	// released it.
+	// Left is how many rows the chain, or the unit it is counted with, still has after a confirmed
+	// one. At 0 the lane has released it.
 	Left int
 }
 
-// Settled says that the rows of these events are committed: they leave the window. It may be called from any goroutine.
+// Settled says that the rows of these events are committed: they leave the window. It may be called
+// from any goroutine.
 func (l *Line) Settled(parked []*Parked) {
 	items := make([]*item, len(parked))
 	notes := make([]note, 0, len(parked))
 	lanes := make([]int, 0, len(parked))
 	for i, p := range parked {
 		items[i] = p.item
-		if p.Dead && p.Chain != 0 && !l.cfg.Hold {
+		if p.Dead && p.Chain != 0 && !l.cfg.Block {
 			notes = append(notes, note{kind: buried, chain: p.Chain})
 			lanes = append(lanes, p.Place.Lane)
 		}
@@ -77,8 +82,9 @@ func (l *Line) Settled(parked []*Parked) {
 	}
 }
 
-// Offer takes rows into their lanes, those of a chain in this order. A chain's rows of one call come to the lane together, so
-// that the later ones are still there to be sent back when the first is refused. It may be called from any goroutine.
+// Offer takes rows into their lanes, those of a chain in this order. A chain's rows of one call
+// come to the lane together, so that the later ones are still there to be sent back when the first
+// is refused. It may be called from any goroutine.
 func (l *Line) Offer(rows []*Fed) {
 	rows = slices.Clone(rows)
 	slices.SortStableFunc(rows, func(a, b *Fed) int { return a.Place.Lane - b.Place.Lane })
@@ -92,18 +98,20 @@ func (l *Line) Offer(rows []*Fed) {
 	}
 }
 
-// NotNow says that nothing of the chain may be fed at present: should the lane keep its new events in memory, they are parked.
+// NotNow says that nothing of the chain may be fed at present: should the lane keep its new events
+// in memory, they are parked.
 func (l *Line) NotNow(lane int, chain, unit uint64) {
 	l.lane(lane).tell(note{nothing, chain, unit})
 }
 
-// Uncount says that a row which is counted has left the tables, or holds its chain no more, without a confirm in the lane.
+// Uncount says that a row which is counted has left the tables, or holds its chain no more, without
+// a confirm in the lane.
 func (l *Line) Uncount(lane int, chain, unit uint64) {
 	l.lane(lane).tell(note{uncounted, chain, unit})
 }
 
-// Load counts rows of a chain that were there before. It is called before Run, waits until the sink knows the event's lane,
-// and returns ctx's error.
+// Load counts rows of a chain that were there before. It is called before Run, waits until the sink
+// knows the event's lane, and returns ctx's error.
 func (l *Line) Load(ctx context.Context, ev *outbox.Event, rows int) error {
 	place, ok := l.cfg.Sink.Place(ev)
 	for !ok {
@@ -118,14 +126,14 @@ func (l *Line) Load(ctx context.Context, ev *outbox.Event, rows int) error {
 	if chain == 0 {
 		return nil
 	}
-	if h := &l.lane(place.Lane).holds; !h.add(chain, place.Unit, rows) {
+	if h := &l.lane(place.Lane).waiting; !h.add(chain, place.Unit, rows) {
 		h.whole(place.Unit, rows)
 	}
 	return nil
 }
 
-// Chain is what the event is kept in order with: its key within the unit; with ordering Commit the whole unit; 0 for an event
-// that is in no order. (PostgreSQL computes it too: key_digest # unit.)
+// Chain is what the event is kept in order with: its key within the unit; with ordering Commit the
+// whole unit; 0 for an event that is in no order. (PostgreSQL computes it too: key_digest # unit.)
 func (l *Line) Chain(ev *outbox.Event, unit uint64) uint64 {
 	switch {
 	case ev.Fault != nil || l.cfg.Ordering == None:
@@ -147,7 +155,8 @@ func (l *Line) Gates() []Gate { return l.gates.list() }
 // GatesChanged delivers after a gate opened; several may be one signal.
 func (l *Line) GatesChanged() <-chan struct{} { return l.gates.changed }
 
-// ConfirmedSince reports whether something of that destination is known to have been confirmed after that time.
+// ConfirmedSince reports whether something of that destination is known to have been confirmed
+// after that time.
 func (l *Line) ConfirmedSince(dest uint64, at time.Time) bool {
 	return l.gates.confirmedSince(dest, at)
 }

@@ -80,7 +80,8 @@ func (s *shelf) news() []string {
 	return said
 }
 
-// table is a siding for the quickcheck: it writes rows and feeds them by itself, in the simplest way that is right.
+// table is a siding for the quickcheck: it writes rows and feeds them by itself, in the simplest
+// way that is right.
 type table struct {
 	line *Line
 	note func(ev *outbox.Event, format string, args ...any)

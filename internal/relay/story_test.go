@@ -19,8 +19,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// TestStories runs the stories of testdata. A command does one thing and waits until the line has come to rest; then what
-// happened is printed: the calls that the lanes made, what the reader's call returned, the watermark if it moved.
+// TestStories runs the stories of testdata. A command does one thing and waits until the line has
+// come to rest; then what happened is printed: the calls that the lanes made, what the reader's
+// call returned, the watermark if it moved.
 //
 //	line [ordering=key|pipelined] [lanes=1] [window=N] [bytes=N] [start=LSN] [held=N] [hold]
 //	begin lsn=LSN xid=N · event id=ID index=N [key=K] [to=ROUTING_KEY] [size=N] [fault] [known] · cancel · commit end=LSN
@@ -32,7 +33,8 @@ import (
 //	pass 1s                    time passes
 //	state
 //
-// A key's lane is its first letter, a = 0, modulo lanes; without a key it is the index. LSNs are hexadecimal.
+// A key's lane is its first letter, a = 0, modulo lanes; without a key it is the index. LSNs are
+// hexadecimal.
 func TestStories(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -181,7 +183,7 @@ func (s *story) start(t *testing.T, d *datadriven.TestData) {
 		cfg.Ordering = map[string]Ordering{"key": Key, "pipelined": Pipelined}[a.SingleVal(t)]
 	}
 	s.sink, s.shelf, s.rows = newScriptSink(intArg(t, d, "lanes", 1)), &shelf{known: map[outbox.Position]bool{}}, map[string]*Fed{}
-	cfg.Sink, cfg.Siding, cfg.MaxHeldKeys, cfg.Hold = s.sink, s.shelf, intArg(t, d, "held", 0), d.HasArg("hold")
+	cfg.Sink, cfg.Siding, cfg.MaxWaiting, cfg.Block = s.sink, s.shelf, intArg(t, d, "held", 0), d.HasArg("hold")
 	s.line = New(cfg)
 	s.line.lane(s.sink.lanes - 1) // all of them are asleep before the first event
 	s.last, s.paused = s.line.Watermark(), ""
@@ -255,8 +257,8 @@ func (s *story) state() {
 	snap, mark := s.line.Snapshot(), s.line.Watermark()
 	fmt.Fprintf(&s.out, "watermark %s own %s, %d events, %d bytes in the line, %d confirmed above the watermark\n",
 		mark.LSN, mark.Own, snap.Events, snap.Bytes, snap.ConfirmedAbove)
-	if snap.HeldChains > 0 {
-		fmt.Fprintf(&s.out, "%d chains are held\n", snap.HeldChains)
+	if snap.WaitingChains > 0 {
+		fmt.Fprintf(&s.out, "%d chains are held\n", snap.WaitingChains)
 	}
 }
 

@@ -1,3 +1,5 @@
+// The line's entrance: what the reader of the stream calls.
+
 package relay
 
 import (
@@ -9,12 +11,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// stream is the reader's side of the line: where it is in the replication stream, and what it had from earlier sessions.
-// Only the reader's goroutine touches it.
+// stream is the reader's side of the line: where it is in the replication stream, and what it had
+// from earlier sessions. Only the reader's goroutine touches it.
 //
-// A server sends again, after a reconnect, every transaction whose end it was not told to be flushed, in commit order,
-// frame for frame as before. So the newest transaction that was closed and the one that was left half admitted tell of
-// every transaction what is here of it.
+// A server sends again, after a reconnect, every transaction whose end it was not told to be
+// flushed, in commit order, frame for frame as before. So the newest transaction that was closed
+// and the one that was left half admitted tell of every transaction what is here of it.
 type stream struct {
 	where  where
 	cur    transaction // the one that is open, or half admitted (where != inside and cur.entry != nil)
@@ -47,9 +49,10 @@ const (
 	skipping
 )
 
-// Begin opens the transaction with that commit LSN (Begin's final_lsn). Of one that went into the line before, the events and
-// the Commit are then ignored; of one that was half admitted when its session ended, the events that are here. An error is an
-// *outbox.Stop: what the server sends contradicts what it sent before.
+// Begin opens the transaction with that commit LSN (Begin's final_lsn). Of one that went into the
+// line before, the events and the Commit are then ignored; of one that was half admitted when its
+// session ended, the events that are here. An error is an *outbox.Stop: what the server sends
+// contradicts what it sent before.
 func (l *Line) Begin(commit pglogrepl.LSN, xid uint32) error {
 	half := l.cur.entry != nil
 	switch {
@@ -85,10 +88,11 @@ func moved(format string, args ...any) error {
 	}
 }
 
-// Event admits the next event of the open transaction: it copies the event, with its bytes, into the line. It blocks while
-// the window is full or the sink does not know the event's lane yet, until ctx is done: then it returns ctx's error, the
-// event is not in the line, and the same event may be offered again, in this session or the next. An event that is here
-// already (its index is below the wanted one) is ignored.
+// Event admits the next event of the open transaction: it copies the event, with its bytes, into
+// the line. It blocks while the window is full or the sink does not know the event's lane yet,
+// until ctx is done: then it returns ctx's error, the event is not in the line, and the same event
+// may be offered again, in this session or the next. An event that is here already (its index is
+// below the wanted one) is ignored.
 func (l *Line) Event(ctx context.Context, ev *outbox.Event) error {
 	switch {
 	case l.where == skipping:
@@ -130,16 +134,17 @@ func (l *Line) Event(ctx context.Context, ev *outbox.Event) error {
 	return nil
 }
 
-// Inside a transaction lanes are woken for 32 KiB of events, each counted for 512 bytes more than it has: few calls then
-// carry what has come together, and an event of a large transaction goes out long before the last has come.
+// Inside a transaction lanes are woken for 32 KiB of events, each counted for 512 bytes more than
+// it has: few calls then carry what has come together, and an event of a large transaction goes out
+// long before the last has come.
 const (
 	wakeWeight  = 32 << 10
 	eventWeight = 512
 )
 
-// Wake wakes the lanes that sleep and have events: Commit does not. The reader calls it before it waits for more of the
-// stream; the few first events of a transaction may then sleep until more of it has come. With all they are woken too: when
-// the wait may be long, and at the reader's end.
+// Wake wakes the lanes that sleep and have events: Commit does not. The reader calls it before it
+// waits for more of the stream; the few first events of a transaction may then sleep until more of
+// it has come. With all they are woken too: when the wait may be long, and at the reader's end.
 func (l *Line) Wake(all bool) {
 	if !all && !l.whole && l.weight < wakeWeight {
 		return
@@ -173,8 +178,8 @@ func (l *Line) place(ctx context.Context, ev *outbox.Event, size int) (*lane, *i
 	}
 }
 
-// await waits for c, with ev outside the window: the snapshot counts it, or a reader that stands still with a backlog behind
-// it would look like one that has nothing to do.
+// await waits for c, with ev outside the window: the snapshot counts it, or a reader that stands
+// still with a backlog behind it would look like one that has nothing to do.
 func (l *Line) await(ctx context.Context, ev *outbox.Event, c <-chan struct{}) error {
 	l.Wake(true)
 	l.waiting.Store(ev.CommitTime.UnixNano())
@@ -186,9 +191,9 @@ func (l *Line) await(ctx context.Context, ev *outbox.Event, c <-chan struct{}) e
 	}
 }
 
-// Commit closes the transaction; end is its TransactionEndLSN. In a transaction that is skipped it does nothing. Should the
-// last event offered not have been admitted, the transaction stays half admitted, as after Disconnected: closing it would
-// lose that event.
+// Commit closes the transaction; end is its TransactionEndLSN. In a transaction that is skipped it
+// does nothing. Should the last event offered not have been admitted, the transaction stays half
+// admitted, as after Disconnected: closing it would lose that event.
 func (l *Line) Commit(end pglogrepl.LSN) {
 	if l.where != inside || l.refused {
 		l.Disconnected()
@@ -205,8 +210,8 @@ func (l *Line) Commit(end pglogrepl.LSN) {
 	l.cur = transaction{}
 }
 
-// Keepalive takes the position of a keepalive. Outside a transaction it counts as a commit without events. Inside one it says
-// nothing, nor before the rest of a half admitted one has come.
+// Keepalive takes the position of a keepalive. Outside a transaction it counts as a commit without
+// events. Inside one it says nothing, nor before the rest of a half admitted one has come.
 func (l *Line) Keepalive(pos pglogrepl.LSN) {
 	if l.where != outside || l.cur.entry != nil {
 		return
@@ -215,8 +220,8 @@ func (l *Line) Keepalive(pos pglogrepl.LSN) {
 	l.tracker.pass(pos)
 }
 
-// Disconnected says that the session ended. A transaction that is open now is half admitted: it holds the watermark, and the
-// next session goes on with it where this one stopped.
+// Disconnected says that the session ended. A transaction that is open now is half admitted: it
+// holds the watermark, and the next session goes on with it where this one stopped.
 func (l *Line) Disconnected() {
 	l.Wake(true)
 	l.where = outside

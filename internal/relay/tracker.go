@@ -1,3 +1,5 @@
+// Which transactions have unsettled events, and the watermark.
+
 package relay
 
 import (
@@ -10,9 +12,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// commit is a transaction that has unsettled events, or that is still open. What follows it without any (transactions
-// settled out of turn, empty ones, keepalives) is merged into it, so that the list of commits is never longer than the
-// number of unsettled events plus one, whatever a lane that stands still or a busy foreign table does.
+// commit is a transaction that has unsettled events, or that is still open. What follows it without
+// any (transactions settled out of turn, empty ones, keepalives) is merged into it, so that the
+// list of commits is never longer than the number of unsettled events plus one, whatever a lane
+// that stands still or a busy foreign table does.
 type commit struct {
 	lsn  pglogrepl.LSN // of the commit record
 	end  pglogrepl.LSN // the watermark once this is settled; raised by what is merged into it
@@ -29,10 +32,11 @@ type commit struct {
 
 // tracker is the list of commits in the order of the stream. Only the last one can be open.
 //
-// Why the watermark never passes an unsettled event: it moves in emit alone, which is called with the end of the first
-// commit once that is closed and settled, or with a position received while the list is empty. A commit behind an
-// unsettled one never reaches emit: it hands its end to the commit before it and leaves. And emit itself refuses a position
-// behind the first commit of the list.
+// Why the watermark never passes an unsettled event: it moves in emit alone, which is called with
+// the end of the first commit once that is closed and settled, or with a position received while
+// the list is empty. A commit behind an unsettled one never reaches emit: it hands its end to the
+// commit before it and leaves. And emit itself refuses a position behind the first commit of the
+// list.
 type tracker struct {
 	mu         sync.Mutex
 	head, tail *commit
@@ -78,7 +82,8 @@ func (t *tracker) close(c *commit, end pglogrepl.LSN, admitted int) {
 	t.leave(c)
 }
 
-// pass takes a position behind which nothing of ours is open: a keepalive's, or the end of a transaction without events.
+// pass takes a position behind which nothing of ours is open: a keepalive's, or the end of a
+// transaction without events.
 func (t *tracker) pass(pos pglogrepl.LSN) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,8 +106,9 @@ func (t *tracker) settle(items []*item) {
 	}
 }
 
-// leave takes c off the list if it is settled: the first one moves the watermark, any other gives what it knows to the one
-// before it. So no settled commit stays in the list, and after the first one left there is none to look at.
+// leave takes c off the list if it is settled: the first one moves the watermark, any other gives
+// what it knows to the one before it. So no settled commit stays in the list, and after the first
+// one left there is none to look at.
 func (t *tracker) leave(c *commit) {
 	if !c.closed || c.settled != c.admitted {
 		return
@@ -127,8 +133,8 @@ func (t *tracker) leave(c *commit) {
 	t.free = c
 }
 
-// emit is the only place where the watermark moves. It only ratchets, and it dies rather than pass a commit that is not
-// settled: such a position, once reported, loses events.
+// emit is the only place where the watermark moves. It only ratchets, and it dies rather than pass
+// a commit that is not settled: such a position, once reported, loses events.
 func (t *tracker) emit(lsn, own pglogrepl.LSN) {
 	if t.head != nil && lsn > t.head.lsn {
 		panic(fmt.Sprintf("relay: watermark %s would pass the unsettled commit %s", lsn, t.head.lsn))

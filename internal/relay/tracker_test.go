@@ -49,8 +49,8 @@ func (d *dumbTracker) covered() (covered, settled uint64) {
 	return covered, settled
 }
 
-// TestTrackerAgainstDumb: whatever the order in which events settle, the watermark is the dumb one's after each step, and
-// the list stays within the bound.
+// TestTrackerAgainstDumb: whatever the order in which events settle, the watermark is the dumb
+// one's after each step, and the list stays within the bound.
 func TestTrackerAgainstDumb(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		start := pglogrepl.LSN(rapid.Uint64Range(0, 5).Draw(t, "start"))
@@ -126,7 +126,8 @@ func TestTrackerAgainstDumb(t *testing.T) {
 	})
 }
 
-// TestTrackerRefusesToPassAnUnsettledCommit: emit is the last guard; asked for a position behind an unsettled commit it dies.
+// TestTrackerRefusesToPassAnUnsettledCommit: emit is the last guard; asked for a position behind an
+// unsettled commit it dies.
 func TestTrackerRefusesToPassAnUnsettledCommit(t *testing.T) {
 	tr := newTracker(10)
 	tr.open(100, time.Time{})
@@ -141,7 +142,8 @@ func TestTrackerRefusesToPassAnUnsettledCommit(t *testing.T) {
 	tr.emit(101, 101)
 }
 
-// TestTrackerListIsBounded: one stuck event at the head, and many transactions and keepalives behind it.
+// TestTrackerListIsBounded: one stuck event at the head, and many transactions and keepalives
+// behind it.
 func TestTrackerListIsBounded(t *testing.T) {
 	tr := newTracker(0)
 	stuck := &item{commit: tr.open(1, time.Time{})}

@@ -10,8 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// TestSnapshotCountsWhatWaits: an event that was read is counted also while it waits outside the window, for its lane or for
-// room, and no longer than that.
+// TestSnapshotCountsWhatWaits: an event that was read is counted also while it waits outside the
+// window, for its lane or for room, and no longer than that.
 func TestSnapshotCountsWhatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, 1, Config{Window: 1})

@@ -1,8 +1,11 @@
+// The bound of events and bytes in the line.
+
 package relay
 
 import "sync"
 
-// window bounds what is inside the line, by events and by the bytes of the chunks they lie in. It owns the pools.
+// window bounds what is inside the line, by events and by the bytes of the chunks they lie in. It
+// owns the pools.
 type window struct {
 	mu      sync.Mutex
 	limit   int // events
@@ -19,8 +22,8 @@ func newWindow(events int, bytes int64) *window {
 	return &window{limit: events, chunks: newChunks(bytes), room: make(chan struct{}, 1)}
 }
 
-// admit takes in an event of size bytes for a's lane and returns an empty item and the buffer for its bytes. It returns nil
-// when the window is full; then the reader waits for room and asks again.
+// admit takes in an event of size bytes for a's lane and returns an empty item and the buffer for
+// its bytes. It returns nil when the window is full; then the reader waits for room and asks again.
 func (w *window) admit(a *arena, size int) (*item, []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,3 +1,5 @@
+// Rows whose time has come, and rows that have waited too long.
+
 package retry
 
 import (
@@ -19,7 +21,7 @@ func (f *feeder) lookDue(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	for _, chain := range chains {
-		f.ready1(chain, true)
+		f.makeReady(chain, true)
 	}
 	switch {
 	case len(chains) == dueRows:
@@ -37,8 +39,8 @@ const (
 	dueAtLeast = time.Minute
 )
 
-// age gives rows that have waited too long for their destination to the dead letters: those of paused ones, which are not
-// sent. (Of the others a refusal does it.) One page.
+// age gives rows that have waited too long for their destination to the dead letters: those of
+// paused ones, which are not sent. (Of the others a refusal does it.) One page.
 func (f *feeder) age(ctx context.Context) (bool, error) {
 	now := time.Now()
 	if f.cfg.DestinationMaxAge <= 0 || len(f.gates) == 0 {
@@ -66,8 +68,9 @@ func (f *feeder) age(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// The order of a page is that of commits, so behind one with young heads and no old ones there are hardly any for that
-	// destination. (A page whose chains are held, or in flight, tells nothing of what is behind it.)
+	// The order of a page is that of commits, so behind one with young heads and no old ones there
+	// are hardly any for that destination. (A page whose chains are held, or in flight, tells
+	// nothing of what is behind it.)
 	if young && !old {
 		if err := f.skip(ctx, w, w.at); err != nil {
 			return false, err
@@ -79,25 +82,14 @@ func (f *feeder) age(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// restful are the first of chains that are not in flight, and can be read.
-func (f *feeder) restful(chains []uint64, most int) []uint64 {
-	var rest []uint64
-	for _, chain := range chains {
-		if f.runs[chain] == nil && len(rest) < most && !f.cannotRead(chain) {
-			rest = append(rest, chain)
-		}
-	}
-	return rest
-}
-
-// bury decides that the first rows of chains become dead letters, as many as are too old and paused. It reports whether there
-// are any, and whether the head of a chain is too young.
+// bury decides that the first rows of chains become dead letters, as many as are too old and
+// paused. It reports whether there are any, and whether the head of a chain is too young.
 func (f *feeder) bury(ctx context.Context, chains []uint64, bytes int64) (old, young bool, err error) {
 	if len(chains) == 0 {
 		return false, false, nil
 	}
 	perChain := 1
-	if !f.cfg.Hold { // else the first blocks the rest
+	if !f.cfg.Block { // else the first blocks the rest
 		perChain = max(1, min(maxRun, (budgetRows-f.rows)/len(chains)))
 	}
 	read, err := f.read(ctx, chains, perChain, bytes, f.s.writer.acked.Load())
@@ -132,7 +124,8 @@ func (f *feeder) bury(ctx context.Context, chains []uint64, bytes int64) (old, y
 	return old, young, nil
 }
 
-// buriedUnsent is the end of a row that is too old. What it was refused for itself stays; else it is what paused its place.
+// buriedUnsent is the end of a row that is too old. What it was refused for itself stays; else it
+// is what paused its place.
 func (f *feeder) buriedUnsent(row *store.Row, at sink.Place) store.Result {
 	res := store.Result{Row: row, Kind: store.Dead, Attempts: row.Attempts}
 	if p := f.gates[f.gateOf(at)]; row.Reason == "" && p != nil && p.fault != nil {

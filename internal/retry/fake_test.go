@@ -51,8 +51,9 @@ func placeOf(to string) sink.Place {
 	return sink.Place{Unit: digest(name), Dest: digest(to)}
 }
 
-// fakeLine answers what it is offered at once, or when the test says so, and remembers everything. Its lanes are as simple as
-// lanes can be that keep the contract: of a chain one row at a time, and behind a refused one the rest comes back unsent.
+// fakeLine answers what it is offered at once, or when the test says so, and remembers everything.
+// Its lanes are as simple as lanes can be that keep the contract: of a chain one row at a time, and
+// behind a refused one the rest comes back unsent.
 type fakeLine struct {
 	s       *Siding
 	changed chan struct{}
@@ -341,7 +342,8 @@ var (
 
 func rejected(f *sink.Fault) sink.Outcome { return sink.Outcome{State: sink.Rejected, Fault: f} }
 
-// faultyStore is a Memory whose statements take a while, fail, or succeed without a word, when the test says so.
+// faultyStore is a Memory whose statements take a while, fail, or succeed without a word, when the
+// test says so.
 type faultyStore struct {
 	*memorytest.Store
 	mu    sync.Mutex
@@ -536,7 +538,7 @@ func inBubble(t *testing.T, cfg Config, test func(f *fixture)) {
 func (f *fixture) succeed(cfg Config) {
 	f.line = newFakeLine()
 	epoch := f.db.Lead(slot)
-	f.store = &faultyStore{bad: map[string]bool{}, Store: f.db.Store(store.Config{Slot: slot, SystemID: "1", Incarnation: 1, Epoch: epoch, Hold: cfg.Hold})}
+	f.store = &faultyStore{bad: map[string]bool{}, Store: f.db.Store(store.Config{Slot: slot, SystemID: "1", Incarnation: 1, Epoch: epoch, Block: cfg.Block})}
 	cfg.Slot, cfg.Epoch, cfg.Incarnation, cfg.Store, cfg.Sink = slot, epoch, 1, f.store, fakeSink{}
 	cfg.Jitter = cmpJitter(cfg.Jitter)
 	cfg.Hooks = Hooks{
@@ -630,7 +632,8 @@ func (f *fixture) parkedOf(id, key, to string, fault *sink.Fault) *relay.Parked 
 	return p
 }
 
-// park counts events as a lane does, and hands them over. Each is "id key exchange/routingkey"; the first may have a fault.
+// park counts events as a lane does, and hands them over. Each is "id key exchange/routingkey"; the
+// first may have a fault.
 func (f *fixture) park(fault *sink.Fault, specs ...string) {
 	var all []*relay.Parked
 	for i, spec := range specs {
@@ -639,7 +642,7 @@ func (f *fixture) park(fault *sink.Fault, specs ...string) {
 			fault = nil
 		}
 		p := f.parkedOf(part[0], strings.Trim(part[1], "-"), part[2], fault)
-		if p.Chain != 0 && (!p.Dead || f.s.cfg.Hold) {
+		if p.Chain != 0 && (!p.Dead || f.s.cfg.Block) {
 			f.line.set(func() { f.line.counts[p.Chain]++ })
 		}
 		all = append(all, p)

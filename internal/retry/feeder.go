@@ -1,3 +1,5 @@
+// The feeder: the goroutine that brings rows back through the lanes.
+
 package retry
 
 import (
@@ -12,20 +14,21 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
-	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// feeder brings rows back through the lanes. It reads the beginnings of chains (runs), offers them, and commits what came of
-// them; it has no transaction open meanwhile.
+// feeder brings rows back through the lanes. It reads the beginnings of chains (runs), offers them,
+// and commits what came of them; it has no transaction open meanwhile.
 //
-// Order within a chain rests on four rules. A chain has one run at a time, and the next is read after the end of the one before
-// has been committed. A run is the beginning of its chain: no row of it stands outside. No row is read that the writer has not
-// seen committed. And a statement that may have been carried out is made again before any other.
+// Order within a chain rests on four rules. A chain has one run at a time, and the next is read
+// after the end of the one before has been committed. A run is the beginning of its chain: no row
+// of it stands outside. No row is read that the writer has not seen committed. And a statement that
+// may have been carried out is made again before any other.
 //
-// Every chain with rows is at any time in one of these hands, so that nothing is forgotten: it is in flight, ready, or later;
-// its head has a NextAttempt, and Due lists it; the place of its head is paused, and the opening of the gate starts a sweep;
-// an open letter blocks it, and the answer that closes the letter readies it; or its first row is not acknowledged yet, and
-// the writer tells of it. Where a hand is too small the chain is left to a sweep over everything.
+// Every chain with rows is at any time in one of these hands, so that nothing is forgotten: it is
+// in flight, ready, or later; its head has a NextAttempt, and Due lists it; the place of its head
+// is paused, and the opening of the gate starts a sweep; an open letter blocks it, and the answer
+// that closes the letter readies it; or its first row is not acknowledged yet, and the writer tells
+// of it. Where a hand is too small the chain is left to a sweep over everything.
 type feeder struct {
 	s      *Siding
 	cfg    *Config
@@ -40,7 +43,7 @@ type feeder struct {
 	mu       sync.Mutex // guards what others leave here
 	stopped  bool       // nothing is offered any more
 	returned []*relay.Fed
-	news     []news
+	news     []notification
 	missed   bool     // there was more news than fits
 	refused  []uint64 // chains that the writer holds back
 
@@ -82,7 +85,7 @@ type feeder struct {
 	answers    []store.Answer   // of replays
 	answersAt  time.Time        // they were refused
 	split      [][]store.Answer // answers that were refused together, and are tried apart
-	asked      pace
+	asked      retryPace
 }
 
 // The budget of rows with the lanes.
@@ -101,8 +104,9 @@ type later struct {
 	chain uint64
 }
 
-// owing is a lane and unit that may keep new events of a chain in memory, because a few rows of it are left (cut-over). They
-// wait until these rows are gone, so the feeder owes the lane a row, or the word that none may go now (NotNow).
+// owing is a lane and unit that may keep new events of a chain in memory, because a few rows of it
+// are left (cut-over). They wait until these rows are gone, so the feeder owes the lane a row, or
+// the word that none may go now (NotNow).
 type owing struct {
 	lane int
 	unit uint64
@@ -112,7 +116,7 @@ func (f *feeder) init(s *Siding) {
 	*f = feeder{
 		s: s, cfg: &s.cfg, said: map[string]bool{}, woken: make(chan struct{}, 1),
 		feds: map[*relay.Fed]*run{}, runs: map[uint64]*run{}, lanes: map[int]int{}, ready: newReady(),
-		asked: pace{log: s.cfg.Log, what: "answering an operator's request"},
+		asked: retryPace{log: s.cfg.Log, what: "answering an operator's request"},
 		owed:  map[uint64]owing{}, owedUnits: map[owing]uint64{}, unread: map[uint64]time.Time{}, gates: map[gate]*probe{}, replays: map[int64]*run{},
 	}
 	for _, d := range []duty{
@@ -132,8 +136,8 @@ func (f *feeder) init(s *Siding) {
 	}
 }
 
-// duty is one of the things that the feeder does, first in the order of their urgency. One that fails rests for a while, and keeps
-// the others from nothing.
+// duty is one of the things that the feeder does, first in the order of their urgency. One that
+// fails rests for a while, and keeps the others from nothing.
 type duty struct {
 	do    func(context.Context) (did bool, err error)
 	must  bool // also after the feeding has ended
@@ -149,7 +153,7 @@ func (f *feeder) run(ctx context.Context) {
 		f.collect()
 		did, err := f.step(ctx)
 		if errors.Is(err, store.ErrFenced) {
-			f.s.fence()
+			f.s.endFenced()
 			return
 		}
 		if !did {
@@ -159,9 +163,10 @@ func (f *feeder) run(ctx context.Context) {
 	}
 }
 
-// step does one thing, the most urgent one; false when there is nothing to do now. A thing is at most a few statements. The
-// error is that of the last that failed. A duty that did something is less urgent than all others then, unless it must be
-// done: one that always finds something keeps none waiting.
+// step does one thing, the most urgent one; false when there is nothing to do now. A thing is at
+// most a few statements. The error is that of the last that failed. A duty that did something is
+// less urgent than all others then, unless it must be done: one that always finds something keeps
+// none waiting.
 func (f *feeder) step(ctx context.Context) (did bool, err error) {
 	stopped := f.isStopped()
 	for i, d := range f.duties {
@@ -212,12 +217,6 @@ func (f *feeder) succeeded(d *duty) {
 	}
 }
 
-func (f *feeder) isStopped() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.stopped
-}
-
 // sleep waits until something comes or is due.
 func (f *feeder) sleep(ctx context.Context) {
 	timer := time.NewTimer(time.Until(f.nextAt()))
@@ -254,7 +253,8 @@ func (f *feeder) nextAt() time.Time {
 	if len(f.answers) > 0 {
 		soonest(f.answersAt)
 	}
-	// What is due and was not done waits for room, or rests. The return of rows, which makes room, wakes.
+	// What is due and was not done waits for room, or rests. The return of rows, which makes room,
+	// wakes.
 	least := 10 * time.Millisecond
 	if rows, _ := f.room(); rows == 0 {
 		least = 100 * time.Millisecond
@@ -285,48 +285,4 @@ func (f *feeder) nextDuty(soonest func(time.Time)) {
 	if len(f.sweeps) > 0 {
 		soonest(f.sweepAt)
 	}
-}
-
-// statement is one that changes the tables.
-type statement struct {
-	do      func(context.Context) error
-	done    func()
-	refused func(error) // it certainly did nothing
-}
-
-// exec makes a statement. One that may have been carried out is kept, and comes before all others: what was deleted might
-// otherwise be read once more, what was answered be carried out twice.
-func (f *feeder) exec(ctx context.Context, st *statement) error {
-	err := st.do(ctx)
-	var no *store.Refused
-	switch {
-	case err == nil:
-		f.unknown = nil
-		st.done()
-	case errors.As(err, &no):
-		f.unknown = nil
-		st.refused(err)
-	default:
-		f.unknown = st
-		return err
-	}
-	return nil
-}
-
-// again makes the statement of unknown outcome again.
-func (f *feeder) again(ctx context.Context) (bool, error) {
-	if f.unknown == nil {
-		return false, nil
-	}
-	if err := f.exec(ctx, f.unknown); err != nil {
-		return false, err
-	}
-	return true, nil
-}
-
-// place is where an event belongs, if the sink knows that now.
-func (f *feeder) place(r *store.Row) (at sink.Place, known bool) {
-	at, known = f.cfg.Sink.Place(&r.Event)
-	f.moved = f.moved || known && at.Dest != r.Dest && !r.Dead
-	return at, known
 }

@@ -28,7 +28,8 @@ func TestParkedRowsComeBackInOrder(t *testing.T) {
 	})
 }
 
-// What a former leader left is found by a sweep; paused destinations are passed over without a look at their rows.
+// What a former leader left is found by a sweep; paused destinations are passed over without a look
+// at their rows.
 func TestStartSweeps(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		for _, x := range []string{"x", "y", "z"} {
@@ -59,8 +60,8 @@ func TestStartSweeps(t *testing.T) {
 	})
 }
 
-// The next run of a chain is read after the end of the one before was committed, and an end of unknown outcome comes before any
-// other statement.
+// The next run of a chain is read after the end of the one before was committed, and an end of
+// unknown outcome comes before any other statement.
 func TestNextRunAfterTheEndOfTheOneBefore(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x")
@@ -168,7 +169,8 @@ func TestProbeIsTheFirstOfItsChain(t *testing.T) {
 	})
 }
 
-// A gate that nothing is left of is forgotten, and what comes does not wait for as long as it has waited.
+// A gate that nothing is left of is forgotten, and what comes does not wait for as long as it has
+// waited.
 func TestGateWithoutRows(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")
@@ -252,7 +254,7 @@ func TestSentences(t *testing.T) {
 		{name: "transient, spent", cfg: hour, fault: transient, attempts: 2, passes: true, letters: "1:open", lane: "uncount k@x", apply: "apply dead 1"},
 		{name: "transient, spent, nothing passes", cfg: hour, fault: transient, attempts: 2, table: "1 2", after: 3, apply: "apply backoff 1"},
 		{name: "permanent", cfg: hour, fault: permanent, letters: "1:open", lane: "uncount k@x", apply: "apply dead 1"},
-		{name: "permanent, hold", cfg: Config{Hold: true}, fault: permanent, table: "2", letters: "1:open", lane: "not now k@x", apply: "apply dead 1"},
+		{name: "permanent, hold", cfg: Config{Block: true}, fault: permanent, table: "2", letters: "1:open", lane: "not now k@x", apply: "apply dead 1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, c.cfg, func(f *fixture) {
@@ -310,7 +312,8 @@ func TestSentences(t *testing.T) {
 	}
 }
 
-// What passed at the destination while an event waited unsent says nothing about it: only what passes after its first attempt.
+// What passed at the destination while an event waited unsent says nothing about it: only what
+// passes after its first attempt.
 func TestAttemptsOfOneThatWaited(t *testing.T) {
 	inBubble(t, Config{Backoff: time.Second, MaxBackoff: time.Second, MaxAttempts: 2}, func(f *fixture) {
 		f.line.shut("x/a")
@@ -395,8 +398,8 @@ func near(got, want []int) bool {
 	return true
 }
 
-// With ordering pipelined two events of a key may be refused in one call. The second does not bring the first back before its
-// time, nor does it stay in the list of what is due.
+// With ordering pipelined two events of a key may be refused in one call. The second does not bring
+// the first back before its time, nor does it stay in the list of what is due.
 func TestBackoffOfTheFirst(t *testing.T) {
 	inBubble(t, Config{Backoff: 10 * time.Second, MaxBackoff: time.Hour}, func(f *fixture) {
 		f.start()
@@ -435,11 +438,12 @@ func TestBackoffDoubles(t *testing.T) {
 	}
 }
 
-// Rows that wait too long for a destination that is paused become dead letters without being sent, and their chain goes on.
+// Rows that wait too long for a destination that is paused become dead letters without being sent,
+// and their chain goes on.
 func TestAge(t *testing.T) {
 	for _, hold := range []bool{false, true} {
 		t.Run(fmt.Sprint("hold=", hold), func(t *testing.T) {
-			inBubble(t, Config{DestinationMaxAge: time.Hour, Hold: hold}, func(f *fixture) {
+			inBubble(t, Config{DestinationMaxAge: time.Hour, Block: hold}, func(f *fixture) {
 				f.line.shut("x/a")
 				f.start()
 				f.park(itsRoute, "1 k x/a", "2 k x/a", "3 k x/b", "4 j x/a", "5 - x/a")
@@ -485,7 +489,7 @@ func TestAgeOfMany(t *testing.T) {
 
 // Keys with many rows, of which only the first may die, keep those behind them not from it.
 func TestAgeBehindHeldKeys(t *testing.T) {
-	inBubble(t, Config{DestinationMaxAge: 10 * time.Minute, Hold: true}, func(f *fixture) {
+	inBubble(t, Config{DestinationMaxAge: 10 * time.Minute, Block: true}, func(f *fixture) {
 		f.line.shut("x/a")
 		f.start()
 		var specs []string
@@ -503,7 +507,8 @@ func TestAgeBehindHeldKeys(t *testing.T) {
 	})
 }
 
-// Nor do young rows for another routing key of an exchange that is paused, whose rows are looked through before.
+// Nor do young rows for another routing key of an exchange that is paused, whose rows are looked
+// through before.
 func TestAgeOfAnExchange(t *testing.T) {
 	first, last := "x/a", "x/b"
 	if int64(placeOf(first).Dest) > int64(placeOf(last).Dest) {
@@ -526,7 +531,8 @@ func TestAgeOfAnExchange(t *testing.T) {
 	})
 }
 
-// A row that is due while its destination is paused leaves the list of those that are due, and is found when the gate opens.
+// A row that is due while its destination is paused leaves the list of those that are due, and is
+// found when the gate opens.
 func TestDueButPaused(t *testing.T) {
 	inBubble(t, Config{Backoff: 10 * time.Second}, func(f *fixture) {
 		f.start()
@@ -550,7 +556,7 @@ func TestDueButPaused(t *testing.T) {
 
 // Chains that are due and held by a letter keep others not out of the list.
 func TestDueButHeld(t *testing.T) {
-	inBubble(t, Config{Hold: true, Backoff: 10 * time.Second}, func(f *fixture) {
+	inBubble(t, Config{Block: true, Backoff: 10 * time.Second}, func(f *fixture) {
 		f.start()
 		for i := range dueRows {
 			f.park(transient, fmt.Sprintf("%03d k%d x/a", i, i), fmt.Sprintf("behind%d k%d x/a", i, i))
@@ -644,7 +650,8 @@ func TestBudgetOfBytes(t *testing.T) {
 	})
 }
 
-// Probes have no budget of bytes of their own: many destinations may be paused, and each first row be large.
+// Probes have no budget of bytes of their own: many destinations may be paused, and each first row
+// be large.
 func TestBudgetOfProbes(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.start()
@@ -673,7 +680,8 @@ func TestBudgetOfProbes(t *testing.T) {
 	})
 }
 
-// A lane that stands still does not take the budget of the others, nor their places, however much waits for it.
+// A lane that stands still does not take the budget of the others, nor their places, however much
+// waits for it.
 func TestLaneThatStandsStill(t *testing.T) {
 	inBubble(t, Config{Backoff: 5 * time.Second}, func(f *fixture) {
 		f.line.shut("x")
@@ -719,7 +727,8 @@ func TestLaneThatStandsStill(t *testing.T) {
 	})
 }
 
-// What is due for a lane that stands still is not listed as due again and again: it would keep others out of the list.
+// What is due for a lane that stands still is not listed as due again and again: it would keep
+// others out of the list.
 func TestDueOfALaneThatStandsStill(t *testing.T) {
 	inBubble(t, Config{Backoff: 5 * time.Second}, func(f *fixture) {
 		f.start()
@@ -751,8 +760,8 @@ func TestDueOfALaneThatStandsStill(t *testing.T) {
 	})
 }
 
-// Cut-overs: what a lane keeps in memory because a few rows are left waits for them. When none of them may go, the lane has
-// to be told, or its events wait for ever.
+// Cut-overs: what a lane keeps in memory because a few rows are left waits for them. When none of
+// them may go, the lane has to be told, or its events wait for ever.
 func TestNotNow(t *testing.T) {
 	lost := func(string) (error, bool) { return errLost, false }
 	refused := func(string) (error, bool) { return &store.Refused{Err: errLost}, false }
@@ -818,9 +827,10 @@ func TestNotNow(t *testing.T) {
 	}
 }
 
-// A cut-over waits for a letter that holds the chain, and is not in the table yet: once it is, the lane is told.
+// A cut-over waits for a letter that holds the chain, and is not in the table yet: once it is, the
+// lane is told.
 func TestNotNowOfALetter(t *testing.T) {
-	inBubble(t, Config{Hold: true}, func(f *fixture) {
+	inBubble(t, Config{Block: true}, func(f *fixture) {
 		f.line.shut("x/a")
 		f.start()
 		f.park(itsRoute, "1 k x/a")
@@ -874,7 +884,8 @@ func TestUnsent(t *testing.T) {
 	})
 }
 
-// A chain that is ready, and goes as a probe before its turn, is not read once more while that is in flight.
+// A chain that is ready, and goes as a probe before its turn, is not read once more while that is
+// in flight.
 func TestChainInFlightIsNotReadAgain(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")
@@ -913,7 +924,8 @@ func TestChainInFlightIsNotReadAgain(t *testing.T) {
 	})
 }
 
-// What comes while a chain is in flight is looked at afterwards, also when it is too much for a cut-over.
+// What comes while a chain is in flight is looked at afterwards, also when it is too much for a
+// cut-over.
 func TestNewsOfAChainInFlight(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.start()
@@ -952,7 +964,8 @@ func TestLongChainGoesOn(t *testing.T) {
 	})
 }
 
-// A chain that is counted with its unit leaves a count behind when it is gone. If nothing of the unit may go, its lane is told.
+// A chain that is counted with its unit leaves a count behind when it is gone. If nothing of the
+// unit may go, its lane is told.
 func TestNotNowOfAUnit(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")
@@ -976,7 +989,8 @@ func TestNotNowOfAUnit(t *testing.T) {
 	})
 }
 
-// An event in no order is not counted with its unit: that it is in flight does not spare the lane the word.
+// An event in no order is not counted with its unit: that it is in flight does not spare the lane
+// the word.
 func TestNotNowOfAUnitBesideOneInNoOrder(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")
@@ -1007,7 +1021,8 @@ func TestNotNowOfAUnitBesideOneInNoOrder(t *testing.T) {
 	})
 }
 
-// A gate that opens between a refusal and its end: the sweep for it finds the chain in flight, and it is looked at again.
+// A gate that opens between a refusal and its end: the sweep for it finds the chain in flight, and
+// it is looked at again.
 func TestGateOpensMeanwhile(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")
@@ -1061,7 +1076,8 @@ func TestMissedNews(t *testing.T) {
 	})
 }
 
-// Pages of a sweep that find nothing to feed cost a tenth of the time, and no sweep is made again for no reason.
+// Pages of a sweep that find nothing to feed cost a tenth of the time, and no sweep is made again
+// for no reason.
 func TestUselessSweepsAreRare(t *testing.T) {
 	inBubble(t, Config{Backoff: time.Hour, MaxBackoff: time.Hour}, func(f *fixture) {
 		f.start()
@@ -1091,7 +1107,8 @@ func TestUselessSweepsAreRare(t *testing.T) {
 	})
 }
 
-// At a stop nothing is offered any more; what is with the lanes is taken back, and its end committed.
+// At a stop nothing is offered any more; what is with the lanes is taken back, and its end
+// committed.
 func TestStopFeeding(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x")
@@ -1233,7 +1250,8 @@ func TestRefusedEnd(t *testing.T) {
 	})
 }
 
-// Rows that are in the table under another destination than they go to now are found all the same when that opens.
+// Rows that are in the table under another destination than they go to now are found all the same
+// when that opens.
 func TestMovedDestinations(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x")

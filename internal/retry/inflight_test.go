@@ -12,7 +12,8 @@ import (
 
 // Chains in flight are left alone by whoever else finds them, and looked at afterwards.
 
-// refuse has the database refuse the ends of runs that begin with this result, until the test says otherwise.
+// refuse has the database refuse the ends of runs that begin with this result, until the test says
+// otherwise.
 func (f *fixture) refuse(result string) {
 	f.store.set(func() {
 		f.store.fault = func(call string) (error, bool) {
@@ -33,7 +34,8 @@ func (f *fixture) openGates() {
 	signal(f.line.changed)
 }
 
-// A gate is not probed with a chain whose end is not committed: its first row was perhaps delivered.
+// A gate is not probed with a chain whose end is not committed: its first row was perhaps
+// delivered.
 func TestNoProbeOfAChainInFlight(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")
@@ -114,7 +116,8 @@ func TestNoAgeOfAChainInFlight(t *testing.T) {
 	})
 }
 
-// A chain that a sweep meets in flight is looked at when its end is committed: no other sweep comes for it.
+// A chain that a sweep meets in flight is looked at when its end is committed: no other sweep comes
+// for it.
 func TestSweepMeetsAChainInFlight(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")
@@ -137,7 +140,8 @@ func TestSweepMeetsAChainInFlight(t *testing.T) {
 	})
 }
 
-// While the end of a run is refused nothing of its chain may go, and its lane must not keep new events in memory for it.
+// While the end of a run is refused nothing of its chain may go, and its lane must not keep new
+// events in memory for it.
 func TestNotNowOfARefusedEnd(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.set(func() { f.line.keep = true })
@@ -154,7 +158,8 @@ func TestNotNowOfARefusedEnd(t *testing.T) {
 	})
 }
 
-// A gate that opens once more while its rows are looked through has them looked through again: some met it shut.
+// A gate that opens once more while its rows are looked through has them looked through again: some
+// met it shut.
 func TestGateOpensDuringItsSweep(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")

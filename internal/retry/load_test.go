@@ -16,14 +16,14 @@ import (
 func TestLoad(t *testing.T) {
 	for _, hold := range []bool{false, true} {
 		t.Run(fmt.Sprint("hold=", hold), func(t *testing.T) {
-			inBubble(t, Config{Hold: hold}, func(f *fixture) {
+			inBubble(t, Config{Block: hold}, func(f *fixture) {
 				f.line.shut("x")
 				f.start()
 				f.park(nil, "1 k x/a", "2 k x/b", "3 j x/a", "4 - x/a")
 				f.park(permanent, "5 k x/a")
 				f.settle()
 				f.stop()
-				f.succeed(Config{Hold: hold})
+				f.succeed(Config{Block: hold})
 				f.line.shut("x")
 				f.start()
 				got := map[string]int{}
@@ -139,7 +139,8 @@ func TestKnown(t *testing.T) {
 		if asked := f.store.count("positions"); asked != 6 || found != 2501 {
 			t.Errorf("asked %d times, found %d", asked, found)
 		}
-		// The last transaction comes once more after the reader was past it: its session ended before an event of it was admitted.
+		// The last transaction comes once more after the reader was past it: its session ended
+		// before an event of it was admitted.
 		if known, _ := f.s.Known(f.t.Context(), eventAt(100+2501*16)); !known {
 			t.Error("the last is not known any more")
 		}

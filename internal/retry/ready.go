@@ -1,6 +1,11 @@
+// Chains to look at next.
+
 package retry
 
-// ready are the chains to look at, in order, each once. It is bounded: what finds no place is found again by a sweep.
+import "time"
+
+// ready are the chains to look at, in order, each once. It is bounded: what finds no place is found
+// again by a sweep.
 type ready struct {
 	order []*readied
 	of    map[uint64]*readied
@@ -13,7 +18,8 @@ type readied struct {
 	due   bool // the backoff of a row is over
 }
 
-// readyLimit bounds order. What is set aside does not count: a lane that stands still must not take the place of others.
+// readyLimit bounds order. What is set aside does not count: a lane that stands still must not take
+// the place of others.
 const readyLimit = 10_000
 
 func newReady() ready {
@@ -73,8 +79,8 @@ func (r *ready) setAside(e *readied, lane int) bool {
 	return true
 }
 
-// laneHasRoom takes back what was set aside for the lane, as many as there is room for. It reports whether others, which
-// found no place there, are to be looked for now.
+// laneHasRoom takes back what was set aside for the lane, as many as there is room for. It reports
+// whether others, which found no place there, are to be looked for now.
 func (r *ready) laneHasRoom(lane, room int) (look bool) {
 	n := min(room, len(r.aside[lane]))
 	r.order = append(r.order, r.aside[lane][:n]...)
@@ -85,4 +91,33 @@ func (r *ready) laneHasRoom(lane, room int) (look bool) {
 	look = r.left[lane]
 	delete(r.left, lane)
 	return look
+}
+
+// makeReady readies a chain.
+func (f *feeder) makeReady(chain uint64, due bool) {
+	if r := f.runs[chain]; r != nil {
+		r.again = true
+	} else if !f.ready.add(chain, due) {
+		f.notNow(chain)
+		f.sweep(gate{})
+	}
+}
+
+func (f *feeder) readyIfOwed(chain uint64) {
+	if _, owed := f.owed[chain]; owed {
+		f.makeReady(chain, false)
+	}
+}
+
+// notNow tells the lane, if that is owed, that nothing of the chain may go now.
+func (f *feeder) notNow(chain uint64) {
+	if o, owed := f.owed[chain]; owed {
+		delete(f.owed, chain)
+		f.s.line.NotNow(o.lane, chain, o.unit)
+	}
+}
+
+// afterwards looks at a chain again after a while.
+func (f *feeder) afterwards(chain uint64, d time.Duration) {
+	f.later = append(f.later, later{time.Now().Add(d), chain})
 }

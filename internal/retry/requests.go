@@ -1,3 +1,5 @@
+// Operators' requests: replays, and what needs no broker.
+
 package retry
 
 import (
@@ -17,9 +19,9 @@ const (
 	requestBytes  = 4 << 20
 )
 
-// takeRequests carries out what operators asked for. A letter that is to be replayed goes to its lane, the rest is one
-// statement. (No statement is outstanding when this is called: a request beside a move of unknown outcome could be carried out
-// on a row that is somewhere else.)
+// takeRequests carries out what operators asked for. A letter that is to be replayed goes to its
+// lane, the rest is one statement. (No statement is outstanding when this is called: a request
+// beside a move of unknown outcome could be carried out on a row that is somewhere else.)
 func (f *feeder) takeRequests(ctx context.Context) (bool, error) {
 	now := time.Now()
 	if now.Before(f.requestsAt) {
@@ -58,9 +60,10 @@ func (f *feeder) takeRequests(ctx context.Context) (bool, error) {
 	return true, f.exec(ctx, st)
 }
 
-// inTheWay reports whether a request has to wait. A parked row may be on its way, or not seen to be committed yet: what leaves
-// the table then would be delivered, or written, once more. A letter may be on its way for a replay that was cancelled
-// meanwhile, and is a replay all the same when it is confirmed.
+// inTheWay reports whether a request has to wait. A parked row may be on its way, or not seen to be
+// committed yet: what leaves the table then would be delivered, or written, once more. A letter may
+// be on its way for a replay that was cancelled meanwhile, and is a replay all the same when it is
+// confirmed.
 func (f *feeder) inTheWay(q store.Request) bool {
 	if q.Row.Dead {
 		for _, r := range f.replays {
@@ -77,8 +80,9 @@ func (f *feeder) inTheWay(q store.Request) bool {
 	return q.Row.N > f.s.writer.acked.Load()
 }
 
-// replay makes a run of a letter. It goes before the rows of its chain, which are held or not as before; where it goes may be
-// another place than where it was going. An answer instead: it cannot be sent. Neither: not now.
+// replay makes a run of a letter. It goes before the rows of its chain, which are held or not as
+// before; where it goes may be another place than where it was going. An answer instead: it cannot
+// be sent. Neither: not now.
 func (f *feeder) replay(q store.Request) (*run, *store.Answer) {
 	ev := q.Row.Event
 	ev.Replay = true
@@ -168,8 +172,9 @@ func (f *feeder) answering(answers []store.Answer) *statement {
 	}
 }
 
-// refusedAnswers tries answers apart that were refused together. One that is refused alone comes up again: a request is listed
-// again; the answer of a replay is kept, since its letter must not be sent again for it.
+// refusedAnswers tries answers apart that were refused together. One that is refused alone comes up
+// again: a request is listed again; the answer of a replay is kept, since its letter must not be
+// sent again for it.
 func (f *feeder) refusedAnswers(answers []store.Answer, err error) {
 	if half := len(answers) / 2; half > 0 {
 		f.split = append(f.split, answers[half:], answers[:half])
@@ -197,15 +202,15 @@ func (f *feeder) answered(a store.Answer) {
 	gone := false // it holds its chain no more
 	switch a.Request.Kind {
 	case store.Replay:
-		gone = f.cfg.Hold && a.Outcome.State == sink.Confirmed
+		gone = f.cfg.Block && a.Outcome.State == sink.Confirmed
 	case store.Discard:
-		gone = f.cfg.Hold
+		gone = f.cfg.Block
 	case store.DeadLetter:
-		gone = !f.cfg.Hold
+		gone = !f.cfg.Block
 	case store.Purge:
-		gone = !row.Dead || f.cfg.Hold && a.Request.Open
+		gone = !row.Dead || f.cfg.Block && a.Request.Open
 	case store.Retry:
-		f.ready1(row.Chain, true)
+		f.makeReady(row.Chain, true)
 		return
 	case store.Redact:
 		return
@@ -221,5 +226,5 @@ func (f *feeder) answered(a store.Answer) {
 	case a.Request.Kind == store.DeadLetter: // its chain is held by it now
 		f.s.line.NotNow(at.Lane, row.Chain, at.Unit)
 	}
-	f.ready1(row.Chain, false)
+	f.makeReady(row.Chain, false)
 }

@@ -39,11 +39,12 @@ func (f *fixture) Asked(id int64) string {
 	return q.State
 }
 
-// A replayed letter says so, goes where it is told to, and under on_dead_letter: block releases what it held, once that is committed.
+// A replayed letter says so, goes where it is told to, and under on_dead_letter: block releases what it
+// held, once that is committed.
 func TestReplay(t *testing.T) {
 	for _, hold := range []bool{false, true} {
 		t.Run(fmt.Sprint("hold=", hold), func(t *testing.T) {
-			inBubble(t, Config{Hold: hold}, func(f *fixture) {
+			inBubble(t, Config{Block: hold}, func(f *fixture) {
 				f.start()
 				f.park(permanent, "1 k x/a")
 				f.park(permanent, "2 j x/a")
@@ -93,7 +94,7 @@ func TestReplay(t *testing.T) {
 
 // A replay that is refused stays a letter, and holds as before.
 func TestReplayRefused(t *testing.T) {
-	inBubble(t, Config{Hold: true}, func(f *fixture) {
+	inBubble(t, Config{Block: true}, func(f *fixture) {
 		f.start()
 		f.park(permanent, "1 k x/a")
 		f.park(nil, "2 k x/a")
@@ -113,7 +114,7 @@ func TestReplayRefused(t *testing.T) {
 // A replay whose answer is not known to be written is not sent again.
 func TestReplayIsSentOnce(t *testing.T) {
 	for _, err := range []error{errLost, &store.Refused{Err: errLost}} {
-		inBubble(t, Config{Hold: true}, func(f *fixture) {
+		inBubble(t, Config{Block: true}, func(f *fixture) {
 			f.start()
 			f.park(permanent, "1 k x/a")
 			f.settle()
@@ -140,7 +141,7 @@ func TestReplayIsSentOnce(t *testing.T) {
 
 // Discarding or purging a letter releases its chain under hold; a closed one held nothing.
 func TestDiscardAndPurge(t *testing.T) {
-	inBubble(t, Config{Hold: true}, func(f *fixture) {
+	inBubble(t, Config{Block: true}, func(f *fixture) {
 		f.start()
 		f.park(permanent, "1 k x/a")
 		f.park(nil, "2 k x/a")
@@ -185,7 +186,7 @@ func idsSent(log string) string {
 func TestRequestsAboutRows(t *testing.T) {
 	for _, hold := range []bool{false, true} {
 		t.Run(fmt.Sprint("hold=", hold), func(t *testing.T) {
-			inBubble(t, Config{Hold: hold, Backoff: time.Hour, MaxBackoff: time.Hour}, func(f *fixture) {
+			inBubble(t, Config{Block: hold, Backoff: time.Hour, MaxBackoff: time.Hour}, func(f *fixture) {
 				f.start()
 				for _, s := range []string{"1 k x/a", "2 j x/a", "3 i x/a"} {
 					f.park(transient, s)
@@ -218,7 +219,8 @@ func TestRequestsAboutRows(t *testing.T) {
 	}
 }
 
-// A row that is on its way, or is not seen to be committed, is not moved: it would be delivered, or written, once more.
+// A row that is on its way, or is not seen to be committed, is not moved: it would be delivered, or
+// written, once more.
 func TestRequestWaitsForTheRow(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.start()
@@ -350,11 +352,12 @@ func TestRequestsThatCannotBe(t *testing.T) {
 	})
 }
 
-// A replay that is cancelled on its way is a replay when it is confirmed: what is asked for about its letter meanwhile waits.
+// A replay that is cancelled on its way is a replay when it is confirmed: what is asked for about
+// its letter meanwhile waits.
 func TestRequestWaitsForACancelledReplay(t *testing.T) {
 	for kind, want := range map[store.RequestKind]string{store.Discard: "failed", store.Replay: "failed", store.Redact: "done", store.Purge: "done"} {
 		t.Run(string(kind), func(t *testing.T) {
-			inBubble(t, Config{Hold: true}, func(f *fixture) {
+			inBubble(t, Config{Block: true}, func(f *fixture) {
 				f.start()
 				f.park(permanent, "1 k x/a")
 				f.settle()

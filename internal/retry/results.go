@@ -1,3 +1,5 @@
+// What became of rows that were sent, and its commit.
+
 package retry
 
 import (
@@ -12,10 +14,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// judge decides what becomes of the rows of a run. It is done once: a statement that is made again has to be the same.
+// judge decides what becomes of the rows of a run. It is done once: a statement that is made again
+// has to be the same.
 //
-// Of a chain only the first row that was refused is judged: those behind it stay behind it. (What is in no order stands for
-// itself.)
+// Of a chain only the first row that was refused is judged: those behind it stay behind it. (What
+// is in no order stands for itself.)
 func (f *feeder) judge(r *run) {
 	if r.judged {
 		return
@@ -28,15 +31,16 @@ func (f *feeder) judge(r *run) {
 			r.results = append(r.results, store.Result{Row: r.rows[i], Kind: store.Delivered})
 		case fed.Outcome.State == sink.Rejected && !(refused && r.ordered):
 			refused = true
-			if res, ok := f.sentence(r.rows[i], r.places[i], fed.Outcome.Fault, r.chain); ok {
+			if res, ok := f.verdict(r.rows[i], r.places[i], fed.Outcome.Fault, r.chain); ok {
 				r.results = append(r.results, res)
 			}
 		}
 	}
 }
 
-// sentence is what becomes of a row that was refused; false when nothing is written. Whose fault it is decides (I4).
-func (f *feeder) sentence(row *store.Row, at sink.Place, fault *sink.Fault, chain uint64) (store.Result, bool) {
+// verdict is what becomes of a row that was refused; false when nothing is written. Whose fault it
+// is decides (I4).
+func (f *feeder) verdict(row *store.Row, at sink.Place, fault *sink.Fault, chain uint64) (store.Result, bool) {
 	now := time.Now()
 	res := store.Result{
 		Row: row, Kind: store.Backoff, Attempts: row.Attempts,
@@ -64,7 +68,8 @@ func (f *feeder) sentence(row *store.Row, at sink.Place, fault *sink.Fault, chai
 		if row.Attempts == 0 { // First is of its destination, if of anything
 			first = now
 		}
-		// Attempts alone do not condemn: if nothing passes there, it may not be the event's fault after all.
+		// Attempts alone do not condemn: if nothing passes there, it may not be the event's fault
+		// after all.
 		if res.Attempts >= f.cfg.MaxAttempts && f.s.line.ConfirmedSince(at.Dest, first) {
 			res.Kind = store.Dead
 		} else {
@@ -77,13 +82,9 @@ func (f *feeder) sentence(row *store.Row, at sink.Place, fault *sink.Fault, chai
 	return res, true
 }
 
-// manyGates is where it must be supposed that the line notes no more of them. (It notes relay's maxGates.)
+// manyGates is where it must be supposed that the line notes no more of them. (It notes relay's
+// maxGates.)
 const manyGates = 5000
-
-// tooOld reports whether a row has waited for its destination as long as it may.
-func (f *feeder) tooOld(row *store.Row, now time.Time) bool {
-	return f.cfg.DestinationMaxAge > 0 && now.Sub(row.ParkedAt) > f.cfg.DestinationMaxAge
-}
 
 // commitRuns commits the ends of the runs that are back, all in one statement.
 func (f *feeder) commitRuns(ctx context.Context) (bool, error) {
@@ -126,7 +127,8 @@ func (f *feeder) nextGroup() (group []*run) {
 	return group
 }
 
-// refusedEnds tries the ends that were refused apart. The one that is at fault is tried again for ever; its chain stands still.
+// refusedEnds tries the ends that were refused apart. The one that is at fault is tried again for
+// ever; its chain stands still.
 func (f *feeder) refusedEnds(group []*run, err error) {
 	if len(group) > 1 {
 		half := len(group) / 2
@@ -167,7 +169,7 @@ func (f *feeder) tell(r *run) {
 	for _, res := range r.results {
 		if res.Kind == store.Dead {
 			dead++
-			f.s.cfg.tellDeath(res.Row, res)
+			f.s.cfg.logDeadLetter(res.Row, res)
 		}
 		if res.Reason == "" || res.Kind == store.Delivered { // not refused now
 			continue
@@ -185,13 +187,6 @@ func (f *feeder) tell(r *run) {
 	call(hooks.Dead, dead)
 	call(hooks.Exhausted, exhausted)
 	call(hooks.Failed, failed)
-}
-
-// call calls a hook, if there is one and something to tell.
-func call(hook func(int), n int) {
-	if hook != nil && n > 0 {
-		hook(n)
-	}
 }
 
 // finish is the end of a run: it is committed, so the chain may be read again.
@@ -219,16 +214,16 @@ func (f *feeder) finish(r *run) {
 	}
 	look = f.lookAgain(r) || look
 	if look {
-		f.ready1(r.chain, false)
+		f.makeReady(r.chain, false)
 	}
 }
 
-// buried is told to the lane of a row that became a dead letter: with on_dead_letter: continue its chain goes on without it, else
-// it goes on holding. It reports whether the chain is worth a look.
+// buried is told to the lane of a row that became a dead letter: with on_dead_letter: continue its chain
+// goes on without it, else it goes on holding. It reports whether the chain is worth a look.
 func (f *feeder) buried(r *run, row *store.Row) bool {
 	switch {
 	case !row.Ordered:
-	case f.cfg.Hold:
+	case f.cfg.Block:
 		f.s.line.NotNow(r.lane, r.chain, r.unit)
 		return false
 	default:

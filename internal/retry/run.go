@@ -1,8 +1,8 @@
+// Runs: the first rows of a chain on their way through a lane, and the budget for them.
+
 package retry
 
 import (
-	"context"
-	"slices"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/relay"
@@ -10,7 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// run is the beginning of a chain on its way through a lane, or rows whose end is decided without that.
+// run is the beginning of a chain on its way through a lane, or rows whose end is decided without
+// that.
 type run struct {
 	chain   uint64
 	ordered bool
@@ -47,8 +48,8 @@ func (r *run) add(row *store.Row, at sink.Place) {
 	r.bytes += int64(row.Event.Size())
 }
 
-// room is how many rows may be read and offered now. It is 0 while it is too little to be worth a statement, unless nothing
-// is in flight.
+// room is how many rows may be read and offered now. It is 0 while it is too little to be worth a
+// statement, unless nothing is in flight.
 func (f *feeder) room() (rows int, bytes int64) {
 	rows, bytes = budgetRows-probeRows-f.rows, f.cfg.BudgetBytes-f.bytes
 	if f.rows > 0 && (rows < budgetRows/8 || bytes < f.cfg.BudgetBytes/4) {
@@ -63,176 +64,6 @@ func (f *feeder) probeRoom() int64 {
 		return 0
 	}
 	return max(f.cfg.BudgetBytes-f.bytes, 0)
-}
-
-// feed looks at the chains that are ready, and offers what may go of them.
-func (f *feeder) feed(ctx context.Context) (bool, error) {
-	f.swept = false
-	rows, bytes := f.room()
-	if len(f.ready.order) == 0 || rows == 0 {
-		return false, nil
-	}
-	began := time.Now()
-	taken := f.legible(f.atRest(f.ready.take(min(len(f.ready.order), maxChains, rows))))
-	if len(taken) == 0 {
-		return true, nil
-	}
-	chains, here := f.looks(taken)
-	// Asked before acked is: what is not in the writer's hands now is not above it.
-	acked := f.s.writer.acked.Load()
-	perChain := min(max(rows/len(chains), 1), maxRun)
-	runs, err := f.read(ctx, chains, perChain, bytes, acked)
-	if err != nil {
-		f.ready.putBack(taken)
-		return false, err
-	}
-	taken = f.legible(taken)
-	var read int64
-	of := make(map[uint64]*store.Run, len(runs))
-	for i := range runs {
-		of[runs[i].Chain] = &runs[i]
-		for _, row := range runs[i].Rows {
-			read += int64(row.Event.Size())
-		}
-	}
-	var out []*run
-	for _, e := range taken {
-		if r := f.visit(e, of[e.chain], here[e.chain]); r != nil {
-			r.more = r.more || len(r.rows) == perChain || read >= bytes/2 // else its last row is the chain's last
-			f.book(r)
-			out = append(out, r)
-		}
-	}
-	if len(out) == 0 {
-		f.sweepCost += time.Since(began)
-	}
-	f.launch(out)
-	return true, nil
-}
-
-// hand says of which chains rows are with the writer.
-type hand struct{ here, stuck bool }
-
-// atRest leaves out the chains that are in flight: they are looked at again afterwards.
-func (f *feeder) atRest(taken []*readied) []*readied {
-	f.taken += len(taken)
-	return slices.DeleteFunc(taken, func(e *readied) bool {
-		r := f.runs[e.chain]
-		if r != nil {
-			r.again = true
-		}
-		return r != nil
-	})
-}
-
-// looks lists the chains to read, and what of them the writer has.
-func (f *feeder) looks(taken []*readied) (chains []uint64, here map[uint64]hand) {
-	here = make(map[uint64]hand, len(taken))
-	for _, e := range taken {
-		var h hand
-		h.here, h.stuck = f.s.writer.inHand(e.chain)
-		here[e.chain] = h
-		chains = append(chains, e.chain)
-	}
-	return chains, here
-}
-
-// visit decides what of a chain may go now: a run, or nil. read is nil when the tables hold nothing of it.
-func (f *feeder) visit(e *readied, read *store.Run, h hand) *run {
-	switch {
-	case read == nil:
-		f.exhausted(e.chain, h)
-		return nil
-	case read.Blocked:
-		f.notNow(e.chain)
-		return f.waits(e, read)
-	case len(read.Rows) == 0 && h.here: // its first row is not seen to be committed, and the writer will tell; or it had no room
-		if h.stuck {
-			f.notNow(e.chain)
-		}
-		f.afterwards(e.chain, 100*time.Millisecond)
-		return nil
-	case len(read.Rows) == 0: // it had no room
-		f.ready1(e.chain, e.due)
-		return nil
-	}
-	head := read.Rows[0]
-	at, known := f.place(head)
-	switch now := time.Now(); {
-	case head.NextAttempt.After(now): // what is due, if anything, is a later row, which was refused in the same call
-		if head.NextAttempt.Before(f.dueAt) {
-			f.dueAt = head.NextAttempt
-		}
-		f.notNow(e.chain)
-		return f.waits(e, read)
-	case !known:
-		f.notNow(e.chain)
-		f.afterwards(e.chain, time.Second)
-		return nil
-	case f.shut(at, e.chain):
-		f.notNow(e.chain)
-		return f.waits(e, read)
-	case f.lanes[at.Lane] >= laneRows:
-		return f.enough(e, read, at.Lane)
-	}
-	r := f.newRun(e.chain, at, head)
-	for _, row := range read.Rows {
-		// Nothing goes past a row that may not: whatever it was parked for, the rest of its chain stays behind it.
-		p, ok := f.place(row)
-		if !ok || p.Lane != at.Lane || f.shut(p, 0) || row != head && row.NextAttempt.After(time.Now()) {
-			r.more = true
-			break
-		}
-		r.add(row, p)
-	}
-	return r
-}
-
-// exhausted is a chain of which nothing is in the tables. If its lane may keep new events of it all the same, then because rows
-// are on their way to the tables, or because it is counted with its unit, of which other chains are left.
-func (f *feeder) exhausted(chain uint64, h hand) {
-	o, owed := f.owed[chain]
-	switch {
-	case !owed:
-	case h.stuck:
-		f.notNow(chain)
-	case h.here: // the writer will tell
-	default:
-		delete(f.owed, chain)
-		f.owedUnits[o] = chain
-		f.sweep(gate{unit: o.unit})
-	}
-}
-
-// waits is a chain that is due and may not go all the same. What it waits for starts a look at it, so its NextAttempt is taken
-// away: Due would list it again and again, and others not.
-func (f *feeder) waits(e *readied, read *store.Run) *run {
-	if !e.due {
-		return nil
-	}
-	r := &run{chain: e.chain, judged: true}
-	for _, row := range read.Rows {
-		if !row.NextAttempt.IsZero() && !row.NextAttempt.After(time.Now()) {
-			r.results = append(r.results, store.Result{Row: row, Kind: store.Backoff, Attempts: row.Attempts})
-		}
-	}
-	if len(r.results) == 0 {
-		return nil
-	}
-	return r
-}
-
-// enough is a chain whose lane has rows enough for now.
-func (f *feeder) enough(e *readied, read *store.Run, lane int) *run {
-	if r := f.waits(e, read); r != nil {
-		f.notNow(e.chain)
-		r.again = true // it is set aside then
-		return r
-	}
-	if !f.ready.setAside(e, lane) {
-		f.notNow(e.chain)
-	}
-	return nil
 }
 
 // book takes a run's part of the budget.
@@ -256,8 +87,8 @@ func (f *feeder) unbook(r *run) {
 	}
 }
 
-// launch offers runs to their lanes, or has the ends of those committed that need no lane. When the feeding has ended
-// meanwhile they stay where they are: in the table.
+// launch offers runs to their lanes, or has the ends of those committed that need no lane. When the
+// feeding has ended meanwhile they stay where they are: in the table.
 func (f *feeder) launch(runs []*run) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -287,19 +118,18 @@ func (f *feeder) launch(runs []*run) {
 	f.s.line.Offer(feds)
 }
 
-// back takes a row back from its lane.
-func (f *feeder) back(fed *relay.Fed) {
-	r := f.feds[fed]
-	delete(f.feds, fed)
-	if fed.Outcome.State == sink.Confirmed {
-		r.left = fed.Left
+// restful are the first of chains that are not in flight, and can be read.
+func (f *feeder) restful(chains []uint64, most int) []uint64 {
+	var rest []uint64
+	for _, chain := range chains {
+		if f.runs[chain] == nil && len(rest) < most && !f.cannotRead(chain) {
+			rest = append(rest, chain)
+		}
 	}
-	if r.out--; r.out > 0 {
-		return
-	}
-	if r.request != nil {
-		f.replayed(r)
-	} else {
-		f.done = append(f.done, r)
-	}
+	return rest
+}
+
+// tooOld reports whether a row has waited for its destination as long as it may.
+func (f *feeder) tooOld(row *store.Row, now time.Time) bool {
+	return f.cfg.DestinationMaxAge > 0 && now.Sub(row.ParkedAt) > f.cfg.DestinationMaxAge
 }

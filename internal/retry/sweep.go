@@ -1,46 +1,14 @@
+// Going through the table for chains that nothing else brings up.
+
 package retry
 
 import (
 	"context"
-	"slices"
 	"time"
 )
 
-// sweep is a walk that readies what it finds. One is started for a reason: the start, a gate that opened, news that was
-// missed, a cut-over to be ended. None is repeated without one.
-type sweep struct {
-	walk
-	again bool // asked for once more since it began
-	owes  []owing
-	until int // chains that were taken when those it found have been looked at
-}
-
-const (
-	maxSweeps  = 64   // more of them become one over everything
-	sweepBelow = 2000 // chains that are ready
-)
-
-// sweep has the chains of a destination, a unit or (the zero gate) everything looked for.
-func (f *feeder) sweep(g gate) {
-	for _, s := range f.sweeps {
-		if s.of == g || s.of == (gate{}) && !s.begun {
-			s.again = s.again || s.begun
-			return
-		}
-	}
-	if len(f.sweeps) >= maxSweeps || g == (gate{}) {
-		// One over everything that begins now does what all others had to.
-		f.sweeps, g = slices.DeleteFunc(f.sweeps, func(s *sweep) bool { return s.of != (gate{}) }), gate{}
-		if len(f.sweeps) > 0 {
-			f.sweeps[0].again = f.sweeps[0].again || f.sweeps[0].begun
-			return
-		}
-	}
-	f.sweeps = append(f.sweeps, &sweep{walk: walk{of: g, open: true}})
-}
-
-// sweepOn reads the next page of a sweep, of each in turn, when there is room for what it finds. Pages after which nothing
-// could be fed cost a tenth of the time at the most.
+// sweepOn reads the next page of a sweep, of each in turn, when there is room for what it finds.
+// Pages after which nothing could be fed cost a tenth of the time at the most.
 func (f *feeder) sweepOn(ctx context.Context) (bool, error) {
 	now := time.Now()
 	if len(f.sweeps) == 0 || f.swept || len(f.ready.order) >= sweepBelow || now.Before(f.sweepAt) {
@@ -73,7 +41,7 @@ func (f *feeder) sweepOn(ctx context.Context) (bool, error) {
 	}
 	f.swept = len(chains) > 0
 	for _, chain := range chains {
-		f.ready1(chain, false)
+		f.makeReady(chain, false)
 	}
 	if s.ended {
 		s.until = f.taken + len(f.ready.order)
@@ -81,7 +49,8 @@ func (f *feeder) sweepOn(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// owedIn are the units counted as a whole in a lane that are owed a word, of those that a sweep will see.
+// owedIn are the units counted as a whole in a lane that are owed a word, of those that a sweep
+// will see.
 func (f *feeder) owedIn(g gate) []owing {
 	var owes []owing
 	for o := range f.owedUnits {
@@ -92,8 +61,8 @@ func (f *feeder) owedIn(g gate) []owing {
 	return owes
 }
 
-// complete is the end of a sweep. Of a unit that is counted as a whole, and owed a word since before the sweep, nothing may go
-// now if nothing of it is in flight: whatever may go was found.
+// complete is the end of a sweep. Of a unit that is counted as a whole, and owed a word since
+// before the sweep, nothing may go now if nothing of it is in flight: whatever may go was found.
 func (f *feeder) complete(s *sweep) {
 	for _, o := range s.owes {
 		chain, owed := f.owedUnits[o]
@@ -110,8 +79,8 @@ func (f *feeder) complete(s *sweep) {
 	}
 }
 
-// unitInFlight reports whether rows of the unit are in that lane: their end will bring up the word that is owed again. Those in
-// no order are not counted, so their end says nothing.
+// unitInFlight reports whether rows of the unit are in that lane: their end will bring up the word
+// that is owed again. Those in no order are not counted, so their end says nothing.
 func (f *feeder) unitInFlight(o owing) bool {
 	for _, r := range f.runs {
 		if r.ordered && r.lane == o.lane && r.unit == o.unit {

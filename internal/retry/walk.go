@@ -1,7 +1,10 @@
+// Pages of chains by destination.
+
 package retry
 
 import (
 	"context"
+	"slices"
 
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -66,3 +69,36 @@ func (f *feeder) skip(ctx context.Context, w *walk, from store.Cursor) error {
 
 // firstDest is the lowest Dest as Cursor compares them.
 const firstDest uint64 = 1 << 63
+
+// sweep is a walk that readies what it finds. One is started for a reason: the start, a gate that
+// opened, news that was missed, a cut-over to be ended. None is repeated without one.
+type sweep struct {
+	walk
+	again bool // asked for once more since it began
+	owes  []owing
+	until int // chains that were taken when those it found have been looked at
+}
+
+const (
+	maxSweeps  = 64   // more of them become one over everything
+	sweepBelow = 2000 // chains that are ready
+)
+
+// sweep has the chains of a destination, a unit or (the zero gate) everything looked for.
+func (f *feeder) sweep(g gate) {
+	for _, s := range f.sweeps {
+		if s.of == g || s.of == (gate{}) && !s.begun {
+			s.again = s.again || s.begun
+			return
+		}
+	}
+	if len(f.sweeps) >= maxSweeps || g == (gate{}) {
+		// One over everything that begins now does what all others had to.
+		f.sweeps, g = slices.DeleteFunc(f.sweeps, func(s *sweep) bool { return s.of != (gate{}) }), gate{}
+		if len(f.sweeps) > 0 {
+			f.sweeps[0].again = f.sweeps[0].again || f.sweeps[0].begun
+			return
+		}
+	}
+	f.sweeps = append(f.sweeps, &sweep{walk: walk{of: g, open: true}})
+}

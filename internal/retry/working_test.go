@@ -2,10 +2,11 @@ package retry
 
 import (
 	"context"
-	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
 // pulse is what one goroutine tells of itself.
@@ -49,8 +50,8 @@ func (f *fixture) watchPulses() map[string]*pulse {
 	return all
 }
 
-// A database that does not answer for hours, or answers only with errors, has each goroutine come round all the same, within what a
-// few of the store's timeouts take.
+// A database that does not answer for hours, or answers only with errors, has each goroutine come
+// round all the same, within what a few of the store's timeouts take.
 func TestSilentDatabaseIsNotStuck(t *testing.T) {
 	var silent sync.Map // "": its statements end by their timeouts
 	wait := func() error {

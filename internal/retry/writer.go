@@ -1,3 +1,5 @@
+// The writer: the goroutine that commits the rows of deferred events.
+
 package retry
 
 import (
@@ -8,23 +10,25 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// writer commits the rows of parked events: one statement a round, with all that has come meanwhile. No lane waits for it.
+// writer commits the rows of parked events: one statement a round, with all that has come
+// meanwhile. No lane waits for it.
 //
-// The rows of a chain are written in the order of Park, so that of a chain what is in the tables is always its beginning: all
-// before it was delivered, or is there too. A statement of unknown outcome is made again, with the same rows under the same
-// numbers, before any other: what it wrote is found then, and what it did not write is not overtaken.
+// The rows of a chain are written in the order of Park, so that of a chain what is in the tables is
+// always its beginning: all before it was delivered, or is there too. A statement of unknown
+// outcome is made again, with the same rows under the same numbers, before any other: what it wrote
+// is found then, and what it did not write is not overtaken.
 type writer struct {
 	s    *Siding
-	pace pace
+	pace retryPace
 
-	// acked is the highest number of which all rows up to it are committed, or never will be under their numbers. The feeder
-	// reads no row above it: one that is committed but not seen to be would be fed and deleted, and written a second time.
+	// acked is the highest number of which all rows up to it are committed, or never will be under
+	// their numbers. The feeder reads no row above it: one that is committed but not seen to be
+	// would be fed and deleted, and written a second time.
 	acked     atomic.Int64
 	next, end int64 // numbers that are leased and not used
 
@@ -32,7 +36,7 @@ type writer struct {
 
 	mu     sync.Mutex // guards the rest
 	queue  []queued
-	held   map[uint64]*heldBack // chains whose first row the database refuses
+	stuck  map[uint64]*stuckRow // chains whose first row the database refuses
 	hands  map[uint64]int       // events of each chain that are here
 	events int                  // all of them
 	bytes  int64
@@ -53,8 +57,8 @@ const (
 
 func (w *writer) init(s *Siding) {
 	*w = writer{
-		s: s, pace: pace{log: s.cfg.Log, what: "writing parked events"}, woken: make(chan struct{}, 1),
-		held: map[uint64]*heldBack{}, hands: map[uint64]int{},
+		s: s, pace: retryPace{log: s.cfg.Log, what: "writing parked events"}, woken: make(chan struct{}, 1),
+		stuck: map[uint64]*stuckRow{}, hands: map[uint64]int{},
 	}
 }
 
@@ -98,7 +102,8 @@ func (w *writer) run(ctx context.Context) {
 	}
 }
 
-// round is what to write next: a row that was refused and is due again, alone, or the head of the queue.
+// round is what to write next: a row that was refused and is due again, alone, or the head of the
+// queue.
 func (w *writer) round() []queued {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -118,12 +123,13 @@ func (w *writer) round() []queued {
 	return batch
 }
 
-// write commits the entries in this order, except those that the database refuses and what is behind them. It is false when
-// ctx is done or the leader fenced: what is not committed then stays in the slot.
+// write commits the entries in this order, except those that the database refuses and what is
+// behind them. It is false when ctx is done or the leader fenced: what is not committed then stays
+// in the slot.
 func (w *writer) write(ctx context.Context, batch []queued) bool {
 	written, refused := 0, 0
 	for todo := [][]queued{batch}; len(todo) > 0; {
-		part := w.notHeldBack(todo[len(todo)-1])
+		part := w.notStuck(todo[len(todo)-1])
 		todo = todo[:len(todo)-1]
 		if len(part) == 0 {
 			continue
@@ -135,7 +141,7 @@ func (w *writer) write(ctx context.Context, batch []queued) bool {
 			written += len(part)
 		case errors.As(err, &no):
 			if len(part) == 1 {
-				w.holdBack(part[0], no)
+				w.keepStuck(part[0], no)
 				refused++
 			} else {
 				todo = append(todo, isolate(part, no)...)
@@ -152,11 +158,13 @@ func (w *writer) write(ctx context.Context, batch []queued) bool {
 	return true
 }
 
-// refusalLimit is how many rows in a row have to be refused one by one before the statement itself is suspected.
+// refusalLimit is how many rows in a row have to be refused one by one before the statement itself
+// is suspected.
 const refusalLimit = 8
 
-// isolate takes a refused statement of several rows apart: what is to be written then, the last first. What is before the
-// row that is at fault comes first, then that alone; while it is not known which one it is, halves.
+// isolate takes a refused statement of several rows apart: what is to be written then, the last
+// first. What is before the row that is at fault comes first, then that alone; while it is not
+// known which one it is, halves.
 func isolate(part []queued, no *store.Refused) [][]queued {
 	at := -1
 	if no.Row != nil {
@@ -169,7 +177,8 @@ func isolate(part []queued, no *store.Refused) [][]queued {
 	return [][]queued{part[at+1:], part[at : at+1], part[:at]}
 }
 
-// park commits rows and settles their events. Its error is a *Refused, after which certainly nothing was written, or final.
+// park commits rows and settles their events. Its error is a *Refused, after which certainly
+// nothing was written, or final.
 func (w *writer) park(ctx context.Context, part []queued) error {
 	rows := make([]*store.Row, len(part))
 	now := time.Now()
@@ -178,7 +187,8 @@ func (w *writer) park(ctx context.Context, part []queued) error {
 		if err != nil {
 			return err
 		}
-		// A number is of one statement: a row that was refused gets a new one, above acked, for its next.
+		// A number is of one statement: a row that was refused gets a new one, above acked, for its
+		// next.
 		rows[i] = w.row(&part[i], n, now)
 	}
 	err := w.insist(ctx, func() error { return w.s.cfg.Store.Park(ctx, rows) })
@@ -188,7 +198,8 @@ func (w *writer) park(ctx context.Context, part []queued) error {
 	return err
 }
 
-// insist makes a statement until it is known what became of it: nil, or a *Refused. Another error is final.
+// insist makes a statement until it is known what became of it: nil, or a *Refused. Another error
+// is final.
 func (w *writer) insist(ctx context.Context, do func() error) error {
 	for {
 		tell(w.s.cfg.Hooks.Writer, true)
@@ -201,7 +212,7 @@ func (w *writer) insist(ctx context.Context, do func() error) error {
 		case errors.As(err, &no):
 			return err
 		case errors.Is(err, store.ErrFenced):
-			w.s.fence()
+			w.s.endFenced()
 			return err
 		case ctx.Err() != nil || !slept(ctx, w.pace.failed(err)):
 			return ctx.Err()
@@ -226,21 +237,22 @@ func (w *writer) number(ctx context.Context) (int64, error) {
 	return w.next - 1, nil
 }
 
-// committed does what follows from it, the watermark and the feeder last: acked moves after the commit only (I2).
+// committed does what follows from it, the watermark and the feeder last: acked moves after the
+// commit only (I2).
 func (w *writer) committed(part []queued, rows []*store.Row) {
 	w.acked.Store(rows[len(rows)-1].N)
-	settled, news := make([]*relay.Parked, len(part)), make([]news, len(part))
+	settled, news := make([]*relay.Parked, len(part)), make([]notification, len(part))
 	for i := range part {
 		settled[i] = part[i].Parked
-		news[i] = newsOf(&part[i], rows[i])
+		news[i] = notificationOf(&part[i], rows[i])
 		if rows[i].Dead {
-			w.s.cfg.tellDeath(rows[i], written(rows[i]))
+			w.s.cfg.logDeadLetter(rows[i], written(rows[i]))
 		}
 	}
 	parked, dead := w.s.tally.written(rows)
 	w.forget(part)
 	w.s.line.Settled(settled) // no Parked is read after this
-	w.s.feeder.hear(news)
+	w.s.feeder.notify(news)
 	call(w.s.cfg.Hooks.Parked, parked)
 	call(w.s.cfg.Hooks.Dead, dead)
 }
@@ -260,7 +272,8 @@ func (w *writer) forget(part []queued) {
 	}
 }
 
-// row is what is written of an event: all that is needed to publish it when nothing else of it is left.
+// row is what is written of an event: all that is needed to publish it when nothing else of it is
+// left.
 func (w *writer) row(e *queued, n int64, now time.Time) *store.Row {
 	r := &store.Row{
 		N: n, Incarnation: w.s.cfg.Incarnation, Event: *e.Event,
@@ -280,12 +293,12 @@ func (w *writer) row(e *queued, n int64, now time.Time) *store.Row {
 	return r
 }
 
-// inHand reports whether events of a chain are here, and whether they are held back by a row that the database refuses. What
-// is not here any more is not above acked.
+// inHand reports whether events of a chain are here, and whether they are held back by a row that
+// the database refuses. What is not here any more is not above acked.
 func (w *writer) inHand(chain uint64) (here, stuck bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.hands[chain] > 0, w.held[chain] != nil
+	return w.hands[chain] > 0, w.stuck[chain] != nil
 }
 
 // busy reports whether any event is here.
@@ -294,23 +307,3 @@ func (w *writer) busy() bool {
 	defer w.mu.Unlock()
 	return w.events > 0
 }
-
-// news is what the feeder is told of a row that was committed.
-type news struct {
-	chain uint64
-	place sink.Place
-	due   time.Time // it was refused, and waits until then
-	dead  bool
-	fault *sink.Fault // of its destination
-}
-
-func newsOf(e *queued, r *store.Row) news {
-	n := news{chain: e.chain, place: e.Place, due: r.NextAttempt, dead: r.Dead}
-	if e.Fault != nil && e.Fault.Class == sink.Destination {
-		n.fault = e.Fault
-	}
-	return n
-}
-
-// name is what is shown of an event's id.
-func name(ev *outbox.Event) string { return string(ev.ID[:min(len(ev.ID), 200)]) }

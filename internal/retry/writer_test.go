@@ -37,8 +37,8 @@ func TestSettledOnceCommitted(t *testing.T) {
 	})
 }
 
-// A statement of unknown outcome is made again as it was, before any other; what it wrote is not read meanwhile, or it would be
-// sent, deleted, and written once more.
+// A statement of unknown outcome is made again as it was, before any other; what it wrote is not
+// read meanwhile, or it would be sent, deleted, and written once more.
 func TestUnknownParkIsRepeatedFirst(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.start()
@@ -69,7 +69,8 @@ func TestUnknownParkIsRepeatedFirst(t *testing.T) {
 	})
 }
 
-// Rows are not read before the writer knows that they are committed, although they are there and the feeder looks for them.
+// Rows are not read before the writer knows that they are committed, although they are there and
+// the feeder looks for them.
 func TestNothingIsReadThatIsNotAcknowledged(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		var look atomic.Bool
@@ -104,7 +105,8 @@ func (f *fixture) noSweepBefore(then *atomic.Bool, call string) (err error, done
 	return nil, false
 }
 
-// A row that the database refuses keeps the later ones of its chain out of the table, and nobody else.
+// A row that the database refuses keeps the later ones of its chain out of the table, and nobody
+// else.
 func TestRefusedRowIsIsolated(t *testing.T) {
 	for _, named := range []bool{false, true} {
 		t.Run(fmt.Sprint("named=", named), func(t *testing.T) {
@@ -243,7 +245,8 @@ func TestNoLookReadsWhatIsNotAcknowledged(t *testing.T) {
 	}
 }
 
-// A refused row gets a number above acked at each try: one below would be read while it is not seen to be committed.
+// A refused row gets a number above acked at each try: one below would be read while it is not seen
+// to be committed.
 func TestRefusedRowGetsNewNumbers(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		var look atomic.Bool
@@ -304,7 +307,8 @@ func TestRefusedStatementIsNotTheRows(t *testing.T) {
 	})
 }
 
-// A round has at most so many rows and bytes, and at least one row. Numbers rise over rounds and blocks.
+// A round has at most so many rows and bytes, and at least one row. Numbers rise over rounds and
+// blocks.
 func TestRounds(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x")

@@ -53,8 +53,8 @@ func flood(tr *Tracer) {
 	}
 }
 
-// TestSilentCollector: of a collector that never answers a bounded number of spans is kept, the others are dropped and counted,
-// nobody waits, and the end is bounded.
+// TestSilentCollector: of a collector that never answers a bounded number of spans is kept, the
+// others are dropped and counted, nobody waits, and the end is bounded.
 func TestSilentCollector(t *testing.T) {
 	c := devenv.StartCollector(t)
 	c.Hold(true)
@@ -74,7 +74,8 @@ func TestSilentCollector(t *testing.T) {
 	}
 }
 
-// TestRefusingCollector: each answer of 500 costs the spans it was about, and a line of the log for all of them.
+// TestRefusingCollector: each answer of 500 costs the spans it was about, and a line of the log for
+// all of them.
 func TestRefusingCollector(t *testing.T) {
 	c := devenv.StartCollector(t)
 	c.Refuse(http.StatusInternalServerError)
@@ -97,7 +98,8 @@ func TestRefusingCollector(t *testing.T) {
 	}
 }
 
-// TestCollectorAway: whoever was away takes spans again when it is back, without anything being done.
+// TestCollectorAway: whoever was away takes spans again when it is back, without anything being
+// done.
 func TestCollectorAway(t *testing.T) {
 	c := devenv.StartCollector(t)
 	tr, _, _ := bounded(t, c.URL())

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// environment is what the OTEL_* variables ask for, but for those that the exporters read themselves: endpoints, headers,
-// certificates, timeouts.
+// environment is what the OTEL_* variables ask for, but for those that the exporters read
+// themselves: endpoints, headers, certificates, timeouts.
 type environment struct {
 	on       bool
 	grpc     bool // the protocol; else protobuf over HTTP
@@ -21,17 +21,18 @@ type environment struct {
 	timeout time.Duration // of a request and its repetitions; 0: the exporter's alone
 
 	parentBased bool   // a parent's decision is kept
-	below       uint64 // of traces that begin here, or of all, those with a lower half of their id below this are recorded
+	below       uint64 // traces with a lower half of their id below this are recorded
 }
 
 // all of the numbers that are compared, which have 63 bits.
 const all = 1 << 63
 
-// records decides by the lower half of a trace's id, as OpenTelemetry's samplers do: others that are asked about the trace agree.
+// records decides by the lower half of a trace's id, as OpenTelemetry's samplers do: others that
+// are asked about the trace agree.
 func (e *environment) records(id uint64) bool { return id>>1 < e.below }
 
 func readEnvironment() (e environment) {
-	if !e.asked() {
+	if !e.isEnabled() {
 		return e
 	}
 	e.on = true
@@ -50,8 +51,8 @@ func readEnvironment() (e environment) {
 	return e
 }
 
-// asked reports whether traces are wanted: an endpoint is named, or the exporter.
-func (e *environment) asked() bool {
+// isEnabled reports whether traces are wanted: an endpoint is named, or the exporter.
+func (e *environment) isEnabled() bool {
 	if strings.EqualFold(variable("OTEL_SDK_DISABLED"), "true") {
 		return false
 	}
@@ -68,8 +69,8 @@ func (e *environment) asked() bool {
 	}
 }
 
-// sampler reads OTEL_TRACES_SAMPLER and its argument. The SDK's own samplers would be asked about every event, at the cost of a
-// context each time.
+// sampler reads OTEL_TRACES_SAMPLER and its argument. The SDK's own samplers would be asked about
+// every event, at the cost of a context each time.
 func (e *environment) sampler() {
 	const normal = "parentbased_always_on"
 	name := strings.ToLower(variable("OTEL_TRACES_SAMPLER"))
@@ -108,7 +109,7 @@ func (e *environment) ratio() float64 {
 	return ratio
 }
 
-// number is a variable's value, or the usual one when it is none from least to a million.
+// number is a variable's value, or the default when it is not a number from least to a million.
 func (e *environment) number(name string, usual, least int) int {
 	const most = 1_000_000
 	text := variable(name)

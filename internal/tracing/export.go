@@ -22,10 +22,11 @@ import (
 // flushTime bounds what the end of Run waits for the collector.
 const flushTime = 3 * time.Second
 
-// Run exports spans until ctx is done, and then, within a bound, those that wait. Before and after it none are made. It returns
-// nil: what is wrong with the export is logged, it ends nothing.
+// Run exports spans until ctx is done, and then, within a bound, those that wait. Before and after
+// it none are made. It returns nil: what is wrong with the export is logged, it ends nothing.
 func (t *Tracer) Run(ctx context.Context) error {
-	// What the library has to say goes into the log of the relay: it writes to stderr by itself otherwise.
+	// What the library has to say goes into the log of the relay: it writes to stderr by itself
+	// otherwise.
 	otel.SetLogger(funcr.New(func(_, text string) { t.exportLog.failure(errors.New(text)) }, funcr.Options{}))
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(t.exportLog.failure))
 	out := t.client()
@@ -36,7 +37,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 		return nil
 	}
 	x := &export{Tracer: t, out: out, frame: t.frame(ctx)}
-	t.queue.opens(true)
+	t.queue.setOpen(true)
 	x.run(ctx)
 	return nil
 }
@@ -64,17 +65,17 @@ func (x *export) run(ctx context.Context) {
 			least = x.queue.batch
 		case <-tick.C:
 		}
-		for ctx.Err() == nil && x.exports(sending, least) {
+		for ctx.Err() == nil && x.exportBatch(sending, least) {
 		}
 	}
-	x.queue.opens(false)
-	for x.exports(sending, 1) {
+	x.queue.setOpen(false)
+	for x.exportBatch(sending, 1) {
 	}
-	_ = x.out.Stop(sending) //nolint:errcheck // nothing is on its way any more, and nobody could do a thing
+	_ = x.out.Stop(sending) //nolint:errcheck // no export is running, and no caller could act on it
 }
 
-// exports sends a batch, and reports whether there was one, of at least so many.
-func (x *export) exports(ctx context.Context, least int) bool {
+// exportBatch sends a batch, and reports whether there was one, of at least so many.
+func (x *export) exportBatch(ctx context.Context, least int) bool {
 	x.batch = x.queue.take(x.batch, least)
 	n := len(x.batch)
 	if n == 0 {

@@ -7,13 +7,14 @@ import (
 	"go.uber.org/zap"
 )
 
-// exportLog logs what is wrong with the export: a line a minute at the most, however often it fails, and one when that is over.
+// exportLog logs failures of the export: at most a line a minute, and one line when spans are
+// exported again.
 type exportLog struct {
 	log *zap.Logger
 
-	mu     sync.Mutex
-	said   time.Time // zero: nothing is wrong
-	silent int       // errors since
+	mu         sync.Mutex
+	since      time.Time // zero: nothing is wrong
+	suppressed int       // errors since
 }
 
 const exportLogEvery = time.Minute
@@ -22,25 +23,26 @@ func (t *exportLog) failure(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	if !t.said.IsZero() && now.Sub(t.said) < exportLogEvery {
-		t.silent++
+	if !t.since.IsZero() && now.Sub(t.since) < exportLogEvery {
+		t.suppressed++
 		return
 	}
 	fields := []zap.Field{zap.Error(err)}
-	if t.silent > 0 {
-		fields = append(fields, zap.Int("and_others_before", t.silent))
+	if t.suppressed > 0 {
+		fields = append(fields, zap.Int("and_others_before", t.suppressed))
 	}
-	t.said, t.silent = now, 0
+	t.since, t.suppressed = now, 0
 	t.log.Warn("spans are not exported, events flow on", fields...)
 }
 
-// recovery says that spans are exported again. Trouble that comes within the minute is not logged again.
+// recovery says that spans are exported again. A failure within the same minute is not logged
+// again.
 func (t *exportLog) recovery() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.said.IsZero() || time.Since(t.said) < exportLogEvery {
+	if t.since.IsZero() || time.Since(t.since) < exportLogEvery {
 		return
 	}
-	t.said, t.silent = time.Time{}, 0
+	t.since, t.suppressed = time.Time{}, 0
 	t.log.Info("spans are exported again")
 }

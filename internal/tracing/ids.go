@@ -12,10 +12,10 @@ import (
 type part uint64
 
 const (
-	lowerHalf part = 0 // of the trace's id: the half that decides whether a trace that begins here is recorded
+	lowerHalf part = 0 // of the trace's id: decides whether a new trace is recorded
 	upperHalf part = 0x9e3779b97f4a7c15
 	spanID    part = 0xd1b54a32d192ed03
-	replayed  part = 0x94d049bb133111eb // a letter that is replayed is a second message, with a span of its own
+	replayed  part = 0x94d049bb133111eb // a replay is a second message with its own span
 )
 
 // digest is an id that no other event has. It is never zero, which would be no id.
@@ -28,8 +28,8 @@ func (t *Tracer) digest(ev *outbox.Event, of part) uint64 {
 	return max(outbox.HashPosition(at), 1)
 }
 
-// isPlainlyNotSampled tells most of the events that are not sampled, for a few nanoseconds: it is asked twice about each, at its
-// message and at its confirm. Of the others span decides.
+// isPlainlyNotSampled recognizes most events that are not sampled, in a few nanoseconds: it is
+// called twice for each event, at its message and at its confirm. Of the others span decides.
 func (t *Tracer) isPlainlyNotSampled(ev *outbox.Event) bool {
 	if len(ev.Traceparent) == 0 {
 		return !t.env.records(t.digest(ev, lowerHalf))
@@ -37,8 +37,9 @@ func (t *Tracer) isPlainlyNotSampled(ev *outbox.Event) bool {
 	return t.env.parentBased && outbox.IsUnsampled(ev.Traceparent)
 }
 
-// span is the context of an event's span and of its parent, which is zero for one that begins a trace.
-func (t *Tracer) span(ev *outbox.Event) (own, parent outbox.TraceContext, sampled bool) {
+// spanContext is the context of an event's span and of its parent, which is zero for one that
+// begins a trace.
+func (t *Tracer) spanContext(ev *outbox.Event) (own, parent outbox.TraceContext, sampled bool) {
 	if ev.Copy || t.shut.Load() {
 		return own, parent, false
 	}

@@ -1,4 +1,5 @@
-// The spans that wait for their export. OpenTelemetry's own processor would drop without a word, and read OTEL_BSP_* without bounds.
+// The spans that wait for their export. OpenTelemetry's own processor drops without counting, and
+// reads OTEL_BSP_* without bounds.
 
 package tracing
 
@@ -19,8 +20,8 @@ func newQueue(most, batch int) *queue {
 	return &queue{most: most, batch: min(batch, most), full: make(chan struct{}, 1)}
 }
 
-// room takes a place for a span, to be filled by push.
-func (q *queue) room() bool {
+// reserve takes a place for a span, to be filled by push.
+func (q *queue) reserve() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.open || q.held >= q.most {
@@ -66,8 +67,8 @@ func (q *queue) done(n int) {
 	q.held -= n
 }
 
-// opens lets spans in, or no more.
-func (q *queue) opens(open bool) {
+// setOpen lets spans in, or no more.
+func (q *queue) setOpen(open bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.open = open

@@ -14,22 +14,23 @@ func (q *queue) isEmpty() bool {
 	return q.held == 0
 }
 
-// The queue gives out what it has taken, in order, in batches, and has room again when they are done.
+// The queue gives out what it has taken, in order, in batches, and has room again when they are
+// done.
 func TestQueue(t *testing.T) {
 	q := newQueue(5, 2)
-	if q.room() {
+	if q.reserve() {
 		t.Error("there is room before the beginning")
 	}
-	q.opens(true)
+	q.setOpen(true)
 	var all []*span
 	for range 5 {
-		if !q.room() {
+		if !q.reserve() {
 			t.Fatal("no room")
 		}
 		all = append(all, &span{})
 		q.push(all[len(all)-1])
 	}
-	if q.room() {
+	if q.reserve() {
 		t.Error("there is room for a sixth")
 	}
 	<-q.full
@@ -49,10 +50,10 @@ func TestQueue(t *testing.T) {
 			t.Errorf("span %d is another", i)
 		}
 	}
-	if q.room() {
+	if q.reserve() {
 		t.Error("there is room while nothing is known of the export")
 	}
-	if q.done(5); !q.room() || q.isEmpty() {
+	if q.done(5); !q.reserve() || q.isEmpty() {
 		t.Error("no room afterwards")
 	}
 }

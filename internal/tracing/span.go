@@ -1,4 +1,5 @@
-// What a span says: where an event went and what became of it. Never its key, its payload or a header.
+// What a span says: where an event went and what became of it. Never its key, its payload or a
+// header.
 
 package tracing
 
@@ -22,7 +23,9 @@ const published = ""
 // operatorsReason stands for the broker's when an operator made an event a dead letter.
 const operatorsReason = "operator"
 
-// span is a message of OTLP with all that it points to. The SDK's spans cost several times as much.
+// span is a message of OTLP with all that it points to. The SDK with its batch processor was
+// measured instead: 12.8 µs of CPU and 54 allocations (6.4 kB) per event, against 3.5 µs and 2 (0.5
+// kB). It would also drop spans without counting them.
 type span struct {
 	span        otlp.Span
 	status      otlp.Status
@@ -43,14 +46,14 @@ type pair struct {
 // spans are those that were exported, to be used again. A client has read them when it returns.
 var spans = sync.Pool{New: func() any { return new(span) }}
 
-// end makes an event's span and hands it to the queue of the export, if it is sampled and there is room. reason says why it
-// became a dead letter.
-func (t *Tracer) end(ev *outbox.Event, at time.Time, retries int, reason string) {
-	own, parent, sampled := t.span(ev)
+// endSpan makes an event's span and hands it to the queue of the export, if it is sampled and there
+// is room. reason says why it became a dead letter.
+func (t *Tracer) endSpan(ev *outbox.Event, at time.Time, retries int, reason string) {
+	own, parent, sampled := t.spanContext(ev)
 	if !sampled {
 		return
 	}
-	if !t.queue.room() {
+	if !t.queue.reserve() {
 		t.dropped.Add(1)
 		return
 	}
@@ -79,7 +82,8 @@ func (t *Tracer) end(ev *outbox.Event, at time.Time, retries int, reason string)
 
 func nanos(at time.Time) uint64 { return uint64(max(at.UnixNano(), 0)) }
 
-// describe sets the attributes: the relay's own, and those of OpenTelemetry's conventions for messaging.
+// describe sets the attributes: the relay's own, and those of OpenTelemetry's conventions for
+// messaging.
 func (t *Tracer) describe(s *span, ev *outbox.Event, retries int, reason string) {
 	to := t.destination(ev)
 	s.span.Attributes = append(s.attributes[:0], t.same...)

@@ -1,8 +1,10 @@
-// Package tracing makes a span of each sampled event and sends it by OTLP. It is the only importer of OpenTelemetry.
+// Package tracing makes a span of each sampled event and sends it by OTLP. It is the only importer
+// of OpenTelemetry.
 //
-// An event has one span, outbox.publish: a child of what its row's traceparent names, from the commit to the confirm, or to the
-// dead letter. The message carries the span's context long before the span is made, and perhaps several times. So nothing is
-// kept between: trace and span id are a digest of the event's position, and whether it is sampled follows from them.
+// An event has one span, outbox.publish: a child of what its row's traceparent names, from the
+// commit to the confirm, or to the dead letter. The message carries the span's context long before
+// the span is made, and perhaps several times. So nothing is kept between: trace and span id are a
+// digest of the event's position, and whether it is sampled follows from them.
 package tracing
 
 import (
@@ -39,8 +41,8 @@ type Stats struct {
 	Dropped  uint64 // not made: too many others waited
 }
 
-// Tracer says what each message's traceparent is, and makes the spans. Its methods but Run may be called from any goroutine;
-// they wait for nothing.
+// Tracer says what each message's traceparent is, and makes the spans. Its methods but Run may be
+// called from any goroutine; they wait for nothing.
 type Tracer struct {
 	cfg         Config
 	env         environment
@@ -56,8 +58,9 @@ type Tracer struct {
 	exportLog exportLog
 }
 
-// New reads the OTEL_* variables. It is nil when they ask for no traces. It starts nothing; what it does not understand of the
-// variables is logged and left out, as OpenTelemetry's specification has it: no event waits for a span.
+// New reads the OTEL_* variables. It is nil when they ask for no traces. It starts nothing; what it
+// does not understand of the variables is logged and left out, as OpenTelemetry's specification has
+// it: no event waits for a span.
 func New(cfg Config) *Tracer {
 	env := readEnvironment()
 	if cfg.Log == nil {
@@ -76,7 +79,7 @@ func New(cfg Config) *Tracer {
 	return t
 }
 
-// SendsTo says how to tell where an event went. It comes before Run.
+// SendsTo sets how to find out where an event went. Call it before Run.
 func (t *Tracer) SendsTo(destination func(*outbox.Event) Destination) { t.destination = destination }
 
 // Stats are the counts.
@@ -84,13 +87,14 @@ func (t *Tracer) Stats() Stats {
 	return Stats{Exported: t.exported.Load(), Failed: t.failed.Load(), Dropped: t.dropped.Load()}
 }
 
-// Traceparent is what an event's message carries: the context of its span when it is sampled, in buf[:0], else that of the row,
-// byte for byte; nil: nothing. The same event has the same one as long as the process lives.
+// Traceparent is what an event's message carries: the context of its span when it is sampled, in
+// buf[:0], else that of the row, byte for byte; nil: nothing. The same event has the same one as
+// long as the process lives.
 func (t *Tracer) Traceparent(ev *outbox.Event, buf []byte) []byte {
 	if t.isPlainlyNotSampled(ev) {
 		return ev.Traceparent
 	}
-	own, _, sampled := t.span(ev)
+	own, _, sampled := t.spanContext(ev)
 	if !sampled {
 		return ev.Traceparent
 	}
@@ -99,22 +103,22 @@ func (t *Tracer) Traceparent(ev *outbox.Event, buf []byte) []byte {
 
 // Span is the context of an event's span; ok is false when it is not sampled.
 func (t *Tracer) Span(ev *outbox.Event) (own outbox.TraceContext, ok bool) {
-	own, _, ok = t.span(ev)
+	own, _, ok = t.spanContext(ev)
 	return own, ok
 }
 
 // Published makes the span of an event that was confirmed, after so many refusals.
 func (t *Tracer) Published(ev *outbox.Event, retries int, at time.Time) {
 	if !t.isPlainlyNotSampled(ev) {
-		t.end(ev, at, retries, published)
+		t.endSpan(ev, at, retries, published)
 	}
 }
 
-// Dead makes the span of an event that became a dead letter: its row is committed there. reason is of sink's closed list, "" when
-// it was an operator's decision.
+// Dead makes the span of an event that became a dead letter: its row is committed there. reason is
+// of sink's closed list, "" when it was an operator's decision.
 func (t *Tracer) Dead(ev *outbox.Event, retries int, reason string, at time.Time) {
 	if reason == "" {
 		reason = operatorsReason
 	}
-	t.end(ev, at, retries, reason)
+	t.endSpan(ev, at, retries, reason)
 }

@@ -70,8 +70,8 @@ func event(n uint32, traceparent string) *outbox.Event {
 	return ev
 }
 
-// TestChain: the message's traceparent names the span that is exported later, and that is a child of the row's, over both
-// protocols.
+// TestChain: the message's traceparent names the span that is exported later, and that is a child
+// of the row's, over both protocols.
 func TestChain(t *testing.T) {
 	for _, protocol := range []string{"http/protobuf", "grpc"} {
 		t.Run(protocol, func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestWhoDecides(t *testing.T) {
 	const garbage = "Root=1-67891233-abcdef012345678912345678"
 	for _, tc := range []struct {
 		sampler, arg, row string
-		want              string // "own": of our span, in the row's trace; "root": of a trace that begins here; else this, byte for byte
+		want              string // "own": our span; "root": a new trace; else this, byte for byte
 	}{
 		{"", "", recorded, "own"},
 		{"", "", unrecorded, unrecorded},
@@ -216,7 +216,8 @@ func TestWhoDecides(t *testing.T) {
 	}
 }
 
-// TestRatio: about so many of the traces that begin here are recorded, and those of a parent as it says.
+// TestRatio: about so many of the traces that begin here are recorded, and those of a parent as it
+// says.
 func TestRatio(t *testing.T) {
 	quiet(t)
 	t.Setenv("OTEL_TRACES_EXPORTER", "otlp")
@@ -321,7 +322,8 @@ func TestAllocatesNothingForWhatIsNotSampled(t *testing.T) {
 	}
 }
 
-// TestAgreesWithOtherSamplers: whoever else decides by the trace's id and the same ratio, decides the same.
+// TestAgreesWithOtherSamplers: whoever else decides by the trace's id and the same ratio, decides
+// the same.
 func TestAgreesWithOtherSamplers(t *testing.T) {
 	quiet(t)
 	t.Setenv("OTEL_TRACES_EXPORTER", "otlp")

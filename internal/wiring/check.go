@@ -17,7 +17,7 @@ import (
 // CheckTimeout is how long all questions together may take.
 const CheckTimeout = 30 * time.Second
 
-// Check asks PostgreSQL and the broker, and looks at the configuration. Nothing is published. The two are asked at once: one
+// Check checks PostgreSQL, the broker and the configuration. It publishes nothing. The two are checked at once: one
 // that goes silent takes all the time there is.
 func Check(ctx context.Context, c *config.Config, rc replication.Config, log *zap.Logger) ([]replication.Finding, error) {
 	rc.Log = zap.NewNop()

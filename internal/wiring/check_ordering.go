@@ -10,7 +10,7 @@ import (
 )
 
 // checkOrdering warns of a template that sends the events of one key to several exchanges or topics: order is kept within
-// one of them only. Nothing is found for a sink without a template. With a profile it says what is so.
+// one of them only. Nothing is found for a sink without a template. With a profile it describes the order kept.
 func checkOrdering(c *config.Config) []replication.Finding {
 	driver := DriverOf(c)
 	if driver.Scope == "" {
@@ -40,7 +40,7 @@ func checkOrdering(c *config.Config) []replication.Finding {
 	return []replication.Finding{f}
 }
 
-// profileOrdering says what a profile keeps. Which topics there are is Debezium's routing, so there is nothing to mend, and one
+// profileOrdering describes the order that a profile keeps. Debezium's options choose the topics, so there is nothing to fix, and one
 // constant topic in its options is not the only one: a value that the expression does not match is its own topic.
 func profileOrdering(scope, ordering string) string {
 	if scope == "topic" {

@@ -10,7 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config"
 )
 
-// The keys of every log line, beside those of its own.
+// The keys of every log line, besides its own fields.
 const (
 	logTime   = "time"
 	logLevel  = "level"

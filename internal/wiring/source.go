@@ -93,6 +93,7 @@ func Outboxes(c *config.Config) []dlq.Outbox {
 	return list
 }
 
+// SlotSnapshot is a slot as metrics and status show it.
 func SlotSnapshot(name string, s replication.Slot) ops.Slot {
 	return ops.Slot{
 		Name: name, Checked: s.Checked, ConfirmedFlush: s.ConfirmedFlush, Restart: s.Restart, Current: s.Current,
@@ -101,6 +102,7 @@ func SlotSnapshot(name string, s replication.Slot) ops.Slot {
 	}
 }
 
+// ConfigError is an error of exit 2: a key of the configuration is wrong.
 func ConfigError(key string, err error) error {
 	return &outbox.Stop{Code: outbox.ExitUsage, Reason: "config", What: key, Err: err}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config"
 )
 
-// BrokerTLS reads the files anew at every connect, so that rotated certificates are taken up. section is the one of t, for
+// BrokerTLS reads the files again at every connect, so that rotated certificates are used. section is the one of t, for
 // errors.
 func BrokerTLS(section string, t config.TLS) func() (*tls.Config, error) {
 	return func() (*tls.Config, error) {

@@ -17,9 +17,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 )
 
-// faster is by how much time is made to pass faster for the rules: every "for" and every range in an expression is divided by
-// it, as if each second were five. Scrapes and evaluations are 1 s apart instead of the 5 s that this stands for. The
-// thresholds, and everything else of the shipped rules, stay as they are.
+// faster is by how much time is made to pass faster for the rules: every "for" and every range in
+// an expression is divided by it, as if each second were five. Scrapes and evaluations are 1 s
+// apart instead of the 5 s that this stands for. The thresholds, and everything else of the shipped
+// rules, stay as they are.
 const faster = 5
 
 var window = regexp.MustCompile(`\[(\d+[smhd])\]`)
@@ -51,12 +52,14 @@ func divided(t *testing.T, duration string) string {
 	return model.Duration(time.Duration(d) / faster).String()
 }
 
-// TestLive has a real Prometheus with the shipped rules watch real relays: nothing fires in health; then each of some faults fires its
-// alert in the stated time, and nothing else, also not for the pipeline beside it that is well.
+// TestLive has a real Prometheus with the shipped rules watch real relays: nothing fires in health;
+// then each of some faults fires its alert in the stated time, and nothing else, also not for the
+// pipeline beside it that is well.
 //
-// Health is seen twice. All pipelines are well for 24 s, which are two minutes to the rules with their durations divided. The pipeline
-// that stays well goes on for two minutes of the clock under load, beside the faults of the others, and another Prometheus watches
-// it with the rules as they are shipped.
+// Health is seen twice. All pipelines are well for 24 s, which are two minutes to the rules with
+// their durations divided. The pipeline that stays well goes on for two minutes of the clock under
+// load, beside the faults of the others, and another Prometheus watches it with the rules as they
+// are shipped.
 func TestLive(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -96,7 +99,8 @@ func TestLive(t *testing.T) {
 		t.Errorf("in two healthy minutes these have fired: %v", fired)
 	}
 	stop()
-	// The last one is alone, and of the others nothing is asked: without a broker no pipeline is well.
+	// The last one is alone, and of the others nothing is asked: without a broker no pipeline is
+	// well.
 	s.play(brokerStops)
 	s.awaitFiring(p, brokerStops)
 	s.awaitFiring(p, unread)
@@ -136,7 +140,8 @@ func fired(t *testing.T, p *devenv.Prometheus) map[string][]string {
 	return found
 }
 
-// latencyIsSeen asks each Prometheus for what CdcRelayPublishSlow compares: both take the histogram, one in buckets and the other one as it is.
+// latencyIsSeen asks each Prometheus for what CdcRelayPublishSlow compares: both take the
+// histogram, one in buckets and the other one as it is.
 func latencyIsSeen(t *testing.T, classic, native *devenv.Prometheus) {
 	t.Helper()
 	expr, limit, ok := strings.Cut(readRules(t).all(t)["CdcRelayPublishSlow"].Expr, ") > ")

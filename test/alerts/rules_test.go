@@ -1,6 +1,6 @@
-// Package alerts proves the Prometheus rules of deploy/prometheus: promtool checks and unit-tests them, each alert has a case
-// in which it fires and one in which it does not, their runbooks exist, and a real Prometheus with these rules sees real relays
-// through health and faults.
+// Package alerts proves the Prometheus rules of deploy/prometheus: promtool checks and unit-tests
+// them, each alert has a case in which it fires and one in which it does not, their runbooks exist,
+// and a real Prometheus with these rules sees real relays through health and faults.
 package alerts
 
 import (
@@ -76,8 +76,9 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// What promtool does not ask: that no alert is left out of the unit tests. Each is quiet, too, in the case in which it fires: before it is
-// time, or after; what comes close and never fires lies beside it there, as another job. The healthy case is of them all.
+// What promtool does not ask: that no alert is left out of the unit tests. Each is quiet, too, in
+// the case in which it fires: before it is time, or after; what comes close and never fires lies
+// beside it there, as another job. The healthy case is of them all.
 func TestEachAlertHasAFiringAndAQuietCase(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(unitTests)
@@ -124,7 +125,8 @@ func TestEachAlertHasAFiringAndAQuietCase(t *testing.T) {
 				c.fires++
 				continue
 			}
-			// That an alert is quiet about metrics that are not there, or about pure health, says little.
+			// That an alert is quiet about metrics that are not there, or about pure health, says
+			// little.
 			if firing[check.Alert] && strings.Contains(given, metrics(all[check.Alert].Expr)[0]) {
 				c.quiet++
 			}
@@ -174,7 +176,8 @@ func TestEachAlertHasARunbook(t *testing.T) {
 	}
 }
 
-// runbooks are the anchors of the headings of a page that are one word of ours, as GitHub makes them.
+// runbooks are the anchors of the headings of a page that are one word of ours, as GitHub makes
+// them.
 func runbooks(t *testing.T, page string) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../..", page))

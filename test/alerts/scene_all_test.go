@@ -35,7 +35,8 @@ type pipeline struct {
 	relays []*devenv.Relay
 }
 
-// fault is what happens to a pipeline, and the alerts that must tell of it: each for how long it has to be so.
+// fault is what happens to a pipeline, and the alerts that must tell of it: each for how long it
+// has to be so.
 type fault struct {
 	job   string
 	do    func(*scene, *pipeline)
@@ -75,7 +76,8 @@ var brokerStops = fault{well, func(s *scene, p *pipeline) {
 	})
 }, map[string]time.Duration{"CdcRelayBrokerDown": time.Minute, "CdcRelaySlotNearLimit": time.Minute}, nil}
 
-// unread is what the same WAL does to a slot that nobody reads since its relay has stopped: that relay tells of it.
+// unread is what the same WAL does to a slot that nobody reads since its relay has stopped: that
+// relay tells of it.
 var unread = fault{unfit, nil, map[string]time.Duration{"CdcRelaySlotNearLimit": time.Minute}, nil}
 
 func newScene(t *testing.T) *scene {
@@ -140,7 +142,8 @@ func (s *scene) play(f fault) {
 	f.do(s, s.pipelines[f.job])
 }
 
-// awaitFiring waits until each alert of a fault fires, and fails for one that did not do so in its time.
+// awaitFiring waits until each alert of a fault fires, and fails for one that did not do so in its
+// time.
 func (s *scene) awaitFiring(p *devenv.Prometheus, f fault) {
 	s.t.Helper()
 	for want, stated := range f.fires {

@@ -12,13 +12,16 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 )
 
-// This file asks Prometheus itself when an alert fired. Its times are those of its evaluations, however late the machine was with them.
+// This file asks Prometheus itself when an alert fired. Its times are those of its evaluations,
+// however late the machine was with them.
 
-// inTime fails for an alert that fired before it had been so for the stated time, or not at the first evaluation after that.
+// inTime fails for an alert that fired before it had been so for the stated time, or not at the
+// first evaluation after that.
 func (s *scene) inTime(p *devenv.Prometheus, alert, job string, stated time.Duration) {
 	s.t.Helper()
 	firing := s.samples(p, "ALERTS", alert, job, `alertstate="firing"`)[0].Timestamp
-	// One at each evaluation, pending or firing; the value is since when. It may have been pending before, and not for long enough.
+	// One at each evaluation, pending or firing; the value is since when. It may have been pending
+	// before, and not for long enough.
 	active := s.samples(p, "ALERTS_FOR_STATE", alert, job, "")
 	at := slices.IndexFunc(active, func(x model.SamplePair) bool { return x.Timestamp == firing })
 	if at < 0 {

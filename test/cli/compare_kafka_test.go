@@ -157,13 +157,13 @@ func TestCompareRefuses(t *testing.T) {
 		args  []string
 		words string
 	}{
-		{append(kafka, "--rabbitmq", "amqp://localhost/"), "which of them"},
+		{append(kafka, "--rabbitmq", "amqp://localhost/"), "exclude each other"},
 		{append(kafka, "--theirs", "more"), "there are 2 and 1"},
 		{append(kafka, "--from", "yesterday"), "--from yesterday: want now, beginning, a time"},
 		{append(kafka, "--lag", "0s"), "--lag"},
-		{[]string{"--kafka", brokers, "--theirs", "a", "--ours", "a"}, `"a" is theirs and ours`},
-		{[]string{"--kafka", brokers, "--theirs", "a", "--ours", ""}, "a topic has a name"},
-		{[]string{"--kafka", brokers, "--theirs", "a", "--ours", "b", "--theirs", "c", "--ours", "b"}, "stands in a pair already"},
+		{[]string{"--kafka", brokers, "--theirs", "a", "--ours", "a"}, `"a" is in both --theirs and --ours`},
+		{[]string{"--kafka", brokers, "--theirs", "a", "--ours", ""}, "a topic or exchange needs a name"},
+		{[]string{"--kafka", brokers, "--theirs", "a", "--ours", "b", "--theirs", "c", "--ours", "b"}, "is in another pair already"},
 		{append([]string{"--rabbitmq", "amqp://localhost/", "--from", "beginning"}, pair...), "--from now"},
 	} {
 		refusal(t, run("", c.args...), 2, c.words)

@@ -92,8 +92,8 @@ more: --cursor 1795176006000000-6
 		"dead-letters list --to 9000d":                                 "[] ",
 		"dead-letters list --from 9000d --id e-1":                      "[1] ",
 		"dead-letters list --to 2026-11-20":                            "[] ",
-		"deferred list":                                                 "[9 8] ",
-		"deferred list --key k3":                                        "[8] ",
+		"deferred list":                                                "[9 8] ",
+		"deferred list --key k3":                                       "[8] ",
 	} {
 		page := decoded[rowsPage](t, r.ok(append(strings.Fields(line), "--json")...))
 		ns := []int64{}
@@ -170,37 +170,37 @@ func TestDeadLettersUsage(t *testing.T) {
 		"dead-letters list --from yesterday":          {"--from is \"yesterday\"", "2026-11-20"},
 		"dead-letters list --from -5m":                {"--from"},
 		"dead-letters list --from 1h --to 2h":         {"--to is", "not after from"},
-		"dead-letters list --key a --key-of 1":        {"--key-of is given beside --key"},
+		"dead-letters list --key a --key-of 1":        {"--key-of excludes --key"},
 		"dead-letters show":                           {"wants the number of one row"},
 		"dead-letters show x":                         {`"x" is not the number of a row`, "`cdc-relay dead-letters list`"},
 		"dead-letters show 0":                         {`"0" is not the number of a row`},
-		"deferred list --state open":                   {"unknown flag: --state"},
-		"dead-letters replay":                         {"which?", "--all"},
-		"dead-letters replay --class permanent":       {"--class chooses rows by a filter: say --all"},
-		"dead-letters replay 1 --all":                 {"beside --all"},
-		"dead-letters replay 1 --key k1":              {"beside --key"},
-		"dead-letters replay 1 --id e-1":              {"beside --id"},
-		"dead-letters replay --id e-1 --rate 5/s":     {"--rate is for --all"},
+		"deferred list --state open":                  {"unknown flag: --state"},
+		"dead-letters replay":                         {"no rows named", "--all"},
+		"dead-letters replay --class permanent":       {"--class is a filter: add --all"},
+		"dead-letters replay 1 --all":                 {"numbers and --all exclude each other"},
+		"dead-letters replay 1 --key k1":              {"numbers and --key exclude"},
+		"dead-letters replay 1 --id e-1":              {"numbers and --id exclude"},
+		"dead-letters replay --id e-1 --rate 5/s":     {"--rate needs --all"},
 		"dead-letters replay x":                       {`"x" is not the number of a row`},
-		"dead-letters replay 1 --rate 5/s":            {"--rate is for --all"},
+		"dead-letters replay 1 --rate 5/s":            {"--rate needs --all"},
 		"dead-letters replay --all --rate 0/s":        {"--rate is \"0/s\""},
 		"dead-letters replay --all --rate 5/m":        {"--rate is \"5/m\"", "50/s"},
 		"dead-letters replay --all --rate=":           {"--rate is \"\""},
 		"dead-letters replay 1 --wait -1s":            {"--wait is -1s"},
 		"dead-letters replay 1 --wait soon":           {"--wait is \"soon\"; want a time such as 30s"},
-		"dead-letters replay 1 --exchange x":          {"--exchange and --routing-key are RabbitMQ's"},
-		"dead-letters replay 1 --topic x":             {"--topic is Kafka's"},
+		"dead-letters replay 1 --exchange x":          {"--exchange and --routing-key are for RabbitMQ"},
+		"dead-letters replay 1 --topic x":             {"--topic is for Kafka"},
 		"dead-letters replay --all --state discarded": {"--state is \"discarded\"", "only open letters"},
 		"dead-letters discard 1 --exchange x":         {"unknown flag: --exchange"},
-		"dead-letters purge --class permanent":        {"say --all"},
-		"dead-letters job --cancel":                   {"which job?"},
+		"dead-letters purge --class permanent":        {"add --all"},
+		"dead-letters job --cancel":                   {"no job named"},
 		"dead-letters request":                        {"wants the number of one request"},
 		"dead-letters request x":                      {`"x" is not the number of a request`},
 		"dead-letters job 1 2":                        {"wants the number of one job, or none"},
-		"deferred retry --all --destination=":          {"--destination is empty"},
-		"deferred dead-letter":                          {"which?"},
-		"events show":                                {"wants the id of one event"},
-		"events":                                     {"wants one of show"},
+		"deferred retry --all --destination=":         {"--destination is empty"},
+		"deferred dead-letter":                        {"no rows named"},
+		"events show":                                 {"wants the id of one event"},
+		"events":                                      {"wants one of show"},
 	} {
 		r.refused(2, line, words...)
 	}
@@ -215,15 +215,15 @@ func TestAskedForWhileNoRelayRuns(t *testing.T) {
 	r := sided(t, 6, 3)
 	r.dryRuns()
 	for _, c := range []struct{ line, want string }{
-		{"dead-letters replay 1 --reason mended", "replay of dead letter 1: request 1\nqueued, no relay running: it is carried out when one starts\n"},
-		{"dead-letters replay 1", "replay of dead letter 1, which WHO has asked for already: request 1\nqueued, no relay running: it is carried out when one starts\n"},
-		{"dead-letters discard 2 3", "discard of dead letter 2: request 3\ndiscard of dead letter 3: request 4\nqueued, no relay running: it is carried out when one starts\n"},
-		{"dead-letters redact --id e-4", "redact of dead letter 4: request 5\nqueued, no relay running: it is carried out when one starts\n"},
-		{"deferred retry 7", "retry of parked row 7: request 6\nqueued, no relay running: it is carried out when one starts\n"},
-		{"dead-letters redact --all --key k0", "job 1: redact of 1 dead letter is queued, no relay running: it is carried out when one starts\ncdc-relay dead-letters job 1 tells how far it is; --cancel ends it\n"},
-		{"deferred dead-letter --all --rate 5/s", "job 2: deadletter of 3 parked rows is queued, no relay running: it is carried out when one starts\ncdc-relay dead-letters job 2 tells how far it is; --cancel ends it\n"},
-		{"dead-letters purge --key k2", "job 3: purge of 2 rows is queued, no relay running: it is carried out when one starts\ncdc-relay dead-letters job 3 tells how far it is; --cancel ends it\n"},
-		{"dead-letters discard --all --key nobody", "nothing to discard: the filter chooses no row that allows it\n"},
+		{"dead-letters replay 1 --reason mended", "replay of dead letter 1: request 1\nqueued, no relay running: carried out when one starts\n"},
+		{"dead-letters replay 1", "replay of dead letter 1, already requested by WHO: request 1\nqueued, no relay running: carried out when one starts\n"},
+		{"dead-letters discard 2 3", "discard of dead letter 2: request 3\ndiscard of dead letter 3: request 4\nqueued, no relay running: carried out when one starts\n"},
+		{"dead-letters redact --id e-4", "redact of dead letter 4: request 5\nqueued, no relay running: carried out when one starts\n"},
+		{"deferred retry 7", "retry of parked row 7: request 6\nqueued, no relay running: carried out when one starts\n"},
+		{"dead-letters redact --all --key k0", "job 1: redact of 1 dead letter is queued, no relay running: carried out when one starts\n`cdc-relay dead-letters job 1` shows progress; --cancel stops it\n"},
+		{"deferred dead-letter --all --rate 5/s", "job 2: dead-letter of 3 parked rows is queued, no relay running: carried out when one starts\n`cdc-relay dead-letters job 2` shows progress; --cancel stops it\n"},
+		{"dead-letters purge --key k2", "job 3: purge of 2 rows is queued, no relay running: carried out when one starts\n`cdc-relay dead-letters job 3` shows progress; --cancel stops it\n"},
+		{"dead-letters discard --all --key nobody", "nothing to discard: no row matches\n"},
 	} {
 		who := ask[string](r, `SELECT coalesce((SELECT who FROM cdc_relay.request WHERE id = 1), '')`)
 		if got := r.ok(strings.Fields(c.line)...); got != strings.ReplaceAll(c.want, "WHO", who) {
@@ -251,10 +251,10 @@ func TestAskedForWhileNoRelayRuns(t *testing.T) {
 	}
 	r.refused(1, "dead-letters job 99", "there is no job 99")
 	r.refused(1, "dead-letters request 99", "there is no request 99")
-	if got := r.ok("dead-letters", "request", "1"); !strings.HasPrefix(got, "replay of dead letter 1, asked for by postgres (") || !strings.HasSuffix(got, " (mended): waiting\n") {
+	if got := r.ok("dead-letters", "request", "1"); !strings.HasPrefix(got, "replay of dead letter 1, requested by postgres (") || !strings.HasSuffix(got, " (mended): waiting\n") {
 		t.Errorf("the request is told as %q", got)
 	}
-	if got := r.ok("dead-letters", "request", "6", "--cancel"); !strings.HasPrefix(got, "retry of parked row 7, asked for by postgres (") || !strings.Contains(got, ": cancelled 20") {
+	if got := r.ok("dead-letters", "request", "6", "--cancel"); !strings.HasPrefix(got, "retry of parked row 7, requested by postgres (") || !strings.Contains(got, ": cancelled 20") {
 		t.Errorf("cancelling a request says %q", got)
 	}
 	if got := decoded[struct{ State string }](t, r.ok("dead-letters", "request", "6", "--cancel", "--json")); got.State != "cancelled" {
@@ -275,13 +275,13 @@ func (r *rig) dryRuns() {
 		line, want string
 		code       int
 	}{
-		{"dead-letters replay 1 2 --dry-run", "replay would be asked for: 2 dead letters; nothing was changed\n", 0},
-		{"dead-letters replay 1 17 --dry-run", "there is no dead letter 17 of slot \"SLOT\"\nreplay would be asked for: 1 dead letter; nothing was changed\n", 1},
-		{"dead-letters replay --id e-2 --dry-run", "replay would be asked for: 1 dead letter; nothing was changed\n", 0},
+		{"dead-letters replay 1 2 --dry-run", "replay would apply to 2 dead letters; nothing was changed\n", 0},
+		{"dead-letters replay 1 17 --dry-run", "there is no dead letter 17 of slot \"SLOT\"\nreplay would apply to 1 dead letter; nothing was changed\n", 1},
+		{"dead-letters replay --id e-2 --dry-run", "replay would apply to 1 dead letter; nothing was changed\n", 0},
 		{"dead-letters discard 6 --dry-run", "dead letter 6 was discarded already, at 2026-11-21T00:00:00Z\n", 0},
-		{"dead-letters replay --all --dry-run", "replay would be asked for: 5 dead letters; nothing was changed\n", 0},
-		{"dead-letters purge --all --dry-run", "purge would be asked for: 1 row; nothing was changed\n", 0},
-		{"dead-letters purge --key k1 --dry-run", "purge would be asked for: 2 rows; nothing was changed\n", 0},
+		{"dead-letters replay --all --dry-run", "replay would apply to 5 dead letters; nothing was changed\n", 0},
+		{"dead-letters purge --all --dry-run", "purge would apply to 1 row; nothing was changed\n", 0},
+		{"dead-letters purge --key k1 --dry-run", "purge would apply to 2 rows; nothing was changed\n", 0},
 		{"deferred retry --all --class transient --dry-run --json", "{\n  \"dry_run\": true,\n  \"matched\": 0\n}\n", 0},
 	} {
 		res := r.command(strings.Fields(c.line)...)
@@ -321,7 +321,7 @@ func TestOperatorsWithoutTheTables(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, line := range []string{"dead-letters list", "dead-letters replay 1", "dead-letters purge --key k", "deferred list", "events show x", "dead-letters job"} {
-		r.refused(1, line, "not in this database, or are of an older version", "cdc-relay init")
+		r.refused(1, line, "missing in this database, or of an older version", "cdc-relay init")
 	}
 	r.db = through(r.db, "127.0.0.1:1")
 	if res := r.command("dead-letters", "list"); strings.Count(res.Stderr, "cdc-relay: ") != 1 || strings.Count(res.Stderr, "refused") != 1 {
@@ -343,7 +343,7 @@ func TestOperatorsWhoAreWrong(t *testing.T) {
 	t.Cleanup(func() { r.db = db; r.exec(`DROP OWNED BY ` + role); r.exec(`DROP ROLE ` + role) })
 	asOperator := func() { r.db = as(db, role, "") }
 	asOperator()
-	r.refused(1, "dead-letters list", "the role of source.url may not do this", "permission denied for schema", "docs/dead-letters.md")
+	r.refused(1, "dead-letters list", "permission denied for the role of source.url", "permission denied for schema", "docs/dead-letters.md")
 	r.db = db
 	// The rights that the document lists are enough, and each line is needed for what stands beside it.
 	grants := regexp.MustCompile(`(?m)^GRANT .*;`).FindAllString(document(t, "docs/dead-letters.md"), -1)
@@ -378,11 +378,11 @@ func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
 		"dead-letters list --class ":   "destination\ntransient\npermanent\n",
 		"dead-letters replay --state ": "open\nreplaying\nreplayed\ndiscarded\npurged\n",
-		"deferred retry --class ":       "destination\ntransient\npermanent\n",
+		"deferred retry --class ":      "destination\ntransient\npermanent\n",
 		"dead-letters show ":           "",
 		"dead-letters job ":            "",
 		"dead-letters list --key ":     "",
-		"status ":                     "",
+		"status ":                      "",
 	} {
 		args := append([]string{"__complete"}, strings.Split(line, " ")...)
 		res, err := devenv.RunCommand(await.Context(t), binary, "", args...)

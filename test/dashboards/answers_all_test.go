@@ -91,7 +91,8 @@ func (s *stage) choices(v variable, chosen values) (all []string, err error) {
 	return all, nil
 }
 
-// choose has the values of a dashboard's variables: for each of them all that it offers, by All or by naming them.
+// choose has the values of a dashboard's variables: for each of them all that it offers, by All or
+// by naming them.
 func (s *stage) choose(b *board, byName bool, start, end time.Time) (values, error) {
 	v := values{chosen: map[string]string{}, start: start, end: end}
 	for _, variable := range b.Templating.List {
@@ -110,7 +111,8 @@ func (s *stage) choose(b *board, byName bool, start, end time.Time) (values, err
 	return v, nil
 }
 
-// shown is the number that a panel shows at a time, of the series whose labels have these values ("ack", "destination unroutable").
+// shown is the number that a panel shows at a time, of the series whose labels have these values
+// ("ack", "destination unroutable").
 func (s *stage) shown(all []*board, title, refID, labels string, v values) (float64, error) {
 	for _, b := range all {
 		for _, p := range b.Panels {

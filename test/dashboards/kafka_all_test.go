@@ -12,8 +12,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// TestOnKafka runs every query on a Prometheus that has scraped a relay whose sink is Kafka: none is an error, and only that about
-// relays that have stopped is empty. What RabbitMQ alone has is 0 there, and not away.
+// TestOnKafka runs every query on a Prometheus that has scraped a relay whose sink is Kafka: none
+// is an error, and only that about relays that have stopped is empty. What RabbitMQ alone has is 0
+// there, and not away.
 func TestOnKafka(t *testing.T) {
 	pg, err := devenv.StartPostgres(t.Context(), devenv.PostgresOptions{NoFsync: true, Settings: map[string]string{"max_slot_wal_keep_size": "256MB"}})
 	must(t, err)

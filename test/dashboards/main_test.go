@@ -1,5 +1,6 @@
-// Package dashboards runs every query of deploy/grafana on a real Prometheus that has scraped a relay under load and faults: none
-// is empty, none is an error, and what the panels count is what the checker counts.
+// Package dashboards runs every query of deploy/grafana on a real Prometheus that has scraped a
+// relay under load and faults: none is empty, none is an error, and what the panels count is what
+// the checker counts.
 package dashboards
 
 import (

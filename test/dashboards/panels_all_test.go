@@ -32,8 +32,8 @@ func TestPanels(t *testing.T) {
 	all := boards(t)
 	s := setStage(t)
 	s.play(func() {
-		// All are there before there was an event: no counter begins only with its first increment, which rate() and increase()
-		// would not see.
+		// All are there before there was an event: no counter begins only with its first increment,
+		// which rate() and increase() would not see.
 		s.filled(all, false, later...)
 	}, func() {
 		s.agree(all, []fact{
@@ -87,11 +87,13 @@ func TestPanels(t *testing.T) {
 	}
 }
 
-// later are the panels that have nothing to say before the first event, or before a relay has stopped.
+// later are the panels that have nothing to say before the first event, or before a relay has
+// stopped.
 var later = []string{"p99, commit to confirm", "Confirmed within 1 s", "Latency, commit to confirm", "Last confirm", "Relays that have stopped"}
 
-// filled waits until every query brings something, but those of these panels. (A scrape for which a busy machine takes more than a
-// second counts as none, and what it was to tell is not there until the next one.)
+// filled waits until every query brings something, but those of these panels. (A scrape for which a
+// busy machine takes more than a second counts as none, and what it was to tell is not there until
+// the next one.)
 func (s *stage) filled(all []*board, byName bool, but ...string) {
 	s.T.Helper()
 	var empty []error
@@ -119,8 +121,8 @@ func (s *stage) idle() {
 	}
 }
 
-// now is the time of the last scrape of the relay that leads: up to there increase() knows, beyond it guesses. After a scrape without
-// an answer there is none.
+// now is the time of the last scrape of the relay that leads: up to there increase() knows, beyond
+// it guesses. After a scrape without an answer there is none.
 func (s *stage) now() (at time.Time) {
 	s.T.Helper()
 	s.Until("the relay to be scraped", func() bool {
@@ -136,7 +138,8 @@ func (s *stage) now() (at time.Time) {
 	return at
 }
 
-// agree waits until each panel shows what is so, and tells of those that do not. Some counts are taken every 10 s.
+// agree waits until each panel shows what is so, and tells of those that do not. Some counts are
+// taken every 10 s.
 func (s *stage) agree(all []*board, facts []fact) {
 	s.T.Helper()
 	s.Leads(s.relay) // and has counted all: else the panels are not wrong, but asked about the wrong relay

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// What can be said of the dashboards as they lie there. tools/deploycheck decodes them by Grafana's own types.
+// What can be said of the dashboards as they lie there. tools/deploycheck decodes them by Grafana's
+// own types.
 
 // kinds are the panels that are in use and not deprecated.
 var kinds = []string{"row", "stat", "timeseries", "table", "heatmap", "state-timeline"}

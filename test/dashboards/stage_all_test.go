@@ -15,8 +15,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// This file is the play that the panels show: a relay and its standby under load, a broker that restarts, events that can never be
-// sent, some that are given up, a large transaction, and destinations that refuse and are mended.
+// This file is the play that the panels show: a relay and its standby under load, a broker that
+// restarts, events that can never be sent, some that are given up, a large transaction, and
+// destinations that refuse and are mended.
 
 const (
 	orders  = "outbox.events"
@@ -49,7 +50,8 @@ func setStage(t *testing.T) *stage {
 
 	s := &stage{Stand: stand.On(t, pg, stand.OnRabbitMQ(broker)), broker: broker}
 	s.Slot = "shop_outbox"
-	// On a busy machine the leader is not to give way to the standby: what it has counted would be a part of all.
+	// On a busy machine the leader is not to give way to the standby: what it has counted would be
+	// a part of all.
 	s.Timeout = "60s"
 	s.Keys = 60 // many: the first events of keys that are refused are of each kind
 	s.Route()
@@ -80,8 +82,8 @@ func (s *stage) jobs() map[string][]string {
 	return map[string][]string{job: bases}
 }
 
-// play returns when nothing goes on any more. Before is called when there was no event yet; meanwhile when a destination refuses,
-// all that goes there is parked, and no load runs.
+// play returns when nothing goes on any more. Before is called when there was no event yet;
+// meanwhile when a destination refuses, all that goes there is parked, and no load runs.
 func (s *stage) play(before, meanwhile func()) {
 	s.T.Helper()
 	s.start = time.Now()
@@ -111,7 +113,8 @@ func (s *stage) play(before, meanwhile func()) {
 	stop()
 	s.Until("copies of letters to be refused", func() bool { return s.Metric(s.relay, "outbox_dlq_publish_failed_total") > 0 })
 	meanwhile()
-	// The exchange comes with a queue behind it: a copy that came between the two would be returned, which is no rejection of an event.
+	// The exchange comes with a queue behind it: a copy that came between the two would be
+	// returned, which is no rejection of an event.
 	s.MakeQueue("dead", "amq.fanout", "", nil)
 	s.AMQP(func(ch *amqp.Channel) error {
 		return ch.ExchangeDeclare(mirror, "topic", true, false, false, false, amqp.Table{"alternate-exchange": "amq.fanout"})
@@ -123,8 +126,8 @@ func (s *stage) play(before, meanwhile func()) {
 	stop()
 }
 
-// end adds a relay that has led, has dead letters, and has stopped for good and says so: its publication is not what it was. What it had
-// counted is not told beside what the leader tells.
+// end adds a relay that has led, has dead letters, and has stopped for good and says so: its
+// publication is not what it was. What it had counted is not told beside what the leader tells.
 func (s *stage) end(all []*board) {
 	s.T.Helper()
 	led := s.Slot
@@ -152,14 +155,16 @@ func (s *stage) end(all []*board) {
 	})
 }
 
-// ail inserts an event that the broker refuses for a reason that may pass: the header CC has a meaning of its own there.
+// ail inserts an event that the broker refuses for a reason that may pass: the header CC has a
+// meaning of its own there.
 func (s *stage) ail(key string) {
 	s.T.Helper()
 	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers)
 		VALUES (gen_random_uuid(), 'order', $1, 'placed', jsonb_build_object('key', $1::text, 'seq', 1), '{"CC": "no list"}')`, key)
 }
 
-// bulk commits one transaction that the server has to spill. Its keys are many: the rows of one go one by one, from the retry table, too.
+// bulk commits one transaction that the server has to spill. Its keys are many: the rows of one go
+// one by one, from the retry table, too.
 func (s *stage) bulk(rows int) {
 	s.T.Helper()
 	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
@@ -167,7 +172,8 @@ func (s *stage) bulk(rows int) {
 		FROM (SELECT 'bulk ' || n % 100 AS key, n FROM generate_series(1, $1) n) r`, rows)
 }
 
-// newKeys commits an event of each kind of the usual rows, with its routing key and a key of its own: nothing of that is parked, so it is sent.
+// newKeys commits an event of each kind of the usual rows, with its routing key and a key of its
+// own: nothing of that is parked, so it is sent.
 func (s *stage) newKeys() {
 	s.T.Helper()
 	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, routing_key, payload)

@@ -14,12 +14,6 @@ import (
 func init() {
 	brokenDestinations = append(brokenDestinations, []broken{
 		{
-			// More keys than are held one by one: the exchange is held as a whole, lane by lane.
-			name: "RabbitMQ/exchange deleted, many keys", place: onShared, reason: "no_exchange", held: 3,
-			breaks: func(s *stand.Stand) { s.DeleteExchange(orders) },
-			mend:   func(s *stand.Stand) { s.MakeExchange(orders) },
-		},
-		{
 			// The types of a key's events take turns; only one of them is not taken any more.
 			name: "RabbitMQ/binding of one type removed", place: onShared, reason: "unroutable",
 			set: func(s *stand.Stand) {

@@ -25,7 +25,6 @@ type broken struct {
 	late   int    // what may arrive twice beside what was on the wire; -1: any number
 
 	ordering string // "key"
-	held     int    // retry.max_held_keys; 0: the default
 }
 
 const (
@@ -67,9 +66,6 @@ func (b broken) meet(t *testing.T) {
 	s := stand.New(t, b.place(t))
 	s.Route()
 	s.Retry = "backoff: 200ms, max_backoff: 1s"
-	if b.held > 0 {
-		s.Retry += fmt.Sprintf(", max_held_keys: %d", b.held)
-	}
 	s.Ordering = cmp.Or(b.ordering, s.Ordering)
 	s.Kinds = []devenv.Kind{{Share: 0.33, Destination: other(s)}}
 	if s.Kafka == nil {

@@ -15,15 +15,16 @@ import (
 
 var errConnection = errors.New("the connection to the broker was lost")
 
-// broker is the sink of a term: its connections to the broker, one for each lane, on which what is sent arrives in order.
+// broker is the sink of a term: its connections to the broker, one for each lane, on which what is
+// sent arrives in order.
 type broker struct {
 	t     *term
 	lanes int
 	dice  []*dice // of each lane
 
 	mu sync.Mutex // guards what the lanes learn of gates
-	// shut is when the broker was heard to refuse a unit or pair, and no row was confirmed there since, nor had the siding none
-	// left to find out with (nil: never).
+	// shut is when the broker was heard to refuse a unit or pair, and no row was confirmed there
+	// since, nor had the siding none left to find out with (nil: never).
 	shut    map[sink.Place]time.Time
 	offered map[int]bool // events that were in a call
 	doubt   []bool       // of each lane: its last call moved nothing
@@ -44,7 +45,8 @@ func (t *term) newBroker() *broker {
 	return b
 }
 
-// where is the destination of an event: where it was going when it was parked, or what its type says. The partition is its key's.
+// where is the destination of an event: where it was going when it was parked, or what its type
+// says. The partition is its key's.
 func (b *broker) where(ev *outbox.Event) (unit, dest int) {
 	if b.t.w.atomic {
 		dest = int(ev.Hash % dests)
@@ -154,8 +156,8 @@ func why(f *sink.Fault) string {
 	return string(f.Reason)
 }
 
-// company notes which events were with each other in a call whose events may overtake one that is refused: all but those of
-// its key, if calls are appended as a whole.
+// company notes which events were with each other in a call whose events may overtake one that is
+// refused: all but those of its key, if calls are appended as a whole.
 func (w *world) company(call []message) {
 	if w.ordering == relay.Key || w.ordering == relay.None {
 		return
@@ -182,7 +184,8 @@ func (b *broker) order(m *message) uint64 {
 	return m.hash
 }
 
-// wait is a while in which the broker is at work; false when it, or the connection, is gone, or ctx is done.
+// wait is a while in which the broker is at work; false when it, or the connection, is gone, or ctx
+// is done.
 func (b *broker) wait(ctx context.Context, d time.Duration) bool {
 	if !slept(ctx, d) {
 		return false
@@ -221,7 +224,8 @@ func (b *broker) pace() (usual time.Duration, cut, spared int) {
 	return w.speed[theBroker], w.cut, w.spared
 }
 
-// publish is RabbitMQ's way: each event arrives and is answered by itself, and nobody knows a repeat.
+// publish is RabbitMQ's way: each event arrives and is answered by itself, and nobody knows a
+// repeat.
 func (b *broker) publish(ctx context.Context, lane int, call []message) error {
 	w, d := b.t.w, b.dice[lane]
 	if !b.reached(ctx) {
@@ -282,7 +286,8 @@ func (b *broker) publish(ctx context.Context, lane int, call []message) error {
 	return nil
 }
 
-// strand leaves messages in the pipe of a connection that nobody listens to any more: the first of them may arrive yet.
+// strand leaves messages in the pipe of a connection that nobody listens to any more: the first of
+// them may arrive yet.
 func (b *broker) strand(d *dice, rest []message) {
 	w := b.t.w
 	arrive := slices.Clone(rest[:d.n(len(rest)+1)])
@@ -297,8 +302,8 @@ func (b *broker) strand(d *dice, rest []message) {
 	}
 }
 
-// produce is Kafka's way: what is for a partition is appended as a whole, but for what is refused; a call whose answer was lost
-// is made again inside, and known.
+// produce is Kafka's way: what is for a partition is appended as a whole, but for what is refused;
+// a call whose answer was lost is made again inside, and known.
 func (b *broker) produce(ctx context.Context, lane int, call []message) error {
 	w, d := b.t.w, b.dice[lane]
 	usual, odds, spared := b.pace()
@@ -350,7 +355,8 @@ func (b *broker) produce(ctx context.Context, lane int, call []message) error {
 	return nil
 }
 
-// strandBatch leaves a request in the pipe of a dead process: it is appended as a whole later, or not at all.
+// strandBatch leaves a request in the pipe of a dead process: it is appended as a whole later, or
+// not at all.
 func (b *broker) strandBatch(d *dice, call []message) {
 	if d.in(500) {
 		return

@@ -7,8 +7,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// What the siding has in memory is counted from outside (invariant I5): rows from when they are offered to their lanes until
-// they are back, or, if they were confirmed, until they are deleted.
+// What the siding has in memory is counted from outside (invariant I5): rows from when they are
+// offered to their lanes until they are back, or, if they were confirmed, until they are deleted.
 
 // offering is the line as the siding sees it; the double of the broker hears what is forgotten.
 type offering struct {
@@ -62,7 +62,8 @@ func (t *term) unfed(results []store.Result) {
 	}
 }
 
-// inspectBudget checks that no more rows are read than the feeder may have: one row is read in any case.
+// inspectBudget checks that no more rows are read than the feeder may have: one row is read in any
+// case.
 func (t *term) inspectBudget(size int64) {
 	t.w.mu.Lock()
 	defer t.w.mu.Unlock()

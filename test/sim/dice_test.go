@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// dice draw what happens. Each actor (a lane, a writer, a reader of one life of a process) has dice of its own, so that what it
-// draws depends on what it did before and not on who ran first: a seed that failed fails again in nearly all runs.
+// dice draw what happens. Each actor (a lane, a writer, a reader of one life of a process) has dice
+// of its own, so that what it draws depends on what it did before and not on who ran first: a seed
+// that failed fails again in nearly all runs.
 type dice struct{ state uint64 }
 
 func newDice(seed uint64, of ...int) *dice {

@@ -187,7 +187,8 @@ func (w *world) checkpoint() {
 	w.db.Save(slot, w.saved)
 }
 
-// freeze stops the leader by a signal. Its session ends after a while, so that the other one leads; later it goes on.
+// freeze stops the leader by a signal. Its session ends after a while, so that the other one leads;
+// later it goes on.
 func (w *world) freeze(held, until time.Duration) {
 	s := w.holder
 	if s == nil || s.paused != nil {
@@ -231,7 +232,7 @@ func (w *world) stop(grace time.Duration) {
 
 func (w *world) expire(keep time.Duration) {
 	w.tables() // which letters are closed
-	m := w.db.Store(store.Config{Slot: slot, SystemID: system, Incarnation: 1, Epoch: w.epoch, Scope: w.scope, Hold: w.hold})
+	m := w.db.Store(store.Config{Slot: slot, SystemID: system, Incarnation: 1, Epoch: w.epoch, Scope: w.scope, Block: w.hold})
 	n, err := m.Expire(context.Background(), keep, 1000)
 	if w.epoch > 0 && err != nil {
 		w.failLocked(nil, "expire: %v", err)

@@ -18,7 +18,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// drawMirror draws whether letters are mirrored, and what goes wrong with it. It has dice of its own.
+// drawMirror draws whether letters are mirrored, and what goes wrong with it. It has dice of its
+// own.
 func (p *plan) drawMirror(d *dice) {
 	if p.mirror = d.in(400); !p.mirror {
 		return
@@ -84,7 +85,8 @@ func (m *mirror) wait(ctx context.Context) {
 	}
 }
 
-// checkNoted checks that a stop that was not cut leaves no copy behind that the next leader would make once more.
+// checkNoted checks that a stop that was not cut leaves no copy behind that the next leader would
+// make once more.
 func (t *term) checkNoted() {
 	w := t.w
 	w.mu.Lock()
@@ -122,7 +124,8 @@ func (m *message) poisonous() bool {
 	return m.e.poison != 0
 }
 
-// doubt notes that it is not known whether the broker has a message. It is called with the world locked.
+// doubt notes that it is not known whether the broker has a message. It is called with the world
+// locked.
 func (t *term) doubt(m *message) {
 	if m.from == fromMirror {
 		t.recopies[m.e.n]++

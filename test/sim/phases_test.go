@@ -98,7 +98,8 @@ func (w *world) phases() {
 	}
 }
 
-// flows reports what of that which is not broken does not flow. The watermark reaches the end whatever is broken.
+// flows reports what of that which is not broken does not flow. The watermark reaches the end
+// whatever is broken.
 func (w *world) flows() string {
 	if s := w.holder; s != nil && s.term != nil && w.ownFaultWithoutRoom(s.term) {
 		return ""
@@ -115,9 +116,10 @@ func (w *world) flows() string {
 	return w.unmirrored()
 }
 
-// ownFaultWithoutRoom: an event that is refused for ever for its own fault can not be held, so it stays in memory.
+// ownFaultWithoutRoom: an event that is refused for ever for its own fault can not be held, so it
+// stays in memory.
 func (w *world) ownFaultWithoutRoom(t *term) bool {
-	if !w.hold || t.line.Snapshot().HeldChains < w.held {
+	if !w.hold || t.line.Snapshot().WaitingChains < w.held {
 		return false
 	}
 	for _, e := range w.events[:w.live] {
@@ -183,7 +185,7 @@ func (w *world) empty() string {
 		return "nobody leads"
 	}
 	line, siding := s.term.line.Snapshot(), s.term.siding.Snapshot()
-	if line.Events+line.HeldChains+siding.Queued+siding.InFlight > 0 || line.Bytes+siding.QueuedBytes > 0 {
+	if line.Events+line.WaitingChains+siding.Queued+siding.InFlight > 0 || line.Bytes+siding.QueuedBytes > 0 {
 		return fmt.Sprintf("%+v %+v", line, siding)
 	}
 	for _, e := range w.events[:w.live] {
@@ -194,8 +196,9 @@ func (w *world) empty() string {
 	return ""
 }
 
-// more commits what was drawn for phase C: an event of each key and unit, twice. The first ones may go through the tables, since a
-// destination may be paused that nothing was for any more; the second ones go straight, or a count was left behind.
+// more commits what was drawn for phase C: an event of each key and unit, twice. The first ones may
+// go through the tables, since a destination may be paused that nothing was for any more; the
+// second ones go straight, or a count was left behind.
 func (w *world) more() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -236,7 +236,8 @@ func (p *plan) drawEvents(d *dice) {
 			lsn += 8
 			for key := range keys + 1 {
 				if key > 0 || !p.atomic { // else its partition is another one in each round
-					// An age of seconds may kill the first one before it is a probe; the gate stays shut then.
+					// An age of seconds may kill the first one before it is a probe; the gate stays
+					// shut then.
 					p.add(t, key, u, (key+u)%dests).straight = n == 1 && p.maxAge == 0
 				}
 			}
@@ -248,7 +249,8 @@ func (p *plan) drawEvents(d *dice) {
 	}
 }
 
-// drawBytes draws bounds of memory that bind, and payloads as large as them, in some of the seeds. It has dice of its own.
+// drawBytes draws bounds of memory that bind, and payloads as large as them, in some of the seeds.
+// It has dice of its own.
 func (p *plan) drawBytes(d *dice) {
 	p.windowBytes, p.roundBytes, p.budgetBytes = 256<<10, 2<<20, 8<<20
 	switch {

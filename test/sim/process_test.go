@@ -15,7 +15,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry"
 )
 
-// process is one of the two relays. It lives many lives: it is killed, fenced or stopped, and started again.
+// process is one of the two relays. It lives many lives: it is killed, fenced or stopped, and
+// started again.
 type process struct {
 	w *world
 	n int
@@ -57,7 +58,8 @@ type term struct {
 
 	stopped atomic.Bool
 
-	// What was when it began, and what it did since: guarded by the world's mutex, by the number of the event.
+	// What was when it began, and what it did since: guarded by the world's mutex, by the number of
+	// the event.
 	parked    []bool
 	dead      []bool
 	delivered []int
@@ -112,7 +114,8 @@ func (l *life) learnTopics() {
 	}
 }
 
-// gate waits while the process is stopped by a signal; false when it is killed then, or ctx is done.
+// gate waits while the process is stopped by a signal; false when it is killed then, or ctx is
+// done.
 func (l *life) gate(ctx context.Context) bool {
 	for {
 		l.w.mu.Lock()
@@ -135,7 +138,8 @@ var (
 	errHolder  = errors.New("this session does not hold the slot any more")
 )
 
-// live is replication.Stream.Run: it stands by, leads, and goes on after lost sessions, until it is killed, fenced or stopped.
+// live is replication.Stream.Run: it stands by, leads, and goes on after lost sessions, until it is
+// killed, fenced or stopped.
 func (l *life) live() error {
 	defer func() { l.term.end() }()
 	for {
@@ -177,7 +181,7 @@ func (l *life) newTerm(epoch int64, start pglogrepl.LSN) (*term, error) {
 	turn := make(chan *dice, 1)
 	turn <- jitter
 	t.siding = retry.New(retry.Config{
-		Slot: slot, Epoch: epoch, Incarnation: 1, Store: t.store, Sink: t.sink, Scope: w.scope, Hold: w.hold,
+		Slot: slot, Epoch: epoch, Incarnation: 1, Store: t.store, Sink: t.sink, Scope: w.scope, Block: w.hold,
 		MaxAttempts: w.attempts, Backoff: w.backoff, MaxBackoff: w.maxBackoff, DestinationMaxAge: w.maxAge,
 		RoundBytes: w.roundBytes, BudgetBytes: w.budgetBytes,
 		Jitter: func(most time.Duration) time.Duration {
@@ -189,7 +193,7 @@ func (l *life) newTerm(epoch int64, start pglogrepl.LSN) (*term, error) {
 	copies := relay.NewCopies(t.sink)
 	t.line = relay.New(relay.Config{
 		Ordering: w.ordering, Window: w.window, WindowBytes: w.windowBytes, Start: start, Sink: t.sink, Siding: copies.Before(fedBack{t.siding, t}),
-		MaxHeldKeys: w.held, Hold: w.hold, Retry: relay.Backoff{Min: 50 * time.Millisecond, Max: time.Second},
+		MaxWaiting: w.held, Block: w.hold, Retry: relay.Backoff{Min: 50 * time.Millisecond, Max: time.Second},
 	})
 	copies.Through(t.line)
 	if w.plan.mirror {
@@ -252,8 +256,8 @@ func (t *term) inspect() {
 		t.w.fail(nil, "I5: %s has %d events in a window of %d", t.name, shot.Events, t.w.window)
 	case shot.Bytes > t.w.windowBytes+t.w.oversize:
 		t.w.fail(nil, "I5: %s has %d bytes in a window of %d", t.name, shot.Bytes, t.w.windowBytes)
-	case shot.HeldChains > t.w.held:
-		t.w.fail(nil, "I5: %s holds %d chains, of %d at most", t.name, shot.HeldChains, t.w.held)
+	case shot.WaitingChains > t.w.held:
+		t.w.fail(nil, "I5: %s holds %d chains, of %d at most", t.name, shot.WaitingChains, t.w.held)
 	case t.siding.Snapshot().InFlight > 2000:
 		t.w.fail(nil, "I5: %s has %d rows in flight", t.name, t.siding.Snapshot().InFlight)
 	}

@@ -1,6 +1,7 @@
-// Package sim runs the real line, siding and mirror of two processes in a bubble, on a PostgreSQL, a broker and a store in
-// memory: everything that comes from outside, its delays and its faults are drawn from a seed. What the world then holds is
-// compared at every step with what the invariants allow.
+// Package sim runs the real line, siding and mirror of two processes in a bubble, on a PostgreSQL,
+// a broker and a store in memory: everything that comes from outside, its delays and its faults are
+// drawn from a seed. What the world then holds is compared at every step with what the invariants
+// allow.
 package sim
 
 import (
@@ -15,7 +16,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// go test ./test/sim -args -seed 4711 plays one seed and prints its history; -seeds and -first say which ones are played.
+// go test ./test/sim -args -seed 4711 plays one seed and prints its history; -seeds and -first say
+// which ones are played.
 var (
 	seeds = flag.Int("seeds", usual, "how many seeds TestSeeds plays")
 	first = flag.Uint64("first", 1, "the first of them")

@@ -17,8 +17,9 @@ var (
 	errRefused = errors.New("value too long for type")
 )
 
-// faultyStore is the database as a term sees it: Memory, behind a connection that is slow and breaks. Whatever a statement did, the
-// relay may be told that nobody knows; and one of a process that died may still be carried out.
+// faultyStore is the database as a term sees it: Memory, behind a connection that is slow and
+// breaks. Whatever a statement did, the relay may be told that nobody knows; and one of a process
+// that died may still be carried out.
 type faultyStore struct {
 	store.Store
 	memory                         *memorytest.Store // the Store
@@ -30,15 +31,15 @@ var _ store.Store = (*faultyStore)(nil)
 
 func (t *term) newStore() *faultyStore {
 	seed := t.dice.next()
-	memory := t.w.db.Store(store.Config{Slot: slot, SystemID: system, Incarnation: 1, Epoch: t.epoch, Scope: t.w.scope, Hold: t.w.hold})
+	memory := t.w.db.Store(store.Config{Slot: slot, SystemID: system, Incarnation: 1, Epoch: t.epoch, Scope: t.w.scope, Block: t.w.hold})
 	return &faultyStore{
 		t: t, writer: *newDice(seed, 1), feeder: *newDice(seed, 2), lookup: *newDice(seed, 3), mirror: *newDice(seed, 4),
 		Store: memory, memory: memory,
 	}
 }
 
-// do makes a statement. It is carried out in one moment, in the midst of the time that it takes; a process that is stopped is
-// stopped before it sends the statement, or before it reads the answer.
+// do makes a statement. It is carried out in one moment, in the midst of the time that it takes; a
+// process that is stopped is stopped before it sends the statement, or before it reads the answer.
 func (s *faultyStore) do(ctx context.Context, d *dice, of actor, what string, exec func(context.Context) error) error {
 	w := s.t.w
 	w.step()

@@ -152,7 +152,8 @@ func readAgain(readerDone chan error, s *session) {
 	readerDone <- <-readerDone
 }
 
-// finish is a clean stop: reading ends at a commit, or at half the grace; what was read is settled and reported.
+// finish is a clean stop: reading ends at a commit, or at half the grace; what was read is settled
+// and reported.
 func (s *session) finish(readerDone chan error) error {
 	w, t := s.w, s.term
 	w.note(t.name, nil, "stops")

@@ -197,7 +197,8 @@ func (w *world) tables() tables {
 	return t
 }
 
-// report is the flush position that reaches the server (invariants I1 and I2): what it covers is delivered, or in a table.
+// report is the flush position that reaches the server (invariants I1 and I2): what it covers is
+// delivered, or in a table.
 func (w *world) report(who string, lsn pglogrepl.LSN) {
 	if !w.positions[lsn] {
 		w.failLocked(nil, "I1: %s reports %s, which is no position of the stream", who, lsn)
@@ -250,8 +251,8 @@ func sourceOf(ev *outbox.Event) source {
 
 func (s source) String() string { return [...]string{"new", "row", "letter", "copy"}[s] }
 
-// answer is what the broker says to an event that reaches it: nil, and it is delivered. t is the term that sent it, nil when it
-// is a message that nobody waits for any more.
+// answer is what the broker says to an event that reaches it: nil, and it is delivered. t is the
+// term that sent it, nil when it is a message that nobody waits for any more.
 func (w *world) answer(who string, t *term, e *event, unit, dest int, from source) (no *sink.Fault) {
 	if from == fromMirror {
 		return w.answerCopy(who, t, e, dest)
@@ -306,8 +307,8 @@ func (w *world) deliver(who string, t *term, e *event, from source) {
 	}
 }
 
-// overtaken reports whether later may come before e: they went in one call of a broker that does not append calls as a whole, or
-// they have different keys, and e was refused.
+// overtaken reports whether later may come before e: they went in one call of a broker that does
+// not append calls as a whole, or they have different keys, and e was refused.
 func (e *event) overtaken(later *event) bool {
 	return e.excused && slices.Contains(e.company, later)
 }

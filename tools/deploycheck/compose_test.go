@@ -16,7 +16,8 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// composed reads compose.yaml as docker compose does, against the published schema, with a profile or without.
+// composed reads compose.yaml as docker compose does, against the published schema, with a profile
+// or without.
 func composed(t *testing.T, profiles ...string) *types.Project {
 	t.Helper()
 	options, err := cli.NewProjectOptions([]string{filepath.Join(root, "deploy/compose.yaml")}, cli.WithProfiles(profiles), cli.WithoutEnvironmentResolution)
@@ -26,8 +27,8 @@ func composed(t *testing.T, profiles ...string) *types.Project {
 	return project
 }
 
-// Everything is there without a profile but Kafka, and what is waited for can come to be: a health check for healthy, an end for
-// completed.
+// Everything is there without a profile but Kafka, and what is waited for can come to be: a health
+// check for healthy, an end for completed.
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	plain, all := composed(t), composed(t, "kafka")
@@ -78,8 +79,8 @@ func TestCompose(t *testing.T) {
 	}
 }
 
-// Each relay runs a command that exists, with a configuration that is valid and names services and ports that exist, and has time to
-// stop.
+// Each relay runs a command that exists, with a configuration that is valid and names services and
+// ports that exist, and has time to stop.
 func TestComposeRelays(t *testing.T) {
 	t.Parallel()
 	project := composed(t, "kafka")

@@ -27,8 +27,9 @@ func decodeDashboard(text string) (d dashboard.Dashboard, err error) {
 	return d, err
 }
 
-// knowKinds registers the kinds of panels and queries that our dashboards use, each with fields of its own. Grafana has many more (cog/plugins): compiling
-// them took longer than all the rest of this module.
+// knowKinds registers the kinds of panels and queries that our dashboards use, each with fields of
+// its own. Grafana has many more (cog/plugins): compiling them took longer than all the rest of
+// this module.
 func knowKinds() {
 	known := cog.NewRuntime()
 	for _, kind := range []variants.PanelcfgConfig{
@@ -39,8 +40,8 @@ func knowKinds() {
 	known.RegisterDataqueryVariant(prometheus.VariantConfig())
 }
 
-// A dashboard has no field that Grafana does not know, none of a wrong type, and none is missing: by Grafana's own types, also for
-// what belongs to one kind of panel or to a query.
+// A dashboard has no field that Grafana does not know, none of a wrong type, and none is missing:
+// by Grafana's own types, also for what belongs to one kind of panel or to a query.
 func TestDashboards(t *testing.T) {
 	knowKinds()
 	files, err := filepath.Glob("../../deploy/grafana/*.json")

@@ -1,6 +1,6 @@
-// Package deploycheck looks at deploy/ without Docker, Kubernetes or Grafana: everything in it is decoded strictly by the published Go
-// types of those who will read it, and compared with the relay itself. A module of its own, so that the relay's go.mod lists
-// only what the relay needs.
+// Package deploycheck looks at deploy/ without Docker, Kubernetes or Grafana: everything in it is
+// decoded strictly by the published Go types of those who will read it, and compared with the relay
+// itself. A module of its own, so that the relay's go.mod lists only what the relay needs.
 package deploycheck
 
 import (
@@ -22,7 +22,8 @@ import (
 // root is the repository's.
 const root = "../.."
 
-// bound is how long a command may take; the longest builds the relay from nothing on a loaded machine.
+// bound is how long a command may take; the longest builds the relay from nothing on a loaded
+// machine.
 const bound = 10 * time.Minute
 
 // relay is the binary that the Dockerfile builds, and testVersion what it was told to be.
@@ -71,8 +72,8 @@ func runs(t *testing.T, env []string, name string, args ...string) (string, erro
 	return string(out), err
 }
 
-// configuration is what the relay understands of one of its files: values by key. Secrets in files are replaced, as the files are
-// where the relay runs.
+// configuration is what the relay understands of one of its files: values by key. Secrets in files
+// are replaced, as the files are where the relay runs.
 func configuration(t *testing.T, name string) map[string]any {
 	t.Helper()
 	secret := filepath.Join(t.TempDir(), "secret")
@@ -100,7 +101,8 @@ func printedKeys(t *testing.T, out string) map[string]any {
 	return values
 }
 
-// strictly decodes YAML as Kubernetes does: a field that the type does not have, in this spelling, is an error.
+// strictly decodes YAML as Kubernetes does: a field that the type does not have, in this spelling,
+// is an error.
 func strictly(text []byte, into any) error {
 	text, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {

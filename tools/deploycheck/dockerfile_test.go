@@ -38,8 +38,8 @@ func stages() ([]instructions.Stage, []instructions.ArgCommand, error) {
 	return instructions.Parse(tree.AST, nil)
 }
 
-// buildAsInTheImage copies what the Dockerfile copies, from what its .dockerignore lets in, and runs its RUN lines but for the
-// download of modules. It gives the binary.
+// buildAsInTheImage copies what the Dockerfile copies, from what its .dockerignore lets in, and
+// runs its RUN lines but for the download of modules. It gives the binary.
 func buildAsInTheImage(dir string) (string, error) {
 	list, _, err := stages()
 	if err != nil {
@@ -121,7 +121,8 @@ func copyTree(from, to string) error {
 	})
 }
 
-// ignored is the meaning of the three kinds of lines below its *: !NAME lets a tree in, NAME keeps one out, **/PATTERN any of that name.
+// ignored is the meaning of the three kinds of lines below its *: !NAME lets a tree in, NAME keeps
+// one out, **/PATTERN any of that name.
 func ignored(name string) bool {
 	text, err := os.ReadFile(filepath.Join(root, dockerfile+".dockerignore"))
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// dataSources and providers are Grafana's provisioning files as its documentation describes them: what is not here is an error.
+// dataSources and providers are Grafana's provisioning files as its documentation describes them:
+// what is not here is an error.
 type dataSources struct {
 	APIVersion  int `json:"apiVersion"`
 	Datasources []struct {
@@ -63,7 +64,8 @@ func provisioned[T any](t *testing.T, dir string) (all []T) {
 	return all
 }
 
-// Grafana of compose.yaml asks the Prometheus of compose.yaml, and finds the dashboards where they are mounted.
+// Grafana of compose.yaml asks the Prometheus of compose.yaml, and finds the dashboards where they
+// are mounted.
 func TestGrafanaFindsPrometheusAndDashboards(t *testing.T) {
 	t.Parallel()
 	project := composed(t, "kafka")
@@ -100,7 +102,8 @@ func TestGrafanaFindsPrometheusAndDashboards(t *testing.T) {
 	}
 }
 
-// Prometheus of compose.yaml accepts its configuration with the rules, where they are mounted, and asks relays on their port.
+// Prometheus of compose.yaml accepts its configuration with the rules, where they are mounted, and
+// asks relays on their port.
 func TestPrometheusFindsRulesAndRelays(t *testing.T) {
 	t.Parallel()
 	project, dir := composed(t, "kafka"), t.TempDir()

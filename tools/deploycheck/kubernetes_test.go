@@ -114,7 +114,8 @@ func TestKustomizationIsWhole(t *testing.T) {
 	}
 }
 
-// The pod finds its configuration and its secrets where the configuration looks for them, and nothing else.
+// The pod finds its configuration and its secrets where the configuration looks for them, and
+// nothing else.
 func TestPodFindsItsFiles(t *testing.T) {
 	t.Parallel()
 	c := built(t)
@@ -166,8 +167,8 @@ func env(c *core.Container, name string) string {
 	return c.Env[i].Value
 }
 
-// One port: the configuration's, the container's, the probes', Prometheus's and the policy's. What the pod connects to, the policy
-// lets out.
+// One port: the configuration's, the container's, the probes', Prometheus's and the policy's. What
+// the pod connects to, the policy lets out.
 func TestPortsAgree(t *testing.T) {
 	t.Parallel()
 	c := built(t)
@@ -249,7 +250,8 @@ func TestPodIsRestricted(t *testing.T) {
 	}
 }
 
-// A stop has the time that it needs, a rollout never leaves the slot to nobody, and Go knows its limit.
+// A stop has the time that it needs, a rollout never leaves the slot to nobody, and Go knows its
+// limit.
 func TestPodsLifeAndLimits(t *testing.T) {
 	t.Parallel()
 	c := built(t)

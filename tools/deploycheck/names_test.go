@@ -50,10 +50,12 @@ func keys(t *testing.T) map[string]bool {
 	return known
 }
 
-// notKeys look like keys: names of exchanges and topics, of spans and their attributes, files, and options under Debezium's own names.
+// notKeys look like keys: names of exchanges and topics, of spans and their attributes, files, and
+// options under Debezium's own names.
 var notKeys = regexp.MustCompile(`^outbox\.(event|events|dlx|dlq|publish|outcome|position|replay|slot)\b|\.(yaml|properties)$|^sink\.compat\.options\.|^sink\.rabbitmq\.(null\.value|routing)`)
 
-// Every key that a page or a file of deploy names exists: as section.key in code, and as a variable of the environment.
+// Every key that a page or a file of deploy names exists: as section.key in code, and as a variable
+// of the environment.
 func TestKeysExist(t *testing.T) {
 	t.Parallel()
 	known := keys(t)
@@ -84,7 +86,7 @@ func TestCommandsExist(t *testing.T) {
 	t.Parallel()
 	commands := subcommands(t, nil, 0)
 	code := regexp.MustCompile("(?s)```sh\n.*?\n```|`[^`\n]+`")
-	call := regexp.MustCompile(`\bcdc-relay ((?:[a-z]+)(?: [a-z]+)?)?([^|\n` + "`" + `&;]*)`)
+	call := regexp.MustCompile(`\bcdc-relay ((?:[a-z][a-z-]*)(?: [a-z][a-z-]*)?)?([^|\n` + "`" + `&;]*)`)
 	flag := regexp.MustCompile(` (--[a-z-]+)`)
 	count := 0
 	for name, text := range texts(t) {
@@ -165,13 +167,15 @@ func TestFilesExist(t *testing.T) {
 	}
 }
 
-// inPackage: what is named stands in a directory with that file but another extension, as in internal/relay/story.
+// inPackage: what is named stands in a directory with that file but another extension, as in
+// internal/relay/story.
 func inPackage(name string) bool {
 	found, err := filepath.Glob(filepath.Join(root, name) + ".*")
 	return err == nil && len(found) > 0
 }
 
-// Every port that stands beside the relay's name, or in an address of its API, is the one that it listens on by default.
+// Every port that stands beside the relay's name, or in an address of its API, is the one that it
+// listens on by default.
 func TestPortsOfTheDocuments(t *testing.T) {
 	t.Parallel()
 	want := port(t, configuration(t, "deploy/systemd/cdc-relay.yaml")["admin.listen"])

@@ -67,7 +67,8 @@ func only(t *testing.T, key string) string {
 	return list[0]
 }
 
-// The unit knows the relay: its command, its exit codes, how long a stop takes, and where the secrets are.
+// The unit knows the relay: its command, its exit codes, how long a stop takes, and where the
+// secrets are.
 func TestSystemdUnit(t *testing.T) {
 	t.Parallel()
 	config := configuration(t, "deploy/systemd/cdc-relay.yaml")

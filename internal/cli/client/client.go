@@ -15,67 +15,71 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
-// Health is "" or why the relay at an address is not healthy.
+// timeout is how long a relay may take to answer.
+const timeout = 3 * time.Second
+
+// AnswerError is an answer that is not what was asked for. Somebody is there, so the database is not asked instead.
+type AnswerError struct{ Text string }
+
+// Error implements error.
+func (e *AnswerError) Error() string { return e.Text }
+
+// Status asks the relay at an address for its status. c has the token.
+func Status(ctx context.Context, c *config.Config, admin string) (*ops.Status, error) {
+	token, err := readToken(c)
+	if err != nil {
+		return nil, &AnswerError{err.Error()}
+	}
+	var status ops.Status
+	code, err := get(ctx, admin, "/api/v1/status", token, &status)
+	if code != 0 && code != http.StatusOK {
+		return nil, &AnswerError{fmt.Sprintf("the relay at %s answers %d %s: correct --admin, admin.read_token or admin.token", admin, code, http.StatusText(code))}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &status, nil
+}
+
+// Health asks the relay at an address whether it is healthy. It returns "" or the reason why not.
 func Health(ctx context.Context, admin string) string {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
-	defer cancel()
-	base := admin
-	if !strings.Contains(base, "://") {
-		base = "http://" + reachable(base)
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/healthz", nil)
-	if err != nil {
-		return fmt.Sprintf("--admin %s: %v", admin, err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return fmt.Sprintf("no relay answers: %v", err)
-	}
-	defer resp.Body.Close()
 	var h ops.Health
-	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&h); err != nil {
-		return fmt.Sprintf("the program at %s is not a cdc-relay: %v", admin, err)
-	}
-	if !h.Healthy || resp.StatusCode != http.StatusOK {
-		return fmt.Sprintf("%s: %s", resp.Status, strings.Join(h.Stuck, "; "))
+	code, err := get(ctx, admin, "/healthz", "", &h)
+	switch {
+	case err != nil && code == 0:
+		return "no relay answers: " + err.Error()
+	case err != nil:
+		return err.Error()
+	case !h.Healthy || code != http.StatusOK:
+		return fmt.Sprintf("%d %s: %s", code, http.StatusText(code), strings.Join(h.Stuck, "; "))
 	}
 	return ""
 }
 
-const Timeout = 3 * time.Second
-
-// AnswerError is an answer of the relay that is not a status: it is there, so the database is not asked instead.
-type AnswerError struct{ Text string }
-
-func (e *AnswerError) Error() string { return e.Text }
-
-func Status(ctx context.Context, c *config.Config, admin string) (*ops.Status, error) {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
+// get reads the JSON of a path. code is 0 when nobody answers.
+func get(ctx context.Context, admin, path, token string, into any) (code int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	base := admin
 	if !strings.Contains(base, "://") {
 		base = "http://" + reachable(base)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/api/v1/status", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, nil)
 	if err != nil {
-		return nil, &AnswerError{fmt.Sprintf("--admin %s: %v", admin, err)}
+		return 0, &AnswerError{fmt.Sprintf("--admin %s: %v", admin, err)}
 	}
-	if err := authorize(req, c); err != nil {
-		return nil, &AnswerError{err.Error()}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, &AnswerError{fmt.Sprintf("the relay at %s answers %s: correct --admin, admin.read_token or admin.token", admin, resp.Status)}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(into); err != nil {
+		return resp.StatusCode, &AnswerError{fmt.Sprintf("the program at %s is not a cdc-relay: %v", admin, err)}
 	}
-	var status ops.Status
-	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&status); err != nil {
-		return nil, &AnswerError{fmt.Sprintf("the program at %s is not a cdc-relay: %v", admin, err)}
-	}
-	return &status, nil
+	return resp.StatusCode, nil
 }
 
 // reachable turns an address to listen on into one to connect to.
@@ -90,16 +94,12 @@ func reachable(listen string) string {
 	return net.JoinHostPort(host, port)
 }
 
-func authorize(req *http.Request, c *config.Config) error {
+// readToken is a token that may read the status; "" when none is configured.
+func readToken(c *config.Config) (string, error) {
 	for _, secret := range []config.Secret{c.Admin.ReadToken, c.Admin.Token} {
 		if secret.IsSet() {
-			token, err := secret.Read()
-			if err != nil {
-				return err
-			}
-			req.Header.Set("Authorization", "Bearer "+token)
-			return nil
+			return secret.Read()
 		}
 	}
-	return nil
+	return "", nil
 }

@@ -14,6 +14,7 @@ type Build struct {
 	Platform string `json:"platform"`
 }
 
+// ThisBuild is this binary. version is the linker's; "" for the module's own.
 func ThisBuild(version string) Build {
 	b := Build{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()

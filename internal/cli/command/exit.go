@@ -6,6 +6,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
+// UsageError is an error of exit 2: the command line is wrong.
 func UsageError(what string) error {
 	return &outbox.Stop{Code: outbox.ExitUsage, Reason: "usage", What: what}
 }

@@ -15,21 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
-// Source is what a command needs that talks to the database alone.
-func (g *Options) Source() (*config.Config, replication.Config, *zap.Logger, error) {
-	c, err := g.Load()
-	if err != nil {
-		return nil, replication.Config{}, nil, err
-	}
-	log := wiring.NewLogger(config.Log{Level: c.Log.Level, Format: "console"})
-	columns, err := wiring.SinkColumns(c, log)
-	if err != nil {
-		return nil, replication.Config{}, nil, err
-	}
-	rc, err := wiring.Replication(c, columns, log)
-	return c, rc, log, err
-}
-
+// Where the configuration is when -c is not given.
 const (
 	DefaultConfigFile = "cdc-relay.yaml"
 	ConfigVariable    = "CDC_RELAY_CONFIG"
@@ -58,4 +44,20 @@ func (g *Options) Path() string {
 	return path
 }
 
+// DatabaseTimeout is how long the database may take to answer.
 const DatabaseTimeout = 10 * time.Second
+
+// Source is what a command needs that talks to the database alone.
+func (g *Options) Source() (*config.Config, replication.Config, *zap.Logger, error) {
+	c, err := g.Load()
+	if err != nil {
+		return nil, replication.Config{}, nil, err
+	}
+	log := wiring.NewLogger(config.Log{Level: c.Log.Level, Format: "console"})
+	columns, err := wiring.SinkColumns(c, log)
+	if err != nil {
+		return nil, replication.Config{}, nil, err
+	}
+	rc, err := wiring.Replication(c, columns, log)
+	return c, rc, log, err
+}

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// This file says what is wrong with a command line, in place of cobra's own words.
+// This file reports errors of the command line, in place of cobra's own texts.
 
 // NoArgs is the Args of a command that takes none.
 func NoArgs(cmd *cobra.Command, args []string) error {
@@ -36,7 +36,7 @@ func OneArg(least int, what, such string) cobra.PositionalArgs {
 	}
 }
 
-// FlagError says what is wrong with a flag.
+// FlagError reports an error of a flag.
 func FlagError(cmd *cobra.Command, err error) error {
 	var value *pflag.InvalidValueError
 	var missing *pflag.ValueRequiredError

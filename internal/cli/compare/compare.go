@@ -16,6 +16,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
+// New is the command compare.
 func New(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare",
@@ -32,31 +33,31 @@ func newCompareDebezium(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "debezium",
 		Short: "Compare Debezium's messages with cdc-relay's, event by event",
-		Long: `Reads what Debezium (theirs) and cdc-relay (ours) send of the same outbox, and compares it event
-by event: topic, partition, key, value, headers and their order, routing key and properties, and
-the order of each key. It only reads: topics without a consumer group, exchanges by exclusive
-queues of its own. Each relay has a slot of its own, and ours sends to a topic or exchange that
-nobody consumes yet.
+		Long: `Reads what Debezium (theirs) and cdc-relay (ours) send for the same outbox, and compares it event
+by event: topic, partition, key, value, headers and their order, routing key, properties, and the
+order within each key. It only reads: topics without a consumer group, exchanges through its own
+exclusive queues. Run both relays with a slot of their own, and let ours send to a topic or exchange
+that nobody consumes yet.
 
-Messages are paired by the event's id, in the header id. Both relays deliver at least once: what
-comes a second time is counted and is no difference. Some things are left out, and counted: the
-headers __debezium.context.*, whose run id is random; the name of the value's schema, for which
-Debezium takes the first event's; the partition of records without a key; messages without an id.
---strict leaves none of these out. --times compares the records' times, too: they are comparable
-when a column of the outbox is the timestamp.
+Messages are paired by the event's id, in the header id. Both relays deliver at least once: a
+repeated message is counted, and is no difference. Left out, and counted, are: the headers
+__debezium.context.*, whose run id is random; the name of the value's schema, which Debezium takes
+from the first event; the partition of records without a key; messages without an id. --strict
+leaves out none of these. --times also compares record times, which are comparable when a column of
+the outbox is the timestamp.
 
---from now begins with what comes from now on. On RabbitMQ nothing else is possible. One relay may
-be ahead of the other by --lag. What comes in that time at the beginning and has no counterpart is
-not counted. At the end a counterpart is waited for as long.
+--from now starts with messages that arrive from now on; RabbitMQ allows nothing else. One relay may
+be ahead of the other by --lag: at the start, messages within that time that have no counterpart
+are not counted; at the end, compare waits that long for counterparts.
 
-It ends after --for or --count. Without them it ends after a minute with --from now, else at what is
-the end of the topics now. The order is compared that each key has: on Kafka the record's, on
-RabbitMQ the routing key, or what --key-header names.
+Compare ends after --for or --count. Without them it ends after one minute with --from now, else at
+the current end of the topics. A key is the record's on Kafka and the routing key on RabbitMQ, or
+the header that --key-header names.
 
-For several pairs give --theirs and --ours as often as needed, in the same order. Addresses, login
-and TLS are those of the configuration, when there is one; --kafka and --rabbitmq name other
-addresses. With admin.show_payloads: false there, or with --excerpts=false, no contents are
-printed. Exit 1 when there are differences, and when nothing could be compared.`,
+For several pairs repeat --theirs and --ours, in the same order. Addresses, login and TLS come from
+the configuration, if there is one; --kafka and --rabbitmq name other addresses. With
+admin.show_payloads: false or --excerpts=false no contents are printed. Exits 1 when there are
+differences, and when nothing could be compared.`,
 		Example: `  cdc-relay compare debezium --theirs shop.order --ours shadow.order --for 10m
   cdc-relay compare debezium --kafka h:9092 --theirs shop.order --ours shadow.order --from 2h
   cdc-relay compare debezium --rabbitmq amqp://relay@h/ --theirs events --ours shadow --count 1000
@@ -79,7 +80,7 @@ printed. Exit 1 when there are differences, and when nothing could be compared.`
 	return cmd
 }
 
-// run opens both sides, compares, and tells what was found.
+// run opens both sides, compares them and reports the differences.
 func (f *compareFlags) run(ctx context.Context, c *config.Config, out, errs io.Writer) error {
 	r := &comparison{f: f, out: out, line: output.Progress{W: errs}}
 	open := openRabbitSide

@@ -30,7 +30,7 @@ type comparison struct {
 	line    output.Progress
 	matcher *compare.Matcher
 	shown   []compare.Difference // that are shown
-	notes   []string             // what the summary says besides
+	notes   []string             // further lines of the summary
 
 	countFrom   time.Time    // from when on a message without a counterpart counts
 	from        time.Time    // of --from TIME
@@ -101,7 +101,7 @@ func (r *comparison) pair(ctx context.Context, messages [2]chan compare.Message,
 	}
 }
 
-// begin is told that both sides are in view.
+// begin is called when both sides are open.
 func (r *comparison) begin() {
 	now := time.Now()
 	r.countFrom, r.lastPair, r.lastMessage = now, now, [2]time.Time{now, now}
@@ -109,7 +109,7 @@ func (r *comparison) begin() {
 	if r.f.from == "now" {
 		r.countFrom = now.Add(r.f.lag)
 	}
-	r.note("both sides are in view" + output.If(r.f.from == "now", "; what comes in the first "+r.f.lag.String()+" without a counterpart is not counted"))
+	r.note("both sides are open" + output.If(r.f.from == "now", "; what comes in the first "+r.f.lag.String()+" without a counterpart is not counted"))
 }
 
 func (r *comparison) take(side compare.Side, m compare.Message) {
@@ -123,7 +123,7 @@ func (r *comparison) take(side compare.Side, m compare.Message) {
 	}
 }
 
-// announceCounting says when everything counts.
+// announceCounting reports when everything counts.
 func (r *comparison) announceCounting(now time.Time) {
 	if !r.announced && !now.Before(r.countFrom) {
 		r.announced = true

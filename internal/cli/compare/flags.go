@@ -41,21 +41,21 @@ func (f *compareFlags) declare(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.ours, "ours", nil, "the relay's topic or exchange; one for each of --theirs")
 	flags.StringArrayVar(&f.routingKeys, "routing-key", []string{"#"}, "binding; a direct exchange needs each routing key")
 	flags.StringVar(&f.from, "from", "now", "now; on Kafka also beginning, 90m, 2026-11-20")
-	flags.DurationVar(&f.period, "for", 0, "end after so long (default: see above)")
-	flags.Int64Var(&f.count, "count", 0, "end after so many compared events")
+	flags.DurationVar(&f.period, "for", 0, "end after this time (default: see above)")
+	flags.Int64Var(&f.count, "count", 0, "end after this many compared events")
 	flags.DurationVar(&f.lag, "lag", 10*time.Second, "how far one relay may be ahead of the other")
 	flags.StringVar(&f.idHeader, "id-header", "id", "the header with the event's id")
 	flags.StringVar(&f.keyHeader, "key-header", "", "the header with the key (default: the record's or routing key)")
 	flags.StringArrayVar(&f.ignore, "ignore-header", nil, "leave a header out; may be repeated")
-	flags.BoolVar(&f.strict, "strict", false, "leave nothing out but times")
+	flags.BoolVar(&f.strict, "strict", false, "leave out nothing but times")
 	flags.BoolVar(&f.times, "times", false, "compare the records' times")
-	flags.IntVar(&f.limit, "limit", 10, "differences that are printed; all are counted")
+	flags.IntVar(&f.limit, "limit", 10, "differences to print; all are counted")
 	flags.IntVar(&f.memory, "memory", 64, "MiB of messages per side that wait for the other")
-	flags.BoolVar(&f.excerpts, "excerpts", true, "print a little of what differs")
+	flags.BoolVar(&f.excerpts, "excerpts", true, "print an excerpt of what differs")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 }
 
-// config is the configuration; nil when there is none, and the flags say it all.
+// config is the configuration; nil when there is none, and the flags suffice.
 func (f *compareFlags) config(g *command.Options) (*config.Config, error) {
 	if g.Path() == "" && (len(f.kafka) > 0 || f.rabbitmq != "") {
 		return nil, nil
@@ -63,7 +63,7 @@ func (f *compareFlags) config(g *command.Options) (*config.Config, error) {
 	return g.Load()
 }
 
-// validate refuses what can not be meant, and fills in what follows from the rest.
+// validate checks the flags, and sets defaults that depend on others.
 func (f *compareFlags) validate(c *config.Config) error {
 	if c != nil {
 		f.excerpts = f.excerpts && c.Admin.ShowPayloads
@@ -71,24 +71,24 @@ func (f *compareFlags) validate(c *config.Config) error {
 	kafka := f.onKafka(c)
 	switch {
 	case len(f.kafka) > 0 && f.rabbitmq != "":
-		return command.UsageError("--kafka and --rabbitmq: which of them?")
+		return command.UsageError("--kafka and --rabbitmq exclude each other")
 	case !kafka && !f.onRabbitMQ(c):
 		return command.UsageError("name the broker: --kafka, --rabbitmq, or a configuration with one of these sinks")
 	case len(f.theirs) == 0 || len(f.theirs) != len(f.ours):
 		return command.UsageError(fmt.Sprintf("--theirs and --ours name pairs of topics or exchanges; there are %d and %d", len(f.theirs), len(f.ours)))
 	case f.period < 0 || f.count < 0 || f.lag <= 0 || f.limit < 0 || f.memory <= 0:
-		return command.UsageError("--for, --count, --lag, --limit and --memory are not negative, --lag and --memory not 0")
+		return command.UsageError("--for, --count and --limit must not be negative, --lag and --memory must be above 0")
 	case !kafka && f.from != "now":
-		return command.UsageError("--from " + f.from + ": a queue has only what comes after it was bound, so on RabbitMQ it is --from now")
+		return command.UsageError("--from " + f.from + ": a queue only holds messages that arrive after it was bound: use --from now")
 	}
 	for i, name := range f.theirs {
 		switch {
 		case name == "" || f.ours[i] == "":
-			return command.UsageError("--theirs and --ours: the default exchange can not be bound to, and a topic has a name")
+			return command.UsageError("--theirs and --ours: a topic or exchange needs a name; the default exchange cannot be bound to")
 		case contains(f.ours, name):
-			return command.UsageError(fmt.Sprintf("%q is theirs and ours", name))
+			return command.UsageError(fmt.Sprintf("%q is in both --theirs and --ours", name))
 		case contains(f.theirs[:i], name) || contains(f.ours[:i], f.ours[i]):
-			return command.UsageError(fmt.Sprintf("--theirs %s --ours %s: one of the two stands in a pair already", name, f.ours[i]))
+			return command.UsageError(fmt.Sprintf("--theirs %s --ours %s: one of the two is in another pair already", name, f.ours[i]))
 		}
 	}
 	if _, err := f.start(); err != nil {

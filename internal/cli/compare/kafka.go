@@ -260,26 +260,3 @@ func (s *kafkaSide) fetch(ctx context.Context, unit, partition int, part *kafkaP
 	}
 	return nil
 }
-
-// kafkaMessage copies a record, and gives its memory back.
-func kafkaMessage(r *kafkago.Record) (m compare.Message, err error) {
-	m.Time = r.Time.UnixMilli()
-	if m.Key, err = readBytes(r.Key); err == nil {
-		m.Value, err = readBytes(r.Value)
-	}
-	for _, h := range r.Headers {
-		m.Headers = append(m.Headers, compare.Header{Name: h.Key, Value: h.Value})
-	}
-	return m, err
-}
-
-func readBytes(b protocol.Bytes) ([]byte, error) {
-	if b == nil {
-		return nil, nil
-	}
-	text, err := protocol.ReadAll(b)
-	if text == nil && err == nil {
-		text = []byte{} // empty is not null
-	}
-	return text, errors.Join(err, b.Close())
-}

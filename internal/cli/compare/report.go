@@ -30,7 +30,7 @@ func (r *comparison) found(d compare.Difference) {
 	}
 }
 
-// note writes a line beside the output.
+// note writes a line to stderr.
 func (r *comparison) note(text string) {
 	r.line.Clear()
 	fmt.Fprintln(r.line.W, text)
@@ -64,7 +64,7 @@ func (r *comparison) report(interrupted bool, failure error) error {
 		stop.What = fmt.Sprintf("%s in %s", output.Count(uint64(m.Total()), "difference"), output.Count(uint64(m.Compared), "compared event"))
 	case m.Compared == 0:
 		stop.What = "no event was compared"
-		stop.Mend = "look at the names of the topics or exchanges, at --routing-key and --id-header, and whether both relays run"
+		stop.Mend = "check the names of the topics or exchanges, --routing-key and --id-header, and whether both relays run"
 	default:
 		return nil
 	}

@@ -24,7 +24,7 @@ type action struct {
 	short, long, example string
 }
 
-// actionFlags are what was written on the command line of an act.
+// actionFlags are the command line of an action.
 type actionFlags struct {
 	action
 	filterFlags
@@ -53,11 +53,11 @@ func newAction(g *command.Options, a action) *cobra.Command {
 	}
 	f.filterFlags.add(cmd, a.of)
 	flags := cmd.Flags()
-	flags.BoolVar(&f.all, "all", false, "all rows that the filter chooses; without a filter, all")
-	flags.BoolVar(&f.dryRun, "dry-run", false, "say what would be done, and change nothing")
-	flags.StringVar(&f.rate, "rate", "", "with --all: at most so many per second, such as 50/s")
-	flags.StringVar(&f.reason, "reason", "", "why: it is kept with who asked, and when")
-	flags.DurationVar(&f.wait, "wait", 30*time.Second, "wait so long for the relay to carry it out; 0: only ask")
+	flags.BoolVar(&f.all, "all", false, "all rows that match the filter; without a filter, every row")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "report what would be done, change nothing")
+	flags.StringVar(&f.rate, "rate", "", "with --all: limit per second, such as 50/s")
+	flags.StringVar(&f.reason, "reason", "", "reason for the audit record")
+	flags.DurationVar(&f.wait, "wait", 30*time.Second, "wait this long for the relay to carry it out; 0: do not")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	if a.kind == dlq.Replay {
 		flags.StringVar(&f.exchange, "exchange", "", "RabbitMQ: publish to this exchange instead")
@@ -67,7 +67,7 @@ func newAction(g *command.Options, a action) *cobra.Command {
 	return cmd
 }
 
-// validate reads what the flags say; no database is needed for it.
+// validate checks the flags. It needs no database.
 func (f *actionFlags) validate(args []string, c *config.Config) (err error) {
 	if f.rows, err = numbers("a row", commandOf(f.of)+" list", args); err != nil {
 		return err
@@ -80,21 +80,21 @@ func (f *actionFlags) validate(args []string, c *config.Config) (err error) {
 	named := f.given("id") || f.kind == dlq.Purge && (f.given("key") || f.given("key-of"))
 	switch {
 	case len(f.rows) > 0 && f.all:
-		return command.UsageError("numbers are given beside --all; one of the two")
+		return command.UsageError("numbers and --all exclude each other")
 	case len(f.rows) > 0 && filtered:
-		return command.UsageError("numbers are given beside --" + filter + "; one of the two")
+		return command.UsageError("numbers and --" + filter + " exclude each other")
 	case len(f.rows) > 0:
 	case !f.all && filtered && !named:
-		return command.UsageError(fmt.Sprintf("--%s chooses rows by a filter: say --all to %s all of them, or name them by their numbers", filter, commandName(f.kind)))
+		return command.UsageError(fmt.Sprintf("--%s is a filter: add --all to %s every row that matches, or name rows by their numbers", filter, commandName(f.kind)))
 	case !f.all && !named:
-		return command.UsageError(fmt.Sprintf("which? Name rows by the numbers that the list shows or by --id, or say --all with a filter: `%s %s --help`", commandOf(f.of), commandName(f.kind)))
+		return command.UsageError(fmt.Sprintf("no rows named: give numbers from the list, --id, or --all with a filter; see `%s %s --help`", commandOf(f.of), commandName(f.kind)))
 	}
 	if f.wait < 0 {
 		return command.UsageError(fmt.Sprintf("--wait is %s, want a time such as 30s, or 0", f.wait))
 	}
 	if f.given("rate") {
 		if len(f.rows) > 0 || f.given("id") && !f.all {
-			return command.UsageError("--rate is for --all")
+			return command.UsageError("--rate needs --all")
 		}
 		if f.perSecond, err = parseRate(f.rate); err != nil {
 			return command.UsageError(err.Error())
@@ -103,7 +103,7 @@ func (f *actionFlags) validate(args []string, c *config.Config) (err error) {
 	return f.validateRoute(c)
 }
 
-// validateRoute wants a place of the broker that is configured.
+// validateRoute checks that the flags name a destination of the configured broker.
 func (f *actionFlags) validateRoute(c *config.Config) error {
 	if f.kind != dlq.Replay {
 		return nil
@@ -111,13 +111,13 @@ func (f *actionFlags) validateRoute(c *config.Config) error {
 	amqp := f.given("exchange") || f.given("routing-key")
 	switch {
 	case amqp && c.Sink.RabbitMQ == nil:
-		return command.UsageError("--exchange and --routing-key are RabbitMQ's, and sink.rabbitmq is not configured")
+		return command.UsageError("--exchange and --routing-key are for RabbitMQ, and sink.rabbitmq is not configured")
 	case f.given("topic") && c.Sink.Kafka == nil:
-		return command.UsageError("--topic is Kafka's, and sink.kafka is not configured")
+		return command.UsageError("--topic is for Kafka, and sink.kafka is not configured")
 	case f.given("topic") && f.topic == "":
 		return command.UsageError("--topic is empty")
 	case len(f.exchange) > 255 || len(f.routingKey) > 255:
-		return command.UsageError("--exchange and --routing-key have 255 bytes at most")
+		return command.UsageError("--exchange and --routing-key are limited to 255 bytes")
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func (f *actionFlags) run(ctx context.Context, cmd *cobra.Command, d *adminClien
 	return f.runBulk(ctx, d, by, out)
 }
 
-// rowsOfEvent gives the numbers of the rows of an event that allow what is asked for; if none does the newest, to say why.
+// rowsOfEvent are the rows of an event that allow the action; if none does, the newest, whose error says why.
 func (f *actionFlags) rowsOfEvent(ctx context.Context, d *adminClient) (ns []int64, err error) {
 	filter, err := f.filter(ctx, d)
 	if err != nil {
@@ -167,7 +167,7 @@ func (f *actionFlags) rowsOfEvent(ctx context.Context, d *adminClient) (ns []int
 		return nil, err
 	}
 	if len(page.Rows) == 0 {
-		return nil, fmt.Errorf("there is no %s of event %q; `cdc-relay events show` tells where it is", (&result{action: f.action}).noun(), f.id)
+		return nil, fmt.Errorf("there is no %s of event %q; `cdc-relay events show` reports where it is", (&result{action: f.action}).noun(), f.id)
 	}
 	for _, row := range page.Rows {
 		if d.Would(ctx, dlq.Ask{Kind: f.kind, N: row.N}) == nil {

@@ -19,17 +19,17 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication"
 )
 
-// adminClient is a connection of an operator's command: it talks to the database alone, a relay may run or not.
+// adminClient is the database connection of an operator's command. It works whether or not a relay runs.
 type adminClient struct {
-	*dlq.Desk
+	*dlq.Admin
 	cfg  *config.Config
 	pool *pgxpool.Pool
 }
 
-// commandTimeout is how long a command may take, beside what it was told to wait: a server that went silent must not keep it.
+// commandTimeout bounds a command, on top of --wait: a server that went silent must not block it.
 const commandTimeout = 2 * time.Minute
 
-// withAdminClient connects and does something, which may take wait longer than usual.
+// withAdminClient connects and calls do, which may take wait longer than usual.
 func withAdminClient(ctx context.Context, g *command.Options, wait time.Duration, do func(ctx context.Context, d *adminClient) error) error {
 	c, rc, _, err := g.Source()
 	if err != nil {
@@ -45,14 +45,14 @@ func withAdminClient(ctx context.Context, g *command.Options, wait time.Duration
 		return err
 	}
 	defer pool.Close()
-	d := &adminClient{Desk: dlq.New(pool, c.Source.Slot), cfg: c, pool: pool}
+	d := &adminClient{Admin: dlq.New(pool, c.Source.Slot), cfg: c, pool: pool}
 	if err := d.Check(ctx); err != nil {
 		return withExitCode(err)
 	}
 	return withExitCode(do(ctx, d))
 }
 
-// withExitCode gives the errors of a desk their exit codes and what to do.
+// withExitCode gives errors their exit codes and fixes.
 func withExitCode(err error) error {
 	var bad *dlq.BadInput
 	var slot *dlq.NoSlot
@@ -62,15 +62,15 @@ func withExitCode(err error) error {
 		return command.UsageError("--" + bad.Error())
 	case errors.Is(err, dlq.ErrNoSchema):
 		return &outbox.Stop{
-			Code: outbox.ExitFailure, Reason: "schema", What: "the tables of parked rows and dead letters are not in this database, or are of an older version",
+			Code: outbox.ExitFailure, Reason: "schema", What: "the tables of schema cdc_relay are missing in this database, or of an older version",
 			Mend: "run `cdc-relay init`, or start this version of the relay once; source.url may name another database",
 		}
 	case errors.As(err, &slot):
 		return &outbox.Stop{Code: outbox.ExitFailure, Reason: "no_slot", What: slot.Error(), Mend: "correct source.slot, or run `cdc-relay init`"}
 	case errors.As(err, &server) && server.Code == "42501":
 		return &outbox.Stop{
-			Code: outbox.ExitFailure, Reason: "rights", What: "the role of source.url may not do this", Err: err,
-			Mend: "take the relay's role, or GRANT what docs/dead-letters.md lists for operators",
+			Code: outbox.ExitFailure, Reason: "rights", What: "permission denied for the role of source.url", Err: err,
+			Mend: "use the relay's role, or GRANT what docs/dead-letters.md lists for operators",
 		}
 	}
 	return err

@@ -7,15 +7,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 )
 
-// NewDeferred is what can be done about events that wait.
+// NewDeferred is the command deferred: what can be done about events in the retry table.
 func NewDeferred(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "deferred",
 		Aliases: []string{"retries"},
-		Short:   "List, retry or give up events that wait in the retry table",
-		Long: `Parked rows are events that could not be published when their turn came, and those of their key
-behind them. They are sent as soon as their destination takes events again, or their backoff is
-over: nothing has to be done about them.`,
+		Short:   "List, retry or dead-letter events that wait in the retry table",
+		Long: `Deferred events could not be published when their turn came, or wait behind such an event of their
+key. The relay sends them as soon as their destination accepts events again, or their backoff
+ends. No action is needed.`,
 		RunE: command.NeedsSubcommand,
 	}
 	cmd.AddCommand(
@@ -24,17 +24,17 @@ over: nothing has to be done about them.`,
 		newShow(g, dlq.Parked, `  cdc-relay deferred show 2017`),
 		newAction(g, action{
 			kind: dlq.Retry, of: dlq.Parked, done: "to be tried now",
-			short: "Try parked rows now, whatever their backoff",
-			long: `Ends the backoff of rows, as if its time had come. Rows without one go as soon as their
-destination takes events again, and are not among those of --all.`,
+			short: "Retry deferred events now, without waiting for their backoff",
+			long: `Ends the backoff of deferred events. Events without a backoff are sent as soon as their destination
+accepts events again; --all does not include them.`,
 			example: `  cdc-relay deferred retry 2017
   cdc-relay deferred retry --all --class transient`,
 		}),
 		newAction(g, action{
 			kind: dlq.Bury, of: dlq.Parked, done: "now a dead letter",
-			short: "Make dead letters of parked rows",
-			long: `Gives rows up: they become dead letters. With dead_letters.followers: release the later events of
-their key go on without them.`,
+			short: "Give up deferred events: they become dead letters",
+			long: `Turns deferred events into dead letters. With dead_letters.followers: release later events of their
+key continue without them.`,
 			example: `  cdc-relay deferred dead-letter 2017 --reason "consumer cannot read it"
   cdc-relay deferred dead-letter --all --destination legacy.events`,
 		}),

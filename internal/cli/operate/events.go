@@ -16,20 +16,21 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
+// NewEvents is the command events: where an event is.
 func NewEvents(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
-		Short: "Say where an event is",
+		Short: "Show where an event is",
 		RunE:  command.NeedsSubcommand,
 	}
 	var asJSON bool
 	show := &cobra.Command{
 		Use:   "show ID",
-		Short: "Say where the event of an id is: in flight, parked, dead, settled, or not held",
-		Long: `Looks for the id in the retry table, in the dead letters and in the outbox tables. An event whose
-row is in an outbox table, and that is neither parked nor dead, is settled once the slot is past
-its transaction. That is known some seconds later, and at once with track_commit_timestamp = on
-beside a running relay.`,
+		Short: "Show where an event is: in flight, deferred, dead letter, settled, or not held",
+		Long: `Looks up the id in the retry table, the dead letters and the outbox tables. An event in an outbox
+table that is neither deferred nor dead is settled once the slot has passed its transaction. The
+slot's position is known a few seconds later; with a running relay and track_commit_timestamp = on
+it is known at once.`,
 		Example: `  cdc-relay events show 6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10
   cdc-relay events show 6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10 --json | jq -r .state`,
 		Args: command.OneArg(1, "the id of one event", "6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10"),
@@ -51,7 +52,7 @@ beside a running relay.`,
 	return cmd
 }
 
-// relayState is what the relay says of what it has read and not settled; nothing when it does not answer.
+// relayState is what the relay has read and not settled; zero when it does not answer.
 func relayState(ctx context.Context, c *config.Config) dlq.Relay {
 	status, err := client.Status(ctx, c, c.Admin.Listen)
 	if err != nil || status.Slot.Name != c.Source.Slot {

@@ -22,7 +22,7 @@ type filterFlags struct {
 	given                          func(flag string) bool
 }
 
-// filterFlagNames are all of them, for what is refused beside a number.
+// filterFlagNames are all of them. Numbers exclude them.
 var filterFlagNames = []string{"id", "key", "key-of", "aggregate", "type", "destination", "class", "error", "state", "from", "to"}
 
 func (f *filterFlags) add(cmd *cobra.Command, of dlq.Of) {
@@ -35,18 +35,18 @@ func (f *filterFlags) add(cmd *cobra.Command, of dlq.Of) {
 	const times = "2026-11-20 (UTC), 2026-11-20T15:04:05Z, or 90m or 7d ago"
 	flags.StringVar(&f.id, "id", "", "id of the event")
 	flags.StringVar(&f.key, "key", "", "key of the event")
-	flags.Int64Var(&f.keyOf, "key-of", 0, "number of a row: all rows with its aggregate and key")
+	flags.Int64Var(&f.keyOf, "key-of", 0, "number of a row: all rows with the same aggregate and key")
 	flags.StringVar(&f.aggregate, "aggregate", "", "aggregate of the event")
 	flags.StringVar(&f.typ, "type", "", "type of the event")
 	flags.StringVar(&f.destination, "destination", "", "exchange or topic, or EXCHANGE/ROUTING-KEY, as the list shows it")
-	flags.StringVar(&f.class, "class", "", "class of the last refusal: "+strings.Join(dlq.Classes, ", "))
-	flags.StringVar(&f.err, "error", "", "reason of the last refusal, or a part of the broker's words")
+	flags.StringVar(&f.class, "class", "", "class of the last error: "+strings.Join(dlq.Classes, ", "))
+	flags.StringVar(&f.err, "error", "", "reason of the last error, or part of its text")
 	if of != dlq.Parked {
 		flags.StringVar(&f.state, "state", "", "state: "+strings.Join(dlq.States, ", "))
 		complete(cmd, "state", dlq.States)
 	}
 	flags.StringVar(&f.from, "from", "", at+" since "+times)
-	flags.StringVar(&f.to, "to", "", at+" before a time that is written likewise")
+	flags.StringVar(&f.to, "to", "", at+" before a time, written as for --from")
 	complete(cmd, "class", dlq.Classes)
 	f.given = flags.Changed
 }
@@ -83,7 +83,7 @@ func (f *filterFlags) filter(ctx context.Context, d *adminClient) (dlq.Filter, e
 	}
 	for _, text := range []struct{ flag, value string }{{"destination", f.destination}, {"class", f.class}, {"error", f.err}, {"state", f.state}} {
 		if f.given(text.flag) && text.value == "" {
-			return out, command.UsageError("--" + text.flag + " is empty; leave it out to choose any")
+			return out, command.UsageError("--" + text.flag + " is empty; leave it out to match any")
 		}
 	}
 	now := time.Now()
@@ -105,7 +105,7 @@ func (f *filterFlags) filter(ctx context.Context, d *adminClient) (dlq.Filter, e
 	}
 	if f.given("key-of") {
 		if f.given("key") || f.given("aggregate") {
-			return out, command.UsageError("--key-of is given beside --key or --aggregate; one of the two")
+			return out, command.UsageError("--key-of excludes --key and --aggregate")
 		}
 		if d == nil {
 			return out, nil

@@ -19,9 +19,9 @@ func newJob(g *command.Options) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use:   "job [NUMBER]",
-		Short: "Tell how far a bulk request is, or cancel it; without a number list the newest",
-		Long: `Tells of what was asked for with --all, or with purge --key, of dead letters and of parked rows.
-What was done of a job that is cancelled stays done; the rest is left as it was.`,
+		Short: "Show the progress of a bulk request, or cancel it; without a number list the newest",
+		Long: `Shows what became of an action with --all, or of purge --key, on dead letters or deferred events.
+Cancelling a job keeps the work already done.`,
 		Example: `  cdc-relay dead-letters job
   cdc-relay dead-letters job 12 --wait 5m
   cdc-relay dead-letters job 12 --cancel`,
@@ -32,7 +32,7 @@ What was done of a job that is cancelled stays done; the rest is left as it was.
 				return err
 			}
 			if len(ns) == 0 && (cancel || wait != 0) {
-				return command.UsageError("which job? `cdc-relay dead-letters job` lists them")
+				return command.UsageError("no job named: `cdc-relay dead-letters job` lists them")
 			}
 			if wait < 0 {
 				return command.UsageError(fmt.Sprintf("--wait is %s, want a time such as 30s, or 0", wait))
@@ -63,7 +63,7 @@ What was done of a job that is cancelled stays done; the rest is left as it was.
 					}
 				}
 				if cancel && j.State == dlq.JobDone && !asJSON {
-					fmt.Fprintln(out.out, "nothing to cancel: it has ended")
+					fmt.Fprintln(out.out, "nothing to cancel: already ended")
 				}
 				runs := true
 				if j.State == dlq.JobRuns {
@@ -76,9 +76,9 @@ What was done of a job that is cancelled stays done; the rest is left as it was.
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&cancel, "cancel", false, "carry out no more of it")
-	cmd.Flags().DurationVar(&wait, "wait", 0, "wait so long for its end")
-	cmd.Flags().StringVar(&reason, "reason", "", "why it is cancelled")
+	cmd.Flags().BoolVar(&cancel, "cancel", false, "stop the job")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait for its end")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason for the audit record")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

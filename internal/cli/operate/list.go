@@ -18,9 +18,9 @@ func newList(g *command.Options, of dlq.Of, example string) *cobra.Command {
 	var cursor string
 	var limit int
 	var asJSON bool
-	short := "List dead letters, the newest first"
+	short := "List dead letters, newest first"
 	if of == dlq.Parked {
-		short = "List parked rows, the newest first"
+		short = "List deferred events, newest first"
 	}
 	cmd := &cobra.Command{
 		Use: "list", Short: short, Example: example, Args: command.NoArgs,
@@ -48,13 +48,13 @@ func newList(g *command.Options, of dlq.Of, example string) *cobra.Command {
 		},
 	}
 	f.add(cmd, of)
-	cmd.Flags().IntVar(&limit, "limit", 50, fmt.Sprintf("rows at most, up to %d", dlq.MaxLimit))
-	cmd.Flags().StringVar(&cursor, "cursor", "", "where the list before ended, as it said")
+	cmd.Flags().IntVar(&limit, "limit", 50, fmt.Sprintf("at most so many rows, up to %d", dlq.MaxLimit))
+	cmd.Flags().StringVar(&cursor, "cursor", "", "continue after a list that ended with this cursor")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-// shortText is a text of an event, of which anything can be expected; "-" for NULL.
+// shortText shows a text of an event, which may contain anything; "-" for NULL.
 func shortText(s *string) string {
 	switch {
 	case s == nil:

@@ -17,10 +17,10 @@ func newRequest(g *command.Options) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use:   "request NUMBER",
-		Short: "Tell what became of a request about one row, or cancel it",
-		Long: `Tells of what was asked for about one dead letter or parked row, by the number that was said then.
-A request waits while no relay runs, and until the relay has come to it. One that waits can be
-cancelled: the row is left as it was.`,
+		Short: "Show what became of a request about one row, or cancel it",
+		Long: `Shows a request about one dead letter or deferred event, by the number that the action printed. A
+request waits until the leading relay carries it out. While it waits it can be cancelled: the row
+stays as it is.`,
 		Example: `  cdc-relay dead-letters request 317
   cdc-relay dead-letters request 317 --cancel --reason "the wrong exchange"`,
 		Args: command.OneArg(1, "the number of one request", "317"),
@@ -47,17 +47,17 @@ cancelled: the row is left as it was.`,
 					return output.JSON(cmd.OutOrStdout(), q)
 				}
 				if cancel && q.State != dlq.RequestCancelled {
-					fmt.Fprintln(cmd.OutOrStdout(), "nothing to cancel: it has ended")
+					fmt.Fprintln(cmd.OutOrStdout(), "nothing to cancel: already ended")
 				}
 				a := result{action: action{kind: q.Kind}}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s of %s %d%s, asked for by %s at %s%s: %s%s%s\n", commandName(q.Kind), a.noun(), q.N, routeText(&q),
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s of %s %d%s, requested by %s at %s%s: %s%s%s\n", commandName(q.Kind), a.noun(), q.N, routeText(&q),
 					output.Clean(q.Who), timeText(q.At), reasonText(q.Why), q.State, labelledTime(" ", q.DoneAt), output.If(q.Result != "", ", "+output.Clean(q.Result)))
 				return err
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&cancel, "cancel", false, "do not carry it out")
-	cmd.Flags().StringVar(&reason, "reason", "", "why it is cancelled")
+	cmd.Flags().BoolVar(&cancel, "cancel", false, "cancel the request")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason for the audit record")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// result says what became of what was asked for.
+// result reports what became of an action.
 type result struct {
 	action
 	out  io.Writer
@@ -65,7 +65,7 @@ func (a *result) noun() string {
 	return "dead letter"
 }
 
-// report tells of rows that were named by their numbers. Its error is of exit 1 when something was not done.
+// report shows the outcome for rows that were named by their numbers. Its error (exit 1) means that something was not done.
 func (a *result) report(runs bool) error {
 	if a.json {
 		if err := output.JSON(a.out, struct {
@@ -126,7 +126,7 @@ func (a *result) reportText(runs bool) {
 			waiting++
 			again := ""
 			if r.Again {
-				again = fmt.Sprintf(", which %s has asked for already", output.Clean(r.Who))
+				again = fmt.Sprintf(", already requested by %s", output.Clean(r.Who))
 			}
 			fmt.Fprintf(a.out, "%s of %s %d%s: request %d\n", commandName(r.Kind), a.noun(), r.N, again, r.ID)
 		default:
@@ -144,28 +144,28 @@ func (a *result) reportText(runs bool) {
 		}
 	}
 	if a.matched > 0 {
-		fmt.Fprintf(a.out, "%s would be asked for: %s; nothing was changed\n", commandName(a.kind), output.Count(a.matched, a.noun()))
+		fmt.Fprintf(a.out, "%s would apply to %s; nothing was changed\n", commandName(a.kind), output.Count(a.matched, a.noun()))
 	}
 	a.reportQueued(waiting, runs)
 }
 
-// reportQueued says why something is not done yet.
+// reportQueued explains why something is not done yet.
 func (a *result) reportQueued(n int, runs bool) {
 	switch {
 	case n == 0:
 	case !runs:
-		fmt.Fprintln(a.out, "queued, no relay running: it is carried out when one starts")
+		fmt.Fprintln(a.out, "queued, no relay running: carried out when one starts")
 	default:
-		fmt.Fprintln(a.out, "queued: the relay has not carried it out yet; `show` tells what becomes of it")
+		fmt.Fprintln(a.out, "queued: not carried out yet; `show` reports the outcome")
 	}
 }
 
-// bulkDryRun tells what a bulk request would be about.
+// bulkDryRun shows how many rows a bulk request would apply to.
 func (a *result) bulkDryRun(n int64) error {
 	if a.json {
 		return output.JSON(a.out, map[string]any{"dry_run": true, "matched": n})
 	}
-	_, err := fmt.Fprintf(a.out, "%s would be asked for: %s; nothing was changed\n", commandName(a.kind), a.countText(n))
+	_, err := fmt.Fprintf(a.out, "%s would apply to %s; nothing was changed\n", commandName(a.kind), a.countText(n))
 	return err
 }
 
@@ -196,7 +196,7 @@ func jobLine(j *dlq.Job) string {
 	return line
 }
 
-// reportJob tells how far a bulk request is. Its error is of exit 1 when some of it failed.
+// reportJob shows the progress of a bulk request. Its error (exit 1) means that some of it failed.
 func (a *result) reportJob(j dlq.Job, runs bool) error {
 	a.line.Clear()
 	if a.json {
@@ -209,19 +209,19 @@ func (a *result) reportJob(j dlq.Job, runs bool) error {
 	} else {
 		switch {
 		case j.ID == 0:
-			fmt.Fprintf(a.out, "nothing to %s: the filter chooses no row that allows it\n", commandName(a.kind))
+			fmt.Fprintf(a.out, "nothing to %s: no row matches\n", commandName(a.kind))
 		case j.State != dlq.JobRuns:
 			fmt.Fprintln(a.out, jobLine(&j))
 		case !runs:
-			fmt.Fprintf(a.out, "job %d: %s of %s is queued, no relay running: it is carried out when one starts\n", j.ID, commandName(j.Kind), a.countText(j.Matched))
+			fmt.Fprintf(a.out, "job %d: %s of %s is queued, no relay running: carried out when one starts\n", j.ID, commandName(j.Kind), a.countText(j.Matched))
 		default:
-			fmt.Fprintf(a.out, "%s; the relay goes on with it\n", jobLine(&j))
+			fmt.Fprintf(a.out, "%s; the relay continues with it\n", jobLine(&j))
 		}
 		for _, f := range j.Failures {
-			fmt.Fprintf(a.out, "such as %s %d: %s\n", a.noun(), f.N, output.Clean(f.Result))
+			fmt.Fprintf(a.out, "failed: %s %d: %s\n", a.noun(), f.N, output.Clean(f.Result))
 		}
 		if j.ID != 0 && j.State == dlq.JobRuns {
-			fmt.Fprintf(a.out, "cdc-relay dead-letters job %d tells how far it is; --cancel ends it\n", j.ID)
+			fmt.Fprintf(a.out, "`cdc-relay dead-letters job %d` shows progress; --cancel stops it\n", j.ID)
 		}
 	}
 	if j.Failed > 0 {

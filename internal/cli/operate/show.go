@@ -16,9 +16,9 @@ import (
 
 func newShow(g *command.Options, of dlq.Of, example string) *cobra.Command {
 	var asJSON bool
-	short := "Show a dead letter, its contents and its history"
+	short := "Show a dead letter with contents and history"
 	if of == dlq.Parked {
-		short = "Show a parked row and its contents"
+		short = "Show a deferred event and its contents"
 	}
 	cmd := &cobra.Command{
 		Use: "show NUMBER", Short: short, Example: example, Args: command.OneArg(1, "the number of one row", "17"),
@@ -43,7 +43,7 @@ func newShow(g *command.Options, of dlq.Of, example string) *cobra.Command {
 	return cmd
 }
 
-// details writes labels and what they say.
+// details writes labelled lines.
 type details struct{ strings.Builder }
 
 func (d *details) line(label, format string, args ...any) {

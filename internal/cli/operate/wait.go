@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	minPoll = 100 * time.Millisecond // between two looks at first; later ones are further apart
+	minPoll = 100 * time.Millisecond // between the first two polls; later ones are further apart
 	maxPoll = time.Second
 )
 
-// waitUntil looks again and again whether done, for so long as wait says; less when no relay holds the slot and the time was not
-// asked for. An interrupt ends the wait, and not what was asked for. runs says whether a relay holds the slot.
+// waitUntil polls done for at most wait. It does not wait when no relay holds the slot, unless the time was given on the command
+// line. An interrupt ends the wait and leaves the request. runs reports whether a relay holds the slot.
 func (d *adminClient) waitUntil(ctx context.Context, wait time.Duration, asked bool, done func(context.Context) (bool, error)) (runs bool, err error) {
 	if runs, err = d.Runs(ctx); err != nil || wait == 0 || !runs && !asked {
 		return runs, err
@@ -63,7 +63,7 @@ func (d *adminClient) waitForRequests(ctx context.Context, list []dlq.Request, w
 	})
 }
 
-// waitForJob waits for the end of a job, and tells of its way there.
+// waitForJob waits for the end of a job, and shows its progress.
 func (d *adminClient) waitForJob(ctx context.Context, j dlq.Job, wait time.Duration, asked bool, progress func(dlq.Job)) (_ dlq.Job, runs bool, err error) {
 	runs, err = d.waitUntil(ctx, wait, asked, func(ctx context.Context) (bool, error) {
 		var err error

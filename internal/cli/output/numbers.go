@@ -6,6 +6,7 @@ import (
 	"time"
 )
 
+// If is s if yes, else "".
 func If(yes bool, s string) string {
 	if yes {
 		return s
@@ -13,7 +14,7 @@ func If(yes bool, s string) string {
 	return ""
 }
 
-// Since is how long ago at was between two words, or nothing.
+// Since is how long ago at was, between two texts; "" when at is nil.
 func Since(now time.Time, before string, at *time.Time, after string) string {
 	if at == nil {
 		return ""
@@ -21,6 +22,7 @@ func Since(now time.Time, before string, at *time.Time, after string) string {
 	return before + Age(now.Sub(*at)) + after
 }
 
+// Count is a number with its noun: 1 event, 2 events.
 func Count[N int | uint64](n N, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -37,6 +39,7 @@ func Thousands(n uint64) string {
 	return digits
 }
 
+// Bytes shows a size: 1.5 KiB.
 func Bytes(n int64) string {
 	const units = "KMGTPE"
 	if n < 1024 {

@@ -12,20 +12,23 @@ import (
 	"golang.org/x/term"
 )
 
+// IsTerminal reports whether w is a terminal.
 func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
+// HasColor reports whether w is a terminal that may be written in color: NO_COLOR is not set.
 func HasColor(w io.Writer) bool { return IsTerminal(w) && os.Getenv("NO_COLOR") == "" }
 
+// JSON writes v indented.
 func JSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
 }
 
-// Clean replaces what a terminal would obey rather than show: ids and a broker's words come from elsewhere.
+// Clean replaces control characters: ids and a broker's texts come from elsewhere, and a terminal would obey them.
 func Clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -25,7 +25,7 @@ import (
 
 // databaseStatus is what is printed when no relay answers.
 type databaseStatus struct {
-	State string    `json:"state"` // in words: stopped, or not answering when somebody holds the slot
+	State string    `json:"state"` // stopped, or not answering when somebody holds the slot
 	Why   string    `json:"why"`
 	Now   time.Time `json:"now"`
 
@@ -174,7 +174,7 @@ func (v *databaseStatus) write(w io.Writer, slot string) error {
 	return err
 }
 
-// slotText says who holds the slot, and how much of the primary's disk that costs.
+// slotText shows who holds the slot, and how much of the primary's disk it retains.
 func (v *databaseStatus) slotText() string {
 	holder, safe := "nobody holds it", ""
 	switch {
@@ -189,7 +189,7 @@ func (v *databaseStatus) slotText() string {
 	return fmt.Sprintf("  %s, confirmed %s, %s behind, retains %s, WAL %s%s\n", holder, v.Confirmed, output.Bytes(v.LagBytes), output.Bytes(v.RetainedBytes), v.WALStatus, safe)
 }
 
-// rowsText says what the tables hold, if that is anything.
+// rowsText shows how many rows the tables have, if any.
 func (v *databaseStatus) rowsText(now time.Time) (text string) {
 	if p := v.Parked; p != nil && p.Events > 0 {
 		text += fmt.Sprintf("  %s%s parked%s\n", orMore(p.OrMore), output.Count(p.Events, "event"), output.Since(now, ", oldest from ", p.Oldest, " ago"))

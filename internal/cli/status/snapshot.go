@@ -11,7 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
-// snapshot is what one look at the relay has found: its status or, when it does not answer, what the database knows.
+// snapshot is the relay's status at one time or, when it does not answer, what the database knows.
 type snapshot struct {
 	at          time.Time
 	status      *ops.Status
@@ -20,13 +20,13 @@ type snapshot struct {
 	databaseErr error           // why it has not; nil: not yet
 }
 
-// The states in words of a relay that does not answer, beside ops.StateStopped.
+// The states of a relay that does not answer, besides ops.StateStopped.
 const (
 	stateNotAnswering = "not answering" // somebody holds the slot
 	stateUnknown      = "unknown"       // the database does not answer either
 )
 
-// stateText is the state in words, and why.
+// stateText is the state, and why.
 func (s *snapshot) stateText() (state, why string) {
 	switch {
 	case s.status != nil:
@@ -39,7 +39,7 @@ func (s *snapshot) stateText() (state, why string) {
 	return stateUnknown, "the relay " + s.relayText() + "; the database is being asked"
 }
 
-// relayText says why there is no status.
+// relayText explains why there is no status.
 func (s *snapshot) relayText() string {
 	var answered *client.AnswerError
 	if errors.As(s.noAnswer, &answered) {
@@ -68,10 +68,10 @@ func (s *snapshot) json() any {
 const (
 	// The database is asked seldom, and the less often the longer it takes: it counts rows for it.
 	minDatabaseInterval = 5 * time.Second
-	databaseShare       = 10 // of the time between two looks, one part for the look
+	databaseShare       = 10 // of the time between two queries, one part for the query
 )
 
-// databasePoll asks the database beside the relay, so that one that is silent too holds up nothing.
+// databasePoll queries the database in the background, so that a silent one blocks nothing.
 type databasePoll struct {
 	ask func(context.Context) (*databaseStatus, error)
 
@@ -82,7 +82,7 @@ type databasePoll struct {
 	next time.Time
 }
 
-// latest is what it has said last. A new look is begun when it is time.
+// latest is its last answer. A new query is started when it is time.
 func (d *databasePoll) latest(ctx context.Context) (*databaseStatus, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -103,7 +103,7 @@ func (d *databasePoll) poll(ctx context.Context, began time.Time) {
 	d.view, d.err, d.busy, d.next = view, err, false, began.Add(max(minDatabaseInterval, databaseShare*took))
 }
 
-// reset has the next silence of the relay begin with a new look.
+// reset forgets the answer, so that the next time the relay is silent begins with a new query.
 func (d *databasePoll) reset() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

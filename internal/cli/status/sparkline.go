@@ -8,11 +8,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 )
 
-// history is what a watch has seen, a sample a look, for its sparklines. What was not known is below zero.
+// history are the samples of a watch, one per poll, for its sparklines. A value below zero was not known.
 type history struct {
 	lag, wal, rate series
 
-	published uint64    // at the look before
+	published uint64    // at the poll before
 	startedAt time.Time // of the relay that was counted from
 	now       time.Time
 }
@@ -29,7 +29,7 @@ func (h *history) add(s *snapshot) {
 		if s.status.Slot.LagSeconds != nil {
 			lag = *s.status.Slot.LagSeconds
 		}
-		if s.status.Slot.Known(s.status.Now) {
+		if s.status.Slot.IsFresh(s.status.Now) {
 			wal = float64(s.status.Slot.LagBytes)
 		}
 		rate = h.publishedSince(s)
@@ -44,7 +44,7 @@ func (h *history) add(s *snapshot) {
 	h.rate.add(rate)
 }
 
-// publishedSince is how many events a second were published since the look before.
+// publishedSince is how many events a second were published since the poll before.
 func (h *history) publishedSince(s *snapshot) float64 {
 	now, published := s.status.Now, s.status.Totals.Published
 	rate := s.status.Rates.PublishedPerSecond

@@ -15,19 +15,20 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
+// New is the command status.
 func New(g *command.Options) *cobra.Command {
 	var admin string
 	var asJSON, watching bool
 	var every time.Duration
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "What the relay is doing",
-		Long: `Asks the running relay. When it does not answer, shows what the database knows and says so: exit 0
-when somebody holds the slot, else 1.
+		Short: "Show what the relay is doing",
+		Long: `Asks the running relay. When it does not answer, status shows what the database knows instead, and
+exits 0 if the slot is active, else 1.
 
-With --watch it goes on asking until it is interrupted, and exits 0 then. On a terminal it
-redraws, with lines of how far behind the slot has been. Elsewhere it prints a line each time,
-with --json an object. A relay that goes away is shown as that, and again when it is back.`,
+With --watch it repeats this until interrupted, then exits 0. On a terminal it redraws the screen,
+with sparklines of the lag; elsewhere it prints one line each time, with --json one object. It
+keeps watching while the relay is away.`,
 		Example: `  cdc-relay status
   cdc-relay status --watch
   cdc-relay status --watch --every 10s >> status.log
@@ -62,7 +63,7 @@ with --json an object. A relay that goes away is shown as that, and again when i
 	}
 	cmd.Flags().StringVar(&admin, "admin", "", "address of the relay (default admin.listen)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().BoolVarP(&watching, "watch", "w", false, "go on asking until interrupted")
+	cmd.Flags().BoolVarP(&watching, "watch", "w", false, "repeat until interrupted")
 	cmd.Flags().DurationVar(&every, "every", time.Second, "with --watch: the interval")
 	return cmd
 }

@@ -43,7 +43,7 @@ type statusText struct {
 	out    bytes.Buffer
 }
 
-// The colours of a state: it works, it waits for somebody, somebody has to do something.
+// The colors of a state: it works, it waits, somebody has to act.
 const (
 	green  = "32"
 	yellow = "33"
@@ -63,7 +63,7 @@ func (t *statusText) paint(text, colour string) string {
 	return "\x1b[1;" + colour + "m" + text + "\x1b[0m"
 }
 
-// line writes a label in a column of its own and what it says.
+// line writes a labelled line.
 func (t *statusText) line(label, format string, args ...any) {
 	fmt.Fprintf(&t.out, "%-11s"+format+"\n", append([]any{label}, args...)...)
 }
@@ -94,7 +94,7 @@ func (t *statusText) slot() {
 		return
 	}
 	checked := output.Age(t.status.Now.Sub(slot.CheckedAt))
-	if slot.Known(t.status.Now) {
+	if slot.IsFresh(t.status.Now) {
 		t.line("slot", "%s, lag %s and %s, retains %s", output.Clean(slot.Name), lag, output.Bytes(slot.LagBytes), output.Bytes(slot.RetainedBytes))
 	} else {
 		t.line("slot", "%s, lag %s; not known for %s, before that %s behind, retained %s", output.Clean(slot.Name), lag, t.paint(checked, red), output.Bytes(slot.LagBytes), output.Bytes(slot.RetainedBytes))
@@ -124,7 +124,7 @@ func showLag(seconds *float64) string {
 
 // showBehind is how much WAL the slot is behind.
 func showBehind(s *ops.Status) string {
-	if !s.Slot.Known(s.Now) {
+	if !s.Slot.IsFresh(s.Now) {
 		return "WAL not known"
 	}
 	return output.Bytes(s.Slot.LagBytes)

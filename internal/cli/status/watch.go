@@ -17,7 +17,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
-// watch is `status --watch`: a look at the relay at an interval, until it is interrupted. A relay that goes away is looked for on.
+// watch is `status --watch`: it polls the relay at an interval until it is interrupted, also while the relay is away.
 type watch struct {
 	every    time.Duration
 	relay    func(context.Context) (*ops.Status, error)
@@ -45,14 +45,14 @@ func (w *watch) run(ctx context.Context, d display) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	defer d.close()
-	sights := make(chan *snapshot)
-	go w.pollEvery(ctx, sights)
+	snapshots := make(chan *snapshot)
+	go w.pollEvery(ctx, snapshots)
 	for {
 		var err error
 		select {
 		case <-ctx.Done():
 			return nil
-		case s := <-sights:
+		case s := <-snapshots:
 			err = d.show(s)
 		case sig := <-d.signals():
 			err = d.signal(sig)
@@ -63,13 +63,13 @@ func (w *watch) run(ctx context.Context, d display) error {
 	}
 }
 
-// pollEvery finds a sight at once and then at every interval, or later when the relay takes longer to answer.
-func (w *watch) pollEvery(ctx context.Context, sights chan<- *snapshot) {
+// pollEvery takes a snapshot at once and then at every interval, or later when the relay takes longer to answer.
+func (w *watch) pollEvery(ctx context.Context, snapshots chan<- *snapshot) {
 	tick := time.NewTicker(w.every)
 	defer tick.Stop()
 	for {
 		select {
-		case sights <- w.poll(ctx):
+		case snapshots <- w.poll(ctx):
 		case <-ctx.Done():
 			return
 		}
@@ -98,7 +98,7 @@ func (w *watch) poll(ctx context.Context) *snapshot {
 	return s
 }
 
-// lines shows each sight as a line: for pipes and files, and for programs.
+// lines prints each snapshot as a line: for pipes, files and programs.
 type lines struct {
 	out     io.Writer
 	json    bool

@@ -10,7 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// Fault is one thing that is wrong with the configuration: `cdc-relay.yaml:3:5: source.slot: what is wrong`.
+// Fault is one thing that is wrong with the configuration: `cdc-relay.yaml:3:5: source.slot: what
+// is wrong`.
 type Fault struct {
 	Where Place
 	Key   string // the path of the key, "" for the file as a whole
@@ -77,7 +78,8 @@ func (p Place) String() string {
 	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.column)
 }
 
-// compare orders places of the file first, by line, then variables by name, then what was written nowhere.
+// compare orders places of the file first, by line, then variables by name, then what was written
+// nowhere.
 func (p Place) compare(q Place) int {
 	return cmp.Or(
 		cmp.Compare(p.rank(), q.rank()),

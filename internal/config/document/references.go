@@ -10,11 +10,12 @@ import (
 	java "github.com/magiconair/properties"
 )
 
-// Expand replaces ${VAR}, ${VAR:-default}, ${file:/path}, ${file:/path:key} and $$ in the text of a scalar. What it puts in is
-// not expanded again. A dollar sign before anything else stands for itself. The content of a file loses its last line end.
+// Expand replaces ${VAR}, ${VAR:-default}, ${file:/path}, ${file:/path:key} and $$ in the text of a
+// scalar. What it puts in is not expanded again. A dollar sign before anything else stands for
+// itself. The content of a file loses its last line end.
 //
-// As in a shell, the default is taken for a variable that is unset or empty; without a default only an unset variable
-// is an error.
+// As in a shell, the default is taken for a variable that is unset or empty; without a default only
+// an unset variable is an error.
 func Expand(text string, env map[string]string) (string, error) {
 	if !strings.Contains(text, "$") {
 		return text, nil
@@ -70,8 +71,8 @@ func resolve(reference string, env map[string]string) (string, error) {
 	return value, nil
 }
 
-// readReference is the content of the file at path; where there is none, and path ends in :key, that key of a .properties file,
-// as Kafka Connect's FileConfigProvider reads it.
+// readReference is the content of the file at path; where there is none, and path ends in :key,
+// that key of a .properties file, as Kafka Connect's FileConfigProvider reads it.
 func readReference(path string) (string, error) {
 	content, err := os.ReadFile(path)
 	if err == nil {

@@ -1,8 +1,8 @@
-// Package document reads what is written: YAML or a variable as a tree of nodes, each with its place, and the references in its
-// texts. It knows no key.
+// Package document reads what is written: YAML or a variable as a tree of nodes, each with its
+// place, and the references in its texts. It knows no key.
 //
-// goccy/go-yaml parses. Its strict decoder is not used: it ends at the first unknown key, and does not tell where a value stood
-// that a later check refuses.
+// goccy/go-yaml parses. Its strict decoder is not used: it stops at the first unknown key, and does
+// not report where a value stood that a later check refuses.
 package document
 
 import (
@@ -32,8 +32,8 @@ func (k Kind) String() string {
 	return [...]string{"nothing", "a single value", "a list", "a mapping"}[k]
 }
 
-// Node is a value of the file or of a variable: kind, place, and the text exactly as written. A scalar is not given a
-// type here, so a password of 0123 or yes stays that.
+// Node is a value of the file or of a variable: kind, place, and the text exactly as written. A
+// scalar is not given a type here, so a password of 0123 or yes stays that.
 type Node struct {
 	Kind    Kind
 	Where   Place
@@ -57,7 +57,8 @@ type Entry struct {
 	Value *Node
 }
 
-// Parse reads one YAML document. It refuses anchors, aliases, tags and merge keys: a value stands where it is used.
+// Parse reads one YAML document. It refuses anchors, aliases, tags and merge keys: a value stands
+// where it is used.
 func Parse(file string, content []byte) (*Node, []*Fault) {
 	t := &tree{file: file}
 	parsed, err := parser.ParseBytes(content, 0, parser.AllowDuplicateMapKey())
@@ -191,8 +192,8 @@ func (t *tree) entry(into *Node, value *ast.MappingValueNode) {
 	into.Entries = append(into.Entries, Entry{Name: name, Where: t.place(key), Value: t.node(value.Value)})
 }
 
-// FromVariable makes a node of the text of a variable: a list is separated by commas, a mapping is name=column, comma
-// separated, {} an empty one.
+// FromVariable makes a node of the text of a variable: a list is separated by commas, a mapping is
+// name=column, comma separated, {} an empty one.
 func FromVariable(variable, text string, want Kind) *Node {
 	at := Place{Variable: variable}
 	out := &Node{Kind: want, Where: at}

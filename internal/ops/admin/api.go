@@ -15,7 +15,7 @@ import (
 
 // API is what the API shows of parked rows and dead letters, and does about them.
 type API struct {
-	Desk         *dlq.Desk
+	Operators         *dlq.Admin
 	Outboxes     []dlq.Outbox // where an event's row is looked for
 	ShowPayloads bool
 
@@ -25,8 +25,8 @@ type API struct {
 // apiBound is how long the database may take for one request of the API.
 const apiBound = 10 * time.Second
 
-// api answers the routes about the siding. It takes one connection of the relay's pool at a time, so that whoever asks much
-// does not keep the relay from its own.
+// api answers the routes about deferred events and dead letters. It uses one connection of the
+// relay's pool at a time, so that many requests cannot starve the relay.
 type api struct {
 	*Server
 	turn   chan struct{}
@@ -40,7 +40,8 @@ func newAPI(s *Server) *api {
 //go:embed openapi.json
 var openAPI []byte
 
-// routes are the paths of the API with what answers each method. A path that only reads is good with the read token.
+// routes are the paths of the API with what answers each method. A path that only reads is good
+// with the read token.
 func (a *api) routes() map[string]methods {
 	row := func(of dlq.Of) methods { return methods{http.MethodGet: a.show(of)} }
 	return map[string]methods{
@@ -71,7 +72,7 @@ type handler func(ctx context.Context, r *http.Request) (status int, body any, e
 
 // do calls a handler when it is its turn, and writes what it says.
 func (a *api) do(w http.ResponseWriter, r *http.Request, h handler) {
-	if a.cfg.API.Desk == nil {
+	if a.cfg.API.Operators == nil {
 		writeProblem(w, http.StatusServiceUnavailable, "the relay has no database yet")
 		return
 	}
@@ -94,65 +95,65 @@ func (a *api) do(w http.ResponseWriter, r *http.Request, h handler) {
 
 func (a *api) openAPI(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(openAPI) //nolint:errcheck // the client has gone, nobody is left to tell
+	_, _ = w.Write(openAPI) //nolint:errcheck // the client has gone
 }
 
 func (a *api) event(w http.ResponseWriter, r *http.Request) {
 	a.do(w, r, func(ctx context.Context, r *http.Request) (int, any, error) {
 		snapshot := a.cfg.Snapshot()
 		relay := dlq.Relay{Streaming: snapshot.Phase == ops.Streaming, OldestUnsettled: snapshot.OldestUnsettled}
-		e, err := a.cfg.API.Desk.Event(ctx, r.PathValue("id"), a.cfg.API.Outboxes, relay)
+		e, err := a.cfg.API.Operators.Event(ctx, r.PathValue("id"), a.cfg.API.Outboxes, relay)
 		return http.StatusOK, e, err
 	})
 }
 
 func (a *api) list(of dlq.Of) http.HandlerFunc {
-	return a.doing(func(ctx context.Context, r *http.Request) (int, any, error) {
+	return a.handle(func(ctx context.Context, r *http.Request) (int, any, error) {
 		q, err := readQuery(r.URL.Query())
 		if err != nil {
 			return 0, nil, err
 		}
-		f, err := q.filter(ctx, a.cfg.API.Desk)
+		f, err := q.filter(ctx, a.cfg.API.Operators)
 		if err != nil {
 			return 0, nil, err
 		}
-		page, err := a.cfg.API.Desk.List(ctx, of, f, q.Cursor, q.Limit)
+		page, err := a.cfg.API.Operators.List(ctx, of, f, q.Cursor, q.Limit)
 		return http.StatusOK, page, err
 	})
 }
 
 func (a *api) show(of dlq.Of) http.HandlerFunc {
-	return a.doing(func(ctx context.Context, r *http.Request) (int, any, error) {
-		n, err := number(r)
+	return a.handle(func(ctx context.Context, r *http.Request) (int, any, error) {
+		n, err := rowNumber(r)
 		if err != nil {
 			return 0, nil, err
 		}
-		detail, err := a.cfg.API.Desk.Show(ctx, of, n, a.cfg.API.ShowPayloads)
+		detail, err := a.cfg.API.Operators.Show(ctx, of, n, a.cfg.API.ShowPayloads)
 		return http.StatusOK, detail, err
 	})
 }
 
 func (a *api) jobs(w http.ResponseWriter, r *http.Request) {
 	a.do(w, r, func(ctx context.Context, _ *http.Request) (int, any, error) {
-		list, err := a.cfg.API.Desk.Jobs(ctx, 100)
+		list, err := a.cfg.API.Operators.Jobs(ctx, 100)
 		return http.StatusOK, map[string]any{"items": append([]dlq.Job{}, list...)}, err
 	})
 }
 
 func (a *api) job(w http.ResponseWriter, r *http.Request) {
 	a.do(w, r, func(ctx context.Context, r *http.Request) (int, any, error) {
-		n, err := number(r)
+		n, err := rowNumber(r)
 		if err != nil {
 			return 0, nil, err
 		}
-		job, err := a.cfg.API.Desk.Job(ctx, n)
+		job, err := a.cfg.API.Operators.Job(ctx, n)
 		return http.StatusOK, job, err
 	})
 }
 
 func (a *api) cancel(w http.ResponseWriter, r *http.Request) {
 	a.do(w, r, func(ctx context.Context, r *http.Request) (int, any, error) {
-		n, err := number(r)
+		n, err := rowNumber(r)
 		if err != nil {
 			return 0, nil, err
 		}
@@ -160,29 +161,29 @@ func (a *api) cancel(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return 0, nil, err
 		}
-		job, err := a.cfg.API.Desk.Cancel(ctx, n, dlq.By{Who: a.who(r), Why: why})
+		job, err := a.cfg.API.Operators.Cancel(ctx, n, dlq.By{Who: a.caller(r), Why: why})
 		return http.StatusOK, job, err
 	})
 }
 
 func (a *api) request(w http.ResponseWriter, r *http.Request) {
 	a.do(w, r, func(ctx context.Context, r *http.Request) (int, any, error) {
-		n, err := number(r)
+		n, err := rowNumber(r)
 		if err != nil {
 			return 0, nil, err
 		}
-		q, err := a.cfg.API.Desk.RequestOf(ctx, n)
+		q, err := a.cfg.API.Operators.RequestOf(ctx, n)
 		return http.StatusOK, q, err
 	})
 }
 
 func (a *api) withdraw(w http.ResponseWriter, r *http.Request) {
 	a.do(w, r, func(ctx context.Context, r *http.Request) (int, any, error) {
-		n, err := number(r)
+		n, err := rowNumber(r)
 		if err != nil {
 			return 0, nil, err
 		}
-		q, err := a.cfg.API.Desk.Withdraw(ctx, n, dlq.By{Who: a.who(r)})
+		q, err := a.cfg.API.Operators.Withdraw(ctx, n, dlq.By{Who: a.caller(r)})
 		return http.StatusOK, q, err
 	})
 }
@@ -190,7 +191,7 @@ func (a *api) withdraw(w http.ResponseWriter, r *http.Request) {
 func (a *api) ask(kind dlq.Kind) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		a.do(w, r, func(ctx context.Context, r *http.Request) (int, any, error) {
-			n, err := number(r)
+			n, err := rowNumber(r)
 			if err != nil {
 				return 0, nil, err
 			}
@@ -202,7 +203,7 @@ func (a *api) ask(kind dlq.Kind) http.HandlerFunc {
 			if err != nil {
 				return 0, nil, err
 			}
-			q, err := a.cfg.API.Desk.Request(ctx, dlq.Ask{Kind: kind, N: n, Route: route, By: dlq.By{Who: a.who(r), Why: body.Reason}})
+			q, err := a.cfg.API.Operators.Request(ctx, dlq.Ask{Kind: kind, N: n, Route: route, By: dlq.By{Who: a.caller(r), Why: body.Reason}})
 			if err == nil {
 				w.Header().Set("Location", "/api/v1/requests/"+strconv.FormatInt(q.ID, 10))
 			}
@@ -218,18 +219,18 @@ func (a *api) bulk(kind dlq.Kind) http.HandlerFunc {
 			if err != nil {
 				return 0, nil, err
 			}
-			b := dlq.Bulk{Kind: kind, Rate: body.Rate, By: dlq.By{Who: a.who(r), Why: body.Reason}}
+			b := dlq.Bulk{Kind: kind, Rate: body.Rate, By: dlq.By{Who: a.caller(r), Why: body.Reason}}
 			if b.Route, err = body.route(a.cfg.Snapshot().Sink.Kind); err != nil {
 				return 0, nil, err
 			}
-			if b.Filter, err = body.filter(ctx, a.cfg.API.Desk); err != nil {
+			if b.Filter, err = body.filter(ctx, a.cfg.API.Operators); err != nil {
 				return 0, nil, err
 			}
 			if body.DryRun {
-				matched, err := a.cfg.API.Desk.Match(ctx, b)
+				matched, err := a.cfg.API.Operators.Match(ctx, b)
 				return http.StatusOK, map[string]any{"dry_run": true, "matched": matched}, err
 			}
-			job, err := a.cfg.API.Desk.Start(ctx, b)
+			job, err := a.cfg.API.Operators.Start(ctx, b)
 			if err != nil || job.ID == 0 {
 				return http.StatusOK, map[string]any{"matched": 0}, err
 			}
@@ -239,15 +240,15 @@ func (a *api) bulk(kind dlq.Kind) http.HandlerFunc {
 	}
 }
 
-// doing is a handler as net/http wants it.
-func (a *api) doing(h handler) http.HandlerFunc {
+// handle is a handler as net/http wants it.
+func (a *api) handle(h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) { a.do(w, r, h) }
 }
 
-func number(r *http.Request) (int64, error) {
+func rowNumber(r *http.Request) (int64, error) {
 	n, err := strconv.ParseInt(r.PathValue("n"), 10, 64)
 	if err != nil || n <= 0 {
-		return 0, &badBody{"there is no number " + strconv.Quote(r.PathValue("n"))}
+		return 0, &badRequest{"there is no number " + strconv.Quote(r.PathValue("n"))}
 	}
 	return n, nil
 }

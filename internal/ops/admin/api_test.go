@@ -101,7 +101,7 @@ func send(t *testing.T, method, url, body string, headers ...string) (code int, 
 func TestWhoMayChangeSomething(t *testing.T) {
 	const reached = 503 // it came as far as the database
 	with := func(token, read TokenReader) string {
-		return serve(t, func(c *Config) { c.Token, c.ReadToken, c.API.Desk = token, read, dlq.New(down{}, "s") })
+		return serve(t, func(c *Config) { c.Token, c.ReadToken, c.API.Operators = token, read, dlq.New(down{}, "s") })
 	}
 	open, both := with(nil, nil), with(fixed("operate"), fixed("read"))
 	readOnly, one := with(nil, fixed("read")), with(fixed("operate"), nil)
@@ -131,7 +131,8 @@ func TestWhoMayChangeSomething(t *testing.T) {
 			}
 		}
 	}
-	// A page of another site changes nothing where no token is needed, and one whose name was made to lead here reads nothing either.
+	// A page of another site changes nothing where no token is needed, and one whose name was made
+	// to lead here reads nothing either.
 	const path = "/api/v1/dead-letters/1/discard"
 	port := strings.TrimPrefix(open, "http://127.0.0.1")
 	for want, headers := range map[int][]string{
@@ -158,7 +159,7 @@ func TestWhoMayChangeSomething(t *testing.T) {
 // What is wrong with a request is said by a problem of its own, before the database is asked.
 func TestRequestsThatAreNotUnderstood(t *testing.T) {
 	base := serve(t, func(c *Config) {
-		c.API.Desk = dlq.New(down{}, "s")
+		c.API.Operators = dlq.New(down{}, "s")
 		c.Snapshot = func() ops.Snapshot { return ops.Snapshot{Sink: ops.Sink{Kind: ops.SinkRabbitMQ}} }
 	})
 	for _, c := range []struct {
@@ -173,10 +174,10 @@ func TestRequestsThatAreNotUnderstood(t *testing.T) {
 		{"GET", "/api/v1/dead-letters?limit=1001", "", 400, "limit is 1001, want 1 to 1000"},
 		{"GET", "/api/v1/dead-letters?cursor=x", "", 400, "cursor is \"x\""},
 		{"GET", "/api/v1/dead-letters?class=fatal", "", 400, "class is \"fatal\""},
-		{"GET", "/api/v1/dead-letters?key=a&key_of=1", "", 400, "key_of is given beside key"},
+		{"GET", "/api/v1/dead-letters?key=a&key_of=1", "", 400, "key_of is set together with key"},
 		{"GET", "/api/v1/dead-letters?class=permanent&destination=", "", 400, "destination is empty; leave it out"},
 		{"POST", "/api/v1/dead-letters/discard", `{"all": true, "state": ""}`, 400, "state is empty; leave it out"},
-		{"POST", "/api/v1/dead-letters/purge", `{"key": "a", "key_of": 0}`, 400, "key_of is given beside key"},
+		{"POST", "/api/v1/dead-letters/purge", `{"key": "a", "key_of": 0}`, 400, "key_of is set together with key"},
 		{"GET", "/api/v1/deferred?state=open", "", 400, "state is not asked of parked rows"},
 		{"GET", "/api/v1/dead-letters/replay", "", 405, "takes POST"},
 		{"GET", "/api/v1/dead-letters/x", "", 400, `there is no number "x"`},
@@ -232,7 +233,7 @@ func TestQueries(t *testing.T) {
 	if want := `"" "a\x00b" "x" "y" d permanent e open 2026-11-20 12:00:00 +0000 UTC true 5-1 7`; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if q, err := readQuery(nil); err != nil || q.Limit != defaultLimit || q.chosen != (chosen{}) {
+	if q, err := readQuery(nil); err != nil || q.Limit != defaultLimit || q.filterInput != (filterInput{}) {
 		t.Errorf("nothing is %+v, %v", q, err)
 	}
 }

@@ -4,13 +4,15 @@ package admin
 
 import (
 	"context"
-	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"net/http"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
-// The database and the broker are asked by one check at a time, and its answer is everybody's for a while: nobody can keep
-// them busy by asking often. Both bounds together, and what a check takes to close what it has opened, are less than writeBound.
+// One check at a time asks the database and the broker, and its answer is shared for a while:
+// frequent requests cannot keep them busy. Both bounds together, and what a check takes to close
+// what it has opened, are less than writeBound.
 const (
 	checkFresh = 10 * time.Second
 	checkBound = 20 * time.Second
@@ -19,7 +21,7 @@ const (
 
 // checks are the checks of the API: the newest, and whose turn it is.
 type checks struct {
-	turn   chan struct{} // of capacity 1: whoever has put something in owns newest
+	turn   chan struct{} // of capacity 1: a lock on newest
 	newest ops.Findings
 }
 

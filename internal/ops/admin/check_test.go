@@ -56,8 +56,8 @@ func TestChecksAreShared(t *testing.T) {
 	})
 }
 
-// An answer is good for ten seconds; a check that fails is told to each, and not kept; one that hangs is bounded, and who waits
-// for its turn in vain is told so.
+// An answer is good for ten seconds; a check that fails is told to each, and not kept; one that
+// hangs is bounded, and who waits for its turn in vain is told so.
 func TestChecksAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ran, fails := 0, false
@@ -115,7 +115,8 @@ func TestChecksAreBounded(t *testing.T) {
 	})
 }
 
-// Whoever waits for the turn and then for the check still gets an answer, if nobody else answers either.
+// Whoever waits for the turn and then for the check still gets an answer, if nobody else answers
+// either.
 func TestACheckEndsBeforeItsAnswerIsCut(t *testing.T) {
 	const closing = 3 * time.Second // of the stream and the pool that it has opened
 	s, err := New(Config{Listen: "127.0.0.1:0", Metrics: metrics.New("", "", ""), Log: zap.NewNop()})

@@ -9,14 +9,15 @@ import (
 	"time"
 )
 
-// maxConns is how many connections the admin server keeps. They are files of the process, of which the relay needs some for
-// PostgreSQL and the broker, and memory. Whoever asks for health or metrics beside many that ask nothing is answered.
-const maxConns = 256
+// maxConnections is how many connections the admin server keeps. Each takes memory and a file
+// descriptor, which the relay needs for PostgreSQL and the broker. Probes and scrapes are answered
+// even when many clients stay connected and ask nothing.
+const maxConnections = 256
 
-// conns bounds the connections of a server: the one that has waited for a request the longest makes room for a new one. It may
-// wait for the first request, for the rest of one that comes slowly, or for the next. When all are being answered the new one
-// has to go.
-type conns struct {
+// connections bounds the connections of a server: the one that has waited for a request the longest
+// makes room for a new one. It may wait for the first request, for the rest of one that comes
+// slowly, or for the next. When all are being answered the new one has to go.
+type connections struct {
 	max int
 
 	mu      sync.Mutex
@@ -24,10 +25,12 @@ type conns struct {
 	waiting map[net.Conn]time.Time // since when
 }
 
-func newConns(limit int) *conns { return &conns{max: limit, waiting: make(map[net.Conn]time.Time)} }
+func newConnections(limit int) *connections {
+	return &connections{max: limit, waiting: make(map[net.Conn]time.Time)}
+}
 
 // state is http.Server.ConnState. To the server a request is one when its header was read.
-func (c *conns) state(conn net.Conn, state http.ConnState) {
+func (c *connections) state(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch state {
@@ -46,8 +49,9 @@ func (c *conns) state(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// makeRoom closes the one that has waited the longest. The server counts it out when it has noticed.
-func (c *conns) makeRoom() {
+// makeRoom closes the one that has waited the longest. The server counts it out when it has
+// noticed.
+func (c *connections) makeRoom() {
 	var longest net.Conn
 	for conn, since := range c.waiting {
 		if longest == nil || since.Before(c.waiting[longest]) {

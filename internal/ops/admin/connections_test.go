@@ -47,8 +47,9 @@ func fetch(t *testing.T, url string) (body string) {
 	return string(content)
 }
 
-// A thousand connections of which nothing comes, half of them after a first request, and more slow clients than there is room
-// for, which send a byte now and then: health and metrics answer beside them, and only so many stay open.
+// A thousand connections of which nothing comes, half of them after a first request, and more slow
+// clients than there is room for, which send a byte now and then: health and metrics answer beside
+// them, and only so many stay open.
 func TestIdleConnectionsAndSlowClients(t *testing.T) {
 	base := serve(t, func(*Config) {})
 	all := make([]net.Conn, 1000)
@@ -67,7 +68,7 @@ func TestIdleConnectionsAndSlowClients(t *testing.T) {
 		_, _ = io.Copy(io.Discard, answer.Body)
 		_ = answer.Body.Close()
 	}
-	slow := make([]net.Conn, maxConns+50)
+	slow := make([]net.Conn, maxConnections+50)
 	for i := range slow {
 		slow[i] = dial(t, base)
 	}
@@ -85,9 +86,9 @@ func TestIdleConnectionsAndSlowClients(t *testing.T) {
 	}
 	// Those that were closed are told from the others by their end, once it has come.
 	left := slices.Concat(all, slow)
-	await.Until(t, fmt.Sprintf("at most %d open connections", maxConns), func() bool {
+	await.Until(t, fmt.Sprintf("at most %d open connections", maxConnections), func() bool {
 		left = slices.DeleteFunc(left, func(conn net.Conn) bool { return ended(t, conn) })
-		return len(left) <= maxConns
+		return len(left) <= maxConnections
 	}, func() any { return len(left) })
 }
 
@@ -101,7 +102,8 @@ func ended(t *testing.T, conn net.Conn) bool {
 	return !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// A header that does not come to its end is waited for some seconds, however steadily its bytes come.
+// A header that does not come to its end is waited for some seconds, however steadily its bytes
+// come.
 func TestSlowHeaderIsCut(t *testing.T) {
 	base := serve(t, func(*Config) {})
 	conn := dial(t, base)
@@ -127,7 +129,7 @@ func TestSlowHeaderIsCut(t *testing.T) {
 
 // Who waits the longest makes room; who is being answered does not, unless nobody waits.
 func TestRoomForANewConnection(t *testing.T) {
-	c := newConns(3)
+	c := newConnections(3)
 	var closed []string
 	conn := func(name string) *closing { return &closing{name: name, closed: &closed} }
 	a, b, busy, d, e := conn("a"), conn("b"), conn("busy"), conn("d"), conn("e")

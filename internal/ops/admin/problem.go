@@ -31,13 +31,13 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 func writeBody(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) //nolint:errcheck // the client has gone, nobody is left to tell
+	_ = json.NewEncoder(w).Encode(body) //nolint:errcheck // the client has gone
 }
 
 // problemStatus is the status of an error that is the request's own; 0 for any other.
 func problemStatus(err error) int {
 	var bad *dlq.BadInput
-	var body *badBody
+	var body *badRequest
 	var missing *dlq.NotFound
 	var not *dlq.NotNow
 	switch {

@@ -18,13 +18,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// badBody is a request that cannot be understood.
-type badBody struct{ what string }
+// badRequest is a request that cannot be understood.
+type badRequest struct{ what string }
 
-func (e *badBody) Error() string { return e.what }
+func (e *badRequest) Error() string { return e.what }
 
-// chosen is a filter as the API takes it, in a query or a body.
-type chosen struct {
+// filterInput is a filter as the API takes it, in a query or a body.
+type filterInput struct {
 	ID          *string    `json:"id"`
 	Key         *string    `json:"key"`
 	KeyOf       *int64     `json:"key_of"` // number of a row with that key
@@ -38,7 +38,7 @@ type chosen struct {
 	To          *time.Time `json:"to"`
 }
 
-func (c *chosen) filter(ctx context.Context, desk *dlq.Desk) (dlq.Filter, error) {
+func (c *filterInput) filter(ctx context.Context, desk *dlq.Admin) (dlq.Filter, error) {
 	f := dlq.Filter{ID: c.ID, Key: c.Key, Aggregate: c.Aggregate, Type: c.Type}
 	for _, text := range []struct {
 		name  string
@@ -48,7 +48,7 @@ func (c *chosen) filter(ctx context.Context, desk *dlq.Desk) (dlq.Filter, error)
 		switch {
 		case text.given == nil:
 		case *text.given == "": // a variable of a script that is not set must not choose everything
-			return f, &badBody{text.name + " is empty; leave it out to choose any"}
+			return f, &badRequest{text.name + " is empty; leave it out to choose any"}
 		default:
 			*text.into = *text.given
 		}
@@ -63,14 +63,14 @@ func (c *chosen) filter(ctx context.Context, desk *dlq.Desk) (dlq.Filter, error)
 		return f, nil
 	}
 	if c.Key != nil || c.Aggregate != nil {
-		return f, &badBody{"key_of is given beside key or aggregate; one of the two"}
+		return f, &badRequest{"key_of is set together with key or aggregate; keep one of the two"}
 	}
 	return f, desk.SameKey(ctx, *c.KeyOf, &f)
 }
 
 // query is a list's.
 type query struct {
-	chosen
+	filterInput
 	Cursor string
 	Limit  int
 }
@@ -78,8 +78,8 @@ type query struct {
 // defaultLimit is the length of a page when none is asked for.
 const defaultLimit = 50
 
-// readQuery reads the parameters of a list. One that is unknown, or given twice, is refused: a filter that is misspelt would
-// choose everything.
+// readQuery reads the parameters of a list. One that is unknown, or given twice, is refused: a
+// filter that is misspelt would choose everything.
 func readQuery(values url.Values) (query, error) {
 	q := query{Limit: defaultLimit}
 	texts := map[string]**string{
@@ -117,20 +117,20 @@ func readQuery(values url.Values) (query, error) {
 			err = errors.New("is not known")
 		}
 		if err != nil {
-			return q, &badBody{"the parameter " + name + " " + err.Error()}
+			return q, &badRequest{"the parameter " + name + " " + err.Error()}
 		}
 	}
 	return q, nil
 }
 
-// reroute is where a replay goes instead.
-type reroute struct {
+// routeInput is where a replay goes instead.
+type routeInput struct {
 	Exchange   *string `json:"exchange"`
 	RoutingKey *string `json:"routing_key"`
 	Topic      *string `json:"topic"`
 }
 
-func (t *reroute) route(kind string) (r outbox.Route, err error) {
+func (t *routeInput) route(kind string) (r outbox.Route, err error) {
 	octets := func(s *string) []byte {
 		if s == nil {
 			return nil
@@ -139,9 +139,9 @@ func (t *reroute) route(kind string) (r outbox.Route, err error) {
 	}
 	switch {
 	case (t.Exchange != nil || t.RoutingKey != nil) && kind != ops.SinkRabbitMQ:
-		return r, &badBody{"exchange and routing_key are RabbitMQ's, and sink.rabbitmq is not configured"}
+		return r, &badRequest{"exchange and routing_key are RabbitMQ's, and sink.rabbitmq is not configured"}
 	case t.Topic != nil && kind != ops.SinkKafka:
-		return r, &badBody{"topic is Kafka's, and sink.kafka is not configured"}
+		return r, &badRequest{"topic is Kafka's, and sink.kafka is not configured"}
 	case t.Topic != nil:
 		r.Name = octets(t.Topic)
 		return r, nil
@@ -152,7 +152,7 @@ func (t *reroute) route(kind string) (r outbox.Route, err error) {
 
 // askBody is the body of a request about one row; it may be left out.
 type askBody struct {
-	reroute
+	routeInput
 	Reason string `json:"reason"`
 }
 
@@ -161,13 +161,14 @@ func readAsk(r *http.Request, kind dlq.Kind) (*askBody, error) {
 	if err := readBody(r, &b); err != nil {
 		return nil, err
 	}
-	if kind != dlq.Replay && b.reroute != (reroute{}) {
-		return nil, &badBody{"exchange, routing_key and topic are for a replay"}
+	if kind != dlq.Replay && b.routeInput != (routeInput{}) {
+		return nil, &badRequest{"exchange, routing_key and topic are for a replay"}
 	}
 	return &b, nil
 }
 
-// readReason reads why something is deleted: a parameter, because a DELETE's body may be lost on the way, or the body, as elsewhere.
+// readReason reads why something is deleted: a parameter, because a DELETE's body may be lost on
+// the way, or the body, as elsewhere.
 func readReason(r *http.Request) (string, error) {
 	var b struct {
 		Reason string `json:"reason"`
@@ -178,9 +179,9 @@ func readReason(r *http.Request) (string, error) {
 	for name, given := range r.URL.Query() {
 		switch {
 		case name != "reason":
-			return "", &badBody{"the parameter " + name + " is not known"}
+			return "", &badRequest{"the parameter " + name + " is not known"}
 		case len(given) > 1 || b.Reason != "":
-			return "", &badBody{"the reason is given twice"}
+			return "", &badRequest{"the reason is given twice"}
 		}
 		b.Reason = given[0]
 	}
@@ -189,9 +190,9 @@ func readReason(r *http.Request) (string, error) {
 
 // bulkBody is the body of a request about all rows that a filter chooses.
 type bulkBody struct {
-	chosen
-	reroute
-	All    bool   `json:"all"` // said when there is no filter
+	filterInput
+	routeInput
+	All    bool   `json:"all"` // required when there is no filter
 	DryRun bool   `json:"dry_run"`
 	Rate   int    `json:"rate"` // per second
 	Reason string `json:"reason"`
@@ -203,10 +204,10 @@ func readBulk(r *http.Request, kind dlq.Kind) (*bulkBody, error) {
 		return nil, err
 	}
 	switch {
-	case b.chosen == (chosen{}) && !b.All:
-		return nil, &badBody{`which? Give a filter, or "all": true`}
-	case kind != dlq.Replay && b.reroute != (reroute{}):
-		return nil, &badBody{"exchange, routing_key and topic are for a replay"}
+	case b.filterInput == (filterInput{}) && !b.All:
+		return nil, &badRequest{`which? Give a filter, or "all": true`}
+	case kind != dlq.Replay && b.routeInput != (routeInput{}):
+		return nil, &badRequest{"exchange, routing_key and topic are for a replay"}
 	}
 	return &b, nil
 }
@@ -222,10 +223,10 @@ func readBody(r *http.Request, into any) error {
 	case errors.Is(err, io.EOF):
 		return nil
 	case err != nil:
-		return &badBody{"the body: " + err.Error()}
+		return &badRequest{"the body: " + err.Error()}
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return &badBody{"the body has more than one JSON object"}
+		return &badRequest{"the body has more than one JSON object"}
 	}
 	return nil
 }

@@ -54,11 +54,11 @@ func operations(t *testing.T) (all []operation) {
 	return all
 }
 
-// Every route of the document, and so every route (TestOpenAPI), asks for a token, but for health and metrics; to change
-// something it asks for admin.token.
+// Every route of the document, and so every route (TestOpenAPI), asks for a token, but for health
+// and metrics; to change something it asks for admin.token.
 func TestEveryRouteAsksForItsToken(t *testing.T) {
 	with := func(token, read TokenReader) string {
-		return serve(t, func(c *Config) { c.Token, c.ReadToken, c.API.Desk = token, read, dlq.New(down{}, "s") })
+		return serve(t, func(c *Config) { c.Token, c.ReadToken, c.API.Operators = token, read, dlq.New(down{}, "s") })
 	}
 	both, full, readOnly := with(fixed("operate"), fixed("read")), with(fixed("operate"), nil), with(nil, fixed("read"))
 	none, otherName := with(nil, nil), []string{"Host", "evil.example"}

@@ -1,4 +1,5 @@
-// Package admin is the relay's HTTP server: probes, metrics and the API. It changes only what operators ask for in the API.
+// Package admin is the relay's HTTP server: probes, metrics and the API. It changes only what
+// operators ask for in the API.
 package admin
 
 import (
@@ -40,8 +41,8 @@ type Server struct {
 	http     *http.Server
 }
 
-// New listens at once, so that a taken port is known before anything else starts. The error is an *outbox.Stop. Run or
-// Close releases the port.
+// New listens at once, so that a taken port is known before anything else starts. The error is an
+// *outbox.Stop. Run or Close releases the port.
 func New(cfg Config) (*Server, error) {
 	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", cfg.Listen)
 	if err != nil {
@@ -58,7 +59,7 @@ func New(cfg Config) (*Server, error) {
 		WriteTimeout:      writeBound,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,
-		ConnState:         newConns(maxConns).state,
+		ConnState:         newConnections(maxConnections).state,
 		ErrorLog:          zap.NewStdLog(cfg.Log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))),
 	}
 	return s, nil
@@ -81,7 +82,7 @@ func (s *Server) Run(ctx context.Context) error {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
 		if s.http.Shutdown(within) != nil {
-			_ = s.http.Close() //nolint:errcheck // a request that does not end is cut; nothing is left to be done
+			_ = s.http.Close() //nolint:errcheck // requests that do not end are cut
 		}
 	})
 	err := s.http.Serve(s.listener)
@@ -141,7 +142,8 @@ func (m methods) allowed() []string {
 	return list
 }
 
-// guard lets a request through to its method: one that reads with either token, one that changes something with admin.token.
+// guard lets a request through to its method: one that reads with either token, one that changes
+// something with admin.token.
 func (s *Server) guard(path string, by methods) http.HandlerFunc {
 	next := func(w http.ResponseWriter, r *http.Request) {
 		h := by[r.Method]
@@ -162,7 +164,7 @@ func (s *Server) guard(path string, by methods) http.HandlerFunc {
 	if !strings.HasPrefix(path, "/api/") {
 		return next
 	}
-	read, change := s.called(authorize(next, s.cfg.Token, s.cfg.ReadToken)), s.called(s.operate(next))
+	read, change := s.requireLoopbackName(authorize(next, s.cfg.Token, s.cfg.ReadToken)), s.requireLoopbackName(s.requireOperator(next))
 	return func(w http.ResponseWriter, r *http.Request) {
 		if by[r.Method] == nil || r.Method == http.MethodGet {
 			read(w, r)

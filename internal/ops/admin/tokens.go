@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// TokenReader reads a token anew, so that it can be rotated; nil is no token.
+// TokenReader reads a token again at each request, so that it can be rotated; nil is no token.
 type TokenReader func() (string, error)
 
-// authorize lets a request through that carries one of the tokens; without any token, every one: config allows that on
-// loopback only. Tokens are compared in a time that tells nothing about them, not even their length.
+// authorize lets a request through that carries one of the tokens; without any token, every one:
+// config allows that on loopback only. Tokens are compared in constant time.
 func authorize(next http.HandlerFunc, tokens ...TokenReader) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		given, _ := bearer(r)
@@ -42,23 +42,25 @@ func authorize(next http.HandlerFunc, tokens ...TokenReader) http.HandlerFunc {
 	}
 }
 
-// called lets a request through that calls this server by a name of its own. Without any token it is on loopback, and the name
-// must be loopback's too: a page of a site whose name was made to lead here would read payloads, and change something.
-func (s *Server) called(next http.HandlerFunc) http.HandlerFunc {
+// requireLoopbackName lets a request through that calls this server by a name of its own. Without
+// any token it is on loopback, and the name must be loopback's too: a page of a site whose name was
+// made to lead here would read payloads, and change something.
+func (s *Server) requireLoopbackName(next http.HandlerFunc) http.HandlerFunc {
 	if s.cfg.Token != nil || s.cfg.ReadToken != nil {
 		return next
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !loopback(r.Host) {
-			writeProblem(w, http.StatusForbidden, "without admin.token the API answers nobody who calls it by that name; use 127.0.0.1 or localhost")
+			writeProblem(w, http.StatusForbidden, "without admin.token the API only answers requests to 127.0.0.1 or localhost")
 			return
 		}
 		next(w, r)
 	}
 }
 
-// operate lets a request through that may change something: one with admin.token, or any when there is no token at all.
-func (s *Server) operate(next http.HandlerFunc) http.HandlerFunc {
+// requireOperator lets a request through that may change something: one with admin.token, or any
+// when there is no token at all.
+func (s *Server) requireOperator(next http.HandlerFunc) http.HandlerFunc {
 	with := authorize(next, s.cfg.Token)
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -96,8 +98,8 @@ func loopback(host string) bool {
 	return host == "localhost" || net.ParseIP(strings.Trim(host, "[]")) != nil
 }
 
-// who names the one that asks for a change, for the audit.
-func (s *Server) who(r *http.Request) string {
+// caller names the one that asks for a change, for the audit.
+func (s *Server) caller(r *http.Request) string {
 	name := "API without token"
 	if s.cfg.Token != nil {
 		name = "admin.token"

@@ -13,8 +13,8 @@ import (
 // labels are the values of one label, and of a second one where a vector has two.
 type labels [2]string
 
-// counters finds the children of a vector by their labels without a lock and without allocating. The labels must be of a
-// closed list: what was seen once is kept.
+// counters finds the children of a vector by their labels without a lock and without allocating.
+// The labels must be of a closed list: what was seen once is kept.
 type counters struct {
 	vector *prometheus.CounterVec
 	count  int        // of labels

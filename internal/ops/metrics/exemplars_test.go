@@ -13,7 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// openMetrics are the exemplars that a scraper is given that asks for them, in the order of their buckets.
+// openMetrics are the exemplars that a scraper is given that asks for them, in the order of their
+// buckets.
 func openMetrics(t *testing.T, m *Metrics) (exemplars []string) {
 	t.Helper()
 	request := httptest.NewRequest(http.MethodGet, "/metrics", nil)

@@ -1,15 +1,16 @@
-// How things stand, asked at every scrape.
+// Gauges: the state of the relay, read at every scrape.
 
 package metrics
 
 import (
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
-// gauges is the collector of how things stand: it asks for one Snapshot a scrape.
+// gauges is a collector that takes one Snapshot per scrape.
 type gauges struct {
 	metrics  *Metrics
 	snapshot func() ops.Snapshot
@@ -18,12 +19,8 @@ type gauges struct {
 
 var _ prometheus.Collector = (*gauges)(nil)
 
-func describe(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(name, help, labels, nil)
-}
-
 var (
-	backlog         = describe("outbox_backlog", "Events read from the WAL and not yet settled, plus the parked ones; this and what else is told of events as they stand only by the leader.")
+	backlog         = describe("outbox_backlog", "Events read from the WAL and not yet settled, plus the parked ones. Only the leader reports this and other counts of pending events.")
 	oldestUnsettled = describe("outbox_oldest_unsettled_seconds", "Age of the commit of the oldest event that is read and not settled; 0 when there is none.")
 	lastConfirm     = describe("outbox_last_confirm_timestamp_seconds", "Unix time of the broker's last confirm; absent before the first.")
 	inFlightEvents  = describe("outbox_in_flight_events", "Events in the window.")
@@ -90,8 +87,8 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// collectEvents sends what is of the leader alone. Another relay, one that led before perhaps, knows at best how it was: what is on
-// its way, parked or dead is counted by whoever leads, and would be there twice.
+// collectEvents sends what is of the leader alone. Another relay, even a former leader, knows only
+// an older state: the leader counts the same events, and they would appear twice.
 func collectEvents(s *ops.Snapshot, now time.Time, gauge func(*prometheus.Desc, float64, ...string)) {
 	gauge(backlog, float64(s.InFlightEvents+s.WaitingEvents+s.Siding.Parked))
 	gauge(inFlightEvents, float64(s.InFlightEvents))
@@ -107,19 +104,4 @@ func collectEvents(s *ops.Snapshot, now time.Time, gauge func(*prometheus.Desc, 
 	gauge(parkedOldest, age(s.Siding.OldestParked, now))
 	gauge(dead, float64(s.Siding.Dead))
 	gauge(deadOldest, age(s.Siding.OldestDead, now))
-}
-
-// age is 0 for what is not, and for a time that is ahead: it may be another machine's.
-func age(at, now time.Time) float64 {
-	if at.IsZero() {
-		return 0
-	}
-	return max(0, now.Sub(at).Seconds())
-}
-
-func zeroOne(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -1,4 +1,5 @@
-// Package metrics counts what happens and shows it to Prometheus, with how things stand. It alone knows Prometheus.
+// Package metrics is the relay's Prometheus metrics: counters of what happens, gauges read from a
+// Snapshot. It alone imports Prometheus.
 package metrics
 
 import (
@@ -16,9 +17,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Metrics counts what happens, call by call; how things stand is asked of a Snapshot at every scrape. Its methods are
-// safe for concurrent use, and those that are called for each event or call do not allocate, but for Confirmed once in each
-// second, for an exemplar.
+// Metrics counts what happens, call by call. Its methods are safe for concurrent use. Those called
+// for each event or call do not allocate, except Confirmed once a second, for an exemplar.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -32,7 +32,7 @@ type Metrics struct {
 	retryRate     rate
 	parkRate      rate
 
-	latency          sampled
+	latency          latencyHistogram
 	publishedBytes   prometheus.Counter
 	skipped          *counters
 	rejections       *counters
@@ -48,10 +48,11 @@ type Metrics struct {
 	mirrorFailed     prometheus.Counter
 }
 
-// latencyBuckets are in seconds. The native histogram beside them is exact to 10 %.
+// latencyBuckets are in seconds. The native histogram is exact to 10 %.
 var latencyBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 
-// New registers the metrics of one relay in a registry of their own. version and commit are those of the binary.
+// New registers the metrics of one relay in a registry of their own. version and commit are those
+// of the binary.
 func New(version, commit, goVersion string) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.registry.MustRegister(
@@ -62,8 +63,8 @@ func New(version, commit, goVersion string) *Metrics {
 			ConstLabels: prometheus.Labels{"version": version, "commit": commit, "goversion": goVersion},
 		}, func() float64 { return 1 }),
 		m.events("published", &m.published), m.events("retry", &m.parked), m.events("dlq", &m.dead), m.events("failed", &m.failed),
-		counted("outbox_retries_total", "Attempts to publish an event of the retry table.", nil, &m.retried),
-		counted("outbox_dlq_published_total", "Events whose row was committed in the dead letters.", nil, &m.dead),
+		counterOf("outbox_retries_total", "Attempts to publish an event of the retry table.", nil, &m.retried),
+		counterOf("outbox_dlq_published_total", "Events whose row was committed in the dead letters.", nil, &m.dead),
 	)
 	m.latency.Histogram = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "outbox_publish_latency_seconds", Help: "From the commit of an event's transaction to the broker's confirm.",
@@ -84,7 +85,7 @@ func New(version, commit, goVersion string) *Metrics {
 	confirms := m.counters("outbox_confirms_total", "The broker's answers to published messages; one returned is not counted as ack.", "result")
 	m.acks, m.nacks = confirms.child(labels{"ack"}), confirms.child(labels{"nack"})
 	m.returned, m.timeouts = confirms.child(labels{"returned"}), confirms.child(labels{"timeout"})
-	for _, reason := range decode.SkipReasons { // a counter that begins at its first increment hides that one from rate()
+	for _, reason := range decode.SkipReasons { // from 0: else rate() misses the first
 		m.skipped.child(labels{reason})
 	}
 	for class, reasons := range sink.Rejections {
@@ -109,13 +110,13 @@ func (m *Metrics) counters(name, help string, label ...string) *counters {
 
 // events is one series of outbox_events_total.
 func (m *Metrics) events(outcome string, n *atomic.Uint64) prometheus.Collector {
-	return counted("outbox_events_total",
+	return counterOf("outbox_events_total",
 		"Attempts to publish an event, by what became of them: published is confirmed by the broker; retry is parked, with a row committed in the retry table, also without having been sent; dlq is a dead letter; failed left no row: it is offered again, or in doubt after the connection broke. An event ends as published or dlq.",
 		prometheus.Labels{"outcome": outcome}, n)
 }
 
-// counted is a counter whose number the status shows too.
-func counted(name, help string, labels prometheus.Labels, n *atomic.Uint64) prometheus.Collector {
+// counterOf is a counter whose number the status shows too.
+func counterOf(name, help string, labels prometheus.Labels, n *atomic.Uint64) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels},
 		func() float64 { return float64(n.Load()) })
 }
@@ -125,12 +126,14 @@ func (m *Metrics) Watch(snapshot func() ops.Snapshot) {
 	m.registry.MustRegister(&gauges{metrics: m, snapshot: snapshot, now: time.Now})
 }
 
-// Confirmed counts events that the broker confirmed at this time, all of one call; relay.Hooks.Confirmed.
+// Confirmed counts events that the broker confirmed at this time, all of one call;
+// relay.Hooks.Confirmed.
 func (m *Metrics) Confirmed(_ int, events []*outbox.Event, at time.Time) {
 	payload := 0
 	last, due := m.latency.due(at)
 	for _, ev := range events {
-		// The commit's time is the server's clock: where ours is behind it, the latency is taken as 0.
+		// The commit's time is the server's clock: where ours is behind it, the latency is taken as
+		// 0.
 		latency := max(0, at.Sub(ev.CommitTime)).Seconds()
 		if due {
 			due = !m.latency.observe(latency, ev.Traceparent, last, at)
@@ -145,7 +148,8 @@ func (m *Metrics) Confirmed(_ int, events []*outbox.Event, at time.Time) {
 	m.rate.add(at, uint64(len(events)))
 }
 
-// Rejected counts one attempt that was refused; relay.Hooks.Rejected. What becomes of it is counted by Parked, Dead or Failed.
+// Rejected counts one attempt that was refused; relay.Hooks.Rejected. What becomes of it is counted
+// by Parked, Dead or Failed.
 func (m *Metrics) Rejected(_ *outbox.Event, fault *sink.Fault, _ int) {
 	m.rejections.inc(labels{fault.Class.String(), string(fault.Reason)})
 }
@@ -156,7 +160,8 @@ func (m *Metrics) Unavailable(_, unknown int, _ error) { m.Failed(unknown) }
 // Failed counts attempts of which no row is written; relay.Hooks.Failed and retry.Hooks.Failed.
 func (m *Metrics) Failed(attempts int) { m.failed.Add(uint64(attempts)) }
 
-// Parked counts rows that were committed in the retry table, new ones and such as say of a new refusal; retry.Hooks.Parked.
+// Parked counts rows that were committed in the retry table, new ones and such as say of a new
+// refusal; retry.Hooks.Parked.
 func (m *Metrics) Parked(rows int) {
 	m.parked.Add(uint64(rows))
 	m.parkRate.add(time.Now(), uint64(rows))
@@ -180,10 +185,12 @@ func (m *Metrics) Mirrored(letters int) { m.mirrored.Add(float64(letters)) }
 // MirrorFailed counts copies of dead letters that the broker refused; dlq.MirrorConfig.Failed.
 func (m *Metrics) MirrorFailed(letters int) { m.mirrorFailed.Add(float64(letters)) }
 
-// Skipped counts a message of the stream that is not ours; replication.Hooks.Skipped. The reasons are a closed list.
+// Skipped counts a message of the stream that is not ours; replication.Hooks.Skipped. The reasons
+// are a closed list.
 func (m *Metrics) Skipped(reason string) { m.skipped.inc(labels{reason}) }
 
-// HeaderDropped counts a key of the headers column that may not be sent; rabbit.Hooks.HeaderDropped.
+// HeaderDropped counts a key of the headers column that may not be sent;
+// rabbit.Hooks.HeaderDropped.
 func (m *Metrics) HeaderDropped(name string) { m.headersDropped.inc(labels{name}) }
 
 // Confirms counts the answers of one call; rabbit.Hooks.Confirms.

@@ -166,7 +166,7 @@ func TestMetricsWhenThingsAreBad(t *testing.T) {
 	t.Run("slot lost, without a limit", func(t *testing.T) {
 		s := opstest.Busy()
 		s.Slot.WALStatus, s.Slot.SafeWALBytes, s.Slot.Active = "lost", nil, false
-		s.Slot.ConfirmedFlush, s.Slot.Restart = 0x2000, 0 // ahead of what was read before it, and unknown
+		s.Slot.ConfirmedFlush, s.Slot.Restart = 0x2000, 0 // ahead of Current; unknown
 		lines := scrape(t, watched(s))
 		mustHave(t, lines, `outbox_slot_wal_status{slot="cdc_relay",status="lost"} 1`, `outbox_slot_wal_status{slot="cdc_relay",status="reserved"} 0`,
 			`outbox_slot_active{slot="cdc_relay"} 0`, `outbox_slot_lag_bytes{slot="cdc_relay"} 0`, `outbox_slot_retained_bytes{slot="cdc_relay"} 0`)
@@ -210,7 +210,7 @@ func TestMetricsWhenThingsAreBad(t *testing.T) {
 		lines := scrape(t, watched(s))
 		mustHave(t, lines, `outbox_slot_lag_seconds{slot="cdc_relay"} 90`, `outbox_slot_own{slot="cdc_relay"} 1`)
 		mustLack(t, lines, "outbox_slot_lag_bytes", "outbox_slot_retained_bytes", "outbox_slot_safe_wal_bytes", "outbox_slot_active", "outbox_slot_wal_status", "outbox_slot_spilled_bytes")
-		s.Since, s.Slot.Checked = opstest.Noon.Add(-30*time.Second), opstest.Noon.Add(-31*time.Second) // it was the relay itself that held it then
+		s.Since, s.Slot.Checked = opstest.Noon.Add(-30*time.Second), opstest.Noon.Add(-31*time.Second) // held by the relay itself
 		mustHave(t, scrape(t, watched(s)), `outbox_slot_lag_seconds{slot="cdc_relay"} 30`, `outbox_slot_active{slot="cdc_relay"} 1`)
 	})
 	t.Run("nothing is parked or dead", func(t *testing.T) {
@@ -309,8 +309,8 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// What the events cost that the broker confirms: with no trace, with traces that are not sampled, and with sampled ones, of which
-// one a second is an exemplar.
+// What the events cost that the broker confirms: with no trace, with traces that are not sampled,
+// and with sampled ones, of which one a second is an exemplar.
 func BenchmarkConfirmed(b *testing.B) {
 	for name, traceparent := range map[string]string{
 		"no trace": "", "not sampled": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00", "sampled": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
@@ -323,7 +323,7 @@ func BenchmarkConfirmed(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				m.Confirmed(0, events, opstest.Noon.Add(time.Duration(i)*10*time.Millisecond)) // 10,000 events a second
+				m.Confirmed(0, events, opstest.Noon.Add(time.Duration(i)*10*time.Millisecond))
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(events)), "ns/event")
 		})

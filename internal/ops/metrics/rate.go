@@ -10,7 +10,7 @@ import (
 // rateSeconds is how many whole seconds a rate is taken over.
 const rateSeconds = 10
 
-// rate counts by second, so that a rate can be told without a goroutine that samples. The zero value is ready.
+// rate counts by second, so that a rate needs no goroutine that samples. The zero value is ready.
 type rate struct {
 	mu      sync.Mutex
 	seconds [rateSeconds + 1]struct {

@@ -1,10 +1,11 @@
-// What the metrics tell of each logical slot.
+// The metrics of each logical slot.
 
 package metrics
 
 import (
-	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
 var (

@@ -19,7 +19,7 @@ func (m *Metrics) WatchSpans(spans func() Spans) {
 		"dropped":  func(s Spans) uint64 { return s.Dropped },
 	} {
 		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "outbox_spans_total", Help: "Spans of events: exported, failed when the collector did not take them, dropped when too many waited for it. Without tracing there are none.",
+			Name: "outbox_spans_total", Help: "Spans of events: exported, failed when the collector did not accept them, dropped when the queue was full. Absent without tracing.",
 			ConstLabels: prometheus.Labels{"result": result},
 		}, func() float64 { return float64(of(spans())) }))
 	}

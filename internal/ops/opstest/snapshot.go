@@ -27,7 +27,7 @@ func Busy() ops.Snapshot {
 	}
 }
 
-// Beside is Busy with two slots of others, and one of which nothing was heard for long.
+// Beside is Busy with two slots of other programs, and a third that was not read lately.
 func Beside() ops.Snapshot {
 	s := Busy()
 	s.OtherSlots = []ops.Slot{

@@ -1,15 +1,18 @@
+// Apply: what came of rows.
+
 package postgres
 
 import (
 	"context"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// addNames adds the columns by which statements name rows: position and number, so that neither a row parked again at its
-// position nor another leader's is meant.
+// addNames adds the columns by which statements name rows: position and number, so that neither a
+// row parked again at its position nor another leader's is meant.
 func (a *arrays) addNames(rows []*store.Row) {
 	incarnation, commit := make([]int64, len(rows)), make([]string, len(rows))
 	index, n := make([]int64, len(rows)), make([]int64, len(rows))
@@ -26,7 +29,8 @@ func (a *arrays) addNames(rows []*store.Row) {
 // named is the condition that t is the row that x names.
 var named = `t.n = x_n AND t.incarnation = x_incarnation AND t.commit_lsn = x_commit::pg_lsn AND t.idx = x_idx AND ` + byNumber("t")
 
-// addRefusals adds the columns of what was said of rows at their last refusal; NULL class: nothing new.
+// addRefusals adds the columns of what was said of rows at their last refusal; NULL class: nothing
+// new.
 func (a *arrays) addRefusals(results []store.Result, as storable) {
 	class, reason := make([]*string, len(results)), make([]string, len(results))
 	text, destination := make([]string, len(results)), make([]string, len(results))
@@ -47,8 +51,8 @@ func (a *arrays) addRefusals(results []store.Result, as storable) {
 	a.add("x_attempts", "integer", attempts)
 }
 
-// afterRefusal are the new values of the columns of a row x says something about; $4 is the time by our clock, which
-// first and last refusals are told by.
+// afterRefusal are the new values of the columns of a row x says something about; $4 is the time by
+// our clock, which first and last refusals are told by.
 var afterRefusal = map[string]string{
 	"class":           "CASE WHEN x_class IS NULL THEN t.class ELSE x_class END",
 	"reason":          "CASE WHEN x_class IS NULL THEN t.reason ELSE x_reason END",
@@ -69,7 +73,8 @@ func set() (assignments string) {
 	return assignments
 }
 
-// applied are the parameters of one Apply: rows that are deleted, that wait, and that become dead letters.
+// applied are the parameters of one Apply: rows that are deleted, that wait, and that become dead
+// letters.
 type applied struct{ gone, wait, dead arrays }
 
 func applyArrays(results []store.Result, as storable) (a applied) {
@@ -94,8 +99,8 @@ func applyArrays(results []store.Result, as storable) (a applied) {
 	return a
 }
 
-// sql is the statement, whose parameters from $5 on are those of args. A row is moved by DELETE … RETURNING: a letter that
-// is there already is an error, and nothing is done.
+// sql is the statement, whose parameters from $5 on are those of args. A row is moved by DELETE …
+// RETURNING: a letter that is there already is an error, and nothing is done.
 func (a *applied) sql() string {
 	first := 5
 	from := func(a *arrays) string {

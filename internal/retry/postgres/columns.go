@@ -1,3 +1,5 @@
+// Extra columns of a row.
+
 package postgres
 
 import (
@@ -8,7 +10,8 @@ import (
 
 var errColumns = errors.New("column \"columns\" is not as a relay writes it")
 
-// readColumns gives the values of the columns of these names; nil for one that b lacks. They alias b.
+// readColumns gives the values of the columns of these names; nil for one that b lacks. They alias
+// b.
 func readColumns(b []byte, names []string) ([][]byte, error) {
 	if len(names) == 0 {
 		return nil, nil

@@ -1,3 +1,5 @@
+// Counting rows.
+
 package postgres
 
 import (
@@ -6,13 +8,15 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/dlq"
-	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// tallySQL finds the oldest row as the first by position: commit times follow it but for some milliseconds, and have no index.
+// tallySQL finds the oldest row as the first by position: commit times follow it but for some
+// milliseconds, and have no index.
 var tallySQL = dlq.ByState + ` SELECT
 	(SELECT count(*) FROM (SELECT FROM cdc_relay.retry WHERE slot = $1::text AND system_id = $2 LIMIT $3) r),
 	(SELECT extract(epoch FROM clock_timestamp() - commit_time)::float8 FROM cdc_relay.retry WHERE slot = $1 AND system_id = $2
@@ -22,8 +26,8 @@ var tallySQL = dlq.ByState + ` SELECT
 		WHERE t.slot = $1 AND t.system_id = $2 AND t.state = g.state AND t.class = g.class AND t.reason = g.reason ORDER BY t.died_at, t.n LIMIT 1) d
 		WHERE g.state = 'open')`
 
-// Count counts what the tables hold of a slot; limit stands for that many and more. A database without these tables holds
-// nothing.
+// Count counts what the tables hold of a slot; limit stands for that many and more. A database
+// without these tables holds nothing.
 func Count(ctx context.Context, db dlq.Querier, slot, systemID string, limit int) (store.Tally, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()

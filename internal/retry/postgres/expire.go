@@ -1,22 +1,27 @@
+// Expire: purging by age.
+
 package postgres
 
 import (
 	"context"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
 // slotSeen is what pg_replication_slots said of our slot in one look.
 //
-// A purged row must stay while the slot may send its event again. A crash of PostgreSQL takes the slot back to what of it
-// was saved last, and a server may go on for hours without saving a confirmed_flush_lsn that moved alone; restart_lsn
-// never moves alone: the walsender sets it together with a confirmed_flush_lsn at or above it, and saves the slot before
-// it takes the next report (LogicalConfirmReceivedLocation). The view shows both before they are saved. So: when the same
-// walsender has moved confirmed_flush_lsn on since a look, what that look saw of restart_lsn is saved. A transaction whose
-// commit record is below the saved confirmed_flush_lsn, so one below restart_lsn, is not sent again.
+// A purged row must stay while the slot may send its event again. A crash of PostgreSQL takes the
+// slot back to what of it was saved last, and a server may go on for hours without saving a
+// confirmed_flush_lsn that moved alone; restart_lsn never moves alone: the walsender sets it
+// together with a confirmed_flush_lsn at or above it, and saves the slot before it takes the next
+// report (LogicalConfirmReceivedLocation). The view shows both before they are saved. So: when the
+// same walsender has moved confirmed_flush_lsn on since a look, what that look saw of restart_lsn
+// is saved. A transaction whose commit record is below the saved confirmed_flush_lsn, so one below
+// restart_lsn, is not sent again.
 type slotSeen struct {
 	pid            int32
 	restart, flush pglogrepl.LSN

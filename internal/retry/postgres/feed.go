@@ -1,3 +1,5 @@
+// Runs, Sweep, Skip and Due: what may be fed.
+
 package postgres
 
 import (
@@ -5,12 +7,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// runsSQL picks, by positions and sizes alone, the rows of each chain that go, and then reads them. The cut at size goes by
-// each row's place in its chain (i), so that no chain has a gap and every head comes before any second row.
+// runsSQL picks, by positions and sizes alone, the rows of each chain that go, and then reads them.
+// The cut at size goes by each row's place in its chain (i), so that no chain has a gap and every
+// head comes before any second row.
 func (p *Store) runsSQL() string {
 	return fence + `, c AS MATERIALIZED (SELECT c.chain, c.o, ` + p.blocked("c") + ` AS blocked FROM fence, unnest($4::bigint[]) WITH ORDINALITY AS c(chain, o)),
 		first AS MATERIALIZED (SELECT c.o, t.*, row_number() OVER w AS i, bool_or(t.n > $7) OVER w AS fresh
@@ -26,7 +30,7 @@ func (p *Store) runsSQL() string {
 
 // blocked is whether an open letter holds the chain of alias. OFFSET 0: it is looked up for each.
 func (p *Store) blocked(alias string) string {
-	if !p.c.Hold {
+	if !p.c.Block {
 		return `false`
 	}
 	return `EXISTS (SELECT FROM cdc_relay.dead_letter d WHERE ` + inSlot("d") + ` AND d.chain = ` + alias + `.chain AND d.ordered AND d.state = 'open' OFFSET 0)`

@@ -1,3 +1,5 @@
+// Load and Positions: what the tables hold at the start of a term.
+
 package postgres
 
 import (
@@ -23,8 +25,9 @@ func orderedOf(s store.Scope, alias string) string {
 	return [...]string{store.PerKey: alias + `.keyed`, store.PerUnit: `(` + alias + `.fault IS NULL)`, store.Free: `false`}[s]
 }
 
-// A page of Load: so many rows, and keys of so many bytes together (one more at most). A statement has to end soon, because
-// it keeps the next leader waiting, and what it read is in memory until all of it is counted.
+// A page of Load: so many rows, and keys of so many bytes together (one more at most). A statement
+// has to end soon, because it keeps the next leader waiting, and what it read is in memory until
+// all of it is counted.
 const (
 	loadRows  = 20_000
 	loadBytes = 8 << 20
@@ -36,8 +39,9 @@ type pageEnd struct {
 	position    outbox.Position
 }
 
-// loadSQL reads a page of a table from a position on: how many rows hold each chain, with one of them as its event, and the
-// last position of the page. Rows that were parked under another ordering get the chain they have now.
+// loadSQL reads a page of a table from a position on: how many rows hold each chain, with one of
+// them as its event, and the last position of the page. Rows that were parked under another
+// ordering get the chain they have now.
 func loadSQL(s store.Scope, table, which string) string {
 	return fence + `, page AS MATERIALIZED (SELECT t.*, sum(t.size) OVER (ORDER BY t.incarnation, t.commit_lsn, t.idx) - t.size AS before FROM (
 			SELECT t.incarnation, t.commit_lsn, t.idx, t.n, t.unit, t.chain AS was, t.ordered AS held, ` + chainOf(s, "t") + ` AS chain,
@@ -58,7 +62,7 @@ func loadSQL(s store.Scope, table, which string) string {
 // Load implements Store. each is called when a page is read, not while: it may wait for a broker.
 func (p *Store) Load(ctx context.Context, each func(store.Count) error) (highest outbox.Position, err error) {
 	statements := []string{loadSQL(p.c.Scope, "retry", "true")}
-	if p.c.Hold {
+	if p.c.Block {
 		statements = append(statements, loadSQL(p.c.Scope, "dead_letter", "t.state = 'open'"))
 	}
 	for _, sql := range statements {

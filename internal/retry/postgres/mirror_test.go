@@ -34,7 +34,8 @@ func testMirror(b *bench) {
 	raw := b.row("r", 1, 1)
 	raw.Dead, raw.Class, raw.Reason, raw.Event.Raw = true, sink.Permanent, sink.Undecodable, []byte(`{"id":null}`)
 	b.park(raw)
-	// A row that becomes a letter has its old number, which is before those of letters that were there.
+	// A row that becomes a letter has its old number, which is before those of letters that were
+	// there.
 	b.must(b.Apply(await.Context(b.T), []retrystore.Result{{Row: died, Kind: retrystore.Dead, Class: sink.Transient, Reason: sink.BrokerException, Words: "541 of 7", Attempts: 3}}))
 	b.answer(b.Ask(b.c, retrystore.Purge, rows[0].N, outbox.Route{}), true, sink.Outcome{})
 	b.answer(b.Ask(b.c, retrystore.Redact, rows[1].N, outbox.Route{}), true, sink.Outcome{})
@@ -70,7 +71,8 @@ func testMirror(b *bench) {
 	equal(b, "what another system has noted", len(b.unmirrored(10, all)), 4)
 }
 
-// testMirrorLetters looks at what is read of a row that died, of a letter, and of what could not be decoded.
+// testMirrorLetters looks at what is read of a row that died, of a letter, and of what could not be
+// decoded.
 func testMirrorLetters(b *bench, letters []dlq.Letter, died, letter, raw *retrystore.Row) {
 	b.Helper()
 	for i, want := range []*retrystore.Row{died, letter} {

@@ -1,3 +1,5 @@
+// Park: writing rows.
+
 package postgres
 
 import (
@@ -8,8 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
 // arrays is a table of parameters that a statement unnests: one array per column.
@@ -43,8 +46,8 @@ func (a *arrays) some(first int, names ...string) string {
 	return "unnest(" + strings.Join(params, ", ") + ") AS x(" + strings.Join(names, ", ") + ")"
 }
 
-// parkSQL inserts all rows or, when a position is taken by another event, none. From $4 on come the rows for retry, those
-// for dead_letter. i is a row's place in the call.
+// parkSQL inserts all rows or, when a position is taken by another event, none. From $4 on come the
+// rows for retry, those for dead_letter. i is a row's place in the call.
 var parkSQL = func() string {
 	rows, letters := parkArrays(nil, nil, nil), parkArrays(nil, nil, nil)
 	second := 4 + len(rows.values)
@@ -122,7 +125,8 @@ func (p *Store) Park(ctx context.Context, rows []*store.Row) error {
 	case other != nil:
 		return store.TakenPosition(rows[*other])
 	case there < len(rows):
-		// Another statement wrote the position since this one began: the next try sees which event it has there.
+		// Another statement wrote the position since this one began: the next try sees which event
+		// it has there.
 		return fmt.Errorf("park: %d of %d rows were written by another statement", len(rows)-there, len(rows))
 	}
 	return nil

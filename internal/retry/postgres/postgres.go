@@ -1,3 +1,5 @@
+// Package postgres keeps the retry table and the dead letters in schema cdc_relay of the source
+// database. Each method of the Store is one statement, each file is one or two of them.
 package postgres
 
 import (
@@ -28,19 +30,22 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// New is a store on the pool, whose sessions must commit durably and read what is committed (replication.Pool).
+// New is a store on the pool, whose sessions must commit durably and read what is committed
+// (replication.Pool).
 func New(pool *pgxpool.Pool, c store.Config) *Store {
 	return &Store{pool: pool, c: c, doubt: map[uint32]bool{}}
 }
 
-// Every statement begins with the fence: it takes effect for the leader of this epoch only. All that it reads or writes is joined to
-// the fence, and so is its answer: no row at all means fenced. $1 is the slot, $2 the epoch, $3 the system.
+// Every statement begins with the fence: it takes effect for the leader of this epoch only. All
+// that it reads or writes is joined to the fence, and so is its answer: no row at all means fenced.
+// $1 is the slot, $2 the epoch, $3 the system.
 const fence = dlq.Fence
 
-// Conditions that a row is of our slot and system. A table that was never analysed is taken for one where they choose few
-// rows; the planner would then look for two rows by them, find a million, and filter. So only ours can be looked up in an
-// index: where a row is found by its number, byNumber hides both; where it is found by chain or destination, inSlot hides
-// the system, so that the primary key does not offer itself.
+// Conditions that a row is of our slot and system. A table that was never analysed is taken for one
+// where they choose few rows; the planner would then look for two rows by them, find a million, and
+// filter. So only ours can be looked up in an index: where a row is found by its number, byNumber
+// hides both; where it is found by chain or destination, inSlot hides the system, so that the
+// primary key does not offer itself.
 func ours(alias string) string { return alias + ".slot = $1 AND " + alias + ".system_id = $3" }
 
 func inSlot(alias string) string {
@@ -51,7 +56,8 @@ func byNumber(alias string) string {
 	return alias + ".slot IS NOT DISTINCT FROM $1 AND " + alias + ".system_id IS NOT DISTINCT FROM $3"
 }
 
-// statementTimeout bounds on our side what the server bounds with statement_timeout: one that went silent bounds nothing.
+// statementTimeout bounds on our side what the server bounds with statement_timeout: one that went
+// silent bounds nothing.
 const statementTimeout = 20 * time.Second
 
 // storable makes a string what a text column of the database can hold.
@@ -72,7 +78,7 @@ func (p *Store) read(ctx context.Context, what, sql string, args []any, each fun
 		err = p.run(ctx, conn, sql, args, each)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", what, discreet{err})
+		return fmt.Errorf("%s: %w", what, redacted{err})
 	}
 	return nil
 }
@@ -98,7 +104,7 @@ func (p *Store) change(ctx context.Context, what, sql string, args func(storable
 	if err == nil || isFenced(err) {
 		return err
 	}
-	err = fmt.Errorf("%s: %w", what, discreet{err})
+	err = fmt.Errorf("%s: %w", what, redacted{err})
 	switch {
 	case isRefusal(err):
 		return &store.Refused{Err: err}
@@ -110,10 +116,12 @@ func (p *Store) change(ctx context.Context, what, sql string, args func(storable
 	return err
 }
 
-// run runs one statement in one round trip and calls each for every row whose first column is not NULL.
+// run runs one statement in one round trip and calls each for every row whose first column is not
+// NULL.
 //
-// It is planned anew every time (QueryExecModeCacheDescribe): the tables go from empty to a million rows and back in
-// minutes, and a plan that is kept from before would scan them for each of a thousand rows.
+// It is planned anew every time (QueryExecModeCacheDescribe): the tables go from empty to a million
+// rows and back in minutes, and a plan that is kept from before would scan them for each of a
+// thousand rows.
 func (p *Store) run(ctx context.Context, conn *pgxpool.Conn, sql string, args []any, each func(pgx.Rows) error) error {
 	rows, err := conn.Query(ctx, sql, append([]any{pgx.QueryExecModeCacheDescribe, p.c.Slot, p.c.Epoch}, args...)...)
 	if err != nil {
@@ -139,9 +147,10 @@ func (p *Store) run(ctx context.Context, conn *pgxpool.Conn, sql string, args []
 	return nil
 }
 
-// endDoubt ends the sessions of statements that were not answered, and waits until they are gone. Such a statement may
-// still be on its way to the server, or stand in it: carried out after the same one was made again, and after what it
-// wrote was delivered and deleted, it would write that once more.
+// endDoubt ends the sessions of statements that were not answered, and waits until they are gone.
+// Such a statement may still be on its way to the server, or stand in it: carried out after the
+// same one was made again, and after what it wrote was delivered and deleted, it would write that
+// once more.
 func (p *Store) endDoubt(ctx context.Context, conn *pgxpool.Conn) error {
 	p.mu.Lock()
 	pids := make([]int32, 0, len(p.doubt))

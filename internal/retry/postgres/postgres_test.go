@@ -28,8 +28,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// database is a real one seen as a world. The relay's role may do no more than init grants it, and its settings are those
-// that would lose what was committed.
+// database is a real one seen as a world. The relay's role may do no more than init grants it, and
+// its settings are those that would lose what was committed.
 type database struct {
 	t    *testing.T
 	conn *pgx.Conn // of the superuser
@@ -79,7 +79,8 @@ func connect(t *testing.T, url string) *pgx.Conn {
 	return conn
 }
 
-// relaySlot is no slot on the server, nor are those of whose rows the tests are: a new one waits for the transactions of all tests.
+// relaySlot is no slot on the server, nor are those of whose rows the tests are: a new one waits
+// for the transactions of all tests.
 const relaySlot = "relay"
 
 func (w *database) config(url string) replication.Config {
@@ -220,7 +221,8 @@ func testDamaged(b *bench, w *database) {
 	}
 }
 
-// The statement of a former leader arrives while the next one is raising the epoch: it waits, and then changes nothing.
+// The statement of a former leader arrives while the next one is raising the epoch: it waits, and
+// then changes nothing.
 func testFenceWhileRaised(b *bench, w *database) {
 	parked, letter, fresh, request := b.fenced()
 	names := []string{}
@@ -258,7 +260,8 @@ func (w *database) untilLocked(b *bench, what string, over func() bool) {
 	})
 }
 
-// The statement of a former leader is held up before it has begun, and the next one raises the epoch: it changes nothing.
+// The statement of a former leader is held up before it has begun, and the next one raises the
+// epoch: it changes nothing.
 func testFenceHeldUp(b *bench, w *database) {
 	parked, letter, fresh, request := b.fenced()
 	calls := methods(b, parked, letter, fresh, request)
@@ -282,7 +285,8 @@ func testFenceHeldUp(b *bench, w *database) {
 	b.with(func(c *retrystore.Config) { c.Epoch = epoch }).unchanged(parked, letter, fresh, request)
 }
 
-// A row that the database refuses leaves the others out of the table, and is named when it is alone.
+// A row that the database refuses leaves the others out of the table, and is named when it is
+// alone.
 func testRefused(b *bench, w *database) {
 	rows := b.rows(3, "k", 1, 1)
 	for _, table := range []string{"retry", "dead_letter"} {
@@ -355,7 +359,8 @@ func testNoLetterTwice(b *bench, w *database) {
 	b.wantWhere("parked", row)
 }
 
-// An operator cancels a request in the moment in which it is carried out: either he is told that it is done, or it is not done.
+// An operator cancels a request in the moment in which it is carried out: either he is told that it
+// is done, or it is not done.
 func testCancelledMeanwhile(b *bench, w *database) {
 	letter := b.letter("k")
 	id := b.Ask(b.c, retrystore.Discard, letter.N, outbox.Route{})
@@ -380,7 +385,8 @@ func testCancelledMeanwhile(b *bench, w *database) {
 	equal(b, "audit", len(b.audit(letter.N)), 0)
 }
 
-// While nobody asks for anything, to look for that writes nothing: a lock of the slot's row would be a commit each time.
+// While nobody asks for anything, to look for that writes nothing: a lock of the slot's row would
+// be a commit each time.
 func testLookForRequests(b *bench, w *database) {
 	letter := b.letter("k")
 	locked := func() (xid string) {
@@ -463,8 +469,8 @@ func TestAnswerLost(t *testing.T) {
 	}
 }
 
-// A statement is cut off on its way. It is made again, what it wrote is delivered and deleted, and then it arrives: its
-// session must be gone.
+// A statement is cut off on its way. It is made again, what it wrote is delivered and deleted, and
+// then it arrives: its session must be gone.
 func TestStatementLate(t *testing.T) {
 	w := newDatabase(t, devenv.SharedPostgres(t), "")
 	for name, call := range unknown {
@@ -520,8 +526,9 @@ func TestStatementLate(t *testing.T) {
 	}
 }
 
-// The session of a statement without an answer does not end when it is told to. Nothing is written until it has.
-// On a server of this package: one session that is stopped has all wait that drop a database.
+// The session of a statement without an answer does not end when it is told to. Nothing is written
+// until it has. On a server of this package: one session that is stopped has all wait that drop a
+// database.
 func TestSessionThatDoesNotEnd(t *testing.T) {
 	w := newDatabase(t, devenv.OwnPostgres(t), "")
 	b := newBench(t, w)

@@ -15,7 +15,8 @@ func says(row *store.Row, text string) *store.Row {
 	return row
 }
 
-// Nothing is left of a purged row but its position and what says nothing of the event, however it became a dead letter.
+// Nothing is left of a purged row but its position and what says nothing of the event, however it
+// became a dead letter.
 func testPurgedRows(b *bench, w *database) {
 	direct, moved, parked := says(b.row("person", 1, 1), "no person"), says(b.row("person", 1, 1), "no person"), says(b.row("person", 1, 1), "no person")
 	direct.Dead = true

@@ -1,3 +1,5 @@
+// A row as columns.
+
 package postgres
 
 import (
@@ -35,7 +37,8 @@ type record struct {
 	columns, fault, raw           []byte
 }
 
-// field is one of those columns: its name, the type of the array its values are sent in, and where a record has it.
+// field is one of those columns: its name, the type of the array its values are sent in, and where
+// a record has it.
 type field struct {
 	name, typ string
 	target    func(*record) any       // for Scan
@@ -199,8 +202,8 @@ func at(t *time.Time) time.Time {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// rowOf are the expressions that scanRow reads, of a row of retry (dead: dead_letter) by that alias. full is a condition
-// on which the heavy columns are read too.
+// rowOf are the expressions that scanRow reads, of a row of retry (dead: dead_letter) by that
+// alias. full is a condition on which the heavy columns are read too.
 func rowOf(alias string, dead bool, full string) string {
 	instead := map[string]string{"commit_lsn": alias + ".commit_lsn::text"}
 	if full != "true" {

@@ -1,3 +1,5 @@
+// Requests and Answer: what operators ask for.
+
 package postgres
 
 import (
@@ -5,8 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
 // may are the conditions under which a row t of dead_letter (q: the request) may be asked for.
@@ -30,7 +33,8 @@ var requestsSQL = fence + `, q AS MATERIALIZED (SELECT q.* FROM fence, cdc_relay
 const anyRequestSQL = `SELECT EXISTS (SELECT FROM cdc_relay.request q WHERE q.slot = $1 AND q.system_id = $3 AND q.state = 'waiting')
 		FROM cdc_relay.slots WHERE slot = $1::text AND epoch = $2`
 
-// Requests implements Store. It looks without the lock of the fence first: that is a commit, and nobody asks most of the time.
+// Requests implements Store. It looks without the lock of the fence first: that is a commit, and
+// nobody asks most of the time.
 func (p *Store) Requests(ctx context.Context, limit int, size int64) (list []store.Request, err error) {
 	some := false
 	err = p.read(ctx, "look for requests", anyRequestSQL, []any{p.c.SystemID}, func(rows pgx.Rows) error { return rows.Scan(&some) })
@@ -92,7 +96,8 @@ func answerArrays(answers []store.Answer, as storable) (a arrays) {
 	return a
 }
 
-// emptied are the columns that purge leaves nothing in. What stays is the position, and what says nothing of the event.
+// emptied are the columns that purge leaves nothing in. What stays is the position, and what says
+// nothing of the event.
 func emptied() string {
 	list := "chain = 0, unit = 0, dest = 0, hash = 0, keyed = false, ordered = false, bytes = 0, error = '', destination = '', "
 	for name := range strings.SplitSeq("route_name, routing_key, id, aggregate, key, type, payload, traceparent, headers, columns, fault, raw", ", ") {
@@ -109,9 +114,10 @@ var bare = map[string]string{
 	"fault": "NULL::bytea", "raw": "NULL::bytea",
 }
 
-// answerSQL does what was asked for, notes it in request and audit, and says of each request whether it took place. q are
-// the requests that still wait, locked against an operator who cancels them (of a replay that was confirmed: whatever he did).
-// With a row that is purged goes what its requests tell of it; the audit has no error text ever.
+// answerSQL does what was asked for, notes it in request and audit, and says of each request
+// whether it took place. q are the requests that still wait, locked against an operator who cancels
+// them (of a replay that was confirmed: whatever he did). With a row that is purged goes what its
+// requests tell of it; the audit has no error text ever.
 var answerSQL = func() string {
 	a := answerArrays(nil, nil)
 	x := a.sql(5) + ` AS x(` + a.list() + `)`

@@ -1,21 +1,26 @@
+// What an SQLSTATE says about a statement.
+
 package postgres
 
 import (
 	"errors"
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// refusing are the classes of SQLSTATE that blame what the statement carries, so that the same again is refused again:
-// data, integrity, program limit, internal error. What an operator mends or what passes by itself (a right that is
-// missing, locks, timeouts, a full disk, a server that stops) is not among them: the same statement is simply made again.
+// refusing are the classes of SQLSTATE that blame what the statement carries, so that the same
+// again is refused again: data, integrity, program limit, internal error. What an operator mends or
+// what passes by itself (a right that is missing, locks, timeouts, a full disk, a server that
+// stops) is not among them: the same statement is simply made again.
 var refusing = []string{"22", "23", "54", "XX"}
 
 func isFenced(err error) bool { return errors.Is(err, store.ErrFenced) }
 
-// isRefusal reports whether the server refused the statement for what it carries; it then did nothing.
+// isRefusal reports whether the server refused the statement for what it carries; it then did
+// nothing.
 func isRefusal(err error) bool {
 	var e *pgconn.PgError
 	if !didNothing(err) || !errors.As(err, &e) {
@@ -29,7 +34,8 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// aboutRow is err, as a *Refused when the server could not read what the statement asked for: a damaged row.
+// aboutRow is err, as a *Refused when the server could not read what the statement asked for: a
+// damaged row.
 func aboutRow(err error) error {
 	if isRefusal(err) {
 		return &store.Refused{Err: err}
@@ -37,8 +43,8 @@ func aboutRow(err error) error {
 	return err
 }
 
-// didNothing reports whether the statement was certainly rolled back. An ERROR ends its transaction; FATAL and PANIC end
-// the session, perhaps after the commit.
+// didNothing reports whether the statement was certainly rolled back. An ERROR ends its
+// transaction; FATAL and PANIC end the session, perhaps after the commit.
 func didNothing(err error) bool {
 	var e *pgconn.PgError
 	return errors.As(err, &e) && e.SeverityUnlocalized == "ERROR"

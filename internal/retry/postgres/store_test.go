@@ -370,14 +370,15 @@ func testLoad(b *bench) {
 	want := map[uint64]is{k[0].Chain: {3, 1, "unit1"}, l[0].Chain: {2, 2, "unit2"}}
 	equal(b, "counts", load(b), want)
 	want[k[0].Chain] = is{4, 1, "unit1"}
-	equal(b, "counts under hold", load(b.with(func(c *store.Config) { c.Hold = true })), want)
+	equal(b, "counts under hold", load(b.with(func(c *store.Config) { c.Block = true })), want)
 	stop := errors.New("stop")
 	if _, err := b.Load(await.Context(b.T), func(store.Count) error { return stop }); !errors.Is(err, stop) {
 		b.Errorf("got %v", err)
 	}
 }
 
-// Keys as long as these are read a few at a time, and each row is counted once all the same, wherever a page ends.
+// Keys as long as these are read a few at a time, and each row is counted once all the same,
+// wherever a page ends.
 func testLoadInPages(b *bench) {
 	k, l := b.row("k", 1, 1), b.row("l", 1, 1)
 	var rows []*store.Row
@@ -396,7 +397,7 @@ func testLoadInPages(b *bench) {
 }
 
 func testRescope(b *bench) {
-	b = b.with(func(c *store.Config) { c.Hold = true })
+	b = b.with(func(c *store.Config) { c.Block = true })
 	k, l := b.rows(2, "k", 1, 1), b.rows(2, "l", 1, 1)
 	u := b.row("", 1, 1)
 	u.Event.Key, u.Event.Ordered = nil, false
@@ -421,7 +422,7 @@ func testRescope(b *bench) {
 		free.wantRows(chain, r)
 	}
 	equal(b, "per key again", b.counts(), perKey)
-	b.with(func(c *store.Config) { c.Hold = false }).wantRows(k[0].Chain, k...)
+	b.with(func(c *store.Config) { c.Block = false }).wantRows(k[0].Chain, k...)
 }
 
 func testPositions(b *bench) {
@@ -525,7 +526,7 @@ func testRuns(b *bench) {
 }
 
 func testHold(b *bench) {
-	hold := b.with(func(c *store.Config) { c.Hold = true })
+	hold := b.with(func(c *store.Config) { c.Block = true })
 	k := b.rows(2, "k", 1, 1)
 	b.park(k...)
 	dead, alone := b.letter("k"), b.letter("alone")
@@ -550,8 +551,9 @@ func testHold(b *bench) {
 	chains, _, err := hold.Due(await.Context(b.T), 1)
 	b.must(err)
 	equal(b, "due after the letter was closed", chains, []uint64{due.Chain})
-	// What is not counted holds nothing: a row that could not be decoded, although all events of its unit are one chain.
-	unit := b.with(func(c *store.Config) { c.Hold, c.Scope = true, store.PerUnit })
+	// What is not counted holds nothing: a row that could not be decoded, although all events of
+	// its unit are one chain.
+	unit := b.with(func(c *store.Config) { c.Block, c.Scope = true, store.PerUnit })
 	unread, next := unit.row("", 9, 1), unit.row("n", 9, 1)
 	unread.Event.Fault, unread.Event.Raw, unread.Dead = errors.New("id is NULL"), []byte("{}"), true
 	unread.Chain, unread.Ordered = unit.c.Scope.Chain(&unread.Event, 9)
@@ -709,7 +711,8 @@ func testRefusals(b *bench) {
 	if two.Words != "full" || two.Destination != "q" || two.Attempts != 1 || two.Reason != sink.Nacked || time.Since(two.First) > time.Minute || !two.First.Equal(two.Last) {
 		b.Errorf("refused: %+v", two)
 	}
-	// Until an attempt is spent First is of a destination that refuses, then of the first that spent one.
+	// Until an attempt is spent First is of a destination that refuses, then of the first that
+	// spent one.
 	waits := b.row("w", 1, 1)
 	waits.Reason, waits.First = sink.Nacked, time.Now().Add(-time.Hour).Truncate(time.Millisecond)
 	b.park(waits)
@@ -902,7 +905,7 @@ func testCancel(b *bench) {
 }
 
 func testPurge(b *bench) {
-	hold := b.with(func(c *store.Config) { c.Hold = true })
+	hold := b.with(func(c *store.Config) { c.Block = true })
 	parked, letter := b.row("k", 1, 1), b.letter("l")
 	b.park(parked)
 	failed := b.Ask(b.c, store.Replay, letter.N, outbox.Route{Name: []byte("person")})
@@ -996,7 +999,7 @@ func testFence(b *bench) {
 }
 
 func testAnotherSystem(b *bench) {
-	here := b.with(func(c *store.Config) { c.SystemID = "another"; c.Hold = true })
+	here := b.with(func(c *store.Config) { c.SystemID = "another"; c.Block = true })
 	row, letter := b.row("k", 1, 1), b.letter("k")
 	row.NextAttempt = time.Now().Add(-time.Second)
 	b.park(row)
@@ -1035,7 +1038,7 @@ func testAnotherSystem(b *bench) {
 	own.N = b.row("k", 1, 1).N
 	own.Event.ID = []byte("own")
 	here.park(&own)
-	here.with(func(c *store.Config) { c.Hold = false }).wantRows(row.Chain, &own)
+	here.with(func(c *store.Config) { c.Block = false }).wantRows(row.Chain, &own)
 	b.wantRows(row.Chain, row)
 }
 

@@ -33,7 +33,8 @@ type Request struct {
 	Route outbox.Route
 }
 
-// Answer is the end of a request. Of a replay Outcome is what the broker said; of the others it is ignored.
+// Answer is the end of a request. Of a replay Outcome is what the broker said; of the others it is
+// ignored.
 type Answer struct {
 	Request Request
 	Outcome sink.Outcome
@@ -82,5 +83,6 @@ func Said(a *Answer) string {
 // NotAllowed is what he reads when nothing could be done.
 const NotAllowed = "not there any more, or not in a state that allows it"
 
-// WordsPurged stands for what was said of a replay that failed, once its row is purged: it may have named what was made of data.
+// WordsPurged stands for what was said of a replay that failed, once its row is purged: it may have
+// named what was made of data.
 const WordsPurged = "its words are purged"

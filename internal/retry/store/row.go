@@ -11,7 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Row is an event as the tables of the siding hold it: all that is needed to publish it after its outbox row is gone.
+// Row is an event as the tables of the siding hold it: all that is needed to publish it after its
+// outbox row is gone.
 type Row struct {
 	N           int64 // its number, unique in the database and increasing: the row's version, and its name for people
 	Incarnation int64 // of the slot
@@ -39,8 +40,8 @@ type Count struct {
 	Rows  int
 }
 
-// Run is the beginning of a chain. Blocked says that an open dead letter of the chain holds it (followers: hold): nothing
-// of it may go.
+// Run is the beginning of a chain. Blocked says that an open dead letter of the chain holds it
+// (followers: hold): nothing of it may go.
 type Run struct {
 	Chain   uint64
 	Rows    []*Row
@@ -58,7 +59,8 @@ type Cursor struct {
 type Result struct {
 	Row  *Row
 	Kind ResultKind
-	// Of Backoff and Dead. No Reason: the row was not refused, what it says of its last refusal stays.
+	// Of Backoff and Dead. No Reason: the row was not refused, what it says of its last refusal
+	// stays.
 	Class       sink.Class
 	Reason      sink.Reason
 	Words       string
@@ -87,7 +89,8 @@ const (
 	Free                 // none: each event is a chain of its own
 )
 
-// Chain is the chain of an event in the tables, and whether it is counted (Row.Ordered). Line.Chain is 0 where it is not.
+// Chain is the chain of an event in the tables, and whether it is counted (Row.Ordered). Line.Chain
+// is 0 where it is not.
 func (s Scope) Chain(ev *outbox.Event, unit uint64) (chain uint64, ordered bool) {
 	switch s {
 	case PerUnit:
@@ -116,7 +119,8 @@ func (o *Owned) Is(ev *outbox.Event) bool {
 	return bytes.Equal(o.ID, id[:])
 }
 
-// Refusal is how class and reason of a last refusal are stored: a row that was never refused has neither.
+// Refusal is how class and reason of a last refusal are stored: a row that was never refused has
+// neither.
 func Refusal(class sink.Class, reason sink.Reason) (string, string) {
 	if reason == "" {
 		return "", ""

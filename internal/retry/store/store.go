@@ -1,3 +1,6 @@
+// Package store is what the retry table and the dead letters are to the rest of the relay: rows,
+// requests, and the interface that PostgreSQL (internal/retry/postgres) and the tests' memory
+// (internal/retry/memorytest) implement.
 package store
 
 import (
@@ -9,24 +12,28 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// Store keeps the rows of one slot: Postgres in production, Memory in the simulation. One conformance suite holds for both.
+// Store keeps the rows of one slot: Postgres in production, Memory in the simulation. One
+// conformance suite holds for both.
 //
-// Each method is one statement in one round trip under the fence: it changes and returns nothing unless the epoch of the
-// slot is still ours (ErrFenced). (Requests may be two, the first without a lock.) Any other error of a method that writes is
-// one of two kinds: the statement certainly did nothing (errors.As *Refused), or its outcome is unknown; then the same call
-// has to be made again before any other. All may be called again after they have succeeded: a second time they change
+// Each method is one statement in one round trip under the fence: it changes and returns nothing
+// unless the epoch of the slot is still ours (ErrFenced). (Requests may be two, the first without a
+// lock.) Any other error of a method that writes is one of two kinds: the statement certainly did
+// nothing (errors.As *Refused), or its outcome is unknown; then the same call has to be made again
+// before any other. All may be called again after they have succeeded: a second time they change
 // nothing.
 //
 // Times that are read are on this process's clock, whatever the database's says.
 //
-// Who calls: Load and Known's Positions before and beside the reader, Lease and Park the writer, the rest the feeder.
+// Who calls: Load and Known's Positions before and beside the reader, Lease and Park the writer,
+// the rest the feeder.
 type Store interface {
 	// Lease takes LeaseSize row numbers, from first on, higher than all that any row has.
 	Lease(ctx context.Context) (first int64, err error)
 
-	// Load counts what the tables hold of each chain that is ordered, letters that hold their chain among it, and gives
-	// the highest position of all rows and letters (zero: there are none). A chain may come in several counts, which add
-	// up. Chains of rows that were parked under another ordering are recomputed. each may wait.
+	// Load counts what the tables hold of each chain that is ordered, letters that hold their chain
+	// among it, and gives the highest position of all rows and letters (zero: there are none). A
+	// chain may come in several counts, which add up. Chains of rows that were parked under another
+	// ordering are recomputed. each may wait.
 	Load(ctx context.Context, each func(Count) error) (highest outbox.Position, err error)
 
 	// Positions lists the positions of rows and letters from that one on, in order, at most limit,
@@ -34,50 +41,57 @@ type Store interface {
 	// transactions do not come again.
 	Positions(ctx context.Context, from outbox.Position, limit int) ([]Owned, error)
 
-	// Park writes rows, all or none: to the retry table, Dead ones to the dead letters. A position that is there
-	// already with the same event id is left as it is. With another id the whole call is a *Refused that names the row.
+	// Park writes rows, all or none: to the retry table, Dead ones to the dead letters. A position
+	// that is there already with the same event id is left as it is. With another id the whole call
+	// is a *Refused that names the row.
 	Park(ctx context.Context, rows []*Row) error
 
-	// Runs reads the first rows of each of these chains, in order: at most run rows of a chain, at most about size bytes
-	// in all (every chain's first row before any second; at least one), and none from the first with N above acked on. A
-	// chain with neither rows nor a letter that holds it is not in the answer; one without rows in it is Blocked, has a
-	// first row above acked, or had no room. An error that is about a row, so that it comes again, is a *Refused.
+	// Runs reads the first rows of each of these chains, in order: at most run rows of a chain, at
+	// most about size bytes in all (every chain's first row before any second; at least one), and
+	// none from the first with N above acked on. A chain with neither rows nor a letter that holds
+	// it is not in the answer; one without rows in it is Blocked, has a first row above acked, or
+	// had no room. An error that is about a row, so that it comes again, is a *Refused.
 	Runs(ctx context.Context, chains []uint64, run int, size int64, acked int64) ([]Run, error)
 
-	// Sweep lists the chains of the next limit rows for the cursor's destination, in order of position, each once, and
-	// where to go on. No chains: the destination has no more rows. A zero cursor begins at the first destination, and next
-	// says which that is.
+	// Sweep lists the chains of the next limit rows for the cursor's destination, in order of
+	// position, each once, and where to go on. No chains: the destination has no more rows. A zero
+	// cursor begins at the first destination, and next says which that is.
 	Sweep(ctx context.Context, at Cursor, limit int) (chains []uint64, next Cursor, err error)
 
-	// Skip is the first destination after that of the cursor; ok is false when there is none. A cursor at LastDest leads
-	// past its unit, a zero one to the first destination.
+	// Skip is the first destination after that of the cursor; ok is false when there is none. A
+	// cursor at LastDest leads past its unit, a zero one to the first destination.
 	Skip(ctx context.Context, at Cursor) (next Cursor, ok bool, err error)
 
-	// Due lists chains whose head's NextAttempt has come, at most limit, the longest due first, and how long it is until
-	// the next one comes; 0 when there is none. One that may not go although it is due (its destination is paused) is
-	// listed again, and keeps others out of the list, until it is given a Backoff with After 0: Sweep finds it then.
-	// One that a letter holds is not listed.
+	// Due lists chains whose head's NextAttempt has come, at most limit, the longest due first, and
+	// how long it is until the next one comes; 0 when there is none. One that may not go although
+	// it is due (its destination is paused) is listed again, and keeps others out of the list,
+	// until it is given a Backoff with After 0: Sweep finds it then. One that a letter holds is not
+	// listed.
 	Due(ctx context.Context, limit int) (chains []uint64, next time.Duration, err error)
 
-	// Apply does what came of rows: all of it or nothing. A row that is not there any more with that N is left out.
+	// Apply does what came of rows: all of it or nothing. A row that is not there any more with
+	// that N is left out.
 	Apply(ctx context.Context, results []Result) error
 
-	// Requests lists what operators asked for and was not answered, oldest first, each with its row or letter. Those that need
-	// no broker come first, without what is only sent (Event.Payload, Headers, Columns and Raw), and then those of Replay, with
-	// all of it, at most about size bytes of them; with size 0 they are without it too. An error that is about a row is a
-	// *Refused.
+	// Requests lists what operators asked for and was not answered, oldest first, each with its row
+	// or letter. Those that need no broker come first, without what is only sent (Event.Payload,
+	// Headers, Columns and Raw), and then those of Replay, with all of it, at most about size bytes
+	// of them; with size 0 they are without it too. An error that is about a row is a *Refused.
 	Requests(ctx context.Context, limit int, size int64) ([]Request, error)
 
-	// Answer carries out requests that need no broker (discard, retry, deadletter, redact, purge), and writes what became
-	// of a replay, with the audit. Every request is answered once: one that an operator has cancelled is not carried out,
-	// but a replay that was confirmed is a replay. done says of each whether it took place; a row that left its table, and
-	// a letter that was closed, hold their chain no more. A replay that was neither confirmed nor rejected still waits.
+	// Answer carries out requests that need no broker (discard, retry, deadletter, redact, purge),
+	// and writes what became of a replay, with the audit. Every request is answered once: one that
+	// an operator has cancelled is not carried out, but a replay that was confirmed is a replay.
+	// done says of each whether it took place; a row that left its table, and a letter that was
+	// closed, hold their chain no more. A replay that was neither confirmed nor rejected still
+	// waits.
 	Answer(ctx context.Context, answers []Answer) (done []bool, err error)
 
-	// Expire empties letters that were closed longer than keep ago (0: never), removes emptied ones whose events the slot
-	// cannot send any more, and forgets requests answered longer than keep ago: at most about limit of each. It says how
-	// many rows changed; it is called now and then, and again while that is not 0. The audit has an entry for the letters
-	// emptied by one call, about row 0.
+	// Expire empties letters that were closed longer than keep ago (0: never), removes emptied ones
+	// whose events the slot cannot send any more, and forgets requests answered longer than keep
+	// ago: at most about limit of each. It says how many rows changed; it is called now and then,
+	// and again while that is not 0. The audit has an entry for the letters emptied by one call,
+	// about row 0.
 	Expire(ctx context.Context, keep time.Duration, limit int) (changed int, err error)
 }
 
@@ -89,16 +103,18 @@ type Config struct {
 	Epoch       int64    // of this leader
 	Columns     []string // names of Event.Columns
 	Scope       Scope
-	Hold        bool // dead_letters.followers: hold
+	Block       bool // dead_letters.followers: hold
 }
 
 // LeaseSize is how many row numbers a Lease takes: the increment of cdc_relay.row_number.
 const LeaseSize = 1000
 
-// LastDest is the Dest of a cursor behind all destinations of its unit. Digests are ordered as signed numbers.
+// LastDest is the Dest of a cursor behind all destinations of its unit. Digests are ordered as
+// signed numbers.
 const LastDest uint64 = 1<<63 - 1
 
-// ErrFenced says that a newer leader has raised the epoch: nothing was read or changed, and nothing may be any more.
+// ErrFenced says that a newer leader has raised the epoch: nothing was read or changed, and nothing
+// may be any more.
 var ErrFenced = errors.New("fenced by a newer leader")
 
 // Refused is a statement that the database refused: it did nothing.
@@ -126,7 +142,8 @@ const ByAge = "relay"
 
 func WhyByAge(keep time.Duration) string { return "dead_letters.keep: " + keep.String() }
 
-// IsRefused reports whether an error of a statement that reads is about a row, so that it comes again.
+// IsRefused reports whether an error of a statement that reads is about a row, so that it comes
+// again.
 func IsRefused(err error) bool {
 	var no *Refused
 	return errors.As(err, &no)

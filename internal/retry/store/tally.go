@@ -1,3 +1,5 @@
+// Counts of rows.
+
 package store
 
 import "time"
@@ -11,6 +13,7 @@ type Tally struct {
 	OldestDead   time.Time // when the first of them died; zero: there is none
 }
 
-// TallyLimit is how many rows, and letters, are counted at the most. A million are 100 ms where the visibility map lets the
-// index alone be read, and seconds where it does not; statement_timeout is 15 s.
+// TallyLimit is how many rows, and letters, are counted at the most. A million are 100 ms where the
+// visibility map lets the index alone be read, and seconds where it does not; statement_timeout is
+// 15 s.
 const TallyLimit = 1_000_000

@@ -1,0 +1,108 @@
+// Package dlq is what an operator does with events that could not be delivered: it lists and shows
+// the rows of the retry table and the dead letters, writes down what is asked for, and tells what
+// became of it. The leader carries the requests out; its own part here is Leader: bulk jobs, the
+// purge by age, and the mirror.
+package dlq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Querier is a pool or a connection.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// Admin is where operators work on the rows of one slot. It needs the database alone: a relay may
+// run or not.
+type Admin struct {
+	db   Querier
+	slot string
+}
+
+// New is the Admin for the rows of a slot.
+func New(db Querier, slot string) *Admin { return &Admin{db: db, slot: slot} }
+
+// By is who asks for something, and why: it stands in the audit.
+type By struct {
+	Who string // database role and OS user, or the token's name
+	Why string
+}
+
+// ErrNoSchema says that no relay has made the tables in this database, or one that is older.
+var ErrNoSchema = errors.New("the schema cdc_relay is not in this database, or is older than this version")
+
+// NoSlot is a slot that no relay of this database has used: its rows are none, whatever there is of
+// others.
+type NoSlot struct {
+	Slot  string
+	Known []string
+}
+
+func (e *NoSlot) Error() string {
+	return fmt.Sprintf("no relay has used slot %q in this database, but %s", e.Slot, strings.Join(e.Known, ", "))
+}
+
+// Check is nil when the tables are there and the slot is one of theirs, or they know none yet. Else
+// a wrong slot's lists would be empty, which looks like good news.
+func (d *Admin) Check(ctx context.Context) error {
+	var known []string
+	err := d.db.QueryRow(ctx, `SELECT coalesce(array_agg(slot ORDER BY slot), '{}') FROM cdc_relay.slots`).Scan(&known)
+	switch {
+	case err != nil:
+		return explain("read cdc_relay.slots", err)
+	case len(known) > 0 && !slices.Contains(known, d.slot):
+		return &NoSlot{d.slot, known}
+	}
+	return nil
+}
+
+// NotFound is a row, request or job that is not there.
+type NotFound struct {
+	What string // "dead letter", "parked row", "job"
+	N    int64
+	Slot string
+	Hint string
+}
+
+func (e *NotFound) Error() string {
+	msg := fmt.Sprintf("there is no %s %d of slot %q", e.What, e.N, e.Slot)
+	if e.Hint != "" {
+		msg += "; " + e.Hint
+	}
+	return msg
+}
+
+// explain names what a server error means here.
+func explain(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var server *pgconn.PgError
+	if errors.As(err, &server) {
+		switch server.Code {
+		case "42P01", "3F000", "42703": // no such table, schema, column
+			return fmt.Errorf("%s: %w", what, ErrNoSchema)
+		}
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// Runs reports whether a relay holds the slot, so that what is asked for will be carried out soon.
+func (d *Admin) Runs(ctx context.Context) (bool, error) {
+	var active bool
+	err := d.db.QueryRow(ctx, `SELECT coalesce((SELECT active FROM pg_replication_slots WHERE slot_name = $1), false)`, d.slot).Scan(&active)
+	if err != nil {
+		return false, explain("read pg_replication_slots", err)
+	}
+	return active, nil
+}

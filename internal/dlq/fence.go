@@ -1,0 +1,70 @@
+// A leader's statements: under the fence of its epoch, and bounded.
+
+package dlq
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// term is what a leader's statements have in common: they are made for its slot and epoch, under
+// the fence, and each is bounded.
+type term struct {
+	db       Querier
+	slot     string
+	epoch    int64
+	patience time.Duration // 0: statementTimeout
+}
+
+// statementTimeout bounds on our side what the server bounds with statement_timeout: one that went
+// silent bounds nothing, and would keep a connection of the pool, which has three.
+const statementTimeout = 20 * time.Second
+
+// Fence is how every statement of a leader begins; $1 is the slot, $2 the epoch. What it locks
+// keeps the next leader from raising the epoch until the statement is committed. A read asks it in
+// its rows alone: when there are none nothing is locked, and nothing written.
+const Fence = `WITH fence AS MATERIALIZED (SELECT FROM cdc_relay.slots WHERE slot = $1::text AND epoch = $2 FOR SHARE)`
+
+// ours is the first column of every statement's rows.
+const ours = `EXISTS (SELECT FROM fence)`
+
+// change runs a statement that gives one row.
+func (t *term) change(ctx context.Context, what, sql string, args []any, into ...any) error {
+	return t.read(ctx, what, sql, args, func(scan func(into ...any) error) error { return scan(into...) })
+}
+
+// read runs a statement, and calls each for every row; scan reads what follows ours.
+func (t *term) read(ctx context.Context, what, sql string, args []any, each func(scan func(into ...any) error) error) error {
+	if t.patience == 0 {
+		t.patience = statementTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.patience)
+	defer cancel()
+	rows, err := t.db.Query(ctx, Fence+sql, append([]any{anew, t.slot, t.epoch}, args...)...)
+	if err != nil {
+		return explain(what, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var held bool
+		if err := each(func(into ...any) error { return rows.Scan(append([]any{&held}, into...)...) }); err != nil {
+			return explain(what, err)
+		}
+		if !held {
+			return Fenced(t.slot, t.epoch)
+		}
+	}
+	return explain(what, rows.Err())
+}
+
+// Fenced is the end of a leader that another one replaced.
+func Fenced(slot string, epoch int64) *outbox.Stop {
+	return &outbox.Stop{
+		Code: outbox.ExitFailure, Reason: "fenced",
+		What: fmt.Sprintf("fenced: a newer leader of slot %q raised the epoch past %d", slot, epoch),
+		Mend: "none: start this relay again, it stands by",
+	}
+}

@@ -1,0 +1,237 @@
+// Bulk jobs: one request about many rows.
+
+package dlq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// Bulk is what an operator asks for about all rows that a filter chooses.
+type Bulk struct {
+	Kind   Kind
+	Filter Filter
+	Route  outbox.Route // of Replay, as in Ask
+	Rate   int          // requests per second; 0: as fast as they are carried out
+	By     By
+}
+
+// MaxRate is the highest rate a Bulk can have; above it none is needed.
+const MaxRate = 1_000_000
+
+// chosen are the rows that a bulk request is about: those of its filter whose state allows it. A
+// purge without a key empties closed letters only, unless it names a state.
+func (b *Bulk) chosen(w *where, t *table) {
+	b.Filter.choose(w, t)
+	w.and("(" + b.Kind.allowed(t) + ")")
+	if b.ofClosed() && b.Filter.State == "" {
+		w.and("t.state IN ('replayed', 'discarded')")
+	}
+	if b.Kind == Retry {
+		w.and("t.next_attempt IS NOT NULL") // any other goes as soon as it may
+	}
+}
+
+// tables are those that hold what the request may be about, in the order in which they are gone
+// through: a parked row becomes a letter, and never the other way.
+func (b *Bulk) tables() []*table {
+	if b.Kind == Purge && b.Filter.Key != nil && b.Filter.State == "" {
+		return []*table{parked, letters}
+	}
+	return []*table{b.Kind.table()}
+}
+
+// since is the column that says when a row of the table became what the request is about. A job
+// means what was there when it was asked for: a row that came to it later is one that nobody has
+// seen there.
+func (b *Bulk) since(t *table) string {
+	switch {
+	case len(b.tables()) > 1:
+		return parked.at // of both tables: a row that was parked then is meant where it is now
+	case t == letters && b.ofClosed():
+		return "closed_at"
+	}
+	return t.at
+}
+
+// ofClosed reports whether closed letters alone are meant.
+func (b *Bulk) ofClosed() bool {
+	return b.Filter.State == Replayed || b.Filter.State == Discarded ||
+		b.Kind == Purge && b.Filter.Key == nil && b.Filter.State == ""
+}
+
+func (b *Bulk) check() error {
+	for _, t := range b.tables() {
+		if err := b.Filter.Check(t.of); err != nil {
+			return err
+		}
+	}
+	if s := b.Filter.State; (b.Kind == Replay || b.Kind == Discard) && s != "" && s != Open && s != Replaying {
+		return &BadInput{"state", fmt.Sprintf("is %q, and only open letters can be asked for a %s", s, b.Kind)}
+	}
+	if b.Rate < 0 || b.Rate > MaxRate {
+		return &BadInput{"rate", fmt.Sprintf("is %d, want 1 to %d requests per second", b.Rate, MaxRate)}
+	}
+	return nil
+}
+
+// Match counts the rows that a Bulk would be about now, and changes nothing.
+func (d *Admin) Match(ctx context.Context, b Bulk) (int64, error) {
+	if err := b.check(); err != nil {
+		return 0, err
+	}
+	var sum int64
+	for _, t := range b.tables() {
+		n, err := d.count(ctx, &b, t)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+func (d *Admin) count(ctx context.Context, b *Bulk, t *table) (n int64, err error) {
+	w := where{args: []any{d.slot}}
+	w.and(mine)
+	b.chosen(&w, t)
+	err = d.db.QueryRow(ctx, "SELECT count(*) FROM "+t.name+" t WHERE "+w.sql.String(), append([]any{anew}, w.args...)...).Scan(&n)
+	return n, explain("count the rows", err)
+}
+
+// Job is a Bulk on its way.
+type Job struct {
+	ID      int64      `json:"id"`
+	Kind    Kind       `json:"kind"`
+	Who     string     `json:"who"`
+	Why     string     `json:"why"`
+	At      time.Time  `json:"at"`
+	Rate    int        `json:"rate,omitempty"`
+	State   string     `json:"state"`
+	EndedAt *time.Time `json:"ended_at"`
+
+	Matched   int64 `json:"matched"` // when it was asked for
+	Asked     int64 `json:"asked"`   // requests that were made of it so far
+	Skipped   int64 `json:"skipped"` // rows about which somebody else's request waited
+	Done      int64 `json:"done"`
+	Failed    int64 `json:"failed"`
+	Cancelled int64 `json:"cancelled"`
+
+	Failures []Failure `json:"failures,omitempty"` // only of one job that was asked for: not in a list of jobs
+}
+
+// Failure is what some rows of a job failed with, and one of them.
+type Failure struct {
+	N      int64  `json:"n"`
+	Result string `json:"result"`
+}
+
+// The states of a job.
+const (
+	JobRuns      = "running"
+	JobDone      = "done"
+	JobCancelled = "cancelled"
+)
+
+// Start writes down a Bulk. The job's ID is 0, and nothing was written, when no row is chosen.
+func (d *Admin) Start(ctx context.Context, b Bulk) (Job, error) {
+	matched, err := d.Match(ctx, b)
+	if err != nil {
+		return Job{}, err
+	}
+	j := Job{Kind: b.Kind, Who: b.By.Who, Why: b.By.Why, Rate: b.Rate, State: JobDone}
+	if matched == 0 {
+		return j, nil
+	}
+	var rate *int
+	if b.Rate > 0 {
+		rate = &b.Rate
+	}
+	filter, err := b.Filter.store()
+	if err != nil {
+		return Job{}, err
+	}
+	err = d.db.QueryRow(ctx, `INSERT INTO cdc_relay.bulk (slot, system_id, kind, filter, route_name, routing_key, rate, who, reason, matched, in_letters)
+		SELECT slot, system_id, $2, $3, $4, $5, $6, $7, $8, $9, $10 FROM cdc_relay.slots WHERE slot = $1::text RETURNING job`,
+		d.slot, b.Kind, filter, b.Route.Name, b.Route.RoutingKey, rate, b.By.Who, b.By.Why, matched, b.tables()[0] == letters).Scan(&j.ID)
+	if err != nil {
+		return Job{}, explain("write cdc_relay.bulk", err)
+	}
+	return d.Job(ctx, j.ID)
+}
+
+const jobColumns = `b.job, b.kind, b.who, b.reason, b.created_at, coalesce(b.rate, 0), b.state, b.closed_at, b.matched, b.asked, b.skipped,
+	(SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'done'),
+	(SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'failed'),
+	(SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'cancelled')`
+
+// Job says how far a job is.
+func (d *Admin) Job(ctx context.Context, id int64) (Job, error) {
+	j, err := scanJob(d.db.QueryRow(ctx, `SELECT `+jobColumns+` FROM cdc_relay.bulk b WHERE b.job = $1 AND b.slot = $2`, id, d.slot))
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Job{}, &NotFound{What: "job", N: id, Slot: d.slot}
+	}
+	if err == nil && j.Failed > 0 {
+		j.Failures, err = d.failures(ctx, id)
+	}
+	return j, explain("read cdc_relay.bulk", err)
+}
+
+// failures are the most frequent ones of a job, one for each text that differs in more than
+// numbers. A thousand of its requests are looked at: it is asked while it runs, too.
+func (d *Admin) failures(ctx context.Context, id int64) ([]Failure, error) {
+	rows, err := d.db.Query(ctx, `SELECT (array_agg(n ORDER BY n))[1], (array_agg(result ORDER BY n))[1]
+		FROM (SELECT n, result FROM cdc_relay.request WHERE job = $1 AND state = 'failed' LIMIT 1000) f
+		GROUP BY regexp_replace(result, '[0-9]+', '#', 'g') ORDER BY count(*) DESC, 1 LIMIT 5`, id)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[Failure])
+}
+
+// Jobs lists the newest jobs.
+func (d *Admin) Jobs(ctx context.Context, limit int) ([]Job, error) {
+	rows, err := d.db.Query(ctx, `SELECT `+jobColumns+` FROM cdc_relay.bulk b WHERE b.slot = $1 ORDER BY b.job DESC LIMIT $2`, d.slot, limit)
+	if err != nil {
+		return nil, explain("read cdc_relay.bulk", err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Job, error) { return scanJob(row) })
+	return list, explain("read cdc_relay.bulk", err)
+}
+
+func scanJob(row pgx.Row) (Job, error) {
+	var j Job
+	var ended *time.Time
+	err := row.Scan(&j.ID, &j.Kind, &j.Who, &j.Why, &j.At, &j.Rate, &j.State, &ended, &j.Matched, &j.Asked, &j.Skipped, &j.Done, &j.Failed, &j.Cancelled)
+	j.At, j.EndedAt = j.At.UTC(), utc(ended)
+	if ended == nil {
+		j.State = JobRuns
+	}
+	return j, err
+}
+
+// Cancel ends a job: no request of it is made any more, and those that wait are cancelled. What is
+// being carried out at this moment is not called back. A job that has ended is left as it is.
+func (d *Admin) Cancel(ctx context.Context, id int64, by By) (Job, error) {
+	// Two statements: the second one must see the requests that the leader made before the first
+	// one took the job from it.
+	_, err := d.db.Exec(ctx, `WITH job AS (UPDATE cdc_relay.bulk SET state = 'cancelled', closed_at = now(), filter = NULL
+			WHERE job = $1 AND slot = $2 AND closed_at IS NULL RETURNING system_id)
+		INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result) SELECT $2, system_id, $3, 'cancel', 0, $4, 'job ' || $1::bigint FROM job`,
+		id, d.slot, by.Who, by.Why)
+	if err != nil {
+		return Job{}, explain("cancel the job", err)
+	}
+	_, err = d.db.Exec(ctx, `UPDATE cdc_relay.request SET state = 'cancelled', done_at = now()
+		WHERE job = $1 AND slot = $2 AND state = 'waiting' AND EXISTS (SELECT FROM cdc_relay.bulk b WHERE b.job = $1 AND b.state = 'cancelled')`, id, d.slot)
+	if err != nil {
+		return Job{}, explain("cancel the job's requests", err)
+	}
+	return d.Job(ctx, id)
+}

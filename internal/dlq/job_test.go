@@ -1,0 +1,411 @@
+package dlq
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+func (r *rig) start(b Bulk) Job {
+	r.t.Helper()
+	b.By = by
+	j, err := r.desk.Start(r.ctx, b)
+	r.must(err)
+	return j
+}
+
+// asked is the rows that a job has made requests about, in the order of the requests.
+func (r *rig) asked(job int64) string {
+	r.t.Helper()
+	return value[string](r, `SELECT coalesce(string_agg(kind || ' ' || n, ', ' ORDER BY id), '') FROM cdc_relay.request WHERE job = $1`, job)
+}
+
+func TestBulk(t *testing.T) {
+	r := setup(t)
+	a, b := r.put(sample{key: "1"}), r.put(sample{key: "2", state: Replayed})
+	c, d := r.put(sample{key: "1", sealed: true}), r.put(sample{key: "1", class: "transient"})
+	p, q := r.put(sample{of: Parked, key: "1", backoff: true}), r.put(sample{of: Parked, key: "1"})
+	other := r.put(sample{of: Parked, key: "2"})
+	for _, x := range []struct {
+		name string
+		b    Bulk
+		want string
+	}{
+		{"replay what is open and has its contents", Bulk{Kind: Replay, Route: outbox.Route{Name: []byte("x")}}, fmt.Sprintf("replay %d, replay %d", a, d)},
+		{"discard what is open", Bulk{Kind: Discard, Filter: Filter{State: Open}}, fmt.Sprintf("discard %d, discard %d, discard %d", a, c, d)},
+		{"by a filter", Bulk{Kind: Discard, Filter: Filter{Class: "transient", Error: "body of 5 bytes"}}, fmt.Sprintf("discard %d", d)},
+		{"redact", Bulk{Kind: Redact}, fmt.Sprintf("redact %d, redact %d, redact %d", a, b, d)},
+		{"retry what waits for its time", Bulk{Kind: Retry}, fmt.Sprintf("retry %d", p)},
+		{"bury", Bulk{Kind: Bury, Filter: Filter{Key: ptr("2")}}, fmt.Sprintf("deadletter %d", other)},
+		{"purge what is closed", Bulk{Kind: Purge}, fmt.Sprintf("purge %d", b)},
+		{"purge what is open, when it is said", Bulk{Kind: Purge, Filter: Filter{State: Open}}, fmt.Sprintf("purge %d, purge %d, purge %d", a, c, d)},
+		{"purge a key everywhere", Bulk{Kind: Purge, Filter: Filter{Key: ptr("1")}}, fmt.Sprintf("purge %d, purge %d, purge %d, purge %d, purge %d", p, q, a, c, d)},
+		{"purge letters of a key and state", Bulk{Kind: Purge, Filter: Filter{Key: ptr("1"), State: Open}}, fmt.Sprintf("purge %d, purge %d, purge %d", a, c, d)},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			inner := *r
+			inner.t = t
+			before := inner.contents()
+			n, err := inner.desk.Match(inner.ctx, x.b)
+			inner.must(err)
+			if inner.contents() != before {
+				t.Error("counting what matches has changed something")
+			}
+			j := inner.start(x.b)
+			if j.Matched != n || j.State != JobRuns || j.Asked != 0 {
+				t.Errorf("the job is %+v, want %d matched", j, n)
+			}
+			inner.expand()
+			if got := inner.asked(j.ID); got != x.want {
+				t.Errorf("it asks for %s, want %s", got, x.want)
+			}
+			inner.exec(`UPDATE cdc_relay.request SET state = CASE WHEN id % 2 = 0 THEN 'done' ELSE 'failed' END, done_at = now() WHERE job = $1`, j.ID)
+			_, err = inner.leader().once(inner.ctx, time.Now())
+			inner.must(err)
+			j, err = inner.desk.Job(inner.ctx, j.ID)
+			inner.must(err)
+			if j.State != JobDone || j.EndedAt == nil || j.Asked != n || j.Done+j.Failed != n || j.Who != "ann" {
+				t.Errorf("the job has ended as %+v, want %d of them", j, n)
+			}
+			if value[bool](&inner, `SELECT filter IS NOT NULL FROM cdc_relay.bulk WHERE job = $1`, j.ID) {
+				t.Error("the filter of a job that has ended is kept: it may hold a key")
+			}
+			inner.exec(`DELETE FROM cdc_relay.request`)
+		})
+	}
+	jobs, err := r.desk.Jobs(r.ctx, 3)
+	r.must(err)
+	if len(jobs) != 3 || jobs[0].ID < jobs[2].ID {
+		t.Errorf("the jobs are %+v", jobs)
+	}
+}
+
+func TestBulkThatIsRefused(t *testing.T) {
+	desk := New(nil, "s")
+	for _, b := range []Bulk{
+		{Kind: Replay, Filter: Filter{State: Discarded}},
+		{Kind: Retry, Filter: Filter{State: Open}},
+		{Kind: Replay, Rate: -1},
+		{Kind: Replay, Rate: MaxRate + 1},
+		{Kind: Purge, Filter: Filter{Class: "x"}},
+	} {
+		var bad *BadInput
+		if _, err := desk.Start(t.Context(), b); !errors.As(err, &bad) {
+			t.Errorf("%+v: %v", b, err)
+		}
+	}
+}
+
+// A bulk request means what was there when it was written, also when the leader comes to it only
+// later: no row that was parked, died or was closed since. A key is purged of what the tables had
+// of it then, wherever that is by now.
+func TestBulkMeansWhatWasThere(t *testing.T) {
+	r := setup(t)
+	for _, x := range []struct {
+		name string
+		b    Bulk
+		want string // a row of each kind, by the names below
+	}{
+		{"replay", Bulk{Kind: Replay}, "open"},
+		{"discard", Bulk{Kind: Discard}, "open"},
+		{"redact", Bulk{Kind: Redact}, "open, closing, closed"},
+		{"redact what is closed", Bulk{Kind: Redact, Filter: Filter{State: Discarded}}, "closed"},
+		{"purge what is open", Bulk{Kind: Purge, Filter: Filter{State: Open}}, "open"},
+		{"purge what is closed", Bulk{Kind: Purge}, "closed"},
+		{"purge letters of a key and state", Bulk{Kind: Purge, Filter: Filter{Key: ptr("42"), State: Discarded}}, "closed"},
+		{"purge a key everywhere", Bulk{Kind: Purge, Filter: Filter{Key: ptr("42")}}, "parked, open, closing, closed, dying"},
+		{"retry", Bulk{Kind: Retry}, "parked"},
+		{"bury", Bulk{Kind: Bury}, "parked"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			inner := *r
+			inner.t = t
+			r := &inner
+			rows := map[int64]string{
+				r.put(sample{of: Parked, backoff: true}): "parked",
+				r.put(sample{}):                          "open",
+			}
+			closing, closed := r.put(sample{}), r.put(sample{state: Discarded})
+			dying := r.put(sample{of: Parked, backoff: true})
+			rows[closing], rows[closed], rows[dying] = "closing", "closed", "dying"
+			j := r.start(x.b)
+			r.exec(`UPDATE cdc_relay.dead_letter SET state = 'discarded', closed_at = now() WHERE n = $1`, closing)
+			r.die(dying)
+			later := time.Now().Add(time.Minute)
+			rows[r.put(sample{at: later})] = "new letter"
+			rows[r.put(sample{at: later, state: Discarded})] = "new closed letter"
+			rows[r.put(sample{at: later, of: Parked, backoff: true})] = "new row"
+			r.expand()
+			var got []string
+			for _, asked := range strings.Split(r.asked(j.ID), ", ") {
+				n, err := strconv.ParseInt(strings.TrimPrefix(asked, string(x.b.Kind)+" "), 10, 64)
+				r.must(err)
+				got = append(got, rows[n])
+			}
+			if got := strings.Join(got, ", "); got != x.want {
+				t.Errorf("it asks for %s, want %s", got, x.want)
+			}
+			r.exec(`DELETE FROM cdc_relay.request`)
+			r.exec(`DELETE FROM cdc_relay.retry`)
+			r.exec(`DELETE FROM cdc_relay.dead_letter`)
+		})
+	}
+}
+
+// die makes a letter of a parked row, as retry's Apply does.
+func (r *rig) die(n int64) {
+	r.t.Helper()
+	const columns = `slot, system_id, incarnation, commit_lsn, idx, n, chain, unit, dest, hash, keyed, ordered, attempts, bytes,
+		parked_at, first_failed_at, failed_at, class, reason, error, destination, route_name, routing_key,
+		commit_time, event_time, id, aggregate, key, type, payload_kind, payload`
+	r.exec(`WITH gone AS (DELETE FROM cdc_relay.retry WHERE n = $1 RETURNING *)
+		INSERT INTO cdc_relay.dead_letter (`+columns+`) SELECT `+columns+` FROM gone`, n)
+}
+
+// A letter's replay is refused after a job was asked for. It is the same letter, and was there; but
+// not one whose last refusal said that.
+func TestBulkAndAReplayRefusedSince(t *testing.T) {
+	r := setup(t)
+	replay := r.request(Replay, r.put(sample{class: "transient", reason: "nacked", words: "no"}))
+	var jobs []Job
+	for _, f := range []Filter{{Error: "too_large"}, {Error: "body of 5 bytes"}, {Class: "permanent"}} {
+		r.put(sample{}) // so that there is one
+		jobs = append(jobs, r.start(Bulk{Kind: Discard, Filter: f}))
+	}
+	r.exec(`DELETE FROM cdc_relay.dead_letter WHERE n > $1`, replay.N)
+	r.exec(`UPDATE cdc_relay.dead_letter SET class = 'permanent', reason = 'too_large', error = 'body of # bytes'`)
+	r.carryOut(replay.ID, RequestFailed, "too_large: body of 5 bytes")
+	again := r.start(Bulk{Kind: Discard, Filter: Filter{Error: "too_large"}})
+	r.expand()
+	for _, j := range jobs {
+		if got := r.asked(j.ID); got != "" {
+			t.Errorf("job %d asks for %s", j.ID, got)
+		}
+	}
+	if got := r.asked(again.ID); got != fmt.Sprint("discard ", replay.N) {
+		t.Errorf("one that was asked for since asks for %s", got)
+	}
+}
+
+// A row about which somebody asked already is left to that request.
+func TestBulkBesideARequest(t *testing.T) {
+	r := setup(t)
+	a, b := r.put(sample{}), r.put(sample{})
+	r.request(Redact, a)
+	j := r.start(Bulk{Kind: Discard})
+	r.expand()
+	j, err := r.desk.Job(r.ctx, j.ID)
+	r.must(err)
+	if got := r.asked(j.ID); got != fmt.Sprint("discard ", b) || j.Asked != 1 || j.Skipped != 1 {
+		t.Errorf("it asks for %s: %+v", got, j)
+	}
+}
+
+func TestPagesOfABulk(t *testing.T) {
+	r := setup(t)
+	for range 7 {
+		r.put(sample{of: Parked, key: "1"})
+		r.put(sample{key: "1"})
+	}
+	j := r.start(Bulk{Kind: Purge, Filter: Filter{Key: ptr("1")}})
+	l := r.leader()
+	for range 100 {
+		jobs, err := l.jobs(r.ctx)
+		r.must(err)
+		if jobs[0].state != "asking" {
+			break
+		}
+		r.must(l.advance(r.ctx, &jobs[0], 3))
+	}
+	if got := r.asked(j.ID); got != "purge 1, purge 3, purge 5, purge 7, purge 9, purge 11, purge 13, purge 2, purge 4, purge 6, purge 8, purge 10, purge 12, purge 14" {
+		t.Errorf("it asks for %s", got)
+	}
+}
+
+func TestCancel(t *testing.T) {
+	r := setup(t)
+	for range 5 {
+		r.put(sample{})
+	}
+	j := r.start(Bulk{Kind: Discard, Rate: 1})
+	l := r.leader()
+	jobs, err := l.jobs(r.ctx)
+	r.must(err)
+	r.must(l.advance(r.ctx, &jobs[0], 3))
+	r.carryOut(value[int64](r, `SELECT min(id) FROM cdc_relay.request`), RequestDone, "")
+	for range 2 { // again: it stays as it is
+		j, err = r.desk.Cancel(r.ctx, j.ID, By{Who: "eve", Why: "enough"})
+		r.must(err)
+		if j.State != JobCancelled || j.Asked != 3 || j.Done != 1 || j.Cancelled != 2 || j.EndedAt == nil {
+			t.Errorf("the job is %+v", j)
+		}
+	}
+	// A leader that has read the job before does not make more of it.
+	jobs[0].place = place{incarnation: 1, commit: value[string](r, `SELECT commit_lsn::text FROM cdc_relay.bulk`), index: 0}
+	r.must(l.advance(r.ctx, &jobs[0], 3))
+	r.expand()
+	if got := value[int](r, `SELECT count(*) FROM cdc_relay.request`); got != 3 {
+		t.Errorf("there are %d requests", got)
+	}
+	if got := value[string](r, `SELECT who || ' ' || action || ' ' || why || ' ' || result FROM cdc_relay.audit`); got != fmt.Sprint("eve cancel enough job ", j.ID) {
+		t.Errorf("the audit says %s", got)
+	}
+	var missing *NotFound
+	if _, err := r.desk.Cancel(r.ctx, 99, by); !errors.As(err, &missing) || err.Error() != fmt.Sprintf("there is no job 99 of slot %q", r.slot) {
+		t.Errorf("a job that is not there: %v", err)
+	}
+}
+
+// The rate is that of requests that are made, whatever time passed before: no leader for an hour is
+// no hour's worth at once.
+func TestRate(t *testing.T) {
+	l := NewLeader(LeaderConfig{})
+	now := time.Now()
+	j := &job{id: 1, rate: 10}
+	if n := l.allowance(j, now); n != 2 {
+		t.Errorf("at first %d, want a tick's worth", n)
+	}
+	sum := 0
+	for range 50 {
+		now = now.Add(100 * time.Millisecond)
+		sum += max(l.allowance(j, now), 0)
+	}
+	if sum != 50 {
+		t.Errorf("%d in five seconds, want 50", sum)
+	}
+	if n := l.allowance(j, now.Add(time.Hour)); n != 10 {
+		t.Errorf("%d after an hour, want a second's worth", n)
+	}
+	j.waiting = 10
+	if n := l.allowance(j, now.Add(2*time.Hour)); n > 0 {
+		t.Errorf("%d while ten wait, want none", n)
+	}
+	slow := &job{id: 2, rate: 1}
+	sum = 0
+	for range 100 {
+		now = now.Add(100 * time.Millisecond)
+		sum += max(l.allowance(slow, now), 0)
+	}
+	if sum < 9 || sum > 11 {
+		t.Errorf("%d in ten seconds at one per second", sum)
+	}
+	if n := l.allowance(&job{id: 3}, now); n != pageSize {
+		t.Errorf("without a rate %d, want a page", n)
+	}
+	if n := l.allowance(&job{id: 3, waiting: maxAhead}, now); n > 0 {
+		t.Errorf("with all waiting that may: %d, want none", n)
+	}
+}
+
+// A former leader makes no requests, closes no job, and is told.
+func TestFencedLeader(t *testing.T) {
+	r := setup(t)
+	r.put(sample{})
+	l := r.leader()
+	asking := r.start(Bulk{Kind: Discard})
+	jobs, err := l.jobs(r.ctx)
+	r.must(err)
+	r.exec(`UPDATE cdc_relay.slots SET epoch = epoch + 1`)
+	before := r.contents()
+	_, err = l.jobs(r.ctx)
+	wantFenced(t, err)
+	wantFenced(t, l.advance(r.ctx, &jobs[0], 10))
+	jobs[0].state, jobs[0].waiting = "asked", 0
+	wantFenced(t, l.advance(r.ctx, &jobs[0], 10))
+	wantFenced(t, l.forget(r.ctx))
+	wantFenced(t, l.Run(r.ctx))
+	if r.contents() != before {
+		t.Error("it has changed something")
+	}
+	r.expand() // by the new one
+	if got := r.asked(asking.ID); got != "discard 1" {
+		t.Errorf("the new leader asks for %s", got)
+	}
+}
+
+func wantFenced(t *testing.T, err error) {
+	t.Helper()
+	var stop *outbox.Stop
+	if !errors.As(err, &stop) || stop.Reason != "fenced" || stop.Code != outbox.ExitFailure {
+		t.Errorf("got %v, want that it is fenced", err)
+	}
+}
+
+// beside makes a statement while another session has made one of its own and not committed it yet,
+// and commits that when the first waits for it, or is through.
+func (r *rig) beside(other string, do func() error) error {
+	r.t.Helper()
+	tx, err := r.pool.Begin(r.ctx)
+	r.must(err)
+	_, err = tx.Exec(r.ctx, other)
+	r.must(err)
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	await.Until(r.t, "the statement to wait", func() bool {
+		return len(done) > 0 || value[bool](r, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`)
+	})
+	r.must(tx.Commit(r.ctx))
+	return <-done
+}
+
+// The statement of a former leader meets the next one's raise of the epoch: it waits for that, and
+// then changes nothing.
+func TestLeaderFencedMeanwhile(t *testing.T) {
+	r := setup(t)
+	r.put(sample{})
+	j := r.start(Bulk{Kind: Discard})
+	const raise = `UPDATE cdc_relay.slots SET epoch = epoch + 1`
+	l := r.leader()
+	jobs, err := l.jobs(r.ctx)
+	r.must(err)
+	wantFenced(t, r.beside(raise, func() error { return l.advance(r.ctx, &jobs[0], 10) }))
+	m := r.mirror(&broker{})
+	wantFenced(t, r.beside(raise, func() error { return m.confirm(r.ctx, []int64{1}) }))
+	if got := r.asked(j.ID); got != "" || value[bool](r, `SELECT mirrored_at IS NOT NULL FROM cdc_relay.dead_letter`) {
+		t.Errorf("it has asked for %q, or noted the letter", got)
+	}
+}
+
+// A job is cancelled while a page of it is asked for: what the operator was told is cancelled has
+// no request that waits.
+func TestCancelledMeanwhile(t *testing.T) {
+	r := setup(t)
+	r.put(sample{})
+	j := r.start(Bulk{Kind: Discard})
+	l := r.leader()
+	jobs, err := l.jobs(r.ctx)
+	r.must(err)
+	r.must(r.beside(`UPDATE cdc_relay.bulk SET state = 'cancelled', closed_at = now(), filter = NULL`, func() error { return l.advance(r.ctx, &jobs[0], 10) }))
+	j, err = r.desk.Job(r.ctx, j.ID)
+	r.must(err)
+	if got := r.asked(j.ID); got != "" || j.State != JobCancelled {
+		t.Errorf("it asks for %s: %+v", got, j)
+	}
+}
+
+// The answer to a page was lost, and it is asked for again when its requests have been carried out:
+// they are made once.
+func TestPageIsAskedForOnce(t *testing.T) {
+	r := setup(t)
+	for range 5 {
+		r.put(sample{})
+	}
+	j := r.start(Bulk{Kind: Redact})
+	l := r.leader()
+	jobs, err := l.jobs(r.ctx)
+	r.must(err)
+	again := jobs[0]
+	r.must(l.advance(r.ctx, &jobs[0], 3))
+	r.exec(`UPDATE cdc_relay.request SET state = 'done', done_at = now()`)
+	r.must(l.advance(r.ctx, &again, 3))
+	r.expand()
+	if got := r.asked(j.ID); got != "redact 1, redact 2, redact 3, redact 4, redact 5" {
+		t.Errorf("it asks for %s", got)
+	}
+}

@@ -1,0 +1,154 @@
+// Rows as operators see them.
+
+package dlq
+
+import (
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// Of says which rows are meant.
+type Of string
+
+// The tables of rows.
+const (
+	Letters Of = "letters" // dead letters
+	Parked  Of = "parked"  // the retry table
+)
+
+// Row is a parked row or a dead letter, as lists show it. What is nil is NULL, or not so far.
+type Row struct {
+	N        int64  `json:"n"`
+	State    string `json:"state"`
+	Position string `json:"position"` // as in the message header cdc_position
+
+	ID           *string   `json:"id"` // null: the row could not be decoded, or is purged
+	Aggregate    *string   `json:"aggregate"`
+	Key          *string   `json:"key"`
+	Type         *string   `json:"type"`
+	CommittedAt  time.Time `json:"committed_at"`
+	PayloadBytes *int64    `json:"payload_bytes"` // null: no payload, or no more
+
+	Destination string `json:"destination"` // exchange or topic, and behind a slash the routing key
+
+	// Of the last refusal; "" for a row that waits behind another one and was not refused.
+	Class   string `json:"class"`
+	Reason  string `json:"reason"`
+	Error   string `json:"error"`   // the broker's words, digits as #
+	Accused string `json:"accused"` // what the broker's answer accuses
+
+	Attempts      int        `json:"attempts"` // that count against retry.max_attempts
+	FirstFailedAt *time.Time `json:"first_failed_at"`
+	FailedAt      *time.Time `json:"failed_at"`
+	ParkedAt      time.Time  `json:"parked_at"`
+	NextAttempt   *time.Time `json:"next_attempt,omitempty"` // of a parked row
+
+	DiedAt     *time.Time `json:"died_at,omitempty"` // of a letter, as what follows
+	ClosedAt   *time.Time `json:"closed_at,omitempty"`
+	MirroredAt *time.Time `json:"mirrored_at,omitempty"`
+	Redacted   bool       `json:"redacted,omitempty"`
+
+	Copied bool `json:"copied,omitempty"` // it came with a copy of the database: it is another system's, and nobody acts on it here
+}
+
+// Page is a part of a list, and where the next one begins: "" at the end.
+type Page struct {
+	Rows []Row  `json:"items"`
+	Next string `json:"next"`
+}
+
+// Detail is all that is known of a row.
+type Detail struct {
+	Row
+	EventTime   time.Time `json:"event_time"` // of the timestamp column, else CommittedAt
+	ContentType string    `json:"content_type"`
+	Payload     *Content  `json:"payload"` // null: none, or no more
+	Traceparent *string   `json:"traceparent"`
+	Headers     *Content  `json:"headers"` // the headers column
+	Columns     []Column  `json:"columns,omitempty"`
+	Fault       *string   `json:"fault,omitempty"`  // why the row of the outbox could not be relayed as configured
+	Raw         *Content  `json:"raw,omitempty"`    // that row, or the text of the logical message
+	Behind      *int64    `json:"behind,omitempty"` // of a parked row: the number of the first one of its key, which it waits for
+
+	Requests []Request `json:"requests"` // what was asked for, the newest first
+	Audit    []Entry   `json:"audit"`    // what was done, likewise
+}
+
+// Content is bytes of an event for people: text as it is, anything else in base64. Hidden says that
+// they are not shown.
+type Content struct {
+	Text   *string `json:"text,omitempty"`
+	Base64 *string `json:"base64,omitempty"`
+	Hidden bool    `json:"hidden,omitempty"`
+}
+
+// Column is an extra column of the outbox table.
+type Column struct {
+	Name  string   `json:"name"`
+	Value *Content `json:"value"` // null: NULL
+}
+
+// Entry is a row of the audit.
+type Entry struct {
+	At     time.Time `json:"at"`
+	Who    string    `json:"who"`
+	Action string    `json:"action"`
+	Why    string    `json:"why"`
+	Result string    `json:"result"`
+}
+
+// scanned is a row as columnsOf gives it, where that differs from a Row.
+type scanned struct {
+	commit             pglogrepl.LSN
+	index              uint32
+	id, aggregate      []byte
+	key, kind          []byte
+	name, routingKey   []byte
+	committed, parked  time.Time
+	first, last, next  *time.Time
+	died, closed, sent *time.Time
+}
+
+func (s *scanned) into(r *Row) []any {
+	return []any{
+		&r.N, &r.Copied, &s.commit, &s.index, &s.id, &s.aggregate, &s.key, &s.kind, &s.committed, &r.PayloadBytes,
+		&s.name, &s.routingKey, &r.Class, &r.Reason, &r.Error, &r.Accused, &r.Attempts, &s.first, &s.last, &s.parked,
+		&s.next, &r.State, &s.died, &s.closed, &s.sent, &r.Redacted,
+	}
+}
+
+func (s *scanned) finish(r *Row) {
+	r.Position = outbox.Position{Commit: s.commit, Index: s.index}.String()
+	r.ID, r.Aggregate, r.Key, r.Type = text(s.id), text(s.aggregate), text(s.key), text(s.kind)
+	r.Destination = destination(s.name, s.routingKey)
+	r.CommittedAt, r.ParkedAt = s.committed.UTC(), s.parked.UTC()
+	r.FirstFailedAt, r.FailedAt, r.NextAttempt = utc(s.first), utc(s.last), utc(s.next)
+	r.DiedAt, r.ClosedAt, r.MirroredAt = utc(s.died), utc(s.closed), utc(s.sent)
+}
+
+// destination is where a row goes, as Filter.Destination takes it.
+func destination(name, routingKey []byte) string {
+	if routingKey == nil {
+		return string(name)
+	}
+	return string(name) + "/" + string(routingKey)
+}
+
+func text(b []byte) *string {
+	if b == nil {
+		return nil
+	}
+	s := string(b)
+	return &s
+}
+
+func utc(t *time.Time) *time.Time {
+	if t == nil {
+		return nil
+	}
+	u := t.UTC()
+	return &u
+}

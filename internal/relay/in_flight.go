@@ -1,0 +1,123 @@
+// What a lane has offered to the sink, and the call that is made of it.
+
+package relay
+
+import (
+	"slices"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// open is what a lane has offered to the sink, or is about to, and what has no outcome: in the
+// order of the lane, and never more than one full call. What is in doubt is offered again before
+// anything new; after an error one by one until one is confirmed. So within a chain no event is
+// offered before an earlier one that was offered, unless both are in the same call, where the sink
+// sees to it. (With ordering Key no two events of a chain are in open at once.)
+type open struct {
+	items   []*item
+	bytes   int
+	unknown int // items in state Unknown
+}
+
+// room reports whether the item may be added to the call. One larger than a call goes alone.
+func (o *open) room(it *item) bool {
+	return len(o.items) == 0 || len(o.items) < sink.MaxCallEvents && o.bytes+it.size <= sink.MaxCallBytes
+}
+
+func (o *open) add(it *item) {
+	it.state = sink.Unsent
+	o.items = append(o.items, it)
+	o.bytes += it.size
+}
+
+// has reports whether a new event of the item's chain is in open.
+func (o *open) has(it *item) bool {
+	return it.chain != 0 && slices.ContainsFunc(o.items, func(other *item) bool { return other.chain == it.chain && other.fed == nil })
+}
+
+// onlyRows reports whether no new event is in open.
+func (o *open) onlyRows() bool {
+	return !slices.ContainsFunc(o.items, func(it *item) bool { return it.fed == nil })
+}
+
+// reset empties it, for the items to be added again.
+func (o *open) reset() { o.items, o.bytes, o.unknown = o.items[:0], 0, 0 }
+
+// undecided reports whether something before the item in its chain has no outcome. Looking for that
+// is quadratic, and done only for what is rejected.
+func (o *open) undecided(it *item) bool {
+	for _, earlier := range o.items {
+		switch {
+		case earlier == it:
+			return false
+		case earlier.chain == it.chain && it.chain != 0 && (earlier.state == sink.Unsent || earlier.state == sink.Unknown):
+			return true
+		}
+	}
+	return false
+}
+
+// doubtNoMore says of what is in doubt behind a rejected item of its chain that it counts as not
+// sent. It may be at the broker and have overtaken the rejected one, as what is in flight may; if
+// it is not, it is not sent again before that one.
+func (o *open) doubtNoMore(rejected *item) {
+	behind := false
+	for _, it := range o.items {
+		if behind = behind || it == rejected; behind && it.chain == rejected.chain && it.chain != 0 && it.state == sink.Unknown {
+			it.state = sink.Unsent
+		}
+	}
+}
+
+// compact drops what has an outcome, and counts the rest.
+func (o *open) compact() {
+	rest := o.items[:0]
+	o.bytes, o.unknown = 0, 0
+	for _, it := range o.items {
+		switch it.state {
+		case sink.Confirmed, sink.Rejected:
+			continue
+		case sink.Unknown:
+			o.unknown++
+		case sink.Unsent:
+		}
+		o.bytes += it.size
+		rest = append(rest, it)
+	}
+	clear(o.items[len(rest):])
+	o.items = rest
+}
+
+// choose puts into c what is offered now, in order, at most limit of it. Behind one that is left
+// out nothing of its chain goes.
+func (o *open) choose(c *call, limit int, may func(*item) bool) {
+	c.items, c.events, c.left = c.items[:0], c.events[:0], c.left[:0]
+	for _, it := range o.items {
+		switch {
+		case len(c.items) == limit:
+		case o.unknown == 0 || !c.leftOut(it) && may(it):
+			c.items = append(c.items, it)
+			c.events = append(c.events, &it.ev)
+		default:
+			c.left = append(c.left, it)
+		}
+	}
+	c.outcomes = slices.Grow(c.outcomes[:0], len(c.items))[:len(c.items)]
+	clear(c.outcomes)
+}
+
+// call is one Publish: what it carries, what came of it.
+type call struct {
+	items     []*item
+	events    []*outbox.Event
+	outcomes  []sink.Outcome
+	confirmed []*item // new events
+	rows      []*item // confirmed rows of the siding
+	refused   []*item
+	left      []*item // in open, and may not go now
+}
+
+func (c *call) leftOut(it *item) bool {
+	return it.chain != 0 && slices.ContainsFunc(c.left, func(other *item) bool { return other.chain == it.chain })
+}

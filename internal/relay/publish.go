@@ -1,0 +1,164 @@
+// A call of the sink, and what its outcomes ask for.
+
+package relay
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// publish makes the call and does what its outcomes ask for.
+func (ln *lane) publish(ctx context.Context) {
+	c := &ln.call
+	err := ln.line.cfg.Sink.Publish(ctx, ln.n, c.events, c.outcomes)
+	now := time.Now()
+	refused, unknown := ln.judge(now)
+	ln.open.compact()
+	if ctx.Err() == nil {
+		if hook := ln.line.cfg.Hooks.Unavailable; hook != nil && err != nil {
+			hook(ln.n, unknown, err)
+		}
+		ln.schedule(now, refused, err)
+		ln.logFailing(err)
+	}
+	if len(c.confirmed) > 0 {
+		ln.settle(now)
+	}
+	ln.handOver()
+}
+
+// judge does what the outcomes of the call say, but for the confirmed new events: settle does.
+func (ln *lane) judge(now time.Time) (refused, unknown int) {
+	c := &ln.call
+	c.confirmed, c.rows, c.refused = c.confirmed[:0], c.rows[:0], c.refused[:0]
+	for i, it := range c.items {
+		switch out := c.outcomes[i]; out.State {
+		case sink.Confirmed:
+			it.state = sink.Confirmed
+			if it.fed != nil {
+				c.rows = append(c.rows, it)
+			} else {
+				c.confirmed = append(c.confirmed, it)
+			}
+		case sink.Rejected:
+			refused++
+			c.refused = append(c.refused, it)
+			if !ln.oneByOne && ln.open.undecided(it) {
+				it.state = sink.Unsent // what comes before it in its chain has to be parked first
+				continue
+			}
+			it.state = sink.Rejected
+			ln.refuse(it, cmp.Or(out.Fault, &unexplained), now)
+		case sink.Unsent:
+			// This call did nothing to it: what is in doubt since an earlier one stays so.
+		default:
+			unknown++
+			it.state = sink.Unknown
+		}
+	}
+	for _, it := range c.refused {
+		if !ln.oneByOne {
+			ln.open.doubtNoMore(it)
+		}
+	}
+	if len(c.rows) > 0 {
+		ln.line.gates.confirmed(c.rows, now)
+		ln.tellConfirmed(c.rows, now)
+		for _, it := range c.rows {
+			ln.rowConfirmed(it)
+		}
+	}
+	for _, it := range c.refused { // after that: a row that passed it may have begun a cut-over
+		if it.fed != nil && it.fed.Outcome.State == sink.Rejected {
+			ln.turnBack(it)
+		}
+	}
+	return refused, unknown
+}
+
+// unexplained stands in for the reason of a sink that gives none.
+var unexplained = sink.Fault{Class: sink.Transient, Reason: sink.Invalid, Words: "rejected without a reason"}
+
+// settle gives the confirmed new events of the call back: to the tracker first, then their
+// successors may go, at last their memory to the window.
+func (ln *lane) settle(now time.Time) {
+	c := &ln.call
+	ln.line.gates.confirmed(c.confirmed, now)
+	ln.line.tracker.settle(c.confirmed)
+	ln.tellConfirmed(c.confirmed, now)
+	for _, it := range c.confirmed {
+		if c := ln.chains[it.chain]; c != nil && c.front == it {
+			c.front = nil
+			ln.advance(c)
+		}
+	}
+	ln.line.window.release(c.confirmed)
+}
+
+func (ln *lane) tellConfirmed(items []*item, now time.Time) {
+	if published := ln.line.cfg.Hooks.Published; published != nil {
+		for _, it := range items {
+			published(ln.n, &it.ev, it.refusals(), now)
+		}
+	}
+	hook := ln.line.cfg.Hooks.Confirmed
+	if hook == nil {
+		return
+	}
+	c := &ln.call
+	c.events = c.events[:0]
+	for _, it := range items {
+		c.events = append(c.events, &it.ev)
+	}
+	hook(ln.n, c.events, now)
+}
+
+// schedule says when the next call may be made, and how large it may be, after one that confirmed,
+// refused, or did neither.
+func (ln *lane) schedule(now time.Time, refused int, err error) {
+	confirmed := len(ln.call.confirmed) + len(ln.call.rows)
+	ln.notBefore = time.Time{}
+	if confirmed+refused > 0 {
+		ln.fails = 0
+	} else if ln.fails++; ln.fails > 1 { // the first is offered again at once: the connection broke, Publish waits for a new one
+		ln.notBefore = now.Add(spin.after(ln.fails - 2))
+	}
+	switch {
+	case err != nil:
+		ln.limit = 1
+	case confirmed > 0:
+		ln.limit = min(2*ln.limit, sink.MaxCallEvents)
+	}
+}
+
+// handOver gives the siding what is its own: outside of everything else, since it takes its locks.
+func (ln *lane) handOver() {
+	if len(ln.parked) > 0 {
+		ln.line.cfg.Siding.Park(ln.parked)
+		ln.parked = nil
+	}
+	if len(ln.returned) > 0 {
+		ln.line.cfg.Siding.Fed(ln.returned)
+		ln.returned = nil
+	}
+}
+
+// logFailing logs that calls fail one after the other, again when their words change, and that one
+// moved something again. A sink waits inside Publish while its broker is away, and tells of that
+// itself: one failed call is the end of a connection, two in a row are a fault that waiting does
+// not show.
+func (ln *lane) logFailing(err error) {
+	switch {
+	case ln.fails == 0 && ln.failing != "":
+		ln.line.log.Info("publishing goes on", zap.Int("lane", ln.n))
+		ln.failing = ""
+	case ln.fails > 1 && err != nil && err.Error() != ln.failing:
+		ln.failing = err.Error()
+		ln.line.log.Warn("publishing fails and is tried again, nothing is dropped", zap.Int("lane", ln.n), zap.Error(err))
+	}
+}

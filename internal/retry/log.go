@@ -1,0 +1,53 @@
+// Log lines about events.
+
+package retry
+
+import (
+	"cmp"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+)
+
+// logDeadLetter logs a dead letter by name, and tells the hook. (Of a flood the log names some.)
+func (c *Config) logDeadLetter(row *store.Row, r store.Result) {
+	if hook := c.Hooks.Buried; hook != nil {
+		hook(&row.Event, cmp.Or(r.Reason, row.Reason), r.Attempts)
+	}
+	c.Log.Warn("event became a dead letter: `cdc-relay deadletters` lists, replays and discards them", c.about(&row.Event,
+		zap.Int64("n", row.N), zap.String("class", r.Class.String()), zap.String("reason", string(r.Reason)),
+		zap.String("destination", r.Destination), zap.String("fault", r.Words))...)
+}
+
+// written is the result that a row was written with.
+func written(row *store.Row) store.Result {
+	return store.Result{Row: row, Class: row.Class, Reason: row.Reason, Words: row.Words, Destination: row.Destination, Attempts: row.Attempts}
+}
+
+// traced are the fields of a log line by which an event's trace is found: of the span that its
+// message names.
+func (c *Config) traced(ev *outbox.Event) []zap.Field {
+	text := ev.Traceparent
+	if c.Traceparent != nil {
+		text = c.Traceparent(ev, nil)
+	}
+	at, ok := outbox.ParseTraceparent(text)
+	if !ok {
+		return nil
+	}
+	return []zap.Field{zap.String("trace_id", at.TraceID()), zap.String("span_id", at.SpanID())}
+}
+
+// about are the fields of a log line about an event.
+func (c *Config) about(ev *outbox.Event, more ...zap.Field) []zap.Field {
+	fields := []zap.Field{zap.Stringer("position", ev.Position)}
+	if ev.ID != nil {
+		fields = append(fields, zap.String("event_id", name(ev)))
+	}
+	return append(append(fields, c.traced(ev)...), more...)
+}
+
+// name is what is shown of an event's id.
+func name(ev *outbox.Event) string { return string(ev.ID[:min(len(ev.ID), 200)]) }

@@ -1,0 +1,339 @@
+// Package memorytest is the store in memory, for tests and the simulation: the same rules as
+// PostgreSQL's, without a disk. One conformance suite holds for both (internal/retry/postgres).
+package memorytest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// Database is what the stores of several leaders have in common, in memory: the tables, and whose
+// turn it is. It is Postgres' double where a simulation needs no disk: same rules, no goroutines,
+// and no clock but time.Now.
+type Database struct {
+	mu       sync.Mutex
+	epoch    map[string]int64
+	saved    map[string]pglogrepl.LSN
+	number   int64
+	rows     map[place]*kept // a position is in retry or in dead_letter
+	requests []*Request
+	audit    []AuditNote
+}
+
+// place is the primary key of both tables.
+type place struct {
+	slot, system string
+	incarnation  int64
+	position     outbox.Position
+}
+
+func (p place) compare(q place) int {
+	return cmp.Or(cmp.Compare(p.incarnation, q.incarnation), p.position.Compare(q.position))
+}
+
+// State is where a dead letter stands.
+type State string
+
+// The states of letters.
+const (
+	Open      State = "open"
+	Replayed  State = "replayed"
+	Discarded State = "discarded"
+	Purged    State = "purged"
+)
+
+// kept is a row of one of the tables: of dead_letter when it has a state.
+type kept struct {
+	place
+	row      store.Row
+	columns  []string // names of row.Event.Columns
+	state    State
+	died     time.Time
+	closed   time.Time
+	mirrored time.Time
+	redacted bool
+}
+
+// NewDatabase is an empty one.
+func NewDatabase() *Database {
+	return &Database{epoch: map[string]int64{}, saved: map[string]pglogrepl.LSN{}, number: 1, rows: map[place]*kept{}}
+}
+
+// Lead raises the slot's epoch and returns it: stores of an earlier one are fenced.
+func (db *Database) Lead(slot string) int64 {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.epoch[slot]++
+	return db.epoch[slot]
+}
+
+// Save says that the slot, after any crash, sends no transaction whose commit is below at.
+func (db *Database) Save(slot string, at pglogrepl.LSN) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.saved[slot] = at
+}
+
+// Store is the store of one leader.
+func (db *Database) Store(c store.Config) *Store { return &Store{db: db, c: c} }
+
+// Letter is what a checker sees of a dead letter.
+type Letter struct {
+	Row      *store.Row
+	State    State
+	Redacted bool
+	Mirrored bool
+}
+
+// Parked lists the rows of retry of a slot, in order of position.
+func (db *Database) Parked(slot string) []*store.Row {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	var list []*store.Row
+	for _, e := range db.list(func(e *kept) bool { return e.slot == slot && e.state == "" }) {
+		list = append(list, e.read(e.columns))
+	}
+	return list
+}
+
+// Letters lists the dead letters of a slot, in order of position.
+func (db *Database) Letters(slot string) []Letter {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	var list []Letter
+	for _, e := range db.list(func(e *kept) bool { return e.slot == slot && e.state != "" }) {
+		list = append(list, Letter{e.read(e.columns), e.state, e.redacted, !e.mirrored.IsZero()})
+	}
+	return list
+}
+
+// Where says where the row of a number is: "parked", the state of its dead letter, or "" for
+// nowhere.
+func (db *Database) Where(n int64) string {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	list := db.list(func(e *kept) bool { return e.row.N == n })
+	switch {
+	case len(list) == 0:
+		return ""
+	case list[0].state == "":
+		return "parked"
+	}
+	return string(list[0].state)
+}
+
+// list is the entries of that kind in order of position.
+func (db *Database) list(of func(*kept) bool) []*kept {
+	var list []*kept
+	for e := range maps.Values(db.rows) {
+		if of(e) {
+			list = append(list, e)
+		}
+	}
+	slices.SortFunc(list, func(a, b *kept) int { return a.compare(b.place) })
+	return list
+}
+
+// Store is a store in memory. It may be used by several goroutines.
+type Store struct {
+	db *Database
+	c  store.Config
+}
+
+var _ store.Store = (*Store)(nil)
+
+// begin is the fence; end gives the database back.
+func (m *Store) begin(ctx context.Context) (end func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.db.mu.Lock()
+	if m.db.epoch[m.c.Slot] != m.c.Epoch {
+		m.db.mu.Unlock()
+		return nil, store.ErrFenced
+	}
+	return m.db.mu.Unlock, nil
+}
+
+func (m *Store) ours(e *kept) bool   { return e.slot == m.c.Slot && e.system == m.c.SystemID }
+func (m *Store) parked(e *kept) bool { return m.ours(e) && e.state == "" }
+
+// holds reports whether a letter keeps the rows of its chain back.
+func (m *Store) holds(e *kept) bool {
+	return m.c.Block && m.ours(e) && e.state == Open && e.row.Ordered
+}
+
+// at is the entry a row names by position and number; nil when there is no such row any more.
+func (m *Store) at(row *store.Row, letter bool) *kept {
+	e := m.db.rows[place{m.c.Slot, m.c.SystemID, row.Incarnation, row.Event.Position}]
+	if e == nil || e.row.N != row.N || (e.state != "") != letter {
+		return nil
+	}
+	return e
+}
+
+// Lease implements Store.
+func (m *Store) Lease(ctx context.Context) (int64, error) {
+	end, err := m.begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
+	first := m.db.number
+	m.db.number += store.LeaseSize
+	return first, nil
+}
+
+// Park implements Store.
+func (m *Store) Park(ctx context.Context, rows []*store.Row) error {
+	end, err := m.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	fresh := map[place]*kept{}
+	for _, row := range rows {
+		at := place{m.c.Slot, m.c.SystemID, row.Incarnation, row.Event.Position}
+		there := cmp.Or(m.db.rows[at], fresh[at])
+		if there == nil {
+			fresh[at] = m.write(at, row)
+			continue
+		}
+		if of := there.owned(); !of.Is(&row.Event) {
+			return store.TakenPosition(row)
+		}
+	}
+	maps.Copy(m.db.rows, fresh)
+	return nil
+}
+
+// write is the row as it is kept.
+func (m *Store) write(at place, row *store.Row) *kept {
+	e := &kept{place: at, row: *row, columns: m.c.Columns}
+	e.row.Event = clone(&row.Event)
+	e.row.ParkedAt, e.row.First, e.row.Last = time.Now(), row.First.UTC(), row.Last.UTC()
+	e.row.Words, e.row.Destination = store.NormalText(row.Words), store.BoundedText(row.Destination, store.TextSize)
+	if row.Reason == "" {
+		e.row.Class = sink.Destination
+	}
+	if row.Dead {
+		e.die()
+	}
+	return e
+}
+
+// read is a copy for the caller, with the columns of these names.
+func (e *kept) read(names []string) *store.Row {
+	row := e.row
+	row.Event = clone(&e.row.Event)
+	row.Event.Columns = nil
+	for _, name := range names {
+		var value []byte
+		if i := slices.Index(e.columns, name); i >= 0 && i < len(e.row.Event.Columns) {
+			value = bytes.Clone(e.row.Event.Columns[i])
+		}
+		row.Event.Columns = append(row.Event.Columns, value)
+	}
+	return &row
+}
+
+func clone(ev *outbox.Event) outbox.Event {
+	c := *ev
+	for _, b := range []*[]byte{&c.ID, &c.Aggregate, &c.Key, &c.Type, &c.Payload, &c.Traceparent, &c.Headers, &c.Raw} {
+		*b = bytes.Clone(*b)
+	}
+	c.Columns = slices.Clone(ev.Columns)
+	for i, b := range c.Columns {
+		c.Columns[i] = bytes.Clone(b)
+	}
+	c.Route = &outbox.Route{}
+	if ev.Route != nil {
+		c.Route = &outbox.Route{Name: bytes.Clone(ev.Route.Name), RoutingKey: bytes.Clone(ev.Route.RoutingKey)}
+	}
+	c.Replay = false
+	return c
+}
+
+// Load implements Store.
+func (m *Store) Load(ctx context.Context, each func(store.Count) error) (highest outbox.Position, err error) {
+	counts, highest, err := m.load(ctx)
+	if err != nil {
+		return highest, err
+	}
+	for _, c := range counts {
+		if err := each(*c); err != nil {
+			return highest, err
+		}
+	}
+	return highest, nil
+}
+
+func (m *Store) load(ctx context.Context) (counts []*store.Count, highest outbox.Position, err error) {
+	end, err := m.begin(ctx)
+	if err != nil {
+		return nil, highest, err
+	}
+	defer end()
+	type chain struct{ chain, unit uint64 }
+	of := map[chain]*store.Count{}
+	for _, e := range m.db.list(m.ours) {
+		if e.incarnation == m.c.Incarnation {
+			highest = e.position
+		}
+		if e.state == "" || e.state == Open {
+			e.row.Chain, e.row.Ordered = m.c.Scope.Chain(&e.row.Event, e.row.Unit)
+		}
+		if !e.row.Ordered || e.state != "" && !m.holds(e) {
+			continue
+		}
+		at := chain{e.row.Chain, e.row.Unit}
+		if of[at] == nil {
+			ev := clone(&e.row.Event)
+			of[at] = &store.Count{Event: outbox.Event{Aggregate: ev.Aggregate, Key: ev.Key, Hash: ev.Hash, Ordered: ev.Ordered, Route: ev.Route}, Chain: at.chain, Unit: at.unit}
+			counts = append(counts, of[at])
+		}
+		of[at].Rows++
+	}
+	return counts, highest, nil
+}
+
+// Positions implements Store.
+func (m *Store) Positions(ctx context.Context, from outbox.Position, limit int) (list []store.Owned, err error) {
+	end, err := m.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	for _, e := range m.db.list(m.ours) {
+		if e.incarnation == m.c.Incarnation && !e.position.Less(from) && len(list) < limit {
+			list = append(list, e.owned())
+		}
+	}
+	return list, nil
+}
+
+func (e *kept) owned() store.Owned {
+	o := store.Owned{Position: e.position, Purged: e.state == Purged}
+	if id := e.row.Event.ID; id != nil && !o.Purged {
+		digest := sha256.Sum256(id)
+		o.ID = digest[:]
+	}
+	return o
+}
+
+// die makes a row a dead letter.
+func (e *kept) die() {
+	e.state, e.died, e.row.Dead, e.row.NextAttempt = Open, time.Now(), true, time.Time{}
+}

@@ -1,0 +1,178 @@
+// Runs, Sweep, Skip, Due and Apply.
+
+package memorytest
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+)
+
+// Runs implements Store.
+func (m *Store) Runs(ctx context.Context, chains []uint64, run int, size, acked int64) (runs []store.Run, err error) {
+	end, err := m.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	rows := map[uint64][]*kept{}
+	for _, e := range m.db.list(m.parked) {
+		rows[e.row.Chain] = append(rows[e.row.Chain], e)
+	}
+	blocked := map[uint64]bool{}
+	for _, e := range m.db.list(m.holds) {
+		blocked[e.row.Chain] = true
+	}
+	for _, chain := range chains {
+		if blocked[chain] || len(rows[chain]) > 0 {
+			runs = append(runs, store.Run{Chain: chain, Blocked: blocked[chain]})
+		}
+	}
+	var taken int64
+	for i := range run {
+		for r := range runs {
+			of := rows[runs[r].Chain]
+			if runs[r].Blocked || i >= len(of) || len(runs[r].Rows) < i || of[i].row.N > acked {
+				continue
+			}
+			if taken > 0 && taken >= size {
+				return runs, nil
+			}
+			taken += int64(of[i].row.Event.Size() + len(of[i].row.Event.Raw))
+			runs[r].Rows = append(runs[r].Rows, of[i].read(m.c.Columns))
+		}
+	}
+	return runs, nil
+}
+
+// cursor is where an entry stands in the order of Sweep.
+func (e *kept) cursor() store.Cursor {
+	return store.Cursor{Unit: e.row.Unit, Dest: e.row.Dest, Incarnation: e.incarnation, Position: e.position}
+}
+
+// compare orders digests as the database does: as signed numbers.
+func compareCursors(c, d store.Cursor) int {
+	return cmp.Or(compareDest(c, d), cmp.Compare(c.Incarnation, d.Incarnation), c.Position.Compare(d.Position))
+}
+
+func compareDest(c, d store.Cursor) int {
+	return cmp.Or(cmp.Compare(int64(c.Unit), int64(d.Unit)), cmp.Compare(int64(c.Dest), int64(d.Dest)))
+}
+
+// swept are our parked rows in the order of Sweep.
+func (m *Store) swept() []*kept {
+	list := m.db.list(m.parked)
+	slices.SortFunc(list, func(a, b *kept) int { return compareCursors(a.cursor(), b.cursor()) })
+	return list
+}
+
+// Sweep implements Store.
+func (m *Store) Sweep(ctx context.Context, at store.Cursor, limit int) (chains []uint64, next store.Cursor, err error) {
+	end, err := m.begin(ctx)
+	if err != nil {
+		return nil, at, err
+	}
+	defer end()
+	list := m.swept()
+	if at == (store.Cursor{}) && len(list) > 0 {
+		at = store.Cursor{Unit: list[0].row.Unit, Dest: list[0].row.Dest}
+	}
+	next = at
+	for _, e := range list {
+		if compareDest(e.cursor(), at) != 0 || compareCursors(e.cursor(), at) <= 0 || limit == 0 {
+			continue
+		}
+		limit--
+		next = e.cursor()
+		if !slices.Contains(chains, e.row.Chain) {
+			chains = append(chains, e.row.Chain)
+		}
+	}
+	return chains, next, nil
+}
+
+// Skip implements Store.
+func (m *Store) Skip(ctx context.Context, at store.Cursor) (next store.Cursor, ok bool, err error) {
+	end, err := m.begin(ctx)
+	if err != nil {
+		return store.Cursor{}, false, err
+	}
+	defer end()
+	for _, e := range m.swept() {
+		if at == (store.Cursor{}) || compareDest(e.cursor(), at) > 0 {
+			return store.Cursor{Unit: e.row.Unit, Dest: e.row.Dest}, true, nil
+		}
+	}
+	return store.Cursor{}, false, nil
+}
+
+// Due implements Store.
+func (m *Store) Due(ctx context.Context, limit int) (chains []uint64, next time.Duration, err error) {
+	end, err := m.begin(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer end()
+	blocked := map[uint64]bool{}
+	for _, e := range m.db.list(m.holds) {
+		blocked[e.row.Chain] = true
+	}
+	heads := m.db.list(func(e *kept) bool { return m.parked(e) && !e.row.NextAttempt.IsZero() && !blocked[e.row.Chain] })
+	slices.SortStableFunc(heads, func(a, b *kept) int { return a.row.NextAttempt.Compare(b.row.NextAttempt) })
+	for _, e := range heads {
+		in := time.Until(e.row.NextAttempt)
+		if in > 0 || len(chains) == limit {
+			return chains, max(in, 1), nil
+		}
+		if !slices.Contains(chains, e.row.Chain) {
+			chains = append(chains, e.row.Chain)
+		}
+	}
+	return chains, 0, nil
+}
+
+// Apply implements Store.
+func (m *Store) Apply(ctx context.Context, results []store.Result) error {
+	end, err := m.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	for i := range results {
+		r := &results[i]
+		e := m.at(r.Row, false)
+		if e == nil {
+			continue
+		}
+		switch r.Kind {
+		case store.Delivered:
+			delete(m.db.rows, e.place)
+		case store.Backoff:
+			e.refuse(r)
+			e.row.NextAttempt = time.Time{}
+			if r.After > 0 {
+				e.row.NextAttempt = time.Now().Add(r.After)
+			}
+		case store.Dead:
+			e.refuse(r)
+			e.die()
+		}
+	}
+	return nil
+}
+
+// refuse notes a refusal.
+func (e *kept) refuse(r *store.Result) {
+	if r.Reason == "" {
+		return
+	}
+	now := time.Now().UTC()
+	if e.row.First.IsZero() || e.row.Attempts == 0 && r.Attempts > 0 {
+		e.row.First = now
+	}
+	e.row.Class, e.row.Reason, e.row.Attempts, e.row.Last = r.Class, r.Reason, r.Attempts, now
+	e.row.Words, e.row.Destination = store.NormalText(r.Words), store.BoundedText(r.Destination, store.TextSize)
+}

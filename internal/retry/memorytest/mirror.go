@@ -1,0 +1,84 @@
+// The mirror.
+
+package memorytest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+)
+
+var _ dlq.MirrorStore = (*Store)(nil)
+
+// Unmirrored implements dlq.MirrorStore.
+func (m *Store) Unmirrored(ctx context.Context, after int64, except []int64, limit int, size int64) (list []dlq.Letter, err error) {
+	end, err := m.beginMirror(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	letters := m.db.list(func(e *kept) bool {
+		return m.ours(e) && e.state != "" && e.state != Purged && !e.redacted && e.mirrored.IsZero() && e.row.N > after && !slices.Contains(except, e.row.N)
+	})
+	slices.SortFunc(letters, func(a, b *kept) int { return cmp.Compare(a.row.N, b.row.N) })
+	var taken int64
+	for _, e := range letters[:min(limit, len(letters))] {
+		if taken >= size {
+			break
+		}
+		taken += int64(e.row.Event.Size() + len(e.row.Event.Raw))
+		list = append(list, e.letter())
+	}
+	return list, nil
+}
+
+// letter is a dead letter as a mirror reads it.
+func (e *kept) letter() dlq.Letter {
+	row := e.read(nil)
+	ev := &row.Event
+	class, reason := store.Refusal(row.Class, row.Reason)
+	l := dlq.Letter{
+		N: row.N, Class: class, Reason: reason, Words: row.Words, Attempts: row.Attempts, Died: e.died,
+		Event: outbox.Event{
+			Position: ev.Position, CommitTime: ev.CommitTime, Time: ev.Time, ID: ev.ID, Key: ev.Key, Aggregate: ev.Aggregate, Type: ev.Type,
+			Payload: ev.Payload, PayloadKind: ev.PayloadKind, Raw: ev.Raw, Route: ev.Route,
+		},
+	}
+	if !row.First.IsZero() {
+		l.First = &row.First
+	}
+	if !row.Last.IsZero() {
+		l.Last = &row.Last
+	}
+	return l
+}
+
+// NoteMirrored implements dlq.MirrorStore.
+func (m *Store) NoteMirrored(ctx context.Context, ns []int64) error {
+	end, err := m.beginMirror(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	for _, e := range m.db.list(m.ours) {
+		if e.state != "" && e.mirrored.IsZero() && slices.Contains(ns, e.row.N) {
+			e.mirrored = time.Now()
+		}
+	}
+	return nil
+}
+
+// beginMirror is begin with the error that a mirror wants of the fence.
+func (m *Store) beginMirror(ctx context.Context) (end func(), err error) {
+	end, err = m.begin(ctx)
+	if errors.Is(err, store.ErrFenced) {
+		err = dlq.Fenced(m.c.Slot, m.c.Epoch)
+	}
+	return end, err
+}

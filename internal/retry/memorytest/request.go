@@ -1,0 +1,281 @@
+// Requests and answers.
+
+package memorytest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+)
+
+// Request is a row of request.
+type Request struct {
+	ID           int64
+	Slot, System string
+	Kind         store.RequestKind
+	N            int64
+	Route        outbox.Route
+	Who, Why     string
+	State        string // waiting, done, failed, cancelled
+	Result       string
+	doneAt       time.Time
+}
+
+// AuditNote is a row of audit.
+type AuditNote struct {
+	Who, Why, Action, Result string
+	N                        int64
+	Position                 outbox.Position
+	Request                  int64
+}
+
+// Ask stores a request; 0: one about the same row waits already.
+func (db *Database) Ask(q Request) (id int64) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	for _, other := range db.requests {
+		if other.N == q.N && other.State == "waiting" {
+			return 0
+		}
+	}
+	q.ID, q.State = 1, "waiting"
+	if len(db.requests) > 0 {
+		q.ID = db.requests[len(db.requests)-1].ID + 1
+	}
+	db.requests = append(db.requests, &q)
+	return q.ID
+}
+
+// Cancel takes back a request that waits.
+func (db *Database) Cancel(id int64) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if q := db.request(id); q != nil && q.State == "waiting" {
+		q.State, q.doneAt = "cancelled", time.Now()
+	}
+}
+
+// Asked is the request of that number, and whether there is one.
+func (db *Database) Asked(id int64) (Request, bool) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if q := db.request(id); q != nil {
+		return *q, true
+	}
+	return Request{}, false
+}
+
+// Audit lists what was done to events by request.
+func (db *Database) Audit() []AuditNote {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return append([]AuditNote(nil), db.audit...)
+}
+
+func (db *Database) request(id int64) *Request {
+	for _, q := range db.requests {
+		if q.ID == id {
+			return q
+		}
+	}
+	return nil
+}
+
+// allows reports whether a row in this state may be asked for this; letters have a state, parked
+// rows none.
+func (e *kept) allows(kind store.RequestKind) bool {
+	switch kind {
+	case store.Replay:
+		return e.state == Open && !e.redacted
+	case store.Discard:
+		return e.state == Open
+	case store.Redact:
+		return e.state != "" && e.state != Purged
+	case store.Retry, store.DeadLetter:
+		return e.state == ""
+	default: // Purge
+		return e.state != Purged
+	}
+}
+
+// Requests implements Store.
+func (m *Store) Requests(ctx context.Context, limit int, size int64) (list []store.Request, err error) {
+	end, err := m.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	rows := map[int64]*kept{}
+	for _, e := range m.db.list(m.ours) {
+		rows[e.row.N] = e
+	}
+	var taken int64
+	last := map[store.RequestKind]int{store.Replay: 1}
+	asked := slices.Clone(m.db.requests)
+	slices.SortStableFunc(asked, func(a, b *Request) int { return last[a.Kind] - last[b.Kind] })
+	for _, q := range asked {
+		if q.Slot != m.c.Slot || q.System != m.c.SystemID || q.State != "waiting" {
+			continue
+		}
+		if len(list) == limit || taken > 0 && taken >= size {
+			break
+		}
+		r := store.Request{ID: q.ID, Kind: q.Kind, Route: q.Route}
+		if e := rows[q.N]; e != nil && e.allows(q.Kind) {
+			r.Row, r.Open = e.read(m.c.Columns), e.state == Open
+			if q.Kind == store.Replay && size > 0 {
+				taken += int64(e.row.Event.Size() + len(e.row.Event.Raw))
+			} else {
+				ev := &r.Row.Event
+				ev.Payload, ev.Headers, ev.Columns, ev.Raw = nil, nil, nil, nil
+			}
+		}
+		list = append(list, r)
+	}
+	return list, nil
+}
+
+// Answer implements Store.
+func (m *Store) Answer(ctx context.Context, answers []store.Answer) ([]bool, error) {
+	end, err := m.begin(ctx)
+	if err != nil {
+		return make([]bool, len(answers)), err
+	}
+	defer end()
+	done := make([]bool, len(answers))
+	for i := range answers {
+		a := &answers[i]
+		q, v := m.db.request(a.Request.ID), a.Verdict()
+		if q == nil || v == store.VerdictWaits || q.State != "waiting" && !(q.State == "cancelled" && v == store.VerdictReplayed) {
+			done[i] = q != nil && q.State == "done"
+			continue
+		}
+		done[i], q.Result = m.carryOut(a, v)
+		q.State, q.doneAt = "failed", time.Now()
+		if done[i] {
+			q.State = "done"
+		}
+		note := AuditNote{Who: q.Who, Why: q.Why, Action: string(q.Kind), Result: q.Result, N: q.N, Request: q.ID}
+		if v == store.VerdictRefused {
+			note.Result = string(a.Result().Reason)
+		}
+		if a.Request.Row != nil {
+			note.Position = a.Request.Row.Event.Position
+		}
+		m.db.audit = append(m.db.audit, note)
+	}
+	return done, nil
+}
+
+// carryOut does what was asked for and says whether it took place, and the words for it.
+func (m *Store) carryOut(a *store.Answer, v store.Verdict) (done bool, result string) {
+	if v == store.VerdictMissing {
+		return false, store.NotAllowed
+	}
+	kind := a.Request.Kind
+	e := m.at(a.Request.Row, true)
+	if e == nil {
+		e = m.at(a.Request.Row, false)
+	}
+	switch {
+	case e == nil || v == store.VerdictCarryOut && !e.allows(kind) || v != store.VerdictCarryOut && e.state != Open:
+		if v == store.VerdictRefused {
+			return false, store.Said(a)
+		}
+		return false, store.NotAllowed
+	case v == store.VerdictRefused:
+		r := a.Result()
+		e.refuse(&r)
+		return false, store.Said(a)
+	case v == store.VerdictReplayed:
+		e.state, e.closed = Replayed, time.Now()
+		return true, string(Replayed)
+	}
+	switch kind {
+	case store.Discard:
+		e.state, e.closed = Discarded, time.Now()
+		return true, string(Discarded)
+	case store.Redact:
+		ev := &e.row.Event
+		ev.Payload, ev.Headers, ev.Columns, ev.Raw, ev.Traceparent = nil, nil, nil, nil, nil
+		e.redacted = true
+		return true, "redacted"
+	case store.Purge:
+		e.empty()
+		m.db.forgetAsked(e.row.N)
+		return true, string(Purged)
+	case store.DeadLetter:
+		e.die()
+		return true, "dead letter"
+	default: // Retry
+		heads := m.db.list(func(head *kept) bool { return m.parked(head) && head.row.Chain == e.row.Chain })
+		heads[0].row.NextAttempt = time.Now()
+		return true, "is tried"
+	}
+}
+
+// forgetAsked removes from what was asked for about a row what tells of the row.
+func (db *Database) forgetAsked(n int64) {
+	for _, q := range db.requests {
+		if q.N != n || q.State == "waiting" {
+			continue
+		}
+		if q.Route = (outbox.Route{}); q.State == "failed" {
+			q.Result = store.WordsPurged
+		}
+	}
+}
+
+// empty leaves the bare position.
+func (e *kept) empty() {
+	ev := &e.row.Event
+	if e.state == "" || e.state == Open {
+		e.closed = time.Now()
+	}
+	e.state = Purged
+	e.row = store.Row{
+		N: e.row.N, Incarnation: e.row.Incarnation, Dead: true, Class: e.row.Class, Reason: e.row.Reason,
+		Attempts: e.row.Attempts, First: e.row.First, Last: e.row.Last, ParkedAt: e.row.ParkedAt,
+		Event: outbox.Event{Position: ev.Position, CommitTime: ev.CommitTime, Time: ev.Time, PayloadKind: ev.PayloadKind},
+	}
+}
+
+// Expire implements Store.
+func (m *Store) Expire(ctx context.Context, keep time.Duration, limit int) (changed int, err error) {
+	end, err := m.begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
+	old := func(t time.Time) bool { return keep > 0 && !t.IsZero() && time.Since(t) > keep }
+	purged := 0
+	for _, e := range m.db.list(m.ours) {
+		switch {
+		case e.state == Purged && (e.incarnation < m.c.Incarnation || e.incarnation == m.c.Incarnation && e.position.Commit < m.db.saved[m.c.Slot]):
+			delete(m.db.rows, e.place)
+		case (e.state == Replayed || e.state == Discarded) && old(e.closed):
+			e.empty()
+			purged++
+		default:
+			continue
+		}
+		changed++
+	}
+	rest := m.db.requests[:0]
+	for _, q := range m.db.requests {
+		if q.Slot == m.c.Slot && q.System == m.c.SystemID && q.State != "waiting" && old(q.doneAt) {
+			changed++
+			continue
+		}
+		rest = append(rest, q)
+	}
+	m.db.requests = rest
+	if purged > 0 {
+		m.db.audit = append(m.db.audit, AuditNote{Who: store.ByAge, Why: store.WhyByAge(keep), Action: "purge", Result: fmt.Sprint(purged, " dead letters")})
+	}
+	return changed, nil
+}

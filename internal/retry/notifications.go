@@ -1,0 +1,145 @@
+// What the writer and the lanes leave for the feeder, and what follows from it.
+
+package retry
+
+import (
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// collect takes in what others have left.
+func (f *feeder) collect() {
+	select {
+	case <-f.s.line.GatesChanged():
+		f.gatesChanged = true
+	default:
+	}
+	f.mu.Lock()
+	returned, all, missed, refused := f.returned, f.news, f.missed, f.refused
+	f.returned, f.news, f.missed, f.refused = nil, nil, false, nil
+	f.mu.Unlock()
+	for _, fed := range returned {
+		f.back(fed)
+	}
+	for _, n := range all {
+		f.notified(n)
+	}
+	for _, chain := range refused {
+		f.readyIfOwed(chain)
+	}
+	if missed {
+		f.dueAt = time.Now()
+		f.sweep(gate{})
+		for chain := range f.owed {
+			f.makeReady(chain, false)
+		}
+	}
+	now, rest := time.Now(), f.later[:0]
+	for _, l := range f.later {
+		if l.at.After(now) {
+			rest = append(rest, l)
+		} else {
+			f.makeReady(l.chain, false)
+		}
+	}
+	f.later = rest
+}
+
+// notified takes in that a row was committed.
+func (f *feeder) notified(n notification) {
+	switch r := f.runs[n.chain]; {
+	case n.dead:
+		f.readyIfOwed(n.chain) // it may be what the lane waits for, and holds its chain
+	case r != nil:
+		r.again = true
+	case !n.due.IsZero():
+		if n.due.Before(f.dueAt) {
+			f.dueAt = n.due
+		}
+		f.readyIfOwed(n.chain)
+	case f.shut(n.place, n.chain):
+		f.accuse(n.place, n.fault)
+		f.readyIfOwed(n.chain)
+	default:
+		f.makeReady(n.chain, false)
+	}
+}
+
+// back takes a row back from its lane.
+func (f *feeder) back(fed *relay.Fed) {
+	r := f.feds[fed]
+	delete(f.feds, fed)
+	if fed.Outcome.State == sink.Confirmed {
+		r.left = fed.Left
+	}
+	if r.out--; r.out > 0 {
+		return
+	}
+	if r.request != nil {
+		f.replayed(r)
+	} else {
+		f.done = append(f.done, r)
+	}
+}
+
+// takeBack takes rows back from a lane. It does not block.
+func (f *feeder) takeBack(rows []*relay.Fed) {
+	f.mu.Lock()
+	f.returned = append(f.returned, rows...)
+	f.mu.Unlock()
+	signal(f.woken)
+}
+
+// notify takes news of rows that were committed. It does not block.
+func (f *feeder) notify(of []notification) {
+	f.mu.Lock()
+	if len(f.news)+len(of) > readyLimit {
+		f.missed = true
+	} else {
+		f.news = append(f.news, of...)
+	}
+	f.mu.Unlock()
+	signal(f.woken)
+}
+
+// stuck hears that the writer cannot write the next row of a chain.
+func (f *feeder) stuck(chain uint64) {
+	f.mu.Lock()
+	f.refused = append(f.refused, chain)
+	f.mu.Unlock()
+	signal(f.woken)
+}
+
+// stop ends the offering.
+func (f *feeder) stop() {
+	f.mu.Lock()
+	f.stopped = true
+	f.mu.Unlock()
+	signal(f.woken)
+}
+
+func (f *feeder) isStopped() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stopped
+}
+
+// notification is what the feeder is told of a row that was committed.
+type notification struct {
+	chain uint64
+	place sink.Place
+	due   time.Time // it was refused, and waits until then
+	dead  bool
+	fault *sink.Fault // of its destination
+}
+
+func notificationOf(e *queued, r *store.Row) notification {
+	n := notification{chain: e.chain, place: e.Place, due: r.NextAttempt, dead: r.Dead}
+	if e.Fault != nil && e.Fault.Class == sink.Destination {
+		n.fault = e.Fault
+	}
+	return n
+}

@@ -1,0 +1,133 @@
+// Rows that the database refuses.
+
+package retry
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+)
+
+// stuckRow is a row that the database refuses, and what waits behind it: a later row of its chain
+// must not be in the table without it, or it would be fed first. It is tried again for ever:
+// nothing is dropped (I8).
+type stuckRow struct {
+	first  queued
+	behind []queued
+	err    string
+	since  time.Time
+	tries  int
+	due    time.Time
+}
+
+// Between two tries of a refused row.
+const (
+	minRefusedPause = time.Second
+	maxRefusedPause = time.Minute
+)
+
+// maxShown is how many refused rows Snapshot names.
+const maxShown = 20
+
+// keepStuck notes that the row of an event was refused.
+func (w *writer) keepStuck(e queued, no *store.Refused) {
+	w.mu.Lock()
+	now := time.Now()
+	h := w.stuck[e.chain]
+	if h == nil {
+		h = &stuckRow{first: e, since: now}
+		w.stuck[e.chain] = h
+	}
+	told := h.err
+	h.err = no.Err.Error()
+	h.due = now.Add(min(minRefusedPause<<min(h.tries, 10), maxRefusedPause))
+	h.tries++
+	w.mu.Unlock()
+	if h.err != told {
+		w.s.cfg.Log.Error("the database refuses the row of a parked event: it is tried again and holds back its key, nothing is dropped",
+			w.s.cfg.about(e.Event, zap.Error(no.Err))...)
+	}
+	w.s.feeder.stuck(e.chain)
+}
+
+// dueRefused is a refused row whose time has come.
+func (w *writer) dueRefused(now time.Time) (queued, bool) {
+	for _, h := range w.stuck {
+		if !h.due.After(now) {
+			h.due = now.Add(maxRefusedPause) // until it is known what came of this try
+			return h.first, true
+		}
+	}
+	return queued{}, false
+}
+
+// idle is how long nothing has to be done unless something comes.
+func (w *writer) idle() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.queue) > 0 {
+		return 0
+	}
+	d := time.Hour
+	for _, h := range w.stuck {
+		d = min(d, time.Until(h.due))
+	}
+	return d
+}
+
+// notStuck leaves out, and keeps, the entries that are behind a refused row of their chain.
+func (w *writer) notStuck(part []queued) []queued {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.stuck) == 0 {
+		return part
+	}
+	free := make([]queued, 0, len(part))
+	for _, e := range part {
+		if h := w.stuck[e.chain]; h != nil && h.first.Parked != e.Parked {
+			h.behind = append(h.behind, e)
+		} else {
+			free = append(free, e)
+		}
+	}
+	return free
+}
+
+// freed hands what was behind a row that was refused, and is written now, back to the queue, before
+// all that came later.
+func (w *writer) freed(chain uint64, pos outbox.Position) {
+	if h := w.stuck[chain]; h != nil && h.first.Event.Position == pos {
+		w.queue = append(h.behind, w.queue...)
+		delete(w.stuck, chain)
+	}
+}
+
+// putBack hands entries that were not tried back to the queue; the last part is the first.
+func (w *writer) putBack(parts [][]queued) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, part := range parts {
+		w.queue = append(slices.Clone(part), w.queue...)
+	}
+}
+
+func (w *writer) snapshot() Snapshot {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := Snapshot{Queued: w.events, QueuedBytes: w.bytes, RefusedAll: len(w.stuck)}
+	for _, h := range w.stuck {
+		s.Refused = append(s.Refused, RefusedRow{
+			Position: h.first.Event.Position, ID: name(h.first.Event), Err: h.err, Since: h.since, Behind: len(h.behind),
+		})
+	}
+	slices.SortFunc(s.Refused, func(a, b RefusedRow) int {
+		return cmp.Or(a.Since.Compare(b.Since), a.Position.Compare(b.Position))
+	})
+	s.Refused = s.Refused[:min(len(s.Refused), maxShown)]
+	return s
+}

@@ -1,0 +1,105 @@
+// Statements that fail and are made again.
+
+package retry
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+)
+
+// statement is one that changes the tables.
+type statement struct {
+	do      func(context.Context) error
+	done    func()
+	refused func(error) // it certainly did nothing
+}
+
+// exec makes a statement. One that may have been carried out is kept, and comes before all others:
+// what was deleted might otherwise be read once more, what was answered be carried out twice.
+func (f *feeder) exec(ctx context.Context, st *statement) error {
+	err := st.do(ctx)
+	var no *store.Refused
+	switch {
+	case err == nil:
+		f.unknown = nil
+		st.done()
+	case errors.As(err, &no):
+		f.unknown = nil
+		st.refused(err)
+	default:
+		f.unknown = st
+		return err
+	}
+	return nil
+}
+
+// again makes the statement of unknown outcome again.
+func (f *feeder) again(ctx context.Context) (bool, error) {
+	if f.unknown == nil {
+		return false, nil
+	}
+	if err := f.exec(ctx, f.unknown); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+// retryPace spaces the repeats of a statement that fails, and says so once for each text of the
+// error.
+type retryPace struct {
+	log   *zap.Logger
+	what  string
+	fails int
+	said  string
+}
+
+// The pause after a statement that failed: doubling.
+const (
+	minPause = 100 * time.Millisecond
+	maxPause = 5 * time.Second
+)
+
+// failed is how long to wait before the next try.
+func (p *retryPace) failed(err error) time.Duration {
+	if text := err.Error(); text != p.said {
+		p.said = text
+		p.log.Warn(p.what+" fails and is tried again, nothing is lost", zap.Error(err))
+	}
+	p.fails++
+	return pause(p.fails)
+}
+
+// pause is the wait after so many failures in a row (from 1).
+func pause(fails int) time.Duration { return min(minPause<<min(fails-1, 10), maxPause) }
+
+func (p *retryPace) succeeded() {
+	if p.said != "" {
+		p.log.Info(p.what + " goes on")
+	}
+	p.fails, p.said = 0, ""
+}
+
+// slept waits; false when ctx is done before.
+func slept(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// signal wakes the one goroutine that waits on a channel of capacity 1.
+func signal(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,195 @@
+// How many rows there are, for status and metrics.
+
+package retry
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// tally keeps the Tally between two counts by what this leader does itself, and it alone changes
+// the tables. So it is told at once, whoever asks, and the tables are counted seldom: while
+// something changes every ten seconds, and not more than a fiftieth of the time. (Each scrape
+// counting a million rows would cost PostgreSQL more than they do otherwise.) The count is what
+// mends the rest: a statement that was made twice, a row that somebody has removed by hand.
+type tally struct {
+	count func(ctx context.Context, limit int) (store.Tally, error) // nil: nothing is counted
+	limit int
+	pace  retryPace
+	hooks *Hooks
+
+	mu     sync.Mutex
+	now    store.Tally
+	parked int // by how much it changed since the count began that is under way
+	dead   int
+	moved  bool // since the last count began
+}
+
+// Between two counts.
+const (
+	tallyEvery = 10 * time.Second // while something changes
+	tallyIdle  = time.Minute      // while nothing does
+	tallyShare = 50
+)
+
+func (t *tally) init(cfg *Config) {
+	*t = tally{count: cfg.Tally, limit: store.TallyLimit, hooks: &cfg.Hooks, pace: retryPace{log: cfg.Log, what: "counting parked events"}}
+}
+
+// run counts until ctx is done.
+func (t *tally) run(ctx context.Context) {
+	for t.count != nil {
+		began := time.Now()
+		tell(t.hooks.Tally, true)
+		err := t.once(ctx)
+		tell(t.hooks.Tally, false)
+		if ctx.Err() != nil {
+			return
+		}
+		rest := max(tallyEvery, tallyShare*time.Since(began))
+		if err != nil { // perhaps it takes too long
+			t.pace.failed(err)
+			t.limit = max(t.limit/4, store.TallyLimit/100)
+			rest = tallyEvery
+		} else {
+			t.pace.succeeded()
+			t.limit = min(2*t.limit, store.TallyLimit)
+		}
+		for rested := time.Duration(0); rested == 0 || rested < tallyIdle && !t.hasMoved(); rested += rest {
+			if !slept(ctx, rest) {
+				return
+			}
+		}
+	}
+}
+
+// once counts.
+func (t *tally) once(ctx context.Context) error {
+	t.mu.Lock()
+	t.parked, t.dead, t.moved = 0, 0, false
+	t.mu.Unlock()
+	counted, err := t.count(ctx, t.limit)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err != nil {
+		t.moved = true
+		return err
+	}
+	counted.Parked = t.merge(counted.Parked, t.parked, t.now.Parked)
+	counted.Dead = t.merge(counted.Dead, t.dead, t.now.Dead)
+	t.now = counted
+	return nil
+}
+
+// merge is a number that was counted, with what changed meanwhile: that may be in the count or not
+// and is taken as not, the next count knows. A count that came to its limit says no more than that
+// it is not less.
+func (t *tally) merge(counted, changed, kept int) int {
+	if counted >= t.limit {
+		return max(counted, kept)
+	}
+	return max(counted+changed, 0)
+}
+
+func (t *tally) hasMoved() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.moved
+}
+
+func (t *tally) snapshot() store.Tally {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.now
+}
+
+// add notes that so many rows, and letters, are there more; oldest is the first commit time of
+// these rows.
+func (t *tally) add(parked, dead int, oldest time.Time) {
+	if parked == 0 && dead == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.moved = true
+	t.parked, t.dead = t.parked+parked, t.dead+dead
+	n := &t.now
+	n.Parked, n.Dead = max(n.Parked+parked, 0), max(n.Dead+dead, 0)
+	switch {
+	case n.Parked == 0:
+		n.OldestParked = time.Time{}
+	case parked > 0 && (n.OldestParked.IsZero() || oldest.Before(n.OldestParked)):
+		n.OldestParked = oldest
+	}
+	switch {
+	case n.Dead == 0:
+		n.OldestDead = time.Time{}
+	case dead > 0 && n.OldestDead.IsZero():
+		n.OldestDead = time.Now()
+	}
+}
+
+// written notes rows that were committed.
+func (t *tally) written(rows []*store.Row) (parked, dead int) {
+	var oldest time.Time
+	for _, row := range rows {
+		if row.Dead {
+			dead++
+			continue
+		}
+		parked++
+		if at := row.Event.CommitTime; oldest.IsZero() || at.Before(oldest) {
+			oldest = at
+		}
+	}
+	t.add(parked, dead, oldest)
+	return parked, dead
+}
+
+// ended notes what came of rows.
+func (t *tally) ended(results []store.Result) {
+	gone, dead := 0, 0
+	for _, r := range results {
+		switch r.Kind {
+		case store.Delivered:
+			gone++
+		case store.Dead:
+			gone++
+			dead++
+		case store.Backoff:
+		}
+	}
+	t.add(-gone, dead, time.Time{})
+}
+
+// answered notes what an operator's request did.
+func (t *tally) answered(a store.Answer) {
+	if a.Request.Row == nil {
+		return
+	}
+	letters := 0 // a letter that was closed before was counted out then
+	if a.Request.Open {
+		letters = -1
+	}
+	switch a.Request.Kind {
+	case store.Discard:
+		t.add(0, letters, time.Time{})
+	case store.Replay:
+		if a.Outcome.State == sink.Confirmed {
+			t.add(0, letters, time.Time{})
+		}
+	case store.Purge:
+		if a.Request.Row.Dead {
+			t.add(0, letters, time.Time{})
+		} else {
+			t.add(-1, 0, time.Time{})
+		}
+	case store.DeadLetter:
+		t.add(-1, 1, time.Time{})
+	case store.Retry, store.Redact:
+	}
+}

@@ -1,0 +1,71 @@
+// What the environment has wrong costs spans at the most.
+
+package tracing
+
+import (
+	"context"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+)
+
+// TestSizesWithoutSense: what cannot be a size or a time is told and left out, and spans are
+// exported.
+func TestSizesWithoutSense(t *testing.T) {
+	for _, name := range []string{
+		"OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_EXPORT_TIMEOUT",
+	} {
+		for _, value := range []string{"-1", "0", "5s", "9999999999999999"} {
+			t.Run(name+value, func(t *testing.T) {
+				quiet(t)
+				c := devenv.StartCollector(t)
+				t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.URL())
+				t.Setenv(name, value)
+				log, said := logged()
+				tr, stop := started(t, Config{Log: log})
+				tr.Published(event(1, ""), 0, time.Now())
+				stop()
+				if got := tr.Stats(); got != (Stats{Exported: 1}) {
+					t.Errorf("stats %+v", got)
+				}
+				mayBe := name == "OTEL_BSP_EXPORT_TIMEOUT" && value == "0"
+				if told := strings.Contains(said(), name+` is "`+value); told == mayBe {
+					t.Errorf("log:\n%s", said())
+				}
+			})
+		}
+	}
+}
+
+// TestNoExporter: when it cannot be opened, which is told, messages carry what their rows have.
+func TestNoExporter(t *testing.T) {
+	quiet(t)
+	c := httptest.NewTLSServer(http.NotFoundHandler())
+	defer c.Close()
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318") // not https, as the certificate has it
+	t.Setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", file)
+	log, said := logged()
+	tr := New(Config{Log: log})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- tr.Run(ctx) }()
+	await.Until(t, "it to be told", func() bool { return strings.Contains(said(), "open exporter") })
+	await.Until(t, "the row's to be taken", func() bool { return string(tr.Traceparent(event(1, recorded), nil)) == recorded })
+	tr.Published(event(1, recorded), 0, time.Now())
+	cancel()
+	if err := <-done; err != nil || tr.Stats() != (Stats{}) {
+		t.Errorf("%v, %+v", err, tr.Stats())
+	}
+}
