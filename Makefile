@@ -19,7 +19,7 @@ FIRST := ./test/fault ./test/cli ./internal/replication
 OURS   = $$(go list ./internal/... ./cmd/... | grep -v /internal/devenv)
 OTHERS = ./test/fault ./test/cli $$(go list -e -tags '$(TAGS)' ./... | grep -vE '/(cmd|internal|soak)(/|$$)') ./internal/devenv/...
 # What differs between PostgreSQL versions. scripts/postgres.sh fetches them.
-PG_PACKAGES ?= ./internal/replication
+PG_PACKAGES ?= ./internal/replication/...
 PG_ENDS     := 14 18
 PG_VERSIONS := 14 15 16 17 18
 

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
@@ -12,7 +14,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
-	"github.com/cdc-relay/cdc-relay/internal/replication"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -25,7 +26,7 @@ type operators struct {
 	done   chan struct{} // of the mirror
 }
 
-func newOperators(c *config.Config, v *process, columns []string, t replication.Term, rows store.Store, log *zap.Logger) *operators {
+func newOperators(c *config.Config, v *process, columns []string, t source.Term, rows store.Store, log *zap.Logger) *operators {
 	o := &operators{done: make(chan struct{}), copies: relay.NewCopies(v.sink)}
 	o.leader = dlq.NewLeader(dlq.LeaderConfig{
 		DB: t.Pool, Slot: c.Source.Slot, SystemID: t.SystemID, Epoch: t.Epoch, Keep: c.DeadLetters.Keep, Log: log, Working: v.watchdog.jobs.Work,

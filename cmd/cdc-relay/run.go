@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -102,11 +104,11 @@ func run(reading, draining context.Context, c *config.Config, b command.Build, l
 		return err
 	}
 	v.check = wiring.CheckForAdmin(c, rc)
-	rc.Hooks = replication.Hooks{
+	rc.Hooks = source.Hooks{
 		Skipped: v.metrics.Skipped, Reconnect: v.metrics.StreamReconnected,
 		Beat: v.reporter.Beat, Monitor: v.watchdog.monitor.Work, Ceiling: v.watchdog.ceiling.Work,
 	}
-	rc.NewLine = func(ctx context.Context, t replication.Term) (replication.Line, error) {
+	rc.NewLine = func(ctx context.Context, t source.Term) (source.Line, error) {
 		l, err := newTerm(ctx, c, v, columns, t, log)
 		if err != nil {
 			return nil, err

@@ -18,6 +18,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 	"github.com/cdc-relay/cdc-relay/internal/retry"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/tracing"
@@ -50,7 +51,7 @@ const maxPaused = 20
 func newProcess(c *config.Config, b command.Build) *process {
 	v := &process{slot: c.Source.Slot, build: b, started: time.Now(), metrics: metrics.New(b.Version, b.Commit, runtime.Version()), watchdog: newWatchdog(watchdogTimeout)}
 	v.reporter = ops.NewHeartbeat("the reporter", reporterTimeout, func() time.Time {
-		if snap := v.stream.Snapshot(); v.ended.Load() == nil && snap.Phase == replication.Streaming {
+		if snap := v.stream.Snapshot(); v.ended.Load() == nil && snap.Phase == survey.Streaming {
 			return snap.Since
 		}
 		return time.Time{}
@@ -82,7 +83,7 @@ func (v *process) snapshot() ops.Snapshot {
 	}
 	var accused []ops.Paused
 	out.Sink, accused = wiring.SinkState(v.sink)
-	if l := v.line.Load(); l != nil && s.Phase != replication.Standby {
+	if l := v.line.Load(); l != nil && s.Phase != survey.Standby {
 		addLine(&out, l.Snapshot())
 		addSiding(&out, l.siding.Snapshot())
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
-	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/retry"
 	"github.com/cdc-relay/cdc-relay/internal/retry/postgres"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
@@ -26,10 +26,10 @@ type term struct {
 	stopping  atomic.Bool
 }
 
-var _ replication.Line = (*term)(nil)
+var _ source.Line = (*term)(nil)
 
 // newTerm makes the line of a term, with what the siding's tables hold counted in it.
-func newTerm(ctx context.Context, c *config.Config, v *process, columns []string, t replication.Term, log *zap.Logger) (*term, error) {
+func newTerm(ctx context.Context, c *config.Config, v *process, columns []string, t source.Term, log *zap.Logger) (*term, error) {
 	cfg := sidingConfig(c, v, columns, t, log)
 	retries, work := retry.New(cfg), newOperators(c, v, columns, t, cfg.Store, log)
 	l := &term{siding: retries, operators: work, Line: relay.New(relay.Config{
@@ -47,7 +47,7 @@ func newTerm(ctx context.Context, c *config.Config, v *process, columns []string
 }
 
 // sidingConfig is the siding of one term.
-func sidingConfig(c *config.Config, v *process, columns []string, t replication.Term, log *zap.Logger) retry.Config {
+func sidingConfig(c *config.Config, v *process, columns []string, t source.Term, log *zap.Logger) retry.Config {
 	scope := scopes[c.Delivery.Ordering]
 	return retry.Config{
 		Slot: c.Source.Slot, Epoch: t.Epoch, Incarnation: t.Incarnation, Scope: scope,

@@ -9,7 +9,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
-	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
 // Each loop of the siding is watched under its own name, and /healthz asks for it.
@@ -29,7 +29,7 @@ func TestLoopsAreWatched(t *testing.T) {
 		}
 		return names
 	}
-	hooks := sidingConfig(c, v, nil, replication.Term{}, zap.NewNop()).Hooks
+	hooks := sidingConfig(c, v, nil, source.Term{}, zap.NewNop()).Hooks
 	for _, loop := range []struct {
 		hook func(bool)
 		of   *ops.Heartbeat

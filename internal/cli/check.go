@@ -6,12 +6,13 @@ import (
 	"io"
 	"strings"
 
+	"github.com/cdc-relay/cdc-relay/internal/replication/check"
+
 	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
-	"github.com/cdc-relay/cdc-relay/internal/replication"
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
@@ -66,7 +67,7 @@ exchange, routing key or topic need values, give them with --aggregate, --key, -
 	return cmd
 }
 
-func printFindings(w io.Writer, findings []replication.Finding) error {
+func printFindings(w io.Writer, findings []check.Finding) error {
 	width := 0
 	for _, f := range findings {
 		width = max(width, len(f.Name))
@@ -84,10 +85,10 @@ func printFindings(w io.Writer, findings []replication.Finding) error {
 	return err
 }
 
-func failed(findings []replication.Finding) error {
+func failed(findings []check.Finding) error {
 	n := 0
 	for _, f := range findings {
-		if f.Level == replication.LevelFail {
+		if f.Level == check.LevelFail {
 			n++
 		}
 	}

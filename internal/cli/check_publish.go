@@ -19,7 +19,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
-	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
@@ -102,16 +102,16 @@ func (m *testMessage) event(columns []string) *outbox.Event {
 }
 
 // sendTo sends it, unless nothing answers at the brokers: that would only take time.
-func (m *testMessage) sendTo(ctx context.Context, c *config.Config, found []replication.Finding) replication.Finding {
-	if slices.ContainsFunc(found, func(f replication.Finding) bool { return f.Name == "broker" && f.Level == replication.LevelFail }) {
-		return replication.Finding{Name: "test message", Level: replication.LevelFail, Detail: "not sent: no broker was reached", Mend: "fix the line broker first"}
+func (m *testMessage) sendTo(ctx context.Context, c *config.Config, found []check.Finding) check.Finding {
+	if slices.ContainsFunc(found, func(f check.Finding) bool { return f.Name == "broker" && f.Level == check.LevelFail }) {
+		return check.Finding{Name: "test message", Level: check.LevelFail, Detail: "not sent: no broker was reached", Mend: "fix the line broker first"}
 	}
 	return m.send(ctx, c)
 }
 
 // send publishes it through the sink of events, and waits for the broker's answer.
-func (m *testMessage) send(ctx context.Context, c *config.Config) replication.Finding {
-	f := replication.Finding{Name: "test message", Level: replication.LevelFail}
+func (m *testMessage) send(ctx context.Context, c *config.Config) check.Finding {
+	f := check.Finding{Name: "test message", Level: check.LevelFail}
 	small := *c // one lane is enough, and on RabbitMQ it has one connection
 	small.Delivery.Lanes = 1
 	out, columns, err := wiring.OpenSink(&small, zap.NewNop(), metrics.New("", "", runtime.Version()), nil)
@@ -132,7 +132,7 @@ func (m *testMessage) send(ctx context.Context, c *config.Config) replication.Fi
 		f.Detail = fmt.Sprintf("%s to %s was not confirmed: %s", ev.ID, where, cmp.Or(state.Why, err.Error()))
 		f.Mend = "see the log of the broker for why it closed the connection or did not answer"
 	case outcome.State == sink.Confirmed:
-		f.Level, f.Detail = replication.LevelOK, fmt.Sprintf("%s to %s was confirmed", ev.ID, where)
+		f.Level, f.Detail = check.LevelOK, fmt.Sprintf("%s to %s was confirmed", ev.ID, where)
 	case outcome.Fault != nil:
 		f.Detail, f.Mend = fmt.Sprintf("%s to %s was refused (%s): %s", ev.ID, where, outcome.Fault.Reason, outcome.Fault.Words), refusalFix(outcome.Fault.Reason, &route)
 	default:

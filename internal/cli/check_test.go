@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/creack/pty"
+	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 
-	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/creack/pty"
 )
 
 // Findings of check are broken on a terminal, below where the text of the first line began.
@@ -21,8 +21,8 @@ func TestFindingsOnATerminal(t *testing.T) {
 	if err := pty.Setsize(near, &pty.Winsize{Rows: 24, Cols: 60}); err != nil {
 		t.Fatal(err)
 	}
-	findings := []replication.Finding{{
-		Name: "slot", Level: replication.LevelFail, Detail: "it does not exist any more, and nobody knows what it would have sent",
+	findings := []check.Finding{{
+		Name: "slot", Level: check.LevelFail, Detail: "it does not exist any more, and nobody knows what it would have sent",
 		Mend: "find and re-send what is missing; UPDATE cdc_relay.slots SET state = 'adopt'",
 	}}
 	if err := printFindings(near, findings); err != nil {

@@ -6,11 +6,11 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/config"
-	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 )
 
 func newInit(g *command.Options) *cobra.Command {
-	var opt replication.InitOptions
+	var opt setup.InitOptions
 	var printOnly, noBackfill bool
 	cmd := &cobra.Command{
 		Use:   "init",
@@ -41,10 +41,10 @@ source.create: false publication and slot must exist already, and stay as they a
 			}
 			rc.NoBackfill = noBackfill
 			if printOnly {
-				return replication.PrintInit(cmd.OutOrStdout(), rc, opt)
+				return setup.PrintInit(cmd.OutOrStdout(), rc, opt)
 			}
 			log.Debug("init", zap.String("slot", c.Source.Slot))
-			return replication.Init(cmd.Context(), rc, opt)
+			return setup.Init(cmd.Context(), rc, opt)
 		},
 	}
 	cmd.Flags().BoolVar(&printOnly, "print", false, "only print the SQL")

@@ -12,11 +12,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
-	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/takeover"
 )
 
 func newTakeover(g *command.Options) *cobra.Command {
-	var opt replication.TakeoverOptions
+	var opt takeover.Options
 	var yes, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "takeover --from-slot NAME",
@@ -55,12 +55,12 @@ created whatever source.create says.`,
 				return err
 			}
 			if !asJSON {
-				opt.Tell = func(s replication.TakeoverState) { printTakeover(cmd.OutOrStdout(), s) }
+				opt.Tell = func(s takeover.State) { printTakeover(cmd.OutOrStdout(), s) }
 			}
 			if !cmd.Flags().Changed("wait") {
 				opt.Wait = -1
 			}
-			state, err := replication.Takeover(cmd.Context(), rc, opt)
+			state, err := takeover.Run(cmd.Context(), rc, opt)
 			if asJSON {
 				err = errors.Join(err, output.JSON(cmd.OutOrStdout(), newTakeoverView(state)))
 			}
@@ -89,7 +89,7 @@ func otherSlots(ctx context.Context, g *command.Options) []string {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	names, err := replication.OtherSlots(ctx, rc)
+	names, err := takeover.OtherSlots(ctx, rc)
 	if err != nil {
 		return nil
 	}
@@ -98,13 +98,13 @@ func otherSlots(ctx context.Context, g *command.Options) []string {
 
 // takeoverView is a state for programs.
 type takeoverView struct {
-	replication.TakeoverState
+	takeover.State
 	Start     string `json:"start_lsn,omitempty"`
 	Confirmed string `json:"from_slot_confirmed_flush_lsn,omitempty"`
 }
 
-func newTakeoverView(s replication.TakeoverState) takeoverView {
-	v := takeoverView{TakeoverState: s}
+func newTakeoverView(s takeover.State) takeoverView {
+	v := takeoverView{State: s}
 	if s.Start != 0 {
 		v.Start = s.Start.String()
 	}
@@ -115,7 +115,7 @@ func newTakeoverView(s replication.TakeoverState) takeoverView {
 }
 
 // printTakeover is a line for people at each step.
-func printTakeover(w io.Writer, s replication.TakeoverState) {
+func printTakeover(w io.Writer, s takeover.State) {
 	var what string
 	switch {
 	case s.Dropped:

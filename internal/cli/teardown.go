@@ -9,7 +9,8 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
-	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
 func newTeardown(g *command.Options) *cobra.Command {
@@ -48,10 +49,10 @@ slot created later does not send them.`,
 const holderTimeout = 5 * time.Second
 
 // tearDown tries again for a moment while the slot is held, so that it can follow the stop of a relay at once.
-func tearDown(ctx context.Context, rc replication.Config, force bool) error {
+func tearDown(ctx context.Context, rc source.Config, force bool) error {
 	give := time.After(holderTimeout)
 	for {
-		err := replication.Teardown(ctx, rc, force)
+		err := setup.Teardown(ctx, rc, force)
 		var stop *outbox.Stop
 		if !errors.As(err, &stop) || stop.Reason != "slot_held" {
 			return err

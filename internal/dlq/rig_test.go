@@ -14,7 +14,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/replication"
+	replicationsetup "github.com/cdc-relay/cdc-relay/internal/replication/setup"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
 func TestMain(m *testing.M) { devenv.Main(m) }
@@ -45,14 +46,14 @@ func setupOn(t *testing.T, server func(testing.TB) *devenv.Postgres) *rig {
 	url := server(t).Database(t)
 	r := &rig{t: t, ctx: ctx, slot: fmt.Sprintf("dlq_%d", time.Now().UnixNano()), at: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), next: 1}
 	names := func(n string) decode.Names { return decode.Names{Any: []string{n}} }
-	cfg := replication.Config{
+	cfg := source.Config{
 		URL: url, Slot: r.slot, Publication: r.slot, Create: true, WALSenderTimeout: 30 * time.Second, Log: zap.NewNop(),
 		Tables: []decode.Table{{Schema: "public", Name: "outbox", Mapping: decode.Mapping{
 			ID: names("id"), Aggregate: names("aggregatetype"), Key: names("aggregateid"), Type: names("type"), Payload: names("payload"),
 		}}},
 	}
-	r.must(replication.Init(ctx, cfg, replication.InitOptions{OutboxTable: true, NoSlot: true}))
-	pool, err := replication.Connect(ctx, cfg)
+	r.must(replicationsetup.Init(ctx, cfg, replicationsetup.InitOptions{OutboxTable: true, NoSlot: true}))
+	pool, err := source.Connect(ctx, cfg)
 	r.must(err)
 	t.Cleanup(pool.Close)
 	r.pool, r.desk = pool, New(pool, r.slot)

@@ -7,6 +7,12 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/check"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
 // A slot without any record of ours is no relay's to use, whoever reads it: there is a takeover, and there is an operator's decision
@@ -14,24 +20,24 @@ import (
 func TestSlotWithoutARecord(t *testing.T) {
 	b := shared(t)
 	b.insert("before")
-	b.exec(createPublicationSQL(&b.cfg))
+	b.exec(publication.CreateSQL(&b.cfg))
 	b.createSlot("pgoutput")
 	conn := b.hold("Debezium Streaming")
-	stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_foreign")
+	stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_foreign")
 	if !strings.Contains(stop.What, `"Debezium Streaming"`) || !strings.Contains(stop.Mend, "takeover --from-slot "+b.cfg.Slot) {
 		t.Error(stop)
 	}
 	b.wantFinding("slot", "no relay has used it", "takeover --from-slot")
-	closeStream(conn)
+	source.CloseStream(conn)
 	b.waitFree()
 	b.insert("a")
-	stop = wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_foreign")
+	stop = replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_foreign")
 	b.runMend(stop)
-	b.wantLine(LevelOK, "slot", b.cfg.Slot, "accepted as it is")
+	b.wantLine(check.LevelOK, "slot", b.cfg.Slot, "accepted as it is")
 	r := b.run()
 	r.waitSeen("a")
 	r.endClean()
-	if slices.Contains(b.current().seen(), "before") {
+	if slices.Contains(b.current().Seen(), "before") {
 		t.Error("the slot began after it")
 	}
 	if n := b.logs.FilterMessageSnippet("slot adopted").Len(); n != 1 {
@@ -47,15 +53,15 @@ func TestSlotWithoutARecord(t *testing.T) {
 
 func (b *bench) accept() {
 	b.t.Helper()
-	pool, err := connectPool(&b.cfg)
+	pool, err := source.ConnectPool(&b.cfg)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	defer pool.Close()
-	if err := ensureSchema(await.Context(b.t), pool, &b.cfg); err != nil {
+	if err := schema.Ensure(await.Context(b.t), pool, &b.cfg); err != nil {
 		b.t.Fatal(err)
 	}
-	b.exec(acceptSQL(&b.cfg))
+	b.exec(slot.AcceptSQL(&b.cfg))
 }
 
 // Without publish_via_partition_root, which Debezium does not set, rows come under the names of their partitions. In a slot that was
@@ -82,18 +88,18 @@ func TestSlotWithRowsOfPartitions(t *testing.T) {
 			b.insert("after")
 			want := []string{"waits", "as well", "after"}
 			if remove != "" {
-				stop := wantStop(t, b.run().endsBefore("waits"), outbox.ExitOperator, notConfigured)
+				stop := replicationtest.WantStop(t, b.run().endsBefore("waits"), outbox.ExitOperator, publication.NotConfigured)
 				if !strings.Contains(stop.What, "public.outbox_0") {
 					t.Error(stop)
 				}
 				b.runMend(stop) // it is ignored
 				want = want[1:]
 			}
-			b.runMend(wantStop(t, b.run().endsBefore("as well"), outbox.ExitOperator, notConfigured))
+			b.runMend(replicationtest.WantStop(t, b.run().endsBefore("as well"), outbox.ExitOperator, publication.NotConfigured))
 			r := b.run()
 			r.waitSeen(want...)
 			r.endClean()
-			if seen := b.current().seen(); !slices.Equal(seen, want) {
+			if seen := b.current().Seen(); !slices.Equal(seen, want) {
 				t.Errorf("sent %v, want %v", seen, want)
 			}
 			b.goesOn("later")
@@ -111,7 +117,7 @@ func TestSlotWithRowsOfPartitionsOfAllTables(t *testing.T) {
 	b.exec(`DROP TABLE outbox_0`)
 	b.exec(`ALTER PUBLICATION p SET (publish_via_partition_root = true)`)
 	b.accept()
-	b.runMend(wantStop(t, b.run().wait(), outbox.ExitOperator, "table"))
+	b.runMend(replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "table"))
 	b.goesOn("later")
 }
 

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 )
 
 func TestPublicationAlteredThereAndBack(t *testing.T) {
@@ -30,7 +32,7 @@ func alteredThereAndBack(t *testing.T, changes map[string][2]string) {
 			b.exec(change[1])
 			var stop *outbox.Stop
 			for range 2 { // it is not taken for granted the second time
-				stop = wantStop(t, b.run().wait(), outbox.ExitOperator, "publication")
+				stop = replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "publication")
 				b.wantGap(stop, changed, changed)
 				if !strings.Contains(stop.What, "was altered") {
 					t.Errorf("it is not said what happened: %s", stop.What)
@@ -39,11 +41,11 @@ func alteredThereAndBack(t *testing.T, changes map[string][2]string) {
 			b.wantFinding("publication", "was altered", "adopt")
 			b.runMend(stop)
 			if name == "partition root" { // what was committed meanwhile came under the partition's name
-				b.runMend(wantStop(t, b.run().endsBefore("lost"), outbox.ExitOperator, notConfigured))
+				b.runMend(replicationtest.WantStop(t, b.run().endsBefore("lost"), outbox.ExitOperator, publication.NotConfigured))
 			}
 			r := b.settledRun("b")
 			b.exec(change[0] + `; ` + change[1]) // at once: the mend of a relay that looks in between is another
-			b.runMend(wantStop(t, r.wait(), outbox.ExitOperator, "publication"))
+			b.runMend(replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "publication"))
 			b.goesOn("c")
 		})
 	}

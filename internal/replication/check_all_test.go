@@ -10,6 +10,10 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/replication/check"
+	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
 // Each setting of the server that hurts is a line with a mend, which works as it stands.
@@ -18,41 +22,41 @@ func TestCheckOfTheServersSettings(t *testing.T) {
 	p := ownServer(t, map[string]string{
 		"wal_level": "replica", "max_wal_senders": "2", "max_replication_slots": "1", "synchronous_standby_names": "",
 	})
-	b := setup(t, p.URL("shop"))
+	b := newBench(t, p.URL("shop"))
 	f := b.finding("wal_level")
-	if f.Level != LevelFail || !strings.Contains(f.Detail, "replica") {
+	if f.Level != check.LevelFail || !strings.Contains(f.Detail, "replica") {
 		t.Errorf("%+v", f)
 	}
 	b.mended(p, f)
 	if _, err := b.conn.Exec(await.Context(t), `SELECT pg_create_physical_replication_slot('another')`); err != nil {
 		t.Fatal(err)
 	}
-	f = b.wantLine(LevelFail, "replication slots", "1 of 1 used by others")
+	f = b.wantLine(check.LevelFail, "replication slots", "1 of 1 used by others")
 	f.Mend, _, _ = strings.Cut(f.Mend, ";") // the rest is another way
 	b.mended(p, f)
 	b.waitNoWalsender() // of the checks before
 	stranger := b.cfg
 	stranger.Slot = "stranger"
-	conn, err := connectStream(await.Context(t), &stranger)
+	conn, err := source.ConnectStream(await.Context(t), &stranger)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := identify(await.Context(t), conn); err != nil {
+	if _, err := slot.Identify(await.Context(t), conn); err != nil {
 		t.Fatal(err)
 	}
-	f = b.wantLine(LevelWarn, "wal senders", "1 of 2 used by others")
-	closeStream(conn)
+	f = b.wantLine(check.LevelWarn, "wal senders", "1 of 2 used by others")
+	source.CloseStream(conn)
 	b.mended(p, f)
 	b.exec(`ALTER SYSTEM SET synchronous_standby_names = '*'`)
 	b.exec(`SELECT pg_reload_conf()`)
-	await.Until(t, "the server to know it", func() bool { return b.finding("synchronous standby").Level == LevelFail })
+	await.Until(t, "the server to know it", func() bool { return b.finding("synchronous standby").Level == check.LevelFail })
 }
 
 // Limits and rights of the relay's role.
 func TestCheckOfTheRole(t *testing.T) {
 	role, as := newRole(t, "REPLICATION")
 	b := shared(t)
-	b.init(InitOptions{Role: role})
+	b.init(setup.InitOptions{Role: role})
 	b.cfg.URL = as(b.url)
 	database := b.text(`SELECT current_database()`)
 	ended := func() { // a connection of the check before may still count
@@ -62,12 +66,12 @@ func TestCheckOfTheRole(t *testing.T) {
 	}
 	ended()
 	b.exec(`ALTER ROLE ` + role + ` CONNECTION LIMIT 3`)
-	b.mended(nil, b.wantLine(LevelWarn, "connections", "this role may have 3", "up to 4"))
+	b.mended(nil, b.wantLine(check.LevelWarn, "connections", "this role may have 3", "up to 4"))
 	ended()
 	b.exec(`ALTER DATABASE ` + database + ` CONNECTION LIMIT 3`)
-	b.mended(nil, b.wantLine(LevelWarn, "connections", "this database may have 3"))
+	b.mended(nil, b.wantLine(check.LevelWarn, "connections", "this database may have 3"))
 	b.exec(`REVOKE SELECT ON outbox FROM ` + role)
-	b.mended(nil, b.wantLine(LevelWarn, "rights", "events show"))
+	b.mended(nil, b.wantLine(check.LevelWarn, "rights", "events show"))
 	b.goesOn("a")
 }
 
@@ -76,10 +80,10 @@ func TestCheckOfTheRole(t *testing.T) {
 func TestCheckFindsAPooler(t *testing.T) {
 	t.Parallel()
 	p := devenv.OwnPostgres(t)
-	b := setup(t, p.Database(t))
-	b.init(InitOptions{})
+	b := newBench(t, p.Database(t))
+	b.init(setup.InitOptions{})
 	all := make([]string, 0, 20)
-	for name := range settings("") {
+	for name := range source.Settings("") {
 		all = append(all, name)
 	}
 	for name, c := range map[string]struct {
@@ -98,17 +102,17 @@ func TestCheckFindsAPooler(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { pooler.Close() })
-			through := setup(t, b.url)
+			through := newBench(t, b.url)
 			through.cfg.Slot, through.cfg.URL = b.cfg.Slot, pooler.URL(b.text(`SELECT current_database()`))
-			if f := through.finding(c.line); f.Level != LevelFail || !strings.Contains(f.Detail, c.words) || f.Mend != mendPooler {
+			if f := through.finding(c.line); f.Level != check.LevelFail || !strings.Contains(f.Detail, c.words) || f.Mend != source.MendPooler {
 				t.Errorf("%+v", f)
 			}
 			r := through.run() // and a relay that is started so says it, too
-			await.Until(t, "the relay to name the pooler", func() bool { return strings.Contains(r.s.Snapshot().Why, mendPooler) })
+			await.Until(t, "the relay to name the pooler", func() bool { return strings.Contains(r.s.Snapshot().Why, source.MendPooler) })
 			r.endClean()
 		})
 	}
-	b.wantLine(LevelOK, "connection pooler", "none")
+	b.wantLine(check.LevelOK, "connection pooler", "none")
 }
 
 // PostgreSQL goes silent while it is asked: Check ends all the same, and says of each question that it was not answered.
@@ -118,8 +122,8 @@ func TestCheckOfAServerThatGoesSilent(t *testing.T) {
 	p.Stall()
 	ctx, cancel := context.WithTimeout(await.Context(t), 2*time.Second)
 	defer cancel()
-	list, err := Check(ctx, b.cfg)
-	if err != nil || len(list) != 1 || list[0].Name != "postgres" || list[0].Level != LevelFail {
+	list, err := check.Run(ctx, b.cfg)
+	if err != nil || len(list) != 1 || list[0].Name != "postgres" || list[0].Level != check.LevelFail {
 		t.Errorf("%+v, %v", list, err)
 	}
 }
@@ -129,10 +133,10 @@ func TestCheckAsARoleThatMayNotAsk(t *testing.T) {
 	t.Parallel()
 	role, as := newRole(t, "REPLICATION")
 	p := devenv.OwnPostgres(t)
-	b := setup(t, p.Database(t))
-	b.init(InitOptions{Role: role})
+	b := newBench(t, p.Database(t))
+	b.init(setup.InitOptions{Role: role})
 	b.exec(`REVOKE EXECUTE ON FUNCTION pg_catalog.pg_control_system() FROM PUBLIC`)
 	b.cfg.URL = as(b.url)
-	b.wantLine(LevelOK, "slot")
+	b.wantLine(check.LevelOK, "slot")
 	b.goesOn("a")
 }

@@ -7,24 +7,23 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/check"
+	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
 // finding is the first line of that name that Check has.
-func (b *bench) finding(name string) Finding {
+func (b *bench) finding(name string) check.Finding {
 	b.t.Helper()
-	list, err := Check(await.Context(b.t), b.cfg)
+	list, err := check.Run(await.Context(b.t), b.cfg)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	i := slices.IndexFunc(list, func(f Finding) bool { return f.Name == name })
+	i := slices.IndexFunc(list, func(f check.Finding) bool { return f.Name == name })
 	if i < 0 {
 		b.t.Fatalf("there is no line %q in %+v", name, list)
 	}
@@ -32,10 +31,10 @@ func (b *bench) finding(name string) Finding {
 }
 
 // wantLine compares a line with what it is to be.
-func (b *bench) wantLine(level, name string, words ...string) Finding {
+func (b *bench) wantLine(level, name string, words ...string) check.Finding {
 	b.t.Helper()
 	f := b.finding(name)
-	if f.Level != level || !hasWords(f.Detail, words) || (f.Mend == "") != (level == LevelOK) {
+	if f.Level != level || !hasWords(f.Detail, words) || (f.Mend == "") != (level == check.LevelOK) {
 		b.t.Errorf("the line is %+v, want %s with %q", f, level, words)
 	}
 	return f
@@ -44,7 +43,7 @@ func (b *bench) wantLine(level, name string, words ...string) Finding {
 // wantNoLine wants check to say nothing by these names.
 func (b *bench) wantNoLine(names ...string) {
 	b.t.Helper()
-	list, err := Check(await.Context(b.t), b.cfg)
+	list, err := check.Run(await.Context(b.t), b.cfg)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -60,7 +59,7 @@ func hasWords(text string, words []string) bool {
 }
 
 // mended runs the SQL of a mend, restarts the server when the mend says so, and wants the line to be ok.
-func (b *bench) mended(p *devenv.Postgres, f Finding) {
+func (b *bench) mended(p *devenv.Postgres, f check.Finding) {
 	b.t.Helper()
 	sql, restart := strings.CutSuffix(f.Mend, ", then restart the server")
 	if sql == "" {
@@ -80,27 +79,8 @@ func (b *bench) mended(p *devenv.Postgres, f Finding) {
 	}
 	await.Until(b.t, f.Name+" to be ok after "+f.Mend, func() bool { // a setting that is reloaded is in force a moment later
 		now := b.finding(f.Name)
-		return now.Level == LevelOK && now.Mend == ""
+		return now.Level == check.LevelOK && now.Mend == ""
 	})
-}
-
-// A proxy that hands everything on but the backend's number may be harmless.
-func TestWhatIsInBetween(t *testing.T) {
-	for _, c := range []struct {
-		samePID bool
-		lost    []string
-		level   string
-	}{
-		{true, nil, LevelOK},
-		{false, nil, LevelWarn},
-		{true, []string{`bytea_output is "escape"`}, LevelFail},
-		{false, []string{`bytea_output is "escape"`}, LevelFail},
-	} {
-		var k checker
-		if k.between(c.samePID, c.lost); len(k.list) != 1 || k.list[0].Level != c.level || (c.level == LevelOK) != (k.list[0].Mend == "") {
-			t.Errorf("%+v: %+v", c, k.list)
-		}
-	}
 }
 
 // Several tables are a line each where it matters, and all of a line where it does not.
@@ -109,7 +89,7 @@ func TestCheckNamesColumnsAndTypes(t *testing.T) {
 	b.exec(`CREATE TABLE second (id bigint, payload bytea, extra text)`)
 	b.cfg.Tables = append(b.cfg.Tables, decode.Table{Schema: "public", Name: "second", Mapping: b.cfg.Tables[0].Mapping})
 	oid := b.text(`SELECT 'second'::regclass::oid::text`)
-	b.wantLine(LevelOK, "tables", "id text, payload jsonb", fmt.Sprintf("public.second (OID %s: id bigint, payload bytea)", oid))
+	b.wantLine(check.LevelOK, "tables", "id text, payload jsonb", fmt.Sprintf("public.second (OID %s: id bigint, payload bytea)", oid))
 }
 
 // What is found most often of all: nobody listens, the password is wrong, the role may not replicate or not use the schema. Each has
@@ -117,17 +97,17 @@ func TestCheckNamesColumnsAndTypes(t *testing.T) {
 func TestCheckOfAConnectionThatFails(t *testing.T) {
 	t.Parallel()
 	role, as := newRole(t, "")
-	b := setup(t, devenv.OwnPostgres(t).Database(t))
-	b.init(InitOptions{Role: role})
+	b := newBench(t, devenv.OwnPostgres(t).Database(t))
+	b.init(setup.InitOptions{Role: role})
 	b.cfg.URL = as(b.url)
 	f := b.finding("replication connection")
-	if f.Level != LevelFail || !strings.Contains(f.Mend, quoteName(role)) {
+	if f.Level != check.LevelFail || !strings.Contains(f.Mend, source.QuoteName(role)) {
 		t.Fatalf("%+v", f)
 	}
 	b.mended(nil, f)
 
 	b.exec("REVOKE UPDATE ON cdc_relay.slots FROM " + role)
-	if f := b.finding("schema"); f.Level != LevelFail || !strings.HasSuffix(f.Mend, "--role "+role+"`") {
+	if f := b.finding("schema"); f.Level != check.LevelFail || !strings.HasSuffix(f.Mend, "--role "+role+"`") {
 		t.Errorf("%+v", f)
 	}
 
@@ -142,27 +122,7 @@ func TestCheckOfAConnectionThatFails(t *testing.T) {
 	gone.Close()
 	u.Host = gone.Addr().String()
 	b.cfg.URL = u.String()
-	if f := b.finding("postgres"); f.Level != LevelFail || !strings.Contains(f.Mend, "source.url") {
+	if f := b.finding("postgres"); f.Level != check.LevelFail || !strings.Contains(f.Mend, "source.url") {
 		t.Errorf("%+v", f)
-	}
-}
-
-func TestRefusedLogin(t *testing.T) {
-	refused := fmt.Errorf("connect: %w", &pgconn.PgError{Code: "28P01"})
-	for since, want := range map[time.Time]string{
-		(&Config{}).longAgo():                 "PostgreSQL refuses the login",
-		time.Now().Add(-2 * passwordPatience): "PostgreSQL refused the login for 1m0s",
-	} {
-		if stop := wantStop(t, fatalConnect(&Config{}, refused, false, since), outbox.ExitFailure, "login"); stop.What != want {
-			t.Errorf("%q, want %q", stop.What, want)
-		}
-	}
-}
-
-func TestNameForAShell(t *testing.T) {
-	for name, want := range map[string]string{"relay_1": "relay_1", "o'hara": `'o'\''hara'`, "a b": "'a b'"} {
-		if got := shellWord(name); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
 	}
 }

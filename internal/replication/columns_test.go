@@ -7,6 +7,8 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // A column is replaced as docs/postgresql.md says: the new one is added, old and new versions of
@@ -20,7 +22,7 @@ func TestColumnReplacedDuringARollout(t *testing.T) {
 	mapping.Key = decode.Names{Any: []string{"customer_id", "aggregateid"}}
 	mapping.Payload = decode.Names{Any: []string{"body", "payload"}}
 	r := b.run()
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	b.exec(`INSERT INTO outbox VALUES ('before', '42', '{"n": 1}')`)
 	b.exec(`ALTER TABLE outbox ADD COLUMN customer_id bigint, ADD COLUMN body bytea`)
 	b.exec(`INSERT INTO outbox (id, aggregateid, payload) VALUES ('old version', '42', '{"n": 2}')`)
@@ -30,8 +32,8 @@ func TestColumnReplacedDuringARollout(t *testing.T) {
 	b.exec(`INSERT INTO outbox (id, customer_id, body) VALUES ('after', 42, '{"n":5}')`)
 	r.waitSeen("after")
 	var got []string
-	for _, e := range b.current().events {
-		got = append(got, e.id+": "+e.key+" "+e.payload+e.fault)
+	for _, e := range b.current().Events {
+		got = append(got, e.Id+": "+e.Key+" "+e.Payload+e.Fault)
 	}
 	if want := []string{
 		`before: 42 {"n": 1}`, `old version: 42 {"n": 2}`, `new version: 42 {"n":3}`, `both: 42 {"n":4}`, `after: 42 {"n":5}`,
@@ -63,17 +65,17 @@ func TestDefaultColumnRenamedWhileRunning(t *testing.T) {
 			r.waitSeen("b")
 			b.exec(`ALTER TABLE outbox RENAME headers TO message_headers`)
 			b.exec(`INSERT INTO outbox VALUES ('c', '{}', '{"tenant": "c"}')`)
-			stop := wantStop(t, r.wait(), outbox.ExitMapping, "mapping")
+			stop := replicationtest.WantStop(t, r.wait(), outbox.ExitMapping, "mapping")
 			if !strings.Contains(stop.What, `headers_column: column "headers" is gone`) || !strings.Contains(stop.Mend, "`headers_column: [headers, ...]`") {
 				t.Errorf("%s; the mend: %s", stop.What, stop.Mend)
 			}
-			if events := b.current().events; len(events) != 2 || events[1].headers != `{"tenant": "b"}` {
+			if events := b.current().Events; len(events) != 2 || events[1].Headers != `{"tenant": "b"}` {
 				t.Errorf("passed: %+v", events)
 			}
 			*headers = want.headers
 			r = b.run()
 			r.waitSeen("c")
-			if events := b.current().events; len(events) != 1 || events[0].headers != want.sent {
+			if events := b.current().Events; len(events) != 1 || events[0].Headers != want.sent {
 				t.Errorf("passed: %+v, want c alone with the headers %s", events, want.sent)
 			}
 			r.endClean()

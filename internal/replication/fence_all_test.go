@@ -11,6 +11,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // A former leader's statement was stopped in its middle and keeps the row that carries the epoch. It is ended.
@@ -18,7 +21,7 @@ func TestTakeoverEndsAStatementOfAFormerLeader(t *testing.T) {
 	b := shared(t)
 	b.settledRun("a").endClean()
 	former := b.cfg
-	pool, err := connectPool(&former)
+	pool, err := source.ConnectPool(&former)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +35,7 @@ func TestTakeoverEndsAStatementOfAFormerLeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.goesOn("b")
-	if _, err := tx.Exec(await.Context(t), `SELECT 1`); pgCode(err) != "57P01" {
+	if _, err := tx.Exec(await.Context(t), `SELECT 1`); source.SQLState(err) != "57P01" {
 		t.Errorf("the session that kept the row: %v", err)
 	}
 	await.Until(t, "the line about it", func() bool {
@@ -59,7 +62,7 @@ func TestTakeoverWaitsForOthers(t *testing.T) {
 	if err := tx.Commit(await.Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	r.endClean()
 }
 
@@ -83,6 +86,6 @@ func TestLeaderCutOffSilentlyAndAskedToStop(t *testing.T) {
 func wantCutOrReplaced(r *running, mayHaveHeard bool) {
 	r.b.t.Helper()
 	if err := r.wait(); err != nil || !mayHaveHeard {
-		wantStop(r.b.t, err, outbox.ExitCut, "cut")
+		replicationtest.WantStop(r.b.t, err, outbox.ExitCut, "cut")
 	}
 }

@@ -13,16 +13,21 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/session"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // another is a bench for one more relay of the same slot, with a line of its own.
 func (b *bench) another() *bench {
 	o := &bench{t: b.t, url: b.url, conn: b.conn, cfg: b.cfg, logs: b.logs}
-	o.cfg.NewLine = func(_ context.Context, at Term) (Line, error) {
+	o.cfg.NewLine = func(_ context.Context, at source.Term) (source.Line, error) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		o.line = newRecorder(at.Start)
-		o.line.held = o.held
+		o.line = replicationtest.NewRecorder(at.Start)
+		o.line.Held = o.held
 		return o.line, nil
 	}
 	return o
@@ -38,10 +43,10 @@ func TestLeaderCutOffSilently(t *testing.T) {
 			await.Until(r.b.t, "the old leader to be fenced or to stand by", func() bool {
 				select {
 				case <-r.done:
-					wantStop(r.b.t, r.err, outbox.ExitFailure, "fenced")
+					replicationtest.WantStop(r.b.t, r.err, outbox.ExitFailure, "fenced")
 					return true
 				default:
-					return r.s.Snapshot().Phase == Standby
+					return r.s.Snapshot().Phase == survey.Standby
 				}
 			})
 		},
@@ -62,23 +67,23 @@ func leaderCutOff(t *testing.T, cases map[string]func(r *running, p *devenv.Prox
 			first := b.settledRun("a")
 			epoch := b.epoch()
 			second := standby.run()
-			second.waitPhase(Standby)
+			second.waitPhase(survey.Standby)
 			b.insert("b")
 			first.waitSeen("b")
-			b.current().hold()
+			b.current().Hold()
 			b.insert("c") // the first leader has it and never settles it
 			first.waitSeen("c")
 			silent.Hold(devenv.Up)
 			silent.Hold(devenv.Down)
 			leads := b.epoch() == epoch // else the machine stood still for longer than the timeout, before the hold
-			second.waitPhase(Streaming)
+			second.waitPhase(survey.Streaming)
 			second.waitSeen("c")
 			b.insert("d")
 			second.waitSeen("d")
 			await.Until(t, "the new leader to report", func() bool {
-				return standby.confirmedFlush() >= standby.current().ownWatermark()
+				return standby.confirmedFlush() >= standby.current().OwnWatermark()
 			})
-			standby.current().hold()
+			standby.current().Hold()
 			b.insert("e")
 			second.waitSeen("e")
 
@@ -87,7 +92,7 @@ func leaderCutOff(t *testing.T, cases map[string]func(r *running, p *devenv.Prox
 			if after := b.remembered(); after != before {
 				t.Errorf("the former leader wrote:\n%s\n%s", before, after)
 			}
-			if first.s.Snapshot().Phase == Standby { // the third is the one that goes on
+			if first.s.Snapshot().Phase == survey.Standby { // the third is the one that goes on
 				if err := first.end(); err != nil {
 					t.Errorf("stop: %v", err)
 				}
@@ -107,37 +112,39 @@ func (b *bench) epoch() string {
 }
 
 // ceilingOf is a term of the present leader's epoch as keepCeiling has it.
-func ceilingOf(epoch int64) *term { return &term{epoch: epoch, line: newRecorder(1)} }
+func ceilingOf(epoch int64) *session.Term {
+	return &session.Term{Epoch: epoch, Line: replicationtest.NewRecorder(1)}
+}
 
 func TestCeilingIsRaisedOnlyByTheHolderUnderItsEpoch(t *testing.T) {
 	b := alone(t) // with much WAL of others the leader itself raises it meanwhile
 	r := b.settledRun("a")
-	pool, err := connectPool(&b.cfg)
+	pool, err := source.ConnectPool(&b.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer pool.Close()
 	ctx := await.Context(t)
-	slot, err := readSlot(ctx, pool, b.cfg.Slot)
+	view, err := slot.Read(ctx, pool, b.cfg.Slot)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rec, err := readRecord(ctx, pool, b.cfg.Slot)
+	rec, err := slot.ReadRecord(ctx, pool, b.cfg.Slot)
 	if err != nil {
 		t.Fatal(err)
 	}
-	epoch, holder := rec.Epoch, uint32(slot.ActivePID)
+	epoch, holder := rec.Epoch, uint32(view.ActivePID)
 	before := b.remembered()
 
-	wantStop(t, raiseCeiling(ctx, pool, &b.cfg, ceilingOf(epoch-1), holder, 0), outbox.ExitFailure, "fenced")
-	if err := raiseCeiling(ctx, pool, &b.cfg, ceilingOf(epoch), holder+1, 0); !errors.Is(err, errNotHolder) {
+	replicationtest.WantStop(t, session.RaiseCeiling(ctx, pool, &b.cfg, ceilingOf(epoch-1), holder, 0), outbox.ExitFailure, "fenced")
+	if err := session.RaiseCeiling(ctx, pool, &b.cfg, ceilingOf(epoch), holder+1, 0); !errors.Is(err, slot.ErrNotActive) {
 		t.Errorf("raised without holding the slot: %v", err)
 	}
 	for _, try := range []struct {
 		epoch int64
 		pid   uint32
 	}{{epoch - 1, holder}, {epoch, holder + 1}} {
-		if err := lowerCeiling(ctx, pool, &b.cfg, ceilingOf(try.epoch), try.pid, 0); err != nil {
+		if err := session.LowerCeiling(ctx, pool, &b.cfg, ceilingOf(try.epoch), try.pid, 0); err != nil {
 			t.Error(err)
 		}
 	}
@@ -145,11 +152,11 @@ func TestCeilingIsRaisedOnlyByTheHolderUnderItsEpoch(t *testing.T) {
 		t.Errorf("changed:\n%s\n%s", before, after)
 	}
 	tm := ceilingOf(epoch)
-	if err := raiseCeiling(ctx, pool, &b.cfg, tm, holder, 0); err != nil {
+	if err := session.RaiseCeiling(ctx, pool, &b.cfg, tm, holder, 0); err != nil {
 		t.Error(err)
 	}
-	if got := b.text(`SELECT ceiling::text FROM cdc_relay.progress`); got != pglogrepl.LSN(tm.ceiling.Load()).String() {
-		t.Errorf("the table says %s, the term %s", got, pglogrepl.LSN(tm.ceiling.Load()))
+	if got := b.text(`SELECT ceiling::text FROM cdc_relay.progress`); got != pglogrepl.LSN(tm.Ceiling.Load()).String() {
+		t.Errorf("the table says %s, the term %s", got, pglogrepl.LSN(tm.Ceiling.Load()))
 	}
 	r.endClean()
 }
@@ -158,22 +165,22 @@ func TestCeilingIsRaisedOnlyByTheHolderUnderItsEpoch(t *testing.T) {
 func TestCeilingIsLeftToWhoRaisesTheEpoch(t *testing.T) {
 	b := shared(t)
 	b.settledRun("a")
-	pool, err := connectPool(&b.cfg)
+	pool, err := source.ConnectPool(&b.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer pool.Close()
 	ctx := await.Context(t)
 	other := b.connect()
-	for name, write := range map[string]func(tm *term, pid uint32) error{
-		"raise": func(tm *term, pid uint32) error { return raiseCeiling(ctx, pool, &b.cfg, tm, pid, 0) },
-		"lower": func(tm *term, pid uint32) error { return lowerCeiling(ctx, pool, &b.cfg, tm, pid, 0) },
+	for name, write := range map[string]func(tm *session.Term, pid uint32) error{
+		"raise": func(tm *session.Term, pid uint32) error { return session.RaiseCeiling(ctx, pool, &b.cfg, tm, pid, 0) },
+		"lower": func(tm *session.Term, pid uint32) error { return session.LowerCeiling(ctx, pool, &b.cfg, tm, pid, 0) },
 	} {
-		rec, err := readRecord(ctx, pool, b.cfg.Slot)
+		rec, err := slot.ReadRecord(ctx, pool, b.cfg.Slot)
 		if err != nil {
 			t.Fatal(err)
 		}
-		slot, err := readSlot(ctx, pool, b.cfg.Slot)
+		view, err := slot.Read(ctx, pool, b.cfg.Slot)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -186,7 +193,7 @@ func TestCeilingIsLeftToWhoRaisesTheEpoch(t *testing.T) {
 			t.Fatal(err)
 		}
 		done := make(chan error, 1)
-		go func() { done <- write(ceilingOf(rec.Epoch), uint32(slot.ActivePID)) }()
+		go func() { done <- write(ceilingOf(rec.Epoch), uint32(view.ActivePID)) }()
 		await.Until(t, name+" to wait", func() bool {
 			return len(done) > 0 || b.text(`SELECT count(*)::text FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) != "0" // the leader may want to write, too
 		})
@@ -194,7 +201,7 @@ func TestCeilingIsLeftToWhoRaisesTheEpoch(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := <-done; name == "raise" {
-			wantStop(t, err, outbox.ExitFailure, "fenced")
+			replicationtest.WantStop(t, err, outbox.ExitFailure, "fenced")
 		} else if err != nil {
 			t.Error(err)
 		}
@@ -210,9 +217,9 @@ func TestSlotLostBeforeTheEpochIsRaised(t *testing.T) {
 	b := shared(t)
 	b.settledRun("a").endClean()
 	newLine := b.cfg.NewLine
-	b.cfg.NewLine = func(ctx context.Context, at Term) (Line, error) {
-		slot, err := readSlot(ctx, at.Pool, b.cfg.Slot)
-		if err != nil || slot.ActivePID == 0 {
+	b.cfg.NewLine = func(ctx context.Context, at source.Term) (source.Line, error) {
+		view, err := slot.Read(ctx, at.Pool, b.cfg.Slot)
+		if err != nil || view.ActivePID == 0 {
 			t.Errorf("a line is made, and nobody holds the slot: %v", err)
 		}
 		return newLine(ctx, at)
@@ -256,14 +263,14 @@ func TestStandbyThatComesLate(t *testing.T) {
 	standby := late.run()
 	letGo := sync.OnceFunc(func() { close(goes) })
 	t.Cleanup(letGo)
-	standby.waitPhase(Standby)
+	standby.waitPhase(survey.Standby)
 	held.Store(true)
 	leader.endClean()
 	<-asked // the standby comes
 	between.settledRun("b").endClean()
 	held.Store(false)
 	letGo()
-	standby.waitPhase(Streaming)
+	standby.waitPhase(survey.Streaming)
 	b.insert("c")
 	standby.waitSeen("c")
 	standby.endClean()
@@ -276,7 +283,7 @@ func TestLeaderThatWasFencedStops(t *testing.T) {
 	b.exec(`UPDATE cdc_relay.slots SET epoch = epoch + 1`)
 	before := b.remembered()
 	b.insert("b")
-	wantStop(t, r.wait(), outbox.ExitFailure, "fenced")
+	replicationtest.WantStop(t, r.wait(), outbox.ExitFailure, "fenced")
 	if after := b.remembered(); after != before {
 		t.Errorf("it wrote:\n%s\n%s", before, after)
 	}
@@ -292,7 +299,7 @@ func TestLeaderReturnsAfterAnotherLed(t *testing.T) {
 	other := b.another()
 	other.cfg.URL = b.url
 	r := b.settledRun("a")
-	b.current().hold()
+	b.current().Hold()
 	b.insert("b")
 	r.waitSeen("b")
 	old := b.current()
@@ -308,7 +315,7 @@ func TestLeaderReturnsAfterAnotherLed(t *testing.T) {
 	await.Until(t, "a new term", func() bool { return b.current() != old })
 	b.insert("d")
 	r.waitSeen("d")
-	if seen := b.current().seen(); len(seen) != 1 {
+	if seen := b.current().Seen(); len(seen) != 1 {
 		t.Errorf("the new term has %v", seen)
 	}
 	r.endClean()
@@ -319,7 +326,7 @@ func TestLeaderReturnsAfterTheSlotWasAdopted(t *testing.T) {
 	b := shared(t)
 	p := b.through()
 	r := b.settledRun("a")
-	b.current().hold()
+	b.current().Hold()
 	b.insert("b")
 	r.waitSeen("b")
 	old := b.current()

@@ -10,6 +10,11 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
 // The id has another of its names here, and the newest row has none: the question is asked all the same.
@@ -25,7 +30,7 @@ func TestFirstStartNamesTheNewestRow(t *testing.T) {
 			b.exec(`CREATE TABLE outbox (event_id text, payload jsonb)`)
 			b.exec(sql)
 			b.cfg.Tables[0].Mapping.ID.Any = []string{"id", "event_id", "payload"}
-			stop := wantStop(t, b.run().wait(), outbox.ExitUsage, "backfill")
+			stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitUsage, "backfill")
 			if !strings.Contains(stop.What, "2 rows, newest "+newest+":") {
 				t.Errorf("the row is not named: %s", stop.What)
 			}
@@ -39,7 +44,7 @@ func TestUnfinishedCreationLeavesTheSlotOfAnotherDatabase(t *testing.T) {
 	b.unfinished()
 	other := b.createSlotElsewhere()
 	for range 2 {
-		stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_foreign")
+		stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_foreign")
 		if name := other.text(`SELECT current_database()`); !strings.Contains(stop.What, name) {
 			t.Errorf("%s is not named: %s", name, stop.What)
 		}
@@ -62,7 +67,7 @@ func TestLongCountIsNamed(t *testing.T) {
 	}
 	await.Until(t, "the line", func() bool { return b.logs.FilterMessageSnippet("counting the rows").Len() == 1 })
 	p.Delay(0)
-	wantStop(t, r.wait(), outbox.ExitUsage, "backfill")
+	replicationtest.WantStop(t, r.wait(), outbox.ExitUsage, "backfill")
 }
 
 // Only the connection on which the slot is made is lost: the row that says creating stays, because the slot may come to be.
@@ -73,29 +78,31 @@ func TestCreationWithoutAnAnswerStaysUnfinished(t *testing.T) {
 	direct := b.cfg
 	p := b.through()
 	ctx := await.Context(t)
-	pool, err := connectPool(&direct)
+	pool, err := source.ConnectPool(&direct)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	if err := ensureSchema(ctx, pool, &direct); err != nil {
+	if err := schema.Ensure(ctx, pool, &direct); err != nil {
 		t.Fatal(err)
 	}
-	if direct.Tables, err = findTables(ctx, pool, &direct, true); err != nil {
+	if direct.Tables, err = publication.FindTables(ctx, pool, &direct, true); err != nil {
 		t.Fatal(err)
 	}
-	stream, err := connectStream(ctx, &b.cfg)
+	stream, err := source.ConnectStream(ctx, &b.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	created := make(chan error, 1)
-	go func() { created <- createSlot(ctx, pool, stream, &direct, identity{"1", 1, "x"}, sends{}, true) }()
+	go func() {
+		created <- slot.CreateSlot(ctx, pool, stream, &direct, slot.Identity{SystemID: "1", Timeline: 1, Database: "x"}, publication.State{}, true)
+	}()
 	b.waitCreating()
 	p.Reset()
 	if err := <-created; err == nil {
 		t.Error("created")
 	}
-	if rec, err := readRecord(ctx, pool, b.cfg.Slot); err != nil || rec == nil || rec.State != stateCreating {
+	if rec, err := slot.ReadRecord(ctx, pool, b.cfg.Slot); err != nil || rec == nil || rec.State != slot.StateCreating {
 		t.Errorf("record: %+v, %v", rec, err)
 	}
 }

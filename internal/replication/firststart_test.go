@@ -8,6 +8,12 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // openInsert inserts a row and leaves its transaction open.
@@ -46,11 +52,11 @@ func TestFirstStartRefusesARowWhoseTransactionWasOpen(t *testing.T) {
 	if err := tx.Commit(await.Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	stop := wantStop(t, r.wait(), outbox.ExitUsage, "backfill")
+	stop := replicationtest.WantStop(t, r.wait(), outbox.ExitUsage, "backfill")
 	if !strings.Contains(stop.What, "1 rows, newest open") {
 		t.Errorf("the row is not named: %s", stop.What)
 	}
-	if v, err := readSlot(await.Context(t), b.conn, b.cfg.Slot); err != nil || v != nil {
+	if v, err := slot.Read(await.Context(t), b.conn, b.cfg.Slot); err != nil || v != nil {
 		t.Errorf("the slot was left behind: %v %v", v, err)
 	}
 }
@@ -64,7 +70,7 @@ func TestFirstStartCountsARowWhoseTransactionWasOpen(t *testing.T) {
 	if err := tx.Commit(await.Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	b.insert("after")
 	r.waitSeen("after")
 	left := b.logs.FilterMessageSnippet("left behind").All()
@@ -79,7 +85,7 @@ func TestFirstStartCountsARowWhoseTransactionWasOpen(t *testing.T) {
 func TestFirstStartDeliversWhatCommitsAfterTheSlot(t *testing.T) {
 	b := shared(t)
 	r := b.run()
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	tx, _ := b.openInsert("slow") // open while the relay runs, committed later
 	b.insert("fast")
 	r.waitSeen("fast")
@@ -96,15 +102,15 @@ func TestFirstStartDeliversWhatCommitsAfterTheSlot(t *testing.T) {
 func (b *bench) unfinished() {
 	b.t.Helper()
 	ctx := await.Context(b.t)
-	pool, err := connectPool(&b.cfg)
+	pool, err := source.ConnectPool(&b.cfg)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	defer pool.Close()
-	if err := ensureSchema(ctx, pool, &b.cfg); err != nil {
+	if err := schema.Ensure(ctx, pool, &b.cfg); err != nil {
 		b.t.Fatal(err)
 	}
-	if err := beginCreating(ctx, pool, &b.cfg, identity{"1", 1, "x"}); err != nil {
+	if err := slot.BeginCreating(ctx, pool, &b.cfg, slot.Identity{SystemID: "1", Timeline: 1, Database: "x"}); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -115,36 +121,36 @@ func TestUnfinishedCreationIsMadeAnew(t *testing.T) {
 	b.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, b.cfg.Slot)
 	b.insert("asked for by nobody")
 	r := b.run()
-	wantStop(t, r.wait(), outbox.ExitUsage, "backfill")
+	replicationtest.WantStop(t, r.wait(), outbox.ExitUsage, "backfill")
 }
 
 // Somebody else takes the name between our look and CREATE_REPLICATION_SLOT.
 func TestNameTakenBeforeTheCreation(t *testing.T) {
 	t.Parallel()
-	create := func(b *bench) (*record, error) {
+	create := func(b *bench) (*slot.Record, error) {
 		ctx := await.Context(b.t)
-		pool, err := connectPool(&b.cfg)
+		pool, err := source.ConnectPool(&b.cfg)
 		if err != nil {
 			b.t.Fatal(err)
 		}
 		defer pool.Close()
-		if err := ensureSchema(ctx, pool, &b.cfg); err != nil {
+		if err := schema.Ensure(ctx, pool, &b.cfg); err != nil {
 			b.t.Fatal(err)
 		}
-		if b.cfg.Tables, err = findTables(ctx, pool, &b.cfg, true); err != nil {
+		if b.cfg.Tables, err = publication.FindTables(ctx, pool, &b.cfg, true); err != nil {
 			b.t.Fatal(err)
 		}
-		stream, err := connectStream(ctx, &b.cfg)
+		stream, err := source.ConnectStream(ctx, &b.cfg)
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		defer closeStream(stream)
-		id, err := identify(ctx, stream)
+		defer source.CloseStream(stream)
+		id, err := slot.Identify(ctx, stream)
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		created := createSlot(ctx, pool, stream, &b.cfg, id, sends{}, true)
-		rec, err := readRecord(ctx, pool, b.cfg.Slot)
+		created := slot.CreateSlot(ctx, pool, stream, &b.cfg, id, publication.State{}, true)
+		rec, err := slot.ReadRecord(ctx, pool, b.cfg.Slot)
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -154,7 +160,7 @@ func TestNameTakenBeforeTheCreation(t *testing.T) {
 		b := shared(t)
 		b.createSlotElsewhere()
 		rec, err := create(b)
-		wantStop(t, err, outbox.ExitOperator, "slot_foreign")
+		replicationtest.WantStop(t, err, outbox.ExitOperator, "slot_foreign")
 		if rec != nil {
 			t.Errorf("there is a record of a slot that is not ours: %+v", rec)
 		}
@@ -165,10 +171,10 @@ func TestNameTakenBeforeTheCreation(t *testing.T) {
 		b.insert("before")
 		b.createSlot("pgoutput")
 		rec, err := create(b)
-		if pgCode(err) != "42710" || rec == nil || rec.State != stateCreating {
+		if source.SQLState(err) != "42710" || rec == nil || rec.State != slot.StateCreating {
 			t.Errorf("record %+v, error %v", rec, err)
 		}
-		wantStop(t, b.run().wait(), outbox.ExitUsage, "backfill")
+		replicationtest.WantStop(t, b.run().wait(), outbox.ExitUsage, "backfill")
 	})
 }
 
@@ -181,11 +187,11 @@ func TestFirstStartLosesItsConnection(t *testing.T) {
 	r := b.run()
 	b.waitCreating()
 	p.Reset()
-	await.Until(t, "the relay to have noticed", func() bool { return r.s.Snapshot().Phase == Waiting })
+	await.Until(t, "the relay to have noticed", func() bool { return r.s.Snapshot().Phase == survey.Waiting })
 	if err := tx.Commit(await.Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	wantStop(t, r.wait(), outbox.ExitUsage, "backfill")
+	replicationtest.WantStop(t, r.wait(), outbox.ExitUsage, "backfill")
 }
 
 // The same, when it was the relay that died, and another one is started while the server is still at it.
@@ -200,11 +206,11 @@ func TestFirstStartAfterACrashInTheFirstStart(t *testing.T) {
 	before := creating()
 	next := b.run()
 	// For the server to be done with it; or, when the client's request to cancel it still came through, for its own creation.
-	await.Until(t, "the relay to wait", func() bool { return next.s.Snapshot().Phase == Waiting || creating() > before })
+	await.Until(t, "the relay to wait", func() bool { return next.s.Snapshot().Phase == survey.Waiting || creating() > before })
 	if err := tx.Commit(await.Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	wantStop(t, next.wait(), outbox.ExitUsage, "backfill")
+	replicationtest.WantStop(t, next.wait(), outbox.ExitUsage, "backfill")
 }
 
 func TestTwoFirstStartsMakeOneSlot(t *testing.T) {
@@ -212,10 +218,10 @@ func TestTwoFirstStartsMakeOneSlot(t *testing.T) {
 	one, two := b.run(), b.run()
 	await.Until(t, "one leads, one stands by", func() bool {
 		p, q := one.s.Snapshot().Phase, two.s.Snapshot().Phase
-		return p == Streaming && q == Standby || p == Standby && q == Streaming
+		return p == survey.Streaming && q == survey.Standby || p == survey.Standby && q == survey.Streaming
 	})
 	leader, standby := one, two
-	if two.s.Snapshot().Phase == Streaming {
+	if two.s.Snapshot().Phase == survey.Streaming {
 		leader, standby = two, one
 	}
 	b.insert("a")
@@ -223,10 +229,10 @@ func TestTwoFirstStartsMakeOneSlot(t *testing.T) {
 	if err := leader.end(); err != nil {
 		t.Fatal(err)
 	}
-	standby.waitPhase(Streaming)
+	standby.waitPhase(survey.Streaming)
 	b.insert("b")
 	standby.waitSeen("b")
-	for _, id := range b.current().seen() {
+	for _, id := range b.current().Seen() {
 		if id == "a" {
 			t.Error("a clean stop repeats nothing")
 		}

@@ -11,6 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // ownServer is for tests that stop it, or need settings that it has to be started with.
@@ -33,7 +35,7 @@ func ownServer(t *testing.T, settings map[string]string) *devenv.Postgres {
 func TestServerStopsAsFastWithARelay(t *testing.T) {
 	t.Parallel()
 	p := ownServer(t, nil)
-	b := setup(t, p.URL("shop"))
+	b := newBench(t, p.URL("shop"))
 	b.cfg.Grace, b.cfg.WALSenderTimeout = time.Hour, time.Hour
 	r := b.run()
 	stops := func(unsettled ...int64) {
@@ -60,15 +62,15 @@ func TestServerStopsAsFastWithARelay(t *testing.T) {
 		if err := p.Start(await.Context(t)); err != nil {
 			t.Fatal(err)
 		}
-		r.waitPhase(Streaming)
+		r.waitPhase(survey.Streaming)
 		b.reconnect()
 	}
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	b.insert("a")
 	r.waitSeen("a")
 	stops(0)
 	starts()
-	b.current().hold() // the broker is dead from now on
+	b.current().Hold() // the broker is dead from now on
 	b.held = true
 	b.insert("b")
 	r.waitSeen("b")
@@ -76,9 +78,9 @@ func TestServerStopsAsFastWithARelay(t *testing.T) {
 	starts()
 	// The everyday case: relay, broker and server are stopped together. The relay's long grace is not the server's.
 	r.stop()
-	r.waitPhase(Stopping)
+	r.waitPhase(survey.Stopping)
 	stops(0, 1)
-	wantStop(t, r.wait(), outbox.ExitCut, "cut") // events were not confirmed
+	replicationtest.WantStop(t, r.wait(), outbox.ExitCut, "cut") // events were not confirmed
 }
 
 // A raise of the ceiling is a commit. Under a publication FOR ALL TABLES that commit comes back in the stream, and must
@@ -87,10 +89,10 @@ func TestIdleRelayHardlyWrites(t *testing.T) {
 	b := alone(t) // what other databases write moves the slot too
 	b.exec(`CREATE PUBLICATION p FOR ALL TABLES`)
 	r := b.run()
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	b.insert("a")
 	r.waitSeen("a")
-	await.Until(t, "the event to be reported", func() bool { return b.confirmedFlush() >= b.current().ownWatermark() })
+	await.Until(t, "the event to be reported", func() bool { return b.confirmedFlush() >= b.current().OwnWatermark() })
 	b.exec(`SELECT pg_create_logical_replication_slot('watch', 'test_decoding')`)
 	idle := time.NewTimer(15 * time.Second) // the time itself is what is tested
 	<-idle.C
@@ -115,14 +117,14 @@ func TestRelayThatBecomesASynchronousStandbyStops(t *testing.T) {
 	b.exec(`SELECT pg_reload_conf()`)
 	await.Until(t, "the setting to be in force", func() bool { return b.text(`SHOW synchronous_commit`) == "local" })
 	r := b.run()
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	b.exec(`ALTER SYSTEM SET synchronous_standby_names = '*'`)
 	b.exec(`SELECT pg_reload_conf()`)
-	wantStop(t, r.wait(), outbox.ExitFailure, "sync_standby")
+	replicationtest.WantStop(t, r.wait(), outbox.ExitFailure, "sync_standby")
 
 	names := fmt.Sprintf(`FIRST 2 ("cdc-relay/%s", a)`, b.cfg.Slot)
 	b.exec(`ALTER SYSTEM SET synchronous_standby_names = '` + names + `'`)
 	b.exec(`SELECT pg_reload_conf()`)
 	await.Until(t, "the names to be in force", func() bool { return b.text(`SHOW synchronous_standby_names`) == names })
-	wantStop(t, b.run().wait(), outbox.ExitFailure, "sync_standby")
+	replicationtest.WantStop(t, b.run().wait(), outbox.ExitFailure, "sync_standby")
 }

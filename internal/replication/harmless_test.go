@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // An idle outbox must not pin the WAL that other tables write.
@@ -11,7 +13,7 @@ func TestIdleOutboxMovesWithOtherTables(t *testing.T) {
 	b := shared(t)
 	b.exec(`CREATE TABLE other (t text)`)
 	r := b.run()
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	for range 3 {
 		b.exec(`INSERT INTO other SELECT repeat(md5(g::text), 100) FROM generate_series(1, 8000) g`) // some 25 MB
 		var at string
@@ -19,7 +21,7 @@ func TestIdleOutboxMovesWithOtherTables(t *testing.T) {
 			t.Fatal(err)
 		}
 		await.Until(t, "the slot to follow", func() bool {
-			v, err := readSlot(await.Context(t), b.conn, b.cfg.Slot)
+			v, err := slot.Read(await.Context(t), b.conn, b.cfg.Slot)
 			return err == nil && uint64(v.Current)-uint64(v.ConfirmedFlush) < 20<<20
 		})
 	}

@@ -11,6 +11,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/check"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // several is source.url with more than one host.
@@ -52,7 +56,7 @@ func pair(t *testing.T) (primary, standby *devenv.Postgres) {
 func TestSeveralHosts(t *testing.T) {
 	t.Parallel()
 	primary, standby := pair(t)
-	b := setup(t, primary.URL("shop"))
+	b := newBench(t, primary.URL("shop"))
 	const nobody = "127.0.0.1:1"
 	for i, from := range []string{
 		several(t, b.url, nobody, primary.Addr()),
@@ -65,7 +69,7 @@ func TestSeveralHosts(t *testing.T) {
 	} {
 		b.cfg.URL = from
 		r := b.run()
-		r.waitPhase(Streaming)
+		r.waitPhase(survey.Streaming)
 		id := fmt.Sprintf("row %d", i)
 		b.insert(id)
 		r.waitSeen(id)
@@ -76,17 +80,17 @@ func TestSeveralHosts(t *testing.T) {
 	}
 	b.cfg.URL = several(t, b.url, nobody, standby.Addr())
 	r := b.run()
-	r.waitPhase(Waiting)
+	r.waitPhase(survey.Waiting)
 	if why := r.s.Snapshot().Why; !strings.Contains(why, "standby") || !strings.Contains(why, "name the primary") || strings.Contains(why, "\n") {
 		t.Errorf("the reason is %q", why)
 	}
 	r.endClean()
-	if f := b.finding("postgres"); f.Level != LevelFail || !strings.Contains(f.Detail, "standby") || !strings.Contains(f.Mend, "name the primary") {
+	if f := b.finding("postgres"); f.Level != check.LevelFail || !strings.Contains(f.Detail, "standby") || !strings.Contains(f.Mend, "name the primary") {
 		t.Errorf("check says %+v", f)
 	}
 	b.cfg.URL = several(t, b.url, nobody, "127.0.0.1:2") // and when there is none at all
 	r = b.run()
-	r.waitPhase(Waiting)
+	r.waitPhase(survey.Waiting)
 	r.endClean()
 }
 
@@ -109,7 +113,7 @@ func TestSeveralHostsAsARoleThatIsReadOnly(t *testing.T) {
 func TestFailoverToAPromotedStandby(t *testing.T) {
 	t.Parallel()
 	primary, standby := pair(t)
-	b := setup(t, primary.URL("shop"))
+	b := newBench(t, primary.URL("shop"))
 	b.cfg.URL = several(t, b.url, primary.Addr(), standby.Addr())
 	r := b.settledRun("a")
 	at := b.text(`SELECT pg_current_wal_lsn()::text`)
@@ -121,13 +125,13 @@ func TestFailoverToAPromotedStandby(t *testing.T) {
 	if err := primary.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	r.waitPhase(Waiting)
+	r.waitPhase(survey.Waiting)
 	b.exec(`SELECT pg_promote()`)
-	stop := wantStop(t, r.wait(), outbox.ExitOperator, "slot_moved")
+	stop := replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "slot_moved")
 	if !strings.Contains(stop.What, "timeline 1") || !strings.Contains(stop.What, "timeline 2") {
 		t.Errorf("the timelines are not named: %s", stop.What)
 	}
-	wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_lost") // a start looks for the slot first
+	replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_lost") // a start looks for the slot first
 	b.insert("lost")
 	b.runMend(stop)
 	b.goesOn("b")
@@ -138,7 +142,7 @@ func TestFailoverToAPromotedStandby(t *testing.T) {
 func TestPoolStaysOnTheServerOfTheStream(t *testing.T) {
 	t.Parallel()
 	primary, standby := pair(t)
-	b := setup(t, primary.URL("shop"))
+	b := newBench(t, primary.URL("shop"))
 	p := b.through()
 	b.cfg.URL = several(t, b.url, p.Addr(), standby.Addr())
 	started := b.text(`SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text`)
@@ -148,20 +152,20 @@ func TestPoolStaysOnTheServerOfTheStream(t *testing.T) {
 	b.reconnect()
 	b.exec(`SELECT pg_promote()`)
 	await.Until(t, "the standby to be promoted", func() bool { return b.text(`SELECT pg_is_in_recovery()::text`) == "false" })
-	stop := wantStop(t, r.wait(), outbox.ExitOperator, "slot_moved")
+	stop := replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "slot_moved")
 	if !strings.Contains(stop.What, "timeline 2") {
 		t.Errorf("the timeline is not named: %s", stop.What)
 	}
 
 	// A connection of the pool alone, while the stream is where it was.
-	b.cfg.home = new(home)
+	b.cfg.Primary = new(source.Primary)
 	for addr, reason := range map[string]string{primary.URL("shop"): "", standby.URL("shop"): "slot_moved"} {
-		b.cfg.home.meet(server{
+		b.cfg.Primary.Meet(source.Server{
 			SystemID: b.text(`SELECT system_identifier::text FROM pg_control_system()`), Timeline: 1,
 			Started: started,
 		})
 		b.cfg.URL = addr
-		pool, err := connectPool(&b.cfg)
+		pool, err := source.ConnectPool(&b.cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,15 +175,15 @@ func TestPoolStaysOnTheServerOfTheStream(t *testing.T) {
 			t.Errorf("the server of the stream is refused: %v", err)
 		}
 		if reason != "" {
-			wantStop(t, err, outbox.ExitOperator, reason)
+			replicationtest.WantStop(t, err, outbox.ExitOperator, reason)
 		}
 	}
 	b.cfg.URL = primary.URL("shop")
-	b.cfg.home.meet(server{SystemID: "42", Timeline: 1})
-	pool, err := connectPool(&b.cfg)
+	b.cfg.Primary.Meet(source.Server{SystemID: "42", Timeline: 1})
+	pool, err := source.ConnectPool(&b.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	wantStop(t, pool.Ping(await.Context(t)), outbox.ExitOperator, "slot_moved")
+	replicationtest.WantStop(t, pool.Ping(await.Context(t)), outbox.ExitOperator, "slot_moved")
 }

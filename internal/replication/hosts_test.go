@@ -7,13 +7,16 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
 // poolOf is a pool whose connections are compared with home.
-func (b *bench) poolOf(at *home) *pgxpool.Pool {
+func (b *bench) poolOf(at *source.Primary) *pgxpool.Pool {
 	b.t.Helper()
-	b.cfg.home = at
-	pool, err := connectPool(&b.cfg)
+	b.cfg.Primary = at
+	pool, err := source.ConnectPool(&b.cfg)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -25,34 +28,34 @@ func (b *bench) poolOf(at *home) *pgxpool.Pool {
 func TestPoolStaysOnTheServerOfTheStreamAlsoIfItPrefersAStandby(t *testing.T) {
 	b := shared(t)
 	b.cfg.URL += "&target_session_attrs=prefer-standby"
-	stream, err := connectStream(await.Context(t), &b.cfg)
+	stream, err := source.ConnectStream(await.Context(t), &b.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer closeStream(stream)
-	here := serverOf(stream).server
-	if id, err := identify(await.Context(t), stream); err != nil || here.SystemID != id.SystemID || here.Timeline != id.Timeline {
+	defer source.CloseStream(stream)
+	here := source.ServerOf(stream).Server
+	if id, err := slot.Identify(await.Context(t), stream); err != nil || here.SystemID != id.SystemID || here.Timeline != id.Timeline {
 		t.Errorf("the stream is on %+v, and is taken to be on %+v (%v)", id, here, err)
 	}
-	var at home
+	var at source.Primary
 	pool := b.poolOf(&at)
 	for _, c := range []struct {
-		at     server
+		at     source.Server
 		reason string
 	}{
 		{here, ""},
-		{server{Started: here.Started}, ""}, // a server that does not say which it is
-		{server{SystemID: "42", Timeline: here.Timeline, Started: here.Started}, "slot_moved"},
-		{server{SystemID: here.SystemID, Timeline: here.Timeline + 1, Started: here.Started}, "slot_moved"},
+		{source.Server{Started: here.Started}, ""}, // a server that does not say which it is
+		{source.Server{SystemID: "42", Timeline: here.Timeline, Started: here.Started}, "slot_moved"},
+		{source.Server{SystemID: here.SystemID, Timeline: here.Timeline + 1, Started: here.Started}, "slot_moved"},
 	} {
-		at.meet(c.at)
+		at.Meet(c.at)
 		pool.Reset()
 		err := pool.Ping(await.Context(t))
 		if c.reason == "" && err != nil {
 			t.Errorf("met %+v: %v", c.at, err)
 		}
 		if c.reason != "" {
-			wantStop(t, err, outbox.ExitOperator, c.reason)
+			replicationtest.WantStop(t, err, outbox.ExitOperator, c.reason)
 		}
 	}
 }
@@ -60,9 +63,9 @@ func TestPoolStaysOnTheServerOfTheStreamAlsoIfItPrefersAStandby(t *testing.T) {
 // Connections that the pool made before the stream had met its server are not used any more.
 func TestPoolIsMadeAnewWhereTheStreamGoes(t *testing.T) {
 	b := shared(t)
-	at := new(home)
+	at := new(source.Primary)
 	pool := b.poolOf(at)
-	at.moved = pool.Reset
+	at.Changed = pool.Reset
 	backend := func() (pid int32) {
 		t.Helper()
 		if err := pool.QueryRow(await.Context(t), `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
@@ -71,22 +74,22 @@ func TestPoolIsMadeAnewWhereTheStreamGoes(t *testing.T) {
 		return pid
 	}
 	before := backend()
-	stream, _, err := meetServer(await.Context(t), pool, &b.cfg)
+	stream, _, err := slot.MeetServer(await.Context(t), pool, &b.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	closeStream(stream)
+	source.CloseStream(stream)
 	if backend() == before {
 		t.Error("a connection from before is used")
 	}
 
 	moved := 0
-	at = &home{moved: func() { moved++ }}
+	at = &source.Primary{Changed: func() { moved++ }}
 	for _, c := range []struct {
-		id   server
+		id   source.Server
 		want int
-	}{{server{SystemID: "1"}, 1}, {server{SystemID: "1"}, 1}, {server{SystemID: "1", Timeline: 2}, 2}, {server{SystemID: "2", Timeline: 2}, 3}} {
-		if at.meet(c.id); moved != c.want {
+	}{{source.Server{SystemID: "1"}, 1}, {source.Server{SystemID: "1"}, 1}, {source.Server{SystemID: "1", Timeline: 2}, 2}, {source.Server{SystemID: "2", Timeline: 2}, 3}} {
+		if at.Meet(c.id); moved != c.want {
 			t.Errorf("with %+v it has moved %d times, want %d", c.id, moved, c.want)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 )
 
 // Where the relay makes no slot, the mends say how to.
@@ -16,13 +17,13 @@ func TestSlotDroppedThatIsNotMadeAnew(t *testing.T) {
 	b.settledRun("a").endClean()
 	b.cfg.Create = false
 	b.dropSlot()
-	stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_lost")
+	stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_lost")
 	adopt, makeSlot, found := strings.Cut(stop.Mend, "source.create is false: ")
 	if !found {
 		t.Fatal(stop.Mend)
 	}
 	b.runMend(&outbox.Stop{Mend: adopt})
-	if stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_missing"); stop.Mend != makeSlot {
+	if stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_missing"); stop.Mend != makeSlot {
 		t.Errorf("the loss is accepted, and the mend is %q, not %q", stop.Mend, makeSlot)
 	}
 	b.exec(makeSlot)
@@ -39,7 +40,7 @@ func TestSlotOfAnotherKind(t *testing.T) {
 		t.Run(name+" before the first start", func(t *testing.T) {
 			b := shared(t)
 			make(b)
-			stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_foreign")
+			stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_foreign")
 			if !strings.Contains(stop.What, name) {
 				t.Errorf("%s is not named: %s", name, stop.What)
 			}
@@ -50,7 +51,7 @@ func TestSlotOfAnotherKind(t *testing.T) {
 			b.settledRun("a").endClean()
 			b.dropSlot()
 			make(b)
-			wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_foreign")
+			replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_foreign")
 			b.exec(`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1 AND slot_type = 'physical'`, b.cfg.Slot)
 		})
 	}

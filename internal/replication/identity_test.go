@@ -13,16 +13,19 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // settledRun starts a relay, relays one event, and returns once that is reported.
 func (b *bench) settledRun(id string) *running {
 	b.t.Helper()
 	r := b.run()
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	b.insert(id)
 	r.waitSeen(id)
-	await.Until(b.t, "event "+id+" to be reported", func() bool { return b.confirmedFlush() >= b.current().ownWatermark() })
+	await.Until(b.t, "event "+id+" to be reported", func() bool { return b.confirmedFlush() >= b.current().OwnWatermark() })
 	return r
 }
 
@@ -47,7 +50,7 @@ func (b *bench) createSlot(plugin string) {
 // createSlotElsewhere makes a slot of our name in another database of the cluster, and returns that database.
 func (b *bench) createSlotElsewhere() *bench {
 	b.t.Helper()
-	other := setup(b.t, devenv.OwnPostgres(b.t).Database(b.t))
+	other := newBench(b.t, devenv.OwnPostgres(b.t).Database(b.t))
 	other.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, b.cfg.Slot)
 	return other
 }
@@ -57,14 +60,14 @@ func TestSlotDroppedWhileDown(t *testing.T) {
 	b.settledRun("a").endClean()
 	b.dropSlot()
 	b.insert("lost")
-	stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_lost")
+	stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_lost")
 	if !strings.Contains(stop.What, b.cfg.Slot) {
 		t.Errorf("the slot is not named: %s", stop.What)
 	}
-	wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_lost") // and again: nothing was made in its place
+	replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_lost") // and again: nothing was made in its place
 	b.runMend(stop)
 	b.goesOn("b")
-	if slices.Contains(b.current().seen(), "lost") {
+	if slices.Contains(b.current().Seen(), "lost") {
 		t.Error("a new slot can not have it")
 	}
 	if n := b.logs.FilterMessageSnippet("left behind").Len(); n != 1 {
@@ -107,16 +110,16 @@ func slotRecreated(t *testing.T, cases map[string]func(b *bench, r *running, p *
 			p := b.through()
 			r := b.settledRun("a")
 			before := b.confirmedFlush()
-			stop := wantStop(t, happen(b, r, p), outbox.ExitOperator, "slot_moved")
+			stop := replicationtest.WantStop(t, happen(b, r, p), outbox.ExitOperator, "slot_moved")
 			after := b.confirmedFlush()
 			if !strings.Contains(stop.What, "rows committed between") || !strings.Contains(stop.What, after.String()) {
 				t.Errorf("the range (%s to %s) is not named: %s", before, after, stop.What)
 			}
-			wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_moved")
-			wantStop(t, Init(await.Context(t), b.cfg, InitOptions{}), outbox.ExitOperator, "slot_moved")
+			replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_moved")
+			replicationtest.WantStop(t, setup.Init(await.Context(t), b.cfg, setup.InitOptions{}), outbox.ExitOperator, "slot_moved")
 			b.runMend(stop)
 			b.goesOn("b")
-			if slices.Contains(b.current().seen(), "lost") {
+			if slices.Contains(b.current().Seen(), "lost") {
 				t.Error("the slot began after it")
 			}
 		})
@@ -133,7 +136,7 @@ func TestSlotMovedByHandAfterACleanStop(t *testing.T) {
 	b.insert("skipped")
 	b.waitFree()
 	b.exec(`SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())`, b.cfg.Slot)
-	b.runMend(wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_moved"))
+	b.runMend(replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_moved"))
 	b.goesOn("b")
 }
 
@@ -142,7 +145,7 @@ func TestSlotMovedByHandWhileTheStreamIsCut(t *testing.T) {
 	b := shared(t)
 	p := b.through()
 	r := b.settledRun("a")
-	b.current().hold()
+	b.current().Hold()
 	b.insert("skipped")
 	r.waitSeen("skipped")
 	p.Cut()
@@ -152,7 +155,7 @@ func TestSlotMovedByHandWhileTheStreamIsCut(t *testing.T) {
 	if err := p.Mend(); err != nil {
 		t.Fatal(err)
 	}
-	wantStop(t, r.wait(), outbox.ExitOperator, "slot_moved")
+	replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "slot_moved")
 }
 
 // hold reads the slot as a program of that name does.
@@ -184,7 +187,7 @@ func TestSlotHeldByAnotherProgram(t *testing.T) {
 	b.settledRun("a").endClean()
 	b.waitFree()
 	b.hold("billing export")
-	stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_held")
+	stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_held")
 	if !strings.Contains(stop.What, `"billing export"`) {
 		t.Errorf("the holder is not named: %s", stop.What)
 	}
@@ -206,21 +209,21 @@ func TestSlotInvalidatedByTheServer(t *testing.T) {
 	p := devenv.QuietPostgres(t)
 	for name, stopFirst := range map[string]bool{"while down": true, "while running": false} {
 		t.Run(name, func(t *testing.T) {
-			b := setup(t, p.Database(t))
+			b := newBench(t, p.Database(t))
 			b.exec(`ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'`)
 			b.exec(`SELECT pg_reload_conf()`)
 			r := b.settledRun("a")
 			if stopFirst {
 				r.endClean()
 			} else {
-				b.current().hold() // the broker is dead, so the slot stays
+				b.current().Hold() // the broker is dead, so the slot stays
 			}
 			b.insert("lost")
 			b.invalidate()
 			if stopFirst {
 				r = b.run()
 			}
-			stop := wantStop(t, r.wait(), outbox.ExitOperator, "slot_lost")
+			stop := replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "slot_lost")
 			if !strings.Contains(stop.What, "invalidated") {
 				t.Errorf("what happened is not said: %s", stop.What)
 			}
@@ -235,14 +238,14 @@ func TestAnotherPublicationSystemOrTimeline(t *testing.T) {
 	b.settledRun("a").endClean()
 	b.exec(`CREATE PUBLICATION second FOR TABLE outbox WITH (publish = 'insert')`)
 	b.cfg.Publication = "second"
-	stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_moved")
+	stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_moved")
 	if !strings.Contains(stop.What, `"p"`) || !strings.Contains(stop.What, `"second"`) {
 		t.Errorf("the publications are not named: %s", stop.What)
 	}
 	b.cfg.Publication = "p"
 	for _, other := range []string{`system_id = '42'`, `timeline = timeline + 1`} {
 		b.exec(`UPDATE cdc_relay.slots SET ` + other)
-		stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "slot_moved")
+		stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_moved")
 		b.runMend(stop)
 		b.goesOn("after " + other)
 	}

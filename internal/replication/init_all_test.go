@@ -9,16 +9,21 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // Each right that a statement of the siding needs is asked for at the start: without it the first refused event would find
 // that it can not be parked.
 func TestRoleThatMayNotPark(t *testing.T) {
 	b, role, owner := asRole(t, "REPLICATION")
-	b.init(InitOptions{URL: owner, Role: role})
+	b.init(setup.InitOptions{URL: owner, Role: role})
 	for _, on := range []string{"DELETE ON cdc_relay.retry", "INSERT ON cdc_relay.dead_letter", "INSERT ON cdc_relay.audit", "USAGE ON SEQUENCE cdc_relay.row_number"} {
 		b.exec(`REVOKE ` + on + ` FROM ` + role)
-		wantStop(t, b.run().wait(), outbox.ExitFailure, "schema")
+		replicationtest.WantStop(t, b.run().wait(), outbox.ExitFailure, "schema")
 		b.exec(`GRANT ` + on + ` TO ` + role)
 	}
 	b.goesOn("a")
@@ -32,7 +37,7 @@ func TestStandbyUpgrades(t *testing.T) {
 	b.downgrade()
 	epoch := b.text(`SELECT epoch::text FROM cdc_relay.slots`)
 	standby := b.another().run()
-	standby.waitPhase(Standby)
+	standby.waitPhase(survey.Standby)
 	if got := b.text(`SELECT max(version)::text || ' ' || (to_regclass('cdc_relay.retry') IS NOT NULL) FROM cdc_relay.migration`); got != "3 true" {
 		t.Errorf("version and table are %s, want 3 true", got)
 	}
@@ -42,7 +47,7 @@ func TestStandbyUpgrades(t *testing.T) {
 	b.insert("b")
 	leader.waitSeen("b")
 	leader.endClean()
-	standby.waitPhase(Streaming)
+	standby.waitPhase(survey.Streaming)
 	b.insert("c")
 	standby.waitSeen("c")
 	standby.endClean()
@@ -51,9 +56,9 @@ func TestStandbyUpgrades(t *testing.T) {
 func TestRoleThatMayNotReplicate(t *testing.T) {
 	b, role, owner := asRole(t, "")
 	b.exec(`ALTER ROLE ` + role + ` REPLICATION`)
-	b.init(InitOptions{URL: owner, Role: role})
+	b.init(setup.InitOptions{URL: owner, Role: role})
 	b.exec(`ALTER ROLE ` + role + ` NOREPLICATION`)
-	stop := wantStop(t, b.run().wait(), outbox.ExitFailure, "rights")
+	stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitFailure, "rights")
 	if !strings.Contains(stop.Mend, "REPLICATION") {
 		t.Errorf("the mend is not named: %s", stop.Mend)
 	}
@@ -63,15 +68,15 @@ func TestRoleThatMayNotReplicate(t *testing.T) {
 // would take for a slot made by hand.
 func TestRoleThatMayNotReadTheOutbox(t *testing.T) {
 	b, role, owner := asRole(t, "REPLICATION")
-	b.exec(createPublicationSQL(&b.cfg))
+	b.exec(publication.CreateSQL(&b.cfg))
 	ddl := b.cfg
 	ddl.URL = owner
-	pool, err := connectPool(&ddl)
+	pool, err := source.ConnectPool(&ddl)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	if err := createObjects(await.Context(t), pool, &ddl, InitOptions{Role: role}); err != nil {
+	if err := setup.CreateObjects(await.Context(t), pool, &ddl, setup.InitOptions{Role: role}); err != nil {
 		t.Fatal(err)
 	}
 	b.exec(`REVOKE SELECT ON outbox FROM ` + role)
@@ -84,7 +89,7 @@ func TestRoleThatMayNotReadTheOutbox(t *testing.T) {
 		}
 	}
 	for range 2 {
-		stop := wantStop(t, b.run().wait(), outbox.ExitFailure, "rights")
+		stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitFailure, "rights")
 		if !strings.Contains(stop.What, "public.outbox") || !strings.Contains(stop.Mend, `GRANT SELECT ON "public"."outbox" TO "`+role+`"`) {
 			t.Errorf("table and mend are not named: %s; %s", stop.What, stop.Mend)
 		}
@@ -94,11 +99,11 @@ func TestRoleThatMayNotReadTheOutbox(t *testing.T) {
 	b.exec(`GRANT SELECT ON outbox TO ` + role)
 	b.exec(`ALTER TABLE outbox ENABLE ROW LEVEL SECURITY`)
 	b.exec(`CREATE POLICY everything ON outbox USING (true)`)
-	wantStop(t, b.run().wait(), outbox.ExitFailure, "rights")
+	replicationtest.WantStop(t, b.run().wait(), outbox.ExitFailure, "rights")
 	nothingLeft()
 	b.wantFinding("rights", "row level security", "BYPASSRLS")
 	b.exec(`ALTER ROLE ` + role + ` BYPASSRLS`)
-	wantStop(t, b.run().wait(), outbox.ExitUsage, "backfill")
+	replicationtest.WantStop(t, b.run().wait(), outbox.ExitUsage, "backfill")
 	nothingLeft()
 
 	// The right is taken away between the question and the count: the slot that was made by then does not stay.
@@ -109,7 +114,7 @@ func TestRoleThatMayNotReadTheOutbox(t *testing.T) {
 	if err := tx.Commit(await.Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	wantStop(t, r.wait(), outbox.ExitFailure, "rights")
+	replicationtest.WantStop(t, r.wait(), outbox.ExitFailure, "rights")
 	nothingLeft()
 }
 
@@ -118,7 +123,7 @@ func TestTeardownUnderAStandby(t *testing.T) {
 	b := shared(t)
 	first := b.settledRun("a")
 	second := b.another().run()
-	second.waitPhase(Standby)
+	second.waitPhase(survey.Standby)
 	b.exec(`TRUNCATE outbox`)
 	b.exec(`DELETE FROM cdc_relay.slots`)
 	b.exec(`DELETE FROM cdc_relay.progress`)
@@ -126,16 +131,16 @@ func TestTeardownUnderAStandby(t *testing.T) {
 	if err := first.end(); err != nil && !(errors.As(err, &stop) && stop.Reason == "fenced") { // it may have noticed
 		t.Fatal(err)
 	}
-	wantStop(t, second.wait(), outbox.ExitOperator, "slot_lost")
+	replicationtest.WantStop(t, second.wait(), outbox.ExitOperator, "slot_lost")
 }
 
 // A publication that somebody else made may have other readers.
 func TestTeardownKeepsAPublicationThatNoRelayMade(t *testing.T) {
 	b := shared(t)
-	b.exec(createPublicationSQL(&b.cfg))
+	b.exec(publication.CreateSQL(&b.cfg))
 	b.goesOn("a")
 	b.waitNoWalsender()
-	if err := Teardown(await.Context(t), b.cfg, false); err != nil {
+	if err := setup.Teardown(await.Context(t), b.cfg, false); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.count(); got != "0 slots, 1 publications, 0 schemas" {
@@ -154,12 +159,12 @@ func TestTeardownKeepsWhatOthersNeed(t *testing.T) {
 	other.cfg.NoBackfill = true
 	other.settledRun("b").endClean()
 	b.waitNoWalsender()
-	if err := Teardown(await.Context(t), b.cfg, false); err != nil {
+	if err := setup.Teardown(await.Context(t), b.cfg, false); err != nil {
 		t.Fatal(err)
 	}
 	other.goesOn("c")
 	other.waitNoWalsender()
-	if err := Teardown(await.Context(t), other.cfg, false); err != nil {
+	if err := setup.Teardown(await.Context(t), other.cfg, false); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.count(); got != "0 slots, 0 publications, 0 schemas" {
@@ -170,7 +175,7 @@ func TestTeardownKeepsWhatOthersNeed(t *testing.T) {
 // Names of slots are the whole cluster's, and one that no relay has used is somebody else's.
 func TestTeardownLeavesForeignSlots(t *testing.T) {
 	t.Parallel()
-	teardown := func(b *bench) error { return Teardown(await.Context(b.t), b.cfg, false) }
+	teardown := func(b *bench) error { return setup.Teardown(await.Context(b.t), b.cfg, false) }
 	for name, make := range map[string]func(b *bench){
 		"another plugin":    func(b *bench) { b.createSlot("test_decoding") },
 		"no record of ours": func(b *bench) { b.createSlot("pgoutput") },
@@ -179,7 +184,7 @@ func TestTeardownLeavesForeignSlots(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := shared(t)
 			make(b)
-			wantStop(t, teardown(b), outbox.ExitOperator, "slot_foreign")
+			replicationtest.WantStop(t, teardown(b), outbox.ExitOperator, "slot_foreign")
 			if got := b.count(); got != "1 slots, 0 publications, 0 schemas" {
 				t.Error(got)
 			}

@@ -9,6 +9,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/check"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // asRole is a bench whose relay is a role that may do what the attributes say, and nothing else.
@@ -16,14 +20,14 @@ func asRole(t *testing.T, attributes string) (b *bench, role, owner string) {
 	t.Helper()
 	t.Parallel()
 	role, as := newRole(t, attributes)
-	b = setup(t, devenv.OwnPostgres(t).Database(t))
+	b = newBench(t, devenv.OwnPostgres(t).Database(t))
 	b.cfg.URL = as(b.url)
 	return b, role, b.url
 }
 
-func (b *bench) init(opt InitOptions) {
+func (b *bench) init(opt setup.InitOptions) {
 	b.t.Helper()
-	if err := Init(await.Context(b.t), b.cfg, opt); err != nil { // as long as a slot takes that waits for other tests
+	if err := setup.Init(await.Context(b.t), b.cfg, opt); err != nil { // as long as a slot takes that waits for other tests
 		b.t.Fatal(err)
 	}
 }
@@ -38,15 +42,15 @@ func (b *bench) count() string {
 
 func TestSmallestRole(t *testing.T) {
 	b, role, owner := asRole(t, "REPLICATION")
-	stop := wantStop(t, b.run().wait(), outbox.ExitFailure, "schema")
+	stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitFailure, "schema")
 	if !strings.Contains(stop.Mend, "cdc-relay init --no-slot --url") || !strings.Contains(stop.Mend, "--role") {
 		t.Errorf("the mend is not to be copied: %s", stop.Mend)
 	}
 	for range 2 { // it may be run any number of times
-		b.init(InitOptions{URL: owner, Role: role})
+		b.init(setup.InitOptions{URL: owner, Role: role})
 	}
 	b.goesOn("a")
-	b.init(InitOptions{URL: owner, Role: role})
+	b.init(setup.InitOptions{URL: owner, Role: role})
 	b.goesOn("b")
 	if got := b.count(); got != "1 slots, 1 publications, 1 schemas" {
 		t.Error(got)
@@ -54,9 +58,9 @@ func TestSmallestRole(t *testing.T) {
 	// The role that may do little can still be stood by behind, and take over.
 	first := b.settledRun("c")
 	second := b.another().run()
-	second.waitPhase(Standby)
+	second.waitPhase(survey.Standby)
 	first.endClean()
-	second.waitPhase(Streaming)
+	second.waitPhase(survey.Streaming)
 	second.endClean()
 }
 
@@ -64,10 +68,10 @@ func TestSmallestRole(t *testing.T) {
 // the rights on what is new.
 func TestUpgrade(t *testing.T) {
 	b, role, owner := asRole(t, "REPLICATION")
-	b.init(InitOptions{URL: owner, Role: role})
+	b.init(setup.InitOptions{URL: owner, Role: role})
 	b.downgrade()
-	wantStop(t, b.run().wait(), outbox.ExitFailure, "schema")
-	b.init(InitOptions{URL: owner, Role: role})
+	replicationtest.WantStop(t, b.run().wait(), outbox.ExitFailure, "schema")
+	b.init(setup.InitOptions{URL: owner, Role: role})
 	b.goesOn("a")
 }
 
@@ -87,12 +91,12 @@ func (b *bench) downgrade() {
 // wantFinding wants check to fail one line by that name, with the words in it and the mend beside it.
 func (b *bench) wantFinding(name, words, mend string) {
 	b.t.Helper()
-	list, err := Check(await.Context(b.t), b.cfg)
+	list, err := check.Run(await.Context(b.t), b.cfg)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	if !slices.ContainsFunc(list, func(f Finding) bool {
-		return f.Name == name && f.Level == LevelFail && strings.Contains(f.Detail, words) && strings.Contains(f.Mend, mend)
+	if !slices.ContainsFunc(list, func(f check.Finding) bool {
+		return f.Name == name && f.Level == check.LevelFail && strings.Contains(f.Detail, words) && strings.Contains(f.Mend, mend)
 	}) {
 		b.t.Errorf("check does not find %q: %+v", words, list)
 	}
@@ -114,10 +118,10 @@ func TestInitMakesTheOutboxTable(t *testing.T) {
 		Type: decode.Names{Any: []string{"type"}}, Payload: decode.Names{Any: []string{"payload"}}, Headers: decode.Names{Any: []string{"headers"}},
 		Traceparent: decode.Names{Any: []string{"traceparent"}}, Timestamp: decode.Names{Any: []string{"created_at"}},
 	}
-	b.init(InitOptions{OutboxTable: true})
-	b.init(InitOptions{OutboxTable: true})
+	b.init(setup.InitOptions{OutboxTable: true})
+	b.init(setup.InitOptions{OutboxTable: true})
 	r := b.run()
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	b.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type) VALUES ('8f2d3c1a-0000-4000-8000-000000000001', 'order', '1', 'placed')`)
 	r.waitSeen("8f2d3c1a-0000-4000-8000-000000000001")
 	r.endClean()
@@ -127,8 +131,8 @@ func TestInitMakesTheOutboxTable(t *testing.T) {
 func TestInitRefusesRowsThatNobodyAskedAbout(t *testing.T) {
 	b := shared(t)
 	b.insert("before")
-	err := Init(await.Context(t), b.cfg, InitOptions{})
-	wantStop(t, err, outbox.ExitUsage, "backfill")
+	err := setup.Init(await.Context(t), b.cfg, setup.InitOptions{})
+	replicationtest.WantStop(t, err, outbox.ExitUsage, "backfill")
 	if got := b.count(); got != "0 slots, 1 publications, 1 schemas" {
 		t.Error(got)
 	}
@@ -138,7 +142,7 @@ func TestInitRefusesRowsThatNobodyAskedAbout(t *testing.T) {
 func TestPrintedInitIsEnough(t *testing.T) {
 	b, role, _ := asRole(t, "")
 	var sql strings.Builder
-	if err := PrintInit(&sql, b.cfg, InitOptions{OutboxTable: true, Role: role}); err != nil {
+	if err := setup.PrintInit(&sql, b.cfg, setup.InitOptions{OutboxTable: true, Role: role}); err != nil {
 		t.Fatal(err)
 	}
 	// psql sends statement by statement; one message is one transaction, in which a slot must come first.
@@ -156,8 +160,8 @@ func TestPrintedInitIsEnough(t *testing.T) {
 func TestTeardown(t *testing.T) {
 	b := shared(t)
 	r := b.settledRun("a")
-	teardown := func() error { return Teardown(await.Context(t), b.cfg, false) }
-	wantStop(t, teardown(), outbox.ExitFailure, "slot_held")
+	teardown := func() error { return setup.Teardown(await.Context(t), b.cfg, false) }
+	replicationtest.WantStop(t, teardown(), outbox.ExitFailure, "slot_held")
 	r.endClean()
 	b.waitFree()
 	for range 2 { // there is nothing left the second time
@@ -187,14 +191,14 @@ func TestTeardownKeepsUndeliveredEvents(t *testing.T) {
 			attempts, bytes, class, reason, destination, commit_time, event_time, payload_kind)
 			VALUES ($1, '4711', 1, '0/1', 0, $2, 1, 1, 1, 1, true, true, 0, 0, '', '', '', now(), now(), 0)`, slot, i)
 	}
-	found, err := Check(await.Context(t), b.cfg)
-	if err != nil || !slices.ContainsFunc(found, func(f Finding) bool {
-		return f.Name == "parked events" && f.Level == LevelWarn && strings.Contains(f.Detail, "system 4711 (1 parked, 0 dead letters)")
+	found, err := check.Run(await.Context(t), b.cfg)
+	if err != nil || !slices.ContainsFunc(found, func(f check.Finding) bool {
+		return f.Name == "parked events" && f.Level == check.LevelWarn && strings.Contains(f.Detail, "system 4711 (1 parked, 0 dead letters)")
 	}) {
 		t.Errorf("check does not name the rows of another system: %+v, %v", found, err)
 	}
-	teardown := func(force bool) error { return Teardown(await.Context(t), b.cfg, force) }
-	wantStop(t, teardown(false), outbox.ExitFailure, "undelivered")
+	teardown := func(force bool) error { return setup.Teardown(await.Context(t), b.cfg, force) }
+	replicationtest.WantStop(t, teardown(false), outbox.ExitFailure, "undelivered")
 	if err := teardown(true); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,10 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // What an operator accepts while a relay leads is nothing: a second run of the printed statement,
@@ -22,9 +26,9 @@ func TestAcceptedWhileARelayLeads(t *testing.T) {
 	r := b.settledRun("a")
 	standby := b.another()
 	standby.cfg.Publication = "p2"
-	standby.runMend(wantStop(t, standby.run().wait(), outbox.ExitOperator, "slot_moved"))
+	standby.runMend(replicationtest.WantStop(t, standby.run().wait(), outbox.ExitOperator, "slot_moved"))
 	await.Until(t, "the leader to take it back", func() bool {
-		return b.text(`SELECT state FROM cdc_relay.slots WHERE slot = $1`, b.cfg.Slot) == stateReady
+		return b.text(`SELECT state FROM cdc_relay.slots WHERE slot = $1`, b.cfg.Slot) == slot.StateReady
 	})
 	if b.logs.FilterMessageSnippet("nothing can be accepted").Len() == 0 {
 		t.Error("nothing is said of it")
@@ -33,7 +37,7 @@ func TestAcceptedWhileARelayLeads(t *testing.T) {
 	b.exec(`ALTER PUBLICATION p SET (publish = '')`)
 	b.insert("hidden")
 	b.exec(`ALTER PUBLICATION p SET (publish = 'insert')`)
-	wantStop(t, r.wait(), outbox.ExitOperator, "publication")
+	replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "publication")
 }
 
 // PostgreSQL does not let an unlogged table into a publication, but a partition of one that is
@@ -54,7 +58,7 @@ func TestPartitionThatIsNotLogged(t *testing.T) {
 			if !late {
 				r = b.run()
 			}
-			stop := wantStop(t, r.wait(), outbox.ExitOperator, "table")
+			stop := replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "table")
 			if !strings.Contains(stop.What, "public.outbox_x (UNLOGGED)") {
 				t.Error(stop)
 			}
@@ -79,7 +83,7 @@ func TestPartitionThatIsAForeignTable(t *testing.T) {
 	} {
 		b.exec(sql)
 	}
-	if stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "table"); !strings.Contains(stop.What, "public.outbox_x (a foreign table)") {
+	if stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "table"); !strings.Contains(stop.What, "public.outbox_x (a foreign table)") {
 		t.Error(stop)
 	}
 }
@@ -90,8 +94,8 @@ func TestRetryTableThatIsNotLogged(t *testing.T) {
 	b := shared(t)
 	r := b.settledRun("a")
 	b.exec(`ALTER TABLE cdc_relay.retry SET UNLOGGED`)
-	stop := wantStop(t, r.wait(), outbox.ExitOperator, "schema")
-	wantStop(t, b.run().wait(), outbox.ExitOperator, "schema")
+	stop := replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "schema")
+	replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "schema")
 	b.wantFinding("schema", "UNLOGGED (retry)", "SET LOGGED")
 	for _, sql := range strings.Split(stop.Mend, "; ")[:1] {
 		b.exec(sql)
@@ -123,13 +127,13 @@ func TestAcceptedLossWhoseSlotCannotBeMade(t *testing.T) {
 	t.Cleanup(func() {
 		b.exec(`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name LIKE 'full\_%'`)
 	})
-	wantStop(t, b.run().wait(), outbox.ExitFailure, "no_slot")
-	if err := Teardown(await.Context(t), other.cfg, false); err != nil {
+	replicationtest.WantStop(t, b.run().wait(), outbox.ExitFailure, "no_slot")
+	if err := setup.Teardown(await.Context(t), other.cfg, false); err != nil {
 		t.Fatal(err)
 	}
 	b.exec(`DELETE FROM outbox`)
 	r := b.run() // in the room that the teardown made
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	if after := of(); after <= before {
 		t.Errorf("the slot is of incarnation %s, and was of %s", after, before)
 	}
@@ -150,7 +154,7 @@ func TestIncarnationGoesOnWithoutTheSlotsRow(t *testing.T) {
 	other.cfg.Slot += "_b"
 	other.cfg.NoBackfill = true
 	other.goesOn("x")
-	if err := Teardown(await.Context(t), other.cfg, false); err != nil {
+	if err := setup.Teardown(await.Context(t), other.cfg, false); err != nil {
 		t.Fatal(err)
 	}
 	b.accept()
@@ -178,7 +182,7 @@ func TestSlotRenamedInTheConfiguration(t *testing.T) {
 	b.exec(`DELETE FROM outbox`)
 	old := b.cfg.Slot
 	b.cfg.Slot += "_v2"
-	stop := wantStop(t, b.run().wait(), outbox.ExitUsage, "backfill")
+	stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitUsage, "backfill")
 	if !strings.Contains(stop.What, old) {
 		t.Error(stop)
 	}
@@ -218,7 +222,7 @@ func TestTableAddedUnderAnOpenTransaction(t *testing.T) {
 	}
 	b.insertInto("outbox2", "late")
 	r.waitSeen("late")
-	if slices.Contains(two.current().seen(), "early") {
+	if slices.Contains(two.current().Seen(), "early") {
 		t.Error("PostgreSQL sends it now: the warning has no cause")
 	}
 	r.endClean()

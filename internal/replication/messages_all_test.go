@@ -13,6 +13,8 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/replication/check"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // Tables, or the prefix, may be configured later: what is remembered of the one does not stand in the way of the other.
@@ -22,7 +24,7 @@ func TestMessagesThenATable(t *testing.T) {
 	tables := b.cfg.Tables
 	b.cfg.Tables = nil
 	r := b.run()
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	b.exec(message("a", "1"))
 	r.waitSeen("a")
 	r.endClean()
@@ -56,24 +58,24 @@ func TestMessagesOfAnotherEncoding(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	b := setup(t, server.URL(name))
+	b := newBench(t, server.URL(name))
 	b.relayMessages()
-	list, err := Check(ctx, b.cfg)
-	if err != nil || !slices.ContainsFunc(list, func(f Finding) bool {
-		return f.Name == "messages" && f.Level == LevelWarn && strings.Contains(f.Detail, "LATIN1") && strings.Contains(f.Mend, "convert_to")
+	list, err := check.Run(ctx, b.cfg)
+	if err != nil || !slices.ContainsFunc(list, func(f check.Finding) bool {
+		return f.Name == "messages" && f.Level == check.LevelWarn && strings.Contains(f.Detail, "LATIN1") && strings.Contains(f.Mend, "convert_to")
 	}) {
 		t.Errorf("check does not warn: %+v, %v", list, err)
 	}
 	r := b.run()
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	b.exec(`SET client_encoding = 'UTF8'`) // this connection's, whose text the server converts to the database's
 	const text = `{"id": "café", "key": "1", "payload": {}}`
 	b.exec(`SELECT pg_logical_emit_message(true, 'orders', '` + text + `')`)
 	b.exec(`SELECT pg_logical_emit_message(true, 'orders', convert_to('` + text + `', 'UTF8'))`)
 	r.waitSeen("café")
 	r.endClean()
-	first := b.current().all()[0]
-	if want := fmt.Sprintf(`{"message:hex":"%x"}`, strings.ReplaceAll(text, "é", "\xe9")); first.raw != want || !strings.Contains(first.fault, "convert_to") {
+	first := b.current().All()[0]
+	if want := fmt.Sprintf(`{"message:hex":"%x"}`, strings.ReplaceAll(text, "é", "\xe9")); first.Raw != want || !strings.Contains(first.Fault, "convert_to") {
 		t.Errorf("got %+v, want raw %s", first, want)
 	}
 }

@@ -12,6 +12,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/check"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // relayMessages configures the prefix, and keys for what is in the table.
@@ -51,7 +55,7 @@ func TestMessages(t *testing.T) {
 	b.relayMessages()
 	skipped := b.counting()
 	r := b.run()
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	b.exec(`BEGIN; ` + message("a", "1") + `INSERT INTO outbox VALUES ('b', '1'); SELECT pg_logical_emit_message(true, 'others', 'x');
 		SAVEPOINT s; ` + message("undone", "1") + `ROLLBACK TO s; ` + message("c", "1") + ` INSERT INTO outbox VALUES ('d', '1'); COMMIT`)
 	b.exec(`BEGIN; ` + message("never", "1") + ` SELECT pg_logical_emit_message(false, 'orders', '{"id": "plain", "key": "1", "payload": 1}'); ROLLBACK`)
@@ -59,30 +63,30 @@ func TestMessages(t *testing.T) {
 	b.exec(message("e", "1"))
 	r.waitSeen("e")
 	r.endClean()
-	if got := strings.Join(b.current().seen(), " "); got != "a b c d e" {
+	if got := strings.Join(b.current().Seen(), " "); got != "a b c d e" {
 		t.Errorf("events %s, want a b c d e", got)
 	}
-	events := b.current().all()
+	events := b.current().All()
 	for i, want := range []uint32{0, 1, 3, 4, 0} {
-		if ev := events[i]; ev.position.Index != want || ev.key != "1" || ev.fault != "" {
-			t.Errorf("event %s: %+v, want index %d, key 1", ev.id, ev, want)
+		if ev := events[i]; ev.Position.Index != want || ev.Key != "1" || ev.Fault != "" {
+			t.Errorf("event %s: %+v, want index %d, key 1", ev.Id, ev, want)
 		}
 	}
-	if events[0].payload != `{"n": 1}` {
-		t.Errorf("payload %s", events[0].payload)
+	if events[0].Payload != `{"n": 1}` {
+		t.Errorf("payload %s", events[0].Payload)
 	}
 	if skipped(decode.NonTransactional) != 2 || skipped("message") != 1 {
 		t.Errorf("counted %d that are not transactional, %d of another prefix; want 2 and 1", skipped(decode.NonTransactional), skipped("message"))
 	}
 
 	r = b.run()
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	b.exec(message("f", "1"))
 	r.waitSeen("f")
 	b.exec(`SELECT pg_logical_emit_message(false, 'orders', '{}')`)
 	await.Until(t, "it to be counted", func() bool { return skipped(decode.NonTransactional) == 3 })
 	r.endClean()
-	if got := strings.Join(b.current().seen(), " "); got != "f" {
+	if got := strings.Join(b.current().Seen(), " "); got != "f" {
 		t.Errorf("after a restart: events %s, want f alone", got)
 	}
 	warned := b.logs.FilterMessageSnippet("not transactional").All()
@@ -96,19 +100,19 @@ func TestMessageThatCannotBeRead(t *testing.T) {
 	b := shared(t)
 	b.relayMessages()
 	r := b.run()
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	b.exec(`SELECT pg_logical_emit_message(true, 'orders', 'no JSON')`)
 	b.exec(`SELECT pg_logical_emit_message(true, 'orders', '\xff00'::bytea)`)
 	b.exec(`SELECT pg_logical_emit_message(true, 'orders', '{"id": "half", "payload": {}}')`)
 	b.exec(message("good", "1"))
 	r.waitSeen("half", "good")
 	r.endClean()
-	for i, want := range []recorded{
-		{fault: "not a JSON object", raw: "no JSON"},
-		{fault: "not UTF-8", raw: `{"message:hex":"ff00"}`},
-		{fault: `no member "key"`, raw: `{"id": "half", "payload": {}}`, id: "half"},
+	for i, want := range []replicationtest.Recorded{
+		{Fault: "not a JSON object", Raw: "no JSON"},
+		{Fault: "not UTF-8", Raw: `{"message:hex":"ff00"}`},
+		{Fault: `no member "key"`, Raw: `{"id": "half", "payload": {}}`, Id: "half"},
 	} {
-		if got := b.current().all()[i]; !strings.Contains(got.fault, want.fault) || got.raw != want.raw || got.id != want.id {
+		if got := b.current().All()[i]; !strings.Contains(got.Fault, want.Fault) || got.Raw != want.Raw || got.Id != want.Id {
 			t.Errorf("event %d is %+v, want %+v", i, got, want)
 		}
 	}
@@ -121,19 +125,19 @@ func TestMessagesAlone(t *testing.T) {
 	b.cfg.Tables = nil
 	b.exec(`INSERT INTO outbox VALUES ('before', '{}')`) // nobody asks about it
 	b.exec(message("before", "1"))
-	list, err := Check(await.Context(t), b.cfg)
-	if err != nil || slices.ContainsFunc(list, func(f Finding) bool { return f.Level == LevelFail || f.Name == "tables" }) {
+	list, err := check.Run(await.Context(t), b.cfg)
+	if err != nil || slices.ContainsFunc(list, func(f check.Finding) bool { return f.Level == check.LevelFail || f.Name == "tables" }) {
 		t.Errorf("check before the first start: %+v, %v", list, err)
 	}
-	wantStop(t, Init(await.Context(t), b.cfg, InitOptions{OutboxTable: true}), outbox.ExitUsage, "config")
+	replicationtest.WantStop(t, setup.Init(await.Context(t), b.cfg, setup.InitOptions{OutboxTable: true}), outbox.ExitUsage, "config")
 	for range 2 {
-		b.init(InitOptions{})
+		b.init(setup.InitOptions{})
 	}
 	if n := b.text(`SELECT count(*)::text FROM pg_publication_tables WHERE pubname = 'p'`); n != "0" {
 		t.Errorf("the publication has %s tables", n)
 	}
 	r := b.run()
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	b.exec(`BEGIN; INSERT INTO outbox VALUES ('row', '{}'); ` + message("a", "1") + ` UPDATE outbox SET payload = '[]'; COMMIT`)
 	r.waitSeen("a")
 	// What an alteration hides is no message.
@@ -141,28 +145,28 @@ func TestMessagesAlone(t *testing.T) {
 	r.waitChecked()
 	b.exec(message("b", "1"))
 	r.waitSeen("b")
-	await.Until(t, "all to be reported", func() bool { return b.confirmedFlush() >= b.current().ownWatermark() })
+	await.Until(t, "all to be reported", func() bool { return b.confirmedFlush() >= b.current().OwnWatermark() })
 	r.endClean()
-	if got := strings.Join(b.current().seen(), " "); got != "a b" {
+	if got := strings.Join(b.current().Seen(), " "); got != "a b" {
 		t.Errorf("events %s, want a b", got)
 	}
-	list, err = Check(await.Context(t), b.cfg)
-	if err != nil || slices.ContainsFunc(list, func(f Finding) bool { return f.Level != LevelOK && f.Name != "wal senders" }) ||
-		!slices.ContainsFunc(list, func(f Finding) bool { return f.Name == "messages" && strings.Contains(f.Detail, `"orders"`) }) {
+	list, err = check.Run(await.Context(t), b.cfg)
+	if err != nil || slices.ContainsFunc(list, func(f check.Finding) bool { return f.Level != check.LevelOK && f.Name != "wal senders" }) ||
+		!slices.ContainsFunc(list, func(f check.Finding) bool { return f.Name == "messages" && strings.Contains(f.Detail, `"orders"`) }) {
 		t.Errorf("check beside the slot: %+v, %v", list, err)
 	}
 
 	r = b.run()
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	b.exec(message("c", "1"))
 	r.waitSeen("c")
-	if got := strings.Join(b.current().seen(), " "); got != "c" {
+	if got := strings.Join(b.current().Seen(), " "); got != "c" {
 		t.Errorf("after a restart: events %s, want c alone", got)
 	}
 	b.exec(`DROP PUBLICATION p`) // before PostgreSQL 18 the next row of any table would end the slot
-	wantStop(t, r.wait(), outbox.ExitOperator, "publication")
+	replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "publication")
 	b.waitNoWalsender()
-	if err := Teardown(await.Context(t), b.cfg, false); err != nil {
+	if err := setup.Teardown(await.Context(t), b.cfg, false); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.count(); got != "0 slots, 0 publications, 0 schemas" {
@@ -176,10 +180,10 @@ func TestPrefixConfiguredLater(t *testing.T) {
 	b := shared(t)
 	b.held = true
 	r := b.run()
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	b.exec(`BEGIN; ` + message("a", "1") + `INSERT INTO outbox VALUES ('b', '1'); ` + message("c", "1") + `INSERT INTO outbox VALUES ('d', '1'); COMMIT`)
 	r.waitSeen("b", "d")
-	rows := b.current().all()
+	rows := b.current().All()
 	r.cut() // nothing was confirmed
 	if err := r.end(); err == nil {
 		t.Fatal("a clean stop, with nothing settled")
@@ -189,9 +193,9 @@ func TestPrefixConfiguredLater(t *testing.T) {
 	r = b.run()
 	r.waitSeen("a", "b", "c", "d")
 	r.endClean()
-	both := b.current().all()
-	if len(both) != 4 || both[1].position != rows[0].position || both[3].position != rows[1].position ||
-		both[0].position.Index != 0 || both[2].position.Index != 2 {
-		t.Errorf("the rows were at %v and %v, then: %+v", rows[0].position, rows[1].position, both)
+	both := b.current().All()
+	if len(both) != 4 || both[1].Position != rows[0].Position || both[3].Position != rows[1].Position ||
+		both[0].Position.Index != 0 || both[2].Position.Index != 2 {
+		t.Errorf("the rows were at %v and %v, then: %+v", rows[0].Position, rows[1].Position, both)
 	}
 }

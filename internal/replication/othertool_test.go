@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
 // otherTool is a program that reads a slot of test_decoding, or of pgoutput with a publication, "publishes" what it reads, and confirms it only now and then, as
@@ -85,7 +86,7 @@ func (o *otherTool) start() {
 		}
 		err = pglogrepl.StartReplication(await.Context(t), o.conn, o.slot, 0, opt)
 		if err != nil {
-			closeStream(o.conn)
+			source.CloseStream(o.conn)
 		}
 		return err == nil
 	})
@@ -96,7 +97,7 @@ func (o *otherTool) start() {
 
 func (o *otherTool) read() {
 	defer close(o.done)
-	defer closeStream(o.conn)
+	defer source.CloseStream(o.conn)
 	for {
 		select {
 		case <-o.quit:

@@ -11,6 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 )
 
 // The schema's membership is one that can be interrupted too.
@@ -23,7 +25,7 @@ func TestSchemaTakenOutAndPutBack(t *testing.T) {
 	b.exec(`DROP TABLE outbox`)
 	b.exec(`CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb)`)
 	b.insert("b")
-	b.runMend(wantStop(t, r.wait(), outbox.ExitOperator, "table_replaced"))
+	b.runMend(replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "table_replaced"))
 	r = b.run()
 	r.waitSeen("b")
 	r.waitChecked()
@@ -31,14 +33,14 @@ func TestSchemaTakenOutAndPutBack(t *testing.T) {
 	b.exec(`ALTER PUBLICATION p DROP TABLES IN SCHEMA public`)
 	b.insert("lost")
 	b.exec(`ALTER PUBLICATION p ADD TABLES IN SCHEMA public`)
-	b.runMend(wantStop(t, b.run().wait(), outbox.ExitOperator, "publication"))
+	b.runMend(replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "publication"))
 	b.goesOn("c")
 }
 
 // A check that can not be made is named, once.
 func TestCheckThatCanNotBeMade(t *testing.T) {
 	b, role, owner := asRole(t, "REPLICATION")
-	b.init(InitOptions{URL: owner, Role: role})
+	b.init(setup.InitOptions{URL: owner, Role: role})
 	r := b.settledRun("a")
 	b.exec(`REVOKE SELECT ON cdc_relay.slots FROM ` + role)
 	r.waitChecked() // the slot's part of it
@@ -73,7 +75,7 @@ func TestTableConfiguredLater(t *testing.T) {
 	b.goesOn("d")
 	b.exec(`ALTER PUBLICATION p ADD TABLE second`)
 	b.cfg.Tables = both.Tables
-	wantStop(t, b.run().wait(), outbox.ExitOperator, "publication")
+	replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "publication")
 }
 
 func TestChangesThatHideNothing(t *testing.T) {
@@ -116,7 +118,7 @@ func TestPublicationThatDoesNotFitAtTheFirstStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := shared(t)
 			b.exec(sql)
-			b.runMend(wantStop(t, b.run().wait(), outbox.ExitOperator, "publication"))
+			b.runMend(replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "publication"))
 			b.goesOn("a")
 		})
 	}
@@ -128,13 +130,13 @@ func TestColumnRenamedWhileRunning(t *testing.T) {
 	r := b.settledRun("a")
 	b.exec(`ALTER TABLE outbox RENAME payload TO body`)
 	b.insert("b")
-	stop := wantStop(t, r.wait(), outbox.ExitMapping, "mapping")
+	stop := replicationtest.WantStop(t, r.wait(), outbox.ExitMapping, "mapping")
 	if !strings.Contains(stop.Mend, "`payload: [payload, body]`") {
 		t.Errorf("the mend is another: %s", stop.Mend)
 	}
 	b.exec(`ALTER TABLE outbox RENAME body TO payload`)
 	b.insert("c")
-	wantStop(t, b.run().wait(), outbox.ExitMapping, "mapping")
+	replicationtest.WantStop(t, b.run().wait(), outbox.ExitMapping, "mapping")
 	b.cfg.Tables[0].Mapping.Payload.Any = []string{"payload", "body"}
 	r = b.run()
 	r.waitSeen("b", "c")
@@ -151,17 +153,17 @@ func TestColumnRenamedUnderAProfile(t *testing.T) {
 	b.insert("b")
 	b.exec(`ALTER TABLE outbox RENAME payload TO body`)
 	b.insert("c")
-	wantStop(t, b.run().wait(), outbox.ExitMapping, "mapping") // the table does not have the old name
+	replicationtest.WantStop(t, b.run().wait(), outbox.ExitMapping, "mapping") // the table does not have the old name
 	mapping.Payload.Any = []string{"body"}
-	stop := wantStop(t, b.run().wait(), outbox.ExitMapping, "mapping") // the first row does not have the new one
+	stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitMapping, "mapping") // the first row does not have the new one
 	if !strings.Contains(stop.Mend, "sink.compat.options") || strings.Contains(stop.Mend, "outbox:") || !strings.Contains(stop.What, "columns there: id, payload") {
 		t.Errorf("%s; the mend: %s", stop.What, stop.Mend)
 	}
 	b.exec(`ALTER TABLE outbox RENAME body TO payload`)
 	mapping.Payload.Any = []string{"payload"}
 	r := b.run()
-	wantStop(t, r.wait(), outbox.ExitMapping, "mapping") // at the first row with the new name
-	if seen := b.current().seen(); !slices.Equal(seen, []string{"b"}) {
+	replicationtest.WantStop(t, r.wait(), outbox.ExitMapping, "mapping") // at the first row with the new name
+	if seen := b.current().Seen(); !slices.Equal(seen, []string{"b"}) {
 		t.Errorf("passed: %v", seen)
 	}
 	b.exec(`ALTER TABLE outbox RENAME payload TO body`)
@@ -174,9 +176,9 @@ func TestColumnRenamedUnderAProfile(t *testing.T) {
 func TestTableMissing(t *testing.T) {
 	b := shared(t)
 	b.exec(`DROP TABLE outbox`)
-	wantStop(t, b.run().wait(), outbox.ExitMapping, "table")
+	replicationtest.WantStop(t, b.run().wait(), outbox.ExitMapping, "table")
 	b.exec(`CREATE TABLE outbox (id text PRIMARY KEY)`)
-	wantStop(t, b.run().wait(), outbox.ExitMapping, "mapping")
+	replicationtest.WantStop(t, b.run().wait(), outbox.ExitMapping, "mapping")
 	b.exec(`ALTER TABLE outbox ADD COLUMN payload jsonb`)
 	b.goesOn("a")
 }

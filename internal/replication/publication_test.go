@@ -15,6 +15,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 var gap = regexp.MustCompile(`rows committed between ([0-9A-F]+/[0-9A-F]+) and ([0-9A-F]+/[0-9A-F]+) may be missing`)
@@ -63,7 +67,7 @@ func changesThatHideRows(t *testing.T, changes map[string]hidingChange) {
 			b := shared(t)
 			r := b.settledRun("a")
 			before, after := b.changed(strings.Split(c.change, ";")...)
-			stop := wantStop(t, r.wait(), outbox.ExitOperator, c.reason)
+			stop := replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, c.reason)
 			b.wantGap(stop, before, after)
 			b.waitFree()
 			if c.mend != "" { // what stands in the way of running the printed statements as they are
@@ -84,13 +88,13 @@ func TestChangesThatHideRowsWhileDown(t *testing.T) {
 	b.exec(`ALTER PUBLICATION p DROP TABLE outbox`)
 	b.insert("lost")
 	changed := b.text(`SELECT pg_current_wal_lsn()::text`)
-	stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "publication")
+	stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "publication")
 	b.wantGap(stop, changed, changed)
 	b.runMend(stop)
 	b.goesOn("b")
 	b.exec(`DROP TABLE outbox`)
 	changed = b.text(`SELECT pg_current_wal_lsn()::text`)
-	b.wantGap(wantStop(t, b.run().wait(), outbox.ExitOperator, "table"), changed, changed)
+	b.wantGap(replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "table"), changed, changed)
 }
 
 // The same changes while no relay runs: what is found at the next start looks as before by its name.
@@ -116,13 +120,13 @@ func madeAnewWhileDown(t *testing.T, changes map[string]unseenChange) {
 			}
 			var stop *outbox.Stop
 			for range 2 { // it is not taken for granted the second time
-				stop = wantStop(t, b.run().wait(), outbox.ExitOperator, c.reason)
+				stop = replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, c.reason)
 				if !strings.Contains(stop.What, c.says) {
 					t.Errorf("%q is not said: %s", c.says, stop.What)
 				}
 				b.wantGap(stop, changed, changed)
 			}
-			wantStop(t, Init(await.Context(t), b.cfg, InitOptions{}), outbox.ExitOperator, c.reason)
+			replicationtest.WantStop(t, setup.Init(await.Context(t), b.cfg, setup.InitOptions{}), outbox.ExitOperator, c.reason)
 			b.runMend(stop)
 			b.goesOn("b")
 		})
@@ -143,7 +147,7 @@ func (b *bench) since15(sql string) bool {
 		b.exec(sql)
 		return true
 	}
-	if _, err := b.conn.Exec(await.Context(b.t), sql); pgCode(err) != "42601" {
+	if _, err := b.conn.Exec(await.Context(b.t), sql); source.SQLState(err) != "42601" {
 		b.t.Errorf("%s: %v, want a syntax error", sql, err)
 	}
 	return false
@@ -158,7 +162,7 @@ func TestRowFilter(t *testing.T) {
 	}
 	wantFilter := func(err error) *outbox.Stop {
 		t.Helper()
-		stop := wantStop(t, err, outbox.ExitOperator, "publication")
+		stop := replicationtest.WantStop(t, err, outbox.ExitOperator, "publication")
 		if !strings.Contains(stop.What, "id <> 'hidden'") {
 			t.Errorf("the filter is not named: %s", stop.What)
 		}
@@ -184,7 +188,7 @@ func TestRowFilter(t *testing.T) {
 	b.goesOn("c")
 	b.exec(`ALTER PUBLICATION p SET TABLE outbox WHERE (id <> 'hidden')`) // there and away again
 	b.exec(`ALTER PUBLICATION p SET TABLE outbox`)
-	b.runMend(wantStop(t, b.run().wait(), outbox.ExitOperator, "publication"))
+	b.runMend(replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "publication"))
 	b.goesOn("d")
 }
 
@@ -199,7 +203,7 @@ func TestColumnList(t *testing.T) {
 	}
 	wantList := func(err error, column string) *outbox.Stop {
 		t.Helper()
-		stop := wantStop(t, err, outbox.ExitOperator, "publication")
+		stop := replicationtest.WantStop(t, err, outbox.ExitOperator, "publication")
 		if !strings.Contains(stop.What, "column list is without "+column) {
 			t.Errorf("column %s and the list are not named: %s", column, stop.What)
 		}
@@ -238,12 +242,12 @@ func TestGeneratedColumn(t *testing.T) {
 			mapped(&b.cfg.Tables[0].Mapping)
 			b.wantFinding("tables", "body is a generated column", "another column")
 			for range 2 {
-				stop := wantStop(t, b.run().wait(), outbox.ExitMapping, "mapping")
+				stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitMapping, "mapping")
 				if !strings.Contains(stop.What, "body is a generated column") {
 					t.Errorf("the column is not named: %s", stop.What)
 				}
 			}
-			wantStop(t, Init(await.Context(t), b.cfg, InitOptions{}), outbox.ExitMapping, "mapping")
+			replicationtest.WantStop(t, setup.Init(await.Context(t), b.cfg, setup.InitOptions{}), outbox.ExitMapping, "mapping")
 			if b.version() >= "180000" {
 				b.exec(`ALTER PUBLICATION p SET (publish_generated_columns = stored)`)
 				b.exec(`UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = $1`, b.cfg.Slot) // as the mend says
@@ -260,7 +264,7 @@ func TestTableThatIsInheritedFrom(t *testing.T) {
 	b := shared(t)
 	b.exec(`CREATE TABLE heir () INHERITS (outbox)`)
 	b.exec(`CREATE TABLE "heir's heir" () INHERITS (heir)`)
-	stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "table")
+	stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "table")
 	if !strings.Contains(stop.What, "public.heir, public.heir's heir") || !strings.Contains(stop.Mend, "source.tables") {
 		t.Errorf("the tables and the mend are not named: %s; %s", stop.What, stop.Mend)
 	}
@@ -276,7 +280,7 @@ func TestTableThatIsInheritedFrom(t *testing.T) {
 	b.exec(`INSERT INTO heir VALUES ('of the heir', '{}')`)
 	r.waitSeen("of the heir")
 	before, after := b.changed(`CREATE TABLE late () INHERITS (outbox)`)
-	stop = wantStop(t, r.wait(), outbox.ExitOperator, "table")
+	stop = replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "table")
 	b.wantGap(stop, before, after)
 	b.exec(`ALTER TABLE late NO INHERIT outbox`)
 	b.goesOn("b")
@@ -287,11 +291,11 @@ func TestTableThatIsInheritedFrom(t *testing.T) {
 func TestServerTellsThatThePublicationIsMissing(t *testing.T) {
 	b := shared(t)
 	r := b.settledRun("a")
-	started := r.s.good()
-	await.Until(t, "a check, after which the next one is some seconds away", func() bool { return r.s.good() > started })
+	started := r.s.common.Good()
+	await.Until(t, "a check, after which the next one is some seconds away", func() bool { return r.s.common.Good() > started })
 	b.exec(`DROP PUBLICATION p`)
 	b.insert("lost")
-	stop := wantStop(t, r.wait(), outbox.ExitOperator, "publication")
+	stop := replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "publication")
 	says := "was dropped"
 	if b.version() >= "180000" {
 		says = "is not used by the server any more"
@@ -307,16 +311,16 @@ func TestGapAcrossARestart(t *testing.T) {
 	b := shared(t)
 	p := b.through()
 	r := b.settledRun("a")
-	started := r.s.good()
-	await.Until(t, "a check, after which the next one is some seconds away", func() bool { return r.s.good() > started })
-	checked := r.s.good()
+	started := r.s.common.Good()
+	await.Until(t, "a check, after which the next one is some seconds away", func() bool { return r.s.common.Good() > started })
+	checked := r.s.common.Good()
 	b.exec(`ALTER PUBLICATION p DROP TABLE outbox`)
 	changed := b.text(`SELECT pg_current_wal_insert_lsn()::text`)
 	b.insert("lost")
 	b.exec(`ALTER PUBLICATION p ADD TABLE outbox`)
 	b.insert("b") // comes with the slot's position behind the lost one
 	r.waitSeen("b")
-	await.Until(t, "event b to be reported", func() bool { return b.confirmedFlush() >= b.current().ownWatermark() })
+	await.Until(t, "event b to be reported", func() bool { return b.confirmedFlush() >= b.current().OwnWatermark() })
 	r.crash(p)
 	b.waitFree()
 	if b.text(`SELECT ($1::pg_lsn < $2::pg_lsn)::text`, changed, b.confirmedFlush().String()) != "true" {
@@ -325,7 +329,7 @@ func TestGapAcrossARestart(t *testing.T) {
 	if good := b.text(`SELECT good::text FROM cdc_relay.progress`); good != checked.String() {
 		t.Errorf("the last good check was at %s, written down is %s", checked, good)
 	}
-	b.wantGap(wantStop(t, b.run().wait(), outbox.ExitOperator, "publication"), changed, changed)
+	b.wantGap(replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "publication"), changed, changed)
 }
 
 // waitChecked returns after the monitor has made a whole check of what is there now.
@@ -335,7 +339,7 @@ func (r *running) waitChecked() {
 		last := r.s.Snapshot().Slot.Checked
 		await.Until(r.b.t, "a check", func() bool { return r.s.Snapshot().Slot.Checked.After(last) })
 	}
-	if p := r.s.Snapshot().Phase; p != Streaming {
+	if p := r.s.Snapshot().Phase; p != survey.Streaming {
 		r.b.t.Fatalf("phase %s after the check: %v", p, r.s.Snapshot().Why)
 	}
 }
@@ -347,15 +351,15 @@ func TestPartitionedTable(t *testing.T) {
 	b.exec(`CREATE TABLE outbox_0 PARTITION OF outbox FOR VALUES WITH (MODULUS 2, REMAINDER 0)`)
 	b.exec(`CREATE TABLE outbox_1 PARTITION OF outbox FOR VALUES WITH (MODULUS 2, REMAINDER 1)`)
 	b.exec(`CREATE PUBLICATION p FOR TABLE outbox`)
-	b.runMend(wantStop(t, b.run().wait(), outbox.ExitOperator, "publication"))
+	b.runMend(replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "publication"))
 	r := b.run()
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	for _, id := range []string{"a", "b", "c", "d", "e"} {
 		b.insert(id)
 	}
 	r.waitSeen("a", "b", "c", "d", "e")
 	b.exec(`ALTER PUBLICATION p SET (publish_via_partition_root = false)`)
-	wantStop(t, r.wait(), outbox.ExitOperator, "publication")
+	replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "publication")
 }
 
 // The mapping no longer fits: no row of the new shape passes, neither now nor at the next start, and what came before is
@@ -365,17 +369,17 @@ func TestColumnDroppedWhileRunning(t *testing.T) {
 	r := b.settledRun("a")
 	b.exec(`ALTER TABLE outbox DROP COLUMN payload`)
 	b.exec(`INSERT INTO outbox VALUES ('b')`)
-	stop := wantStop(t, r.wait(), outbox.ExitMapping, "mapping")
+	stop := replicationtest.WantStop(t, r.wait(), outbox.ExitMapping, "mapping")
 	if !strings.Contains(stop.What, "public.outbox") || !strings.Contains(stop.What, `"payload"`) {
 		t.Errorf("table and column are not named: %s", stop.What)
 	}
-	if seen := b.current().seen(); !slices.Equal(seen, []string{"a"}) {
+	if seen := b.current().Seen(); !slices.Equal(seen, []string{"a"}) {
 		t.Errorf("passed: %v", seen)
 	}
-	wantStop(t, b.run().wait(), outbox.ExitMapping, "mapping")
+	replicationtest.WantStop(t, b.run().wait(), outbox.ExitMapping, "mapping")
 	b.exec(`ALTER TABLE outbox ADD COLUMN payload jsonb`)
 	// The row that was committed without the column is still to come, and still does not fit.
-	stop = wantStop(t, b.run().wait(), outbox.ExitMapping, "mapping")
+	stop = replicationtest.WantStop(t, b.run().wait(), outbox.ExitMapping, "mapping")
 	if !strings.Contains(stop.Mend, "changing the table back is not enough") {
 		t.Errorf("the mend is another: %s", stop.Mend)
 	}
@@ -417,7 +421,7 @@ func newRole(t *testing.T, attributes string) (role string, as func(url string) 
 func TestSettingsOfTheRoleHaveNoEffect(t *testing.T) {
 	t.Parallel()
 	role, as := newRole(t, "SUPERUSER")
-	b := setup(t, devenv.OwnPostgres(t).Database(t))
+	b := newBench(t, devenv.OwnPostgres(t).Database(t))
 	database := b.text(`SELECT current_database()`)
 	for _, setting := range []string{
 		"bytea_output = escape", "datestyle = 'German'", "timezone = 'Asia/Tokyo'", "intervalstyle = iso_8601", "extra_float_digits = -15",
@@ -445,18 +449,18 @@ func TestSettingsOfTheRoleHaveNoEffect(t *testing.T) {
 	if err := tx.Commit(await.Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	if n := b.waits(); n > 0 {
 		t.Errorf("waited %d times, for nothing", n)
 	}
 	b.exec(`INSERT INTO outbox VALUES ('grün €', '\x00ff5c27', '2026-11-20 12:30:00+00', '1 day 02:00', 0.1)`)
 	r.waitSeen("grün €")
-	got := b.current().events[0]
-	if got.payload != "\x00\xff\\'" {
-		t.Errorf("payload %q", got.payload)
+	got := b.current().Events[0]
+	if got.Payload != "\x00\xff\\'" {
+		t.Errorf("payload %q", got.Payload)
 	}
-	if want := []string{"2026-11-20 12:30:00+00", "1 day 02:00:00", "0.1"}; !slices.Equal(got.columns, want) {
-		t.Errorf("columns %q, want %q", got.columns, want)
+	if want := []string{"2026-11-20 12:30:00+00", "1 day 02:00:00", "0.1"}; !slices.Equal(got.Columns, want) {
+		t.Errorf("columns %q, want %q", got.Columns, want)
 	}
 	r.waitChecked()
 	r.endClean()
@@ -464,7 +468,7 @@ func TestSettingsOfTheRoleHaveNoEffect(t *testing.T) {
 		t.Errorf("%d sessions", n)
 	}
 	for name, want := range map[string]string{"synchronous_commit": "on", "default_transaction_read_only": "off", "search_path": "pg_catalog", "client_min_messages": "warning"} {
-		pool, err := connectPool(&b.cfg)
+		pool, err := source.ConnectPool(&b.cfg)
 		if err != nil {
 			t.Fatal(err)
 		}

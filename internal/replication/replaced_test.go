@@ -7,6 +7,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 )
 
 const remadeOutbox = `CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb)`
@@ -38,8 +39,8 @@ func TestTableReplacedWhileRunning(t *testing.T) {
 			b.exec(remadeOutbox)
 			b.insert("of the new one")
 			b.exec(`COMMIT`)
-			stop := wantStop(t, r.endsBefore("of the new one"), outbox.ExitOperator, "table_replaced")
-			wantStop(t, b.run().endsBefore("of the new one"), outbox.ExitOperator, "table_replaced")
+			stop := replicationtest.WantStop(t, r.endsBefore("of the new one"), outbox.ExitOperator, "table_replaced")
+			replicationtest.WantStop(t, b.run().endsBefore("of the new one"), outbox.ExitOperator, "table_replaced")
 			b.runMend(stop)
 			if keep {
 				b.exec(`INSERT INTO old VALUES ('later', '{}')`)
@@ -65,10 +66,10 @@ func TestTableThatHadTheNameForAWhile(t *testing.T) {
 			b.exec(`DROP TABLE outbox`)
 			b.exec(remadeOutbox)
 			b.insert("last")
-			b.runMend(wantStop(t, b.run().wait(), outbox.ExitOperator, "table_replaced"))
+			b.runMend(replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "table_replaced"))
 			var stop *outbox.Stop
 			for range 2 {
-				stop = wantStop(t, b.run().endsBefore("between"), outbox.ExitOperator, "table_replaced")
+				stop = replicationtest.WantStop(t, b.run().endsBefore("between"), outbox.ExitOperator, "table_replaced")
 			}
 			yes, no, found := strings.Cut(stop.Mend, "; if they are not: ")
 			if !found {
@@ -81,8 +82,8 @@ func TestTableThatHadTheNameForAWhile(t *testing.T) {
 			r := b.run()
 			r.waitSeen("last")
 			r.endClean()
-			if slices.Contains(b.current().seen(), "between") != events {
-				t.Errorf("sent %v", b.current().seen())
+			if slices.Contains(b.current().Seen(), "between") != events {
+				t.Errorf("sent %v", b.current().Seen())
 			}
 		})
 	}
@@ -95,7 +96,7 @@ func TestTableThatLostItsNameWhileDown(t *testing.T) {
 		b := ofAllTables(t)
 		b.settledRun("a").endClean()
 		b.renameAndRemake()
-		b.runMend(wantStop(t, b.run().wait(), outbox.ExitOperator, "table_replaced"))
+		b.runMend(replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "table_replaced"))
 		r := b.run()
 		r.waitSeen("of the old one", "of the new one")
 		r.waitChecked()
@@ -105,7 +106,7 @@ func TestTableThatLostItsNameWhileDown(t *testing.T) {
 		b := shared(t)
 		b.settledRun("a").endClean()
 		b.renameAndRemake()
-		b.runMend(wantStop(t, b.run().wait(), outbox.ExitOperator, "table"))
+		b.runMend(replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "table"))
 		r := b.run()
 		r.waitSeen("of the old one")
 		b.insert("b")
@@ -121,7 +122,7 @@ func TestTableThatLostItsNameWhileDown(t *testing.T) {
 		r := b.run()
 		b.insert("b")
 		r.waitSeen("b")
-		if seen := b.current().seen(); slices.Contains(seen, "of the old one") {
+		if seen := b.current().Seen(); slices.Contains(seen, "of the old one") {
 			t.Error("the OIDs of another system were believed")
 		}
 		r.endClean()
@@ -160,7 +161,7 @@ func (r *running) endsBefore(id string) error {
 		default:
 		}
 		line := r.b.current()
-		return line != nil && slices.Contains(line.seen(), id)
+		return line != nil && slices.Contains(line.Seen(), id)
 	})
 	select {
 	case <-r.done:

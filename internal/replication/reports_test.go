@@ -12,6 +12,8 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // adjacent commits two transactions, each with one event, whose commit records follow each other in the WAL without a
@@ -22,12 +24,12 @@ func (b *bench) adjacent(r *running) (first, second string) {
 		first, second = fmt.Sprintf("first %d", try), fmt.Sprintf("second %d", try)
 		b.commitBoth(first, second)
 		r.waitSeen(first, second)
-		var txs []transaction
+		var txs []replicationtest.Transaction
 		await.Until(b.t, "both transactions", func() bool {
-			txs = b.current().transactions()
+			txs = b.current().Transactions()
 			return len(txs) == 2*(try+1)
 		})
-		if txs[len(txs)-2].end == txs[len(txs)-1].commit {
+		if txs[len(txs)-2].End == txs[len(txs)-1].Commit {
 			return first, second
 		}
 	}
@@ -59,21 +61,21 @@ func TestStopBetweenCommitsThatAreAdjacent(t *testing.T) {
 	b := alone(t)
 	b.held = true
 	r := b.run()
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	first, second := b.adjacent(r)
-	txs := b.current().transactions()
-	between := txs[len(txs)-2].end
-	b.current().settle(len(txs) - 1)
+	txs := b.current().Transactions()
+	between := txs[len(txs)-2].End
+	b.current().Settle(len(txs) - 1)
 	await.Until(t, "the first one to be reported", func() bool { return b.confirmedFlush() >= between })
 	r.cut()
-	wantStop(t, r.end(), outbox.ExitCut, "cut")
+	replicationtest.WantStop(t, r.end(), outbox.ExitCut, "cut")
 	if at := b.confirmedFlush(); at != between {
 		t.Errorf("the slot is at %s, the first one ended at %s", at, between)
 	}
 	b.held = false
 	next := b.run()
 	next.waitSeen(second)
-	if slices.Contains(b.current().seen(), first) {
+	if slices.Contains(b.current().Seen(), first) {
 		t.Error("the first one was settled and reported, and came again")
 	}
 	next.endClean()
@@ -111,7 +113,7 @@ func TestFlushNeverPassesWhatIsSettled(t *testing.T) {
 	b.held = true
 	b.exec(`CREATE TABLE other (t text)`)
 	r := b.run()
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	line := b.current()
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -128,7 +130,7 @@ func TestFlushNeverPassesWhatIsSettled(t *testing.T) {
 			if s.flush > s.ceiling {
 				t.Errorf("the slot is at %s, the ceiling at %s", s.flush, s.ceiling)
 			}
-			if !line.isEnd(s.flush) {
+			if !line.IsEnd(s.flush) {
 				t.Errorf("the slot is at %s, where no transaction ended and no keepalive stood", s.flush)
 			}
 		})
@@ -137,11 +139,11 @@ func TestFlushNeverPassesWhatIsSettled(t *testing.T) {
 	for ; events < 120 || positions.Load() < 4 && len(sampled) == 0; events++ { // a fast machine needs more
 		b.insert(fmt.Sprint(events))
 		b.exec(`INSERT INTO other VALUES (repeat('x', 500))`)
-		line.settle(events - 5)
+		line.Settle(events - 5)
 	}
 	r.waitSeen(fmt.Sprint(events - 1))
-	line.settle(events - 1)
-	last := line.transactions()[events-2].end
+	line.Settle(events - 1)
+	last := line.Transactions()[events-2].End
 	await.Until(t, "all but one to be reported", func() bool { return b.confirmedFlush() >= last })
 	if len(sampled) > 0 {
 		t.Fatalf("the samples end: %v", <-sampled)
@@ -151,6 +153,6 @@ func TestFlushNeverPassesWhatIsSettled(t *testing.T) {
 	if len(distinct) < 3 {
 		t.Errorf("only %d positions were seen: this test shows nothing", len(distinct))
 	}
-	line.settle(events)
+	line.Settle(events)
 	r.endClean()
 }

@@ -12,6 +12,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/session"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // restorable is a bench on a server of its own, whose relay comes through a proxy: it is kept away
@@ -25,7 +30,7 @@ type restorable struct {
 
 func onRestorable(t *testing.T, pg *devenv.Postgres) *restorable {
 	t.Helper()
-	b := setup(t, pg.Database(t))
+	b := newBench(t, pg.Database(t))
 	return &restorable{bench: b, pg: pg, proxy: b.through()}
 }
 
@@ -113,9 +118,9 @@ func (b *restorable) underALivingRelay(wal int) {
 	b.exec(`SELECT pg_logical_emit_message(true, 'filler', repeat('x', 1 << 20))`) // more than the new start writes
 	b.insert("gone too")
 	r.waitSeen("gone", "gone too")
-	await.Until(b.t, "it to be reported", func() bool { return b.confirmedFlush() >= b.current().ownWatermark() })
+	await.Until(b.t, "it to be reported", func() bool { return b.confirmedFlush() >= b.current().OwnWatermark() })
 	b.back(wal, "b", "c", "d")
-	stop := wantStop(b.t, r.endsBefore("b"), outbox.ExitOperator, "rolled_back")
+	stop := replicationtest.WantStop(b.t, r.endsBefore("b"), outbox.ExitOperator, "rolled_back")
 	b.wantLost(stop, at)
 	if says := map[bool]string{true: "WAL ends at", false: "ceiling"}[wal == 0]; !strings.Contains(stop.What, says) {
 		b.t.Errorf("%q is not said: %s", says, stop.What)
@@ -148,20 +153,20 @@ func (b *restorable) underALeaderWithAStandby() {
 	r := b.settledRun("a")
 	other := b.another()
 	standby := other.run()
-	standby.waitPhase(Standby)
+	standby.waitPhase(survey.Standby)
 	b.keepImage()
 	b.insert("gone")
 	r.waitSeen("gone")
-	await.Until(b.t, "it to be reported", func() bool { return b.confirmedFlush() >= b.current().ownWatermark() })
+	await.Until(b.t, "it to be reported", func() bool { return b.confirmedFlush() >= b.current().OwnWatermark() })
 	b.back(0, "b", "c")
 	standby.waitSeen("b", "c")
 	await.Until(b.t, "the former leader to stop or to stand by", func() bool {
 		select {
 		case <-r.done:
-			wantStop(b.t, r.err, outbox.ExitOperator, "rolled_back")
+			replicationtest.WantStop(b.t, r.err, outbox.ExitOperator, "rolled_back")
 			return true
 		default:
-			return r.s.Snapshot().Phase == Standby
+			return r.s.Snapshot().Phase == survey.Standby
 		}
 	})
 	standby.endClean()
@@ -192,14 +197,14 @@ func (b *restorable) toBeforeTheLeadersTerm() {
 	next := other.run()
 	next.waitSeen("b", "c")
 	line := other.current()
-	line.settle(len(line.seen()) - 1)
-	await.Until(b.t, "the first to be reported", func() bool { return b.confirmedFlush() > line.all()[len(line.seen())-2].position.Commit })
+	line.Settle(len(line.Seen()) - 1)
+	await.Until(b.t, "the first to be reported", func() bool { return b.confirmedFlush() > line.All()[len(line.Seen())-2].Position.Commit })
 	b.must(b.proxy.Mend())
-	r.waitPhase(Standby)
+	r.waitPhase(survey.Standby)
 	next.stop()
 	next.cut()
 	<-next.done
-	wantStop(b.t, r.endsBefore("later"), outbox.ExitOperator, "rolled_back")
+	replicationtest.WantStop(b.t, r.endsBefore("later"), outbox.ExitOperator, "rolled_back")
 	r = b.run()
 	r.waitSeen("c")
 	r.endClean()
@@ -211,7 +216,7 @@ func (b *restorable) toBeforeTheLeadersTerm() {
 func (b *restorable) beforeAnythingWasReported() {
 	b.t.Helper()
 	r := b.settledRun("a")
-	b.current().hold()
+	b.current().Hold()
 	b.keepImage()
 	b.insert("gone")
 	r.waitSeen("gone")
@@ -225,7 +230,7 @@ func (b *restorable) beforeAnythingWasReported() {
 func (b *restorable) andResumedWithItsMemory() {
 	b.t.Helper()
 	r := b.settledRun("a")
-	b.current().hold()
+	b.current().Hold()
 	b.keepImage()
 	at := b.text(`SELECT pg_current_wal_insert_lsn()::text`)
 	b.insert("gone")
@@ -235,15 +240,15 @@ func (b *restorable) andResumedWithItsMemory() {
 	b.must(b.pg.RollBack(ctx, b.image))
 	b.must(b.pg.Start(ctx))
 	b.reconnect()
-	as := *r.s.cfg.home.met.Load()
+	as := *r.s.cfg.Primary.Met.Load()
 	as.Started = b.text(`SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text`)
-	r.s.cfg.home.met.Store(&as)
+	r.s.cfg.Primary.Met.Store(&as)
 	for range 2 {
 		b.exec(`SELECT pg_logical_emit_message(true, 'filler', repeat('x', 1 << 20))`)
 	}
 	b.insert("b")
 	b.must(b.proxy.Mend())
-	stop := wantStop(b.t, r.endsBefore("b"), outbox.ExitOperator, "rolled_back")
+	stop := replicationtest.WantStop(b.t, r.endsBefore("b"), outbox.ExitOperator, "rolled_back")
 	b.wantLost(stop, at)
 	if !strings.Contains(stop.What, "is not in the WAL any more") {
 		b.t.Error(stop)
@@ -272,12 +277,12 @@ func (b *restorable) crashIsNone() {
 	await.Until(b.t, "a new line", func() bool { return b.current() != first })
 	r.waitSeen("c")
 	r.endClean()
-	for _, tx := range b.current().transactions() {
-		if tx.commit < kept {
-			b.t.Errorf("the commit at %s is sent again, the slot was at %s", tx.commit, kept)
+	for _, tx := range b.current().Transactions() {
+		if tx.Commit < kept {
+			b.t.Errorf("the commit at %s is sent again, the slot was at %s", tx.Commit, kept)
 		}
 	}
-	if got := strings.Join(b.current().seen(), " "); !strings.HasSuffix("a b c", got) {
+	if got := strings.Join(b.current().Seen(), " "); !strings.HasSuffix("a b c", got) {
 		b.t.Errorf("events %s after the crash", got)
 	}
 }
@@ -286,54 +291,27 @@ func (b *restorable) crashIsNone() {
 // reported since: a row of the retry table that settled it may be gone. And only while nobody led
 // in between, on a database that has the ceiling.
 func TestResumesWhereTheCeilingProvesIt(t *testing.T) {
-	s := &Stream{cfg: Config{home: new(home)}}
-	tm := &term{epoch: 5, raised: "then", line: newRecorder(200)}
-	tm.proven.Store(100)
-	tm.reported.Store(200)
-	tm.ceiling.Store(300)
+	s := &Stream{cfg: &source.Config{Primary: new(source.Primary)}}
+	tm := &session.Term{Epoch: 5, Raised: "then", Line: replicationtest.NewRecorder(200)}
+	tm.Proven.Store(100)
+	tm.Reported.Store(200)
+	tm.Ceiling.Store(300)
 	s.keep(tm, 400)
 	for _, c := range []struct {
-		rec  record
+		rec  slot.Record
 		want pglogrepl.LSN
 	}{
-		{record{Epoch: 5, Raised: "then", Ceiling: 300}, 100},
-		{record{Epoch: 5, Raised: "then", Ceiling: 310}, 100}, // a raise without an answer
-		{record{Epoch: 5, Raised: "then", Ceiling: 299}, 0},
-		{record{Epoch: 6, Raised: "later", Ceiling: 300}, 0},
-		{record{Epoch: 5, Raised: "later", Ceiling: 310}, 0}, // by another relay, on storage from before
+		{slot.Record{Epoch: 5, Raised: "then", Ceiling: 300}, 100},
+		{slot.Record{Epoch: 5, Raised: "then", Ceiling: 310}, 100}, // a raise without an answer
+		{slot.Record{Epoch: 5, Raised: "then", Ceiling: 299}, 0},
+		{slot.Record{Epoch: 6, Raised: "later", Ceiling: 300}, 0},
+		{slot.Record{Epoch: 5, Raised: "later", Ceiling: 310}, 0}, // by another relay, on storage from before
 	} {
 		if got := s.durable.resume(&c.rec); got != c.want {
 			t.Errorf("epoch %d, ceiling %s: from %s, want %s", c.rec.Epoch, c.rec.Ceiling, got, c.want)
 		}
 	}
-	if had := pglogrepl.LSN(s.cfg.home.wal.Load()); had != 400 {
+	if had := pglogrepl.LSN(s.cfg.Primary.Wal.Load()); had != 400 {
 		t.Errorf("WAL is known up to %s", had)
-	}
-}
-
-// A stream that is read again must bring the transaction that was read last, before anything behind
-// it counts.
-func TestSeenAgain(t *testing.T) {
-	var c Config
-	newest := seenAgain{commit: 100, xid: 7, from: 50}
-	for name, read := range map[string]func(a *seenAgain) (ok bool, err error){
-		"itself":               func(a *seenAgain) (bool, error) { return true, a.begin(&c, 100, 7) },
-		"one before it":        func(a *seenAgain) (bool, error) { return true, a.begin(&c, 90, 6) },
-		"a keepalive before":   func(a *seenAgain) (bool, error) { ok, err := a.passes(&c, 100); return !ok, err },
-		"another in its place": func(a *seenAgain) (bool, error) { return a.begin(&c, 100, 8) != nil, nil },
-		"one behind it":        func(a *seenAgain) (bool, error) { return a.begin(&c, 110, 8) != nil, nil },
-		"a keepalive behind":   func(a *seenAgain) (bool, error) { _, err := a.passes(&c, 101); return err != nil, nil },
-		"what follows it": func(a *seenAgain) (bool, error) {
-			if err := a.begin(&c, 100, 7); err != nil {
-				return false, err
-			}
-			ok, err := a.passes(&c, 120)
-			return ok && a.begin(&c, 130, 9) == nil, err
-		},
-	} {
-		a := newest
-		if ok, err := read(&a); !ok || err != nil {
-			t.Errorf("%s: %v, %v", name, ok, err)
-		}
 	}
 }

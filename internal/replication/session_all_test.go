@@ -4,6 +4,7 @@ package replication
 
 import (
 	"context"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"testing"
 	"time"
 )
@@ -29,9 +30,9 @@ func TestLineThatTakesItsTime(t *testing.T) {
 	b := shared(t)
 	b.cfg.WALSenderTimeout = 5 * time.Second
 	quick, made := b.cfg.NewLine, 0
-	b.cfg.NewLine = func(ctx context.Context, at Term) (Line, error) {
+	b.cfg.NewLine = func(ctx context.Context, at source.Term) (source.Line, error) {
 		made++
-		if !slept(ctx, 2*b.cfg.WALSenderTimeout) { // the time itself is what is tested
+		if !source.Slept(ctx, 2*b.cfg.WALSenderTimeout) { // the time itself is what is tested
 			return nil, ctx.Err()
 		}
 		return quick(ctx, at)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // The server asks for a report when half of wal_sender_timeout is over without one, and gives up after the other half.
@@ -20,7 +21,7 @@ func TestIdleRelayAnswersTheServer(t *testing.T) {
 	// A machine that stands still for so long may end a session as well. Where questions are not answered, none lives long enough.
 	sessions, since := 0, time.Now()
 	await.Until(t, "a session whose questions are answered", func() bool {
-		if n := r.sessions(); n != sessions || r.s.Snapshot().Phase != Streaming {
+		if n := r.sessions(); n != sessions || r.s.Snapshot().Phase != survey.Streaming {
 			sessions, since = n, time.Now()
 		}
 		if sessions > 10 {
@@ -36,7 +37,7 @@ func TestSessionSurvivesBackPressure(t *testing.T) {
 	b := shared(t)
 	b.cfg.WALSenderTimeout = 5 * time.Second // a busy machine may stand still for half of that
 	r := b.settledRun("a")
-	release := b.current().block()
+	release := b.current().Block()
 	defer release()
 	b.exec(`INSERT INTO outbox SELECT 'n' || n, to_jsonb(repeat('x', 1000)) FROM generate_series(1, 20000) n`) // more than any socket holds
 	r.waitSeen("n1")
@@ -47,7 +48,7 @@ func TestSessionSurvivesBackPressure(t *testing.T) {
 	if n := r.sessions(); n != 1 {
 		t.Errorf("%d sessions", n)
 	}
-	if n := len(b.current().seen()); n != 20001 {
+	if n := len(b.current().Seen()); n != 20001 {
 		t.Errorf("%d events", n)
 	}
 	r.endClean()
@@ -61,14 +62,14 @@ func TestSilentServerIsLeft(t *testing.T) {
 	r := b.settledRun("a")
 	p.Hold(devenv.Up)
 	p.Hold(devenv.Down)
-	r.waitPhase(Waiting)
+	r.waitPhase(survey.Waiting)
 	p.Reset() // what was held is gone
 	p.Release(devenv.Up)
 	p.Release(devenv.Down)
 	b.insert("b")
 	r.waitSeen("b")
 	r.endClean()
-	if seen := b.current().seen(); !slices.Equal(seen, []string{"a", "b"}) {
+	if seen := b.current().Seen(); !slices.Equal(seen, []string{"a", "b"}) {
 		t.Errorf("seen: %v", seen)
 	}
 }
@@ -78,7 +79,7 @@ func TestWalsenderTerminated(t *testing.T) {
 	b := shared(t)
 	r := b.settledRun("a")
 	line := b.current()
-	line.hold()
+	line.Hold()
 	for i := range 3 {
 		b.insert(fmt.Sprint("held ", i))
 		r.waitSeen(fmt.Sprint("held ", i))
@@ -89,13 +90,13 @@ func TestWalsenderTerminated(t *testing.T) {
 	}
 	b.insert("b")
 	r.waitSeen("b")
-	if seen := line.seen(); b.current() != line || !slices.Equal(seen, []string{"a", "held 0", "held 1", "held 2", "b"}) {
+	if seen := line.Seen(); b.current() != line || !slices.Equal(seen, []string{"a", "held 0", "held 1", "held 2", "b"}) {
 		t.Errorf("seen: %v", seen)
 	}
-	line.settle(5)
+	line.Settle(5)
 	r.endClean()
 	b.goesOn("c")
-	if seen := b.current().seen(); !slices.Equal(seen, []string{"c"}) {
+	if seen := b.current().Seen(); !slices.Equal(seen, []string{"c"}) {
 		t.Errorf("after the clean stop: %v", seen)
 	}
 }

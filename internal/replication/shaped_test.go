@@ -8,6 +8,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 )
 
 // Rows keep the types that they were written with, whatever has become of their columns until they are read.
@@ -44,7 +45,7 @@ func TestShapeOfRowsBeforeAnAlteration(t *testing.T) {
 			if _, err := b.conn.Exec(await.Context(t), alter); err != nil {
 				t.Fatal(err)
 			}
-			if err := completeShape(await.Context(t), b.conn, shape, oid); err != nil {
+			if err := publication.CompleteShape(await.Context(t), b.conn, shape, oid); err != nil {
 				t.Fatal(err)
 			}
 			size := outbox.ColumnShape{Name: "size", TypeOID: pgtype.VarcharOID, Typmod: 7 + 4}

@@ -11,6 +11,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 func TestServerThatNeverAnswers(t *testing.T) {
@@ -18,14 +22,14 @@ func TestServerThatNeverAnswers(t *testing.T) {
 	p := b.through()
 	p.Stall()
 	r := b.run()
-	r.waitPhase(Waiting)
+	r.waitPhase(survey.Waiting)
 	if why := r.s.Snapshot().Why; strings.Contains(why, "->") {
 		t.Errorf("a reason that is another one each time: %s", why)
 	}
 	if err := p.Mend(); err != nil {
 		t.Fatal(err)
 	}
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	r.endClean()
 	if n := b.waits(); n != 1 {
 		t.Errorf("%d lines for one reason", n)
@@ -36,17 +40,17 @@ func TestServerThatNeverAnswers(t *testing.T) {
 func TestServerThatGoesSilentWhilePreparing(t *testing.T) {
 	b := shared(t)
 	p := b.through()
-	b.exec(`SELECT pg_advisory_lock($1, hashtext($2))`, creationLock, b.cfg.Slot)
+	b.exec(`SELECT pg_advisory_lock($1, hashtext($2))`, slot.CreationLock, b.cfg.Slot)
 	r := b.run()
 	await.Until(t, "the relay to wait for the lock", func() bool { return b.logs.FilterMessageSnippet("another relay that prepares").Len() == 1 })
 	p.Stall()
-	r.waitPhase(Waiting)
+	r.waitPhase(survey.Waiting)
 	p.Reset()
 	if err := p.Mend(); err != nil {
 		t.Fatal(err)
 	}
-	b.exec(`SELECT pg_advisory_unlock($1, hashtext($2))`, creationLock, b.cfg.Slot)
-	r.waitPhase(Streaming)
+	b.exec(`SELECT pg_advisory_unlock($1, hashtext($2))`, slot.CreationLock, b.cfg.Slot)
+	r.waitPhase(survey.Streaming)
 	r.endClean()
 }
 
@@ -57,7 +61,7 @@ func TestServerThatGoesSilentWhileStandingBy(t *testing.T) {
 	second := b.another()
 	p := second.through()
 	r := second.run()
-	r.waitPhase(Standby)
+	r.waitPhase(survey.Standby)
 	p.Stall()
 	first.endClean()
 	p.Reset()
@@ -73,10 +77,10 @@ func TestServerThatGoesSilentWhileStandingBy(t *testing.T) {
 func TestServerThatIsNotPrepared(t *testing.T) {
 	t.Parallel()
 	p := ownServer(t, map[string]string{"wal_level": "replica", "max_replication_slots": "1", "max_wal_senders": "1"})
-	b := setup(t, p.URL("shop"))
+	b := newBench(t, p.URL("shop"))
 	want := func(reason, mend string) {
 		t.Helper()
-		stop := wantStop(t, b.run().wait(), outbox.ExitFailure, reason)
+		stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitFailure, reason)
 		if !strings.Contains(stop.Mend, mend) {
 			t.Errorf("the mend does not say %s: %s", mend, stop.Mend)
 		}
@@ -94,21 +98,21 @@ func TestServerThatIsNotPrepared(t *testing.T) {
 	want("no_slot", "max_replication_slots")
 	b.exec(`SELECT pg_drop_replication_slot('standby')`)
 	b.waitNoWalsender() // of the relay before
-	conn, err := connectStream(await.Context(t), &b.cfg)
+	conn, err := source.ConnectStream(await.Context(t), &b.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want("no_sender", "max_wal_senders")
-	closeStream(conn)
+	source.CloseStream(conn)
 	await.Until(t, "the walsender to be free", func() bool { return b.text(`SELECT count(*)::text FROM pg_stat_replication`) == "0" })
 	b.goesOn("a")
 }
 
 func TestDatabaseThatDoesNotExist(t *testing.T) {
 	t.Parallel()
-	b := setup(t, devenv.OwnPostgres(t).Database(t))
+	b := newBench(t, devenv.OwnPostgres(t).Database(t))
 	b.cfg.URL = devenv.OwnPostgres(t).URL("nowhere")
-	wantStop(t, b.run().wait(), outbox.ExitFailure, "database")
+	replicationtest.WantStop(t, b.run().wait(), outbox.ExitFailure, "database")
 }
 
 // A leader that was cut off without a sign is given up by source.wal_sender_timeout, which its session asks for, though the
@@ -118,7 +122,7 @@ func TestSilentLeaderWhateverTheServersTimeout(t *testing.T) {
 	p := devenv.QuietPostgres(t)
 	for _, own := range []string{"0", "1h"} {
 		t.Run(own, func(t *testing.T) {
-			b := setup(t, p.Database(t))
+			b := newBench(t, p.Database(t))
 			b.exec(fmt.Sprintf(`ALTER SYSTEM SET wal_sender_timeout = '%s'`, own))
 			b.exec(`SELECT pg_reload_conf()`)
 			await.Until(t, "the server's own wal_sender_timeout to be "+own, func() bool { return b.text(`SHOW wal_sender_timeout`) == own })
@@ -127,10 +131,10 @@ func TestSilentLeaderWhateverTheServersTimeout(t *testing.T) {
 			silent := b.through()
 			b.settledRun("a")
 			second := standby.run()
-			second.waitPhase(Standby)
+			second.waitPhase(survey.Standby)
 			silent.Hold(devenv.Up) // and with the bytes the end of the connection, when the leader has given it up
 			silent.Hold(devenv.Down)
-			second.waitPhase(Streaming)
+			second.waitPhase(survey.Streaming)
 			b.insert("b")
 			second.waitSeen("b")
 			second.endClean()

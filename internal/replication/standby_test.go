@@ -1,16 +1,11 @@
 package replication
 
 import (
-	"errors"
-	"fmt"
 	"sync/atomic"
 	"testing"
-	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // waits counts the lines that say the relay waits.
@@ -24,7 +19,7 @@ func TestServerThatRefusesConnections(t *testing.T) {
 	p.Cut()
 	r := b.run()
 	await.Until(t, "some attempts", func() bool { return asked.Load() > 5 })
-	if p := r.s.Snapshot().Phase; p != Waiting {
+	if p := r.s.Snapshot().Phase; p != survey.Waiting {
 		t.Errorf("phase %s", p)
 	}
 	if n := b.waits(); n != 1 {
@@ -33,7 +28,7 @@ func TestServerThatRefusesConnections(t *testing.T) {
 	if err := p.Mend(); err != nil {
 		t.Fatal(err)
 	}
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	r.endClean()
 }
 
@@ -42,41 +37,6 @@ func TestStopWhileWaiting(t *testing.T) {
 	b := shared(t)
 	b.through().Cut()
 	r := b.run()
-	r.waitPhase(Waiting)
+	r.waitPhase(survey.Waiting)
 	r.endClean()
-}
-
-func TestWhatIsFatalWhenConnecting(t *testing.T) {
-	refused := errors.New("dial tcp: connection refused")
-	code := func(code string) error { return fmt.Errorf("connect: %w", &pgconn.PgError{Code: code}) }
-	now, longAgo := time.Now(), time.Now().Add(-2*passwordPatience)
-	for _, c := range []struct {
-		what   string
-		err    error
-		ever   bool
-		since  time.Time
-		reason string // "": wait
-	}{
-		{"server absent", refused, false, longAgo, ""},
-		{"server starting up", code("57P03"), false, longAgo, ""},
-		{"wrong password at first", code("28P01"), false, now, ""},
-		{"wrong password for a minute", code("28P01"), false, longAgo, "login"},
-		{"no line in pg_hba.conf for a minute", code("28000"), false, longAgo, "login"},
-		{"wrong password after it worked", code("28P01"), true, longAgo, ""},
-		{"no such database", code("3D000"), false, now, "database"},
-		{"no free walsender", code("53300"), false, now, "no_sender"},
-		{"no free walsender after it worked", code("53300"), true, longAgo, ""},
-		{"a right is missing", code("42501"), false, now, "rights"},
-	} {
-		err := fatalConnect(&Config{}, c.err, c.ever, c.since)
-		if c.reason == "" {
-			if err != nil {
-				t.Errorf("%s: %v", c.what, err)
-			}
-			continue
-		}
-		if stop := wantStop(t, err, outbox.ExitFailure, c.reason); stop.Mend == "" {
-			t.Errorf("%s: no mend", c.what)
-		}
-	}
 }

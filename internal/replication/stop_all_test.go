@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/session"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // A leader that is fenced while it stops has no lanes any more to wait for, and says why.
@@ -16,13 +19,13 @@ func TestFencedDuringAStop(t *testing.T) {
 	b.cfg.Grace = time.Hour // the test would not end
 	r := b.settledRun("a")
 	line := b.current()
-	line.hold()
+	line.Hold()
 	b.insert("b")
 	r.waitSeen("b")
 	r.stop()
-	r.waitPhase(Stopping)
-	line.failed <- fenced(&b.cfg, 1)
-	wantStop(t, r.wait(), outbox.ExitFailure, "fenced")
+	r.waitPhase(survey.Stopping)
+	line.Failed <- session.Fenced(&b.cfg, 1)
+	replicationtest.WantStop(t, r.wait(), outbox.ExitFailure, "fenced")
 	next := b.run()
 	next.waitSeen("b")
 	next.endClean()
@@ -32,7 +35,7 @@ func TestFencedDuringAStop(t *testing.T) {
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	for name, prepare := range map[string]func(b *bench, r *running){
 		"inside a transaction": func(b *bench, r *running) {
-			b.t.Cleanup(b.current().block())
+			b.t.Cleanup(b.current().Block())
 			b.exec(`INSERT INTO outbox SELECT 'n' || n, '{}' FROM generate_series(1, 5000) n`)
 			r.waitSeen("n1")
 		},
@@ -42,14 +45,14 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 			b := shared(t)
 			b.cfg.Grace = time.Hour // the test would not end
 			r := b.settledRun("a")
-			b.current().hold()
+			b.current().Hold()
 			b.insert("b")
 			r.waitSeen("b")
 			prepare(b, r)
 			r.stop()
-			r.waitPhase(Stopping)
+			r.waitPhase(survey.Stopping)
 			r.cut()
-			wantStop(t, r.wait(), outbox.ExitCut, "cut")
+			replicationtest.WantStop(t, r.wait(), outbox.ExitCut, "cut")
 			next := b.run()
 			next.waitSeen("b")
 			next.endClean()
@@ -63,19 +66,19 @@ func TestLongDrainIsStillACleanStop(t *testing.T) {
 	b.cfg.WALSenderTimeout, b.cfg.Grace = 5*time.Second, time.Hour
 	r := b.settledRun("a")
 	line := b.current()
-	line.hold()
+	line.Hold()
 	b.insert("b")
 	r.waitSeen("b")
 	r.stop()
-	r.waitPhase(Stopping)
+	r.waitPhase(survey.Stopping)
 	drain := time.NewTimer(2 * b.cfg.WALSenderTimeout) // the time itself is what is tested
 	<-drain.C
-	line.settle(2)
+	line.Settle(2)
 	if err := r.wait(); err != nil {
 		t.Fatal(err)
 	}
 	b.goesOn("c")
-	if seen := b.current().seen(); !slices.Equal(seen, []string{"c"}) {
+	if seen := b.current().Seen(); !slices.Equal(seen, []string{"c"}) {
 		t.Errorf("after the clean stop: %v", seen)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // A clean stop repeats nothing and misses nothing, while the outbox and other tables are being written.
@@ -14,7 +15,7 @@ func TestCleanStopsUnderLoad(t *testing.T) {
 	b := shared(t)
 	b.exec(`CREATE TABLE other (t text)`)
 	first := b.run() // before the writer: its table has no rows yet
-	first.waitPhase(Streaming)
+	first.waitPhase(survey.Streaming)
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	written := make(chan int, 1)
@@ -34,12 +35,12 @@ func TestCleanStopsUnderLoad(t *testing.T) {
 	r := first
 	for round := range 4 {
 		line := b.current()
-		await.Until(t, "some events", func() bool { return len(line.seen()) > 20 })
+		await.Until(t, "some events", func() bool { return len(line.Seen()) > 20 })
 		if round == 3 {
 			stop()
 		}
 		r.endClean()
-		got = append(got, line.seen()...)
+		got = append(got, line.Seen()...)
 		if round < 3 {
 			r = b.run()
 			await.Until(t, "a new line", func() bool { return b.current() != nil })
@@ -50,10 +51,10 @@ func TestCleanStopsUnderLoad(t *testing.T) {
 	if n := len(got); n < total {
 		last.waitSeen(fmt.Sprint(total - 1))
 	} else {
-		last.waitPhase(Streaming)
+		last.waitPhase(survey.Streaming)
 	}
 	last.endClean()
-	got = append(got, b.current().seen()...)
+	got = append(got, b.current().Seen()...)
 	for i := range max(total, len(got)) {
 		if i >= len(got) || got[i] != fmt.Sprint(i) {
 			t.Fatalf("event %d is %q of %d, %d were written", i, got[min(i, len(got)-1)], len(got), total)
@@ -67,7 +68,7 @@ func TestStopInsideATransaction(t *testing.T) {
 	b.cfg.Grace = 2 * time.Second
 	r := b.settledRun("a")
 	line := b.current()
-	defer line.blockAfter(3)()
+	defer line.BlockAfter(3)()
 	b.exec(`INSERT INTO outbox SELECT 'n' || n, to_jsonb(repeat('x', 1000)) FROM generate_series(1, 5000) n`)
 	r.waitSeen("n4") // which waits for room: it is not admitted
 	r.endClean()     // everything that was read is settled; the log says that it stopped inside
@@ -77,7 +78,7 @@ func TestStopInsideATransaction(t *testing.T) {
 	next := b.run()
 	next.waitSeen("n1", "n5000")
 	next.endClean()
-	if n := len(b.current().seen()); n != 5000 {
+	if n := len(b.current().Seen()); n != 5000 {
 		t.Errorf("%d events after the stop", n)
 	}
 }

@@ -2,7 +2,6 @@ package replication
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"net/url"
@@ -21,6 +20,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 func TestMain(m *testing.M) {
@@ -36,12 +39,12 @@ type bench struct {
 	t     *testing.T
 	url   string
 	conn  *pgx.Conn
-	cfg   Config
+	cfg   source.Config
 	logs  *observer.ObservedLogs
 	mu    sync.Mutex
-	line  *recorder // of the newest term
-	held  bool      // new terms begin with a dead broker
-	stays bool      // a stream that has stopped stays up until it is told to stop
+	line  *replicationtest.Recorder // of the newest term
+	held  bool                      // new terms begin with a dead broker
+	stays bool                      // a stream that has stopped stays up until it is told to stop
 }
 
 // shared is a bench in a database of its own, beside which other tests run. The server is this package's: almost every test makes
@@ -49,33 +52,33 @@ type bench struct {
 func shared(t *testing.T) *bench {
 	t.Helper()
 	t.Parallel()
-	return setup(t, devenv.OwnPostgres(t).Database(t))
+	return newBench(t, devenv.OwnPostgres(t).Database(t))
 }
 
 // alone is a bench on a server that no other test uses meanwhile.
 func alone(t *testing.T) *bench {
 	t.Helper()
 	t.Parallel()
-	return setup(t, devenv.QuietPostgres(t).Database(t))
+	return newBench(t, devenv.QuietPostgres(t).Database(t))
 }
 
-func setup(t *testing.T, url string) *bench {
+func newBench(t *testing.T, url string) *bench {
 	t.Helper()
 	b := &bench{t: t, url: url}
 	b.conn = b.connect()
 	core, logs := observer.New(zap.InfoLevel)
 	b.logs = logs
-	b.cfg = Config{
+	b.cfg = source.Config{
 		URL: url, Slot: fmt.Sprintf("s%d", time.Now().UnixNano()), Publication: "p", Create: true,
 		Tables: []decode.Table{{Schema: "public", Name: "outbox", Mapping: decode.Mapping{
 			ID: decode.Names{Any: []string{"id"}}, Payload: decode.Names{Any: []string{"payload"}},
 		}}},
 		WALSenderTimeout: 20 * time.Second, Grace: 4 * time.Second, Log: zap.New(core),
-		NewLine: func(_ context.Context, at Term) (Line, error) {
+		NewLine: func(_ context.Context, at source.Term) (source.Line, error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.line = newRecorder(at.Start)
-			b.line.held = b.held
+			b.line = replicationtest.NewRecorder(at.Start)
+			b.line.Held = b.held
 			return b.line, nil
 		},
 	}
@@ -160,7 +163,7 @@ func (b *bench) runMend(stop *outbox.Stop) {
 	}
 }
 
-func (b *bench) current() *recorder {
+func (b *bench) current() *replicationtest.Recorder {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.line
@@ -257,7 +260,7 @@ func (r *running) wait() error {
 	return r.err
 }
 
-func (r *running) waitPhase(p Phase) {
+func (r *running) waitPhase(p survey.Phase) {
 	r.b.t.Helper()
 	await.Until(r.b.t, "phase "+string(p), func() bool {
 		select {
@@ -279,7 +282,7 @@ func (r *running) waitSeen(ids ...string) {
 		default:
 		}
 		if line := r.b.current(); line != nil {
-			have := line.seen()
+			have := line.Seen()
 			if !slices.ContainsFunc(ids, func(id string) bool { return !slices.Contains(have, id) }) {
 				return true
 			}
@@ -291,18 +294,9 @@ func (r *running) waitSeen(ids ...string) {
 	})
 }
 
-func wantStop(t *testing.T, err error, code int, reason string) *outbox.Stop {
-	t.Helper()
-	var stop *outbox.Stop
-	if !errors.As(err, &stop) || stop.Code != code || stop.Reason != reason {
-		t.Fatalf("got %v, want a stop with code %d, reason %s", err, code, reason)
-	}
-	return stop
-}
-
 func (b *bench) confirmedFlush() pglogrepl.LSN {
 	b.t.Helper()
-	v, err := readSlot(await.Context(b.t), b.conn, b.cfg.Slot)
+	v, err := slot.Read(await.Context(b.t), b.conn, b.cfg.Slot)
 	if err != nil || v == nil {
 		b.t.Fatalf("slot: %v %v", v, err)
 	}

@@ -16,18 +16,22 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // other is what the relay knows of another's slot; nil: nothing.
-func (r *running) other(name string) *Slot {
+func (r *running) other(name string) *survey.Slot {
 	slots := r.s.Snapshot().OtherSlots
-	if i := slices.IndexFunc(slots, func(s Slot) bool { return s.Name == name }); i >= 0 {
+	if i := slices.IndexFunc(slots, func(s survey.Slot) bool { return s.Name == name }); i >= 0 {
 		return &slots[i]
 	}
 	return nil
 }
 
-func (s *Slot) behind() time.Duration {
+func behind(s survey.Slot) time.Duration {
 	if s.BehindSince.IsZero() {
 		return 0
 	}
@@ -39,7 +43,7 @@ func (s *Slot) behind() time.Duration {
 func TestOtherSlots(t *testing.T) {
 	t.Parallel()
 	p := devenv.QuietPostgres(t)
-	b := setup(t, p.Database(t))
+	b := newBench(t, p.Database(t))
 	elsewhere := &bench{t: t, url: p.Database(t)}
 	elsewhere.conn = elsewhere.connect()
 	database := elsewhere.text(`SELECT current_database()`)
@@ -50,15 +54,15 @@ func TestOtherSlots(t *testing.T) {
 	reader := readSilently(t, elsewhere.url, "read")
 
 	r := b.run()
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	await.Until(t, "the slots to be seen", func() bool { return r.other("read") != nil })
 	elsewhere.exec(`CREATE TABLE filler AS SELECT repeat('x', 1000) FROM generate_series(1, 100)`)
 
-	await.Until(t, "two to be behind", func() bool { return r.other("read").behind() > 0 && r.other("stalled").behind() > 0 })
+	await.Until(t, "two to be behind", func() bool { return behind(*r.other("read")) > 0 && behind(*r.other("stalled")) > 0 })
 	read, stalled := *r.other("read"), *r.other("stalled")
 	await.Until(t, "these to be further behind, though nothing is written, and the one that follows not to be", func() bool {
 		elsewhere.exec(`SELECT pg_replication_slot_advance('follows', pg_current_wal_lsn())`)
-		return r.other("read").behind() > read.behind() && r.other("stalled").behind() > stalled.behind() && r.other("follows").behind() == 0
+		return behind(*r.other("read")) > behind(read) && behind(*r.other("stalled")) > behind(stalled) && behind(*r.other("follows")) == 0
 	})
 	for name, want := range map[string]string{
 		"read": "test_decoding active=true", "stalled": "pgoutput active=false", "follows": "test_decoding active=false",
@@ -77,7 +81,7 @@ func TestOtherSlots(t *testing.T) {
 			t.Fatal(err)
 		}
 		reader(at)
-		return r.other("read").behind() == 0
+		return behind(*r.other("read")) == 0
 	})
 
 	// Of very many those are shown that keep the most.
@@ -85,8 +89,8 @@ func TestOtherSlots(t *testing.T) {
 		elsewhere.exec(`SELECT pg_create_logical_replication_slot('many_' || i, 'test_decoding') FROM generate_series($1::int, $1 + 9) i`, first)
 	}
 	await.Until(t, "all to be seen", func() bool { return r.s.Snapshot().OtherTotal == 103 })
-	if n := len(r.s.Snapshot().OtherSlots); n != maxOtherSlots || r.other("stalled") == nil {
-		t.Errorf("of 103 slots %d are shown, want %d: the one that is stalled is among them: %t", n, maxOtherSlots, r.other("stalled") != nil)
+	if n := len(r.s.Snapshot().OtherSlots); n != survey.MaxOtherSlots || r.other("stalled") == nil {
+		t.Errorf("of 103 slots %d are shown, want %d: the one that is stalled is among them: %t", n, survey.MaxOtherSlots, r.other("stalled") != nil)
 	}
 	elsewhere.exec(`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name LIKE 'many%' OR slot_name = 'stalled'`)
 	await.Until(t, "what was dropped to be gone", func() bool { return r.s.Snapshot().OtherTotal == 2 && r.other("stalled") == nil })
@@ -125,7 +129,7 @@ func TestStandbySeesOtherSlots(t *testing.T) {
 	second := b.another()
 	b.exec(`SELECT pg_create_logical_replication_slot($1, 'test_decoding')`, b.cfg.Slot+"_x")
 	r := second.run()
-	r.waitPhase(Standby)
+	r.waitPhase(survey.Standby)
 	await.Until(t, "the other slot to be seen", func() bool { return r.other(b.cfg.Slot+"_x") != nil })
 	await.Until(t, "the table to be measured", func() bool { return r.s.Snapshot().TableBytes != nil })
 	if r.other(b.cfg.Slot) != nil {
@@ -144,14 +148,14 @@ func TestTableBytes(t *testing.T) {
 		CREATE TABLE higher PARTITION OF high FOR VALUES FROM (100) TO (1000);
 		INSERT INTO parts SELECT i, repeat(md5(i::text), 1000) FROM generate_series(0, 199) i;
 		CREATE SCHEMA "Odd"; CREATE TABLE "Odd"."a.b" (t text); INSERT INTO "Odd"."a.b" VALUES ('x')`)
-	pool, err := connectPool(&b.cfg)
+	pool, err := source.ConnectPool(&b.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer pool.Close()
 	size := func(tables ...string) int64 {
 		t.Helper()
-		bytes, err := tableBytes(await.Context(t), pool, tables)
+		bytes, err := survey.TableBytes(await.Context(t), pool, tables)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +186,7 @@ func TestTableBytes(t *testing.T) {
 	if _, err := tx.Exec(await.Context(t), `LOCK TABLE higher`); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tableBytes(await.Context(t), pool, []string{`"public"."parts"`}); pgCode(err) != "55P03" {
+	if _, err := survey.TableBytes(await.Context(t), pool, []string{`"public"."parts"`}); source.SQLState(err) != "55P03" {
 		t.Errorf("a table that is locked: %v", err)
 	}
 }
@@ -192,11 +196,11 @@ func TestTableBytes(t *testing.T) {
 func TestSlotsOfARelayThatDoesNotStream(t *testing.T) {
 	t.Run("waiting", func(t *testing.T) {
 		b, role, owner := asRole(t, "REPLICATION")
-		b.init(InitOptions{URL: owner, Role: role})
+		b.init(setup.InitOptions{URL: owner, Role: role})
 		r := b.runBeside()
 		b.exec(`ALTER ROLE ` + role + ` NOREPLICATION`)
 		b.exec(`SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
-		r.waitPhase(Waiting)
+		r.waitPhase(survey.Waiting)
 		r.tellsOfSlots()
 	})
 	t.Run("stopped", func(t *testing.T) {
@@ -204,10 +208,10 @@ func TestSlotsOfARelayThatDoesNotStream(t *testing.T) {
 		b.stays = true
 		r := b.runBeside()
 		b.exec(`DROP PUBLICATION p`)
-		wantStop(t, r.wait(), outbox.ExitOperator, "publication")
+		replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "publication")
 		r.tellsOfSlots()
 		b.exec(`SELECT pg_drop_replication_slot($1)`, b.cfg.Slot)
-		await.Until(t, "nothing to be said of a slot that is gone", func() bool { return r.s.Snapshot().Slot == Slot{} })
+		await.Until(t, "nothing to be said of a slot that is gone", func() bool { return r.s.Snapshot().Slot == survey.Slot{} })
 	})
 }
 
@@ -216,7 +220,7 @@ func (b *bench) runBeside() *running {
 	b.t.Helper()
 	b.exec(`SELECT pg_create_logical_replication_slot($1, 'test_decoding')`, b.cfg.Slot+"_x")
 	r := b.run()
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	await.Until(b.t, "both slots to be seen", func() bool { return r.s.Snapshot().Slot.Active && r.other(b.cfg.Slot+"_x") != nil })
 	return r
 }
@@ -228,7 +232,7 @@ func (r *running) tellsOfSlots() {
 	if err != nil {
 		r.b.t.Fatal(err)
 	}
-	keeps := func(s *Slot) bool { return s != nil && !s.Active && s.Current >= written && s.Restart < written }
+	keeps := func(s *survey.Slot) bool { return s != nil && !s.Active && s.Current >= written && s.Restart < written }
 	await.Until(r.b.t, "both slots to be told as they are, read by nobody", func() bool {
 		own := r.s.Snapshot().Slot
 		return keeps(&own) && keeps(r.other(r.b.cfg.Slot+"_x"))
@@ -240,7 +244,7 @@ func TestStandbyNamesTheLeader(t *testing.T) {
 	b := shared(t)
 	leader := b.settledRun("a")
 	standby := b.another().run()
-	standby.waitPhase(Standby)
+	standby.waitPhase(survey.Standby)
 	pid := b.text(`SELECT active_pid::text FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
 	says := func(name string) {
 		t.Helper()

@@ -7,19 +7,21 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/takeover"
 )
 
 func TestTakeoverAsksForThePublicationFirst(t *testing.T) {
 	b := shared(t)
 	_, err := b.now(&otherTool{b: b, slot: "nobodys"})
-	wantStop(t, err, outbox.ExitUsage, "usage") // and the schema is there
+	replicationtest.WantStop(t, err, outbox.ExitUsage, "usage") // and the schema is there
 	o := b.newTool()
 	b.cfg.Create = false
 	b.exec(`CREATE PUBLICATION p`)
 	_, err = b.now(o)
-	b.runMend(wantStop(t, err, outbox.ExitOperator, "publication"))
+	b.runMend(replicationtest.WantStop(t, err, outbox.ExitOperator, "publication"))
 	_, err = b.now(o)
-	wantStop(t, err, outbox.ExitOperator, "takeover") // begun
+	replicationtest.WantStop(t, err, outbox.ExitOperator, "takeover") // begun
 }
 
 func TestTwoTakeoversOfOneSlot(t *testing.T) {
@@ -31,7 +33,7 @@ func TestTwoTakeoversOfOneSlot(t *testing.T) {
 	first := b.cfg.Slot
 	b.cfg.Slot += "_second"
 	_, err := b.now(o)
-	if stop := wantStop(t, err, outbox.ExitUsage, "usage"); !strings.Contains(stop.What, first) {
+	if stop := replicationtest.WantStop(t, err, outbox.ExitUsage, "usage"); !strings.Contains(stop.What, first) {
 		t.Error(stop)
 	}
 	b.cfg.Slot = first
@@ -48,8 +50,8 @@ func TestTakeoverDropsNoOtherSlot(t *testing.T) {
 	k.waitComplete()
 	b.exec(`SELECT pg_drop_replication_slot($1)`, o.slot)
 	b.exec(`SELECT pg_create_physical_replication_slot($1)`, o.slot)
-	_, err := b.take(o, TakeoverOptions{Drop: true}).wait()
-	stop := wantStop(t, err, outbox.ExitOperator, "takeover")
+	_, err := b.take(o, takeover.Options{Drop: true}).wait()
+	stop := replicationtest.WantStop(t, err, outbox.ExitOperator, "takeover")
 	if !strings.Contains(stop.What, "physical") || !o.exists() {
 		t.Error(stop)
 	}

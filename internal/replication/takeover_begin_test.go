@@ -10,6 +10,10 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
+	"github.com/cdc-relay/cdc-relay/internal/replication/takeover"
 )
 
 // A slot of ours that is there before the takeover may be older than its publication: rows may be hidden from it that the other
@@ -23,12 +27,12 @@ func TestTakeoverWithASlotThatIsThereAlready(t *testing.T) {
 	b.insert("hidden")
 	b.exec(`ALTER PUBLICATION p ADD TABLE outbox`)
 	_, err := b.now(o)
-	b.runMend(wantStop(t, err, outbox.ExitOperator, "takeover"))
+	b.runMend(replicationtest.WantStop(t, err, outbox.ExitOperator, "takeover"))
 	_, err = b.now(o)
-	if stop := wantStop(t, err, outbox.ExitOperator, "takeover"); !strings.Contains(stop.What, "below the start") {
+	if stop := replicationtest.WantStop(t, err, outbox.ExitOperator, "takeover"); !strings.Contains(stop.What, "below the start") {
 		t.Errorf("it has not begun: %s", stop)
 	}
-	if err := Init(await.Context(t), b.cfg, InitOptions{}); err != nil {
+	if err := setup.Init(await.Context(t), b.cfg, setup.InitOptions{}); err != nil {
 		t.Errorf("init, which a take-over may be told to run: %v", err)
 	}
 }
@@ -39,14 +43,14 @@ func TestTwoTakeoversBeginTogether(t *testing.T) {
 	b := shared(t)
 	o := b.newTool()
 	_, err := b.now(&otherTool{b: b, slot: "nobodys"})
-	wantStop(t, err, outbox.ExitUsage, "usage") // and the schema is there
+	replicationtest.WantStop(t, err, outbox.ExitUsage, "usage") // and the schema is there
 	b.exec(`CREATE PUBLICATION p FOR TABLE outbox`)
-	var both [2]*takeover
+	var both [2]*takeover.Takeover
 	for i := range both {
 		c := b.cfg
 		c.Slot = fmt.Sprintf("%s_%d", b.cfg.Slot, i)
 		both[i] = b.takeover(&c, o)
-		if c.Tables, err = findTables(await.Context(t), both[i].pool, &c, true); err != nil {
+		if c.Tables, err = publication.FindTables(await.Context(t), both[i].Pool, &c, true); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -55,7 +59,7 @@ func TestTwoTakeoversBeginTogether(t *testing.T) {
 		var running sync.WaitGroup
 		for i, m := range both {
 			running.Go(func() {
-				errs[i] = m.locked(await.Context(t), func(ctx context.Context) error { return m.mark(ctx) })
+				errs[i] = m.Locked(await.Context(t), func(ctx context.Context) error { return m.Mark(ctx) })
 			})
 		}
 		running.Wait()
@@ -66,7 +70,7 @@ func TestTwoTakeoversBeginTogether(t *testing.T) {
 		if first < 0 {
 			t.Fatal(errs)
 		}
-		wantStop(t, errs[1-first], outbox.ExitUsage, "usage")
+		replicationtest.WantStop(t, errs[1-first], outbox.ExitUsage, "usage")
 		b.exec(`DELETE FROM cdc_relay.slots`)
 	}
 }

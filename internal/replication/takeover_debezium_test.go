@@ -39,7 +39,7 @@ func slotOfDebezium(t *testing.T, publications map[string]string) {
 				r := b.run()
 				r.waitSeen(want...)
 				r.endClean()
-				if seen := b.current().seen(); !slices.Equal(seen, want) {
+				if seen := b.current().Seen(); !slices.Equal(seen, want) {
 					t.Errorf("sent %v, want %v", seen, want)
 				}
 				if all, _ := o.seen(); !slices.Equal(all, append([]string{"both"}, twice...)) {

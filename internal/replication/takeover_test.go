@@ -16,23 +16,31 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/check"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
+	replicationslot "github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
+	"github.com/cdc-relay/cdc-relay/internal/replication/takeover"
 )
 
 // taking is a take-over on its way.
 type taking struct {
 	b     *bench
 	stop  context.CancelFunc
-	told  chan TakeoverState
+	told  chan takeover.State
 	done  chan struct{}
-	state TakeoverState
+	state takeover.State
 	err   error
 }
 
-func (b *bench) take(o *otherTool, opt TakeoverOptions) *taking {
+func (b *bench) take(o *otherTool, opt takeover.Options) *taking {
 	b.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	k := &taking{b: b, stop: stop, told: make(chan TakeoverState, 1000), done: make(chan struct{})}
-	opt.From, opt.Tell = o.slot, func(s TakeoverState) {
+	k := &taking{b: b, stop: stop, told: make(chan takeover.State, 1000), done: make(chan struct{})}
+	opt.From, opt.Tell = o.slot, func(s takeover.State) {
 		select {
 		case k.told <- s:
 		case <-ctx.Done():
@@ -40,33 +48,33 @@ func (b *bench) take(o *otherTool, opt TakeoverOptions) *taking {
 	}
 	go func() {
 		defer close(k.done)
-		k.state, k.err = Takeover(ctx, b.cfg, opt)
+		k.state, k.err = takeover.Run(ctx, b.cfg, opt)
 	}()
 	b.t.Cleanup(func() { stop(); <-k.done })
 	return k
 }
 
 // takeover is a run of the command that has met the server, and no more.
-func (b *bench) takeover(c *Config, o *otherTool) *takeover {
+func (b *bench) takeover(c *source.Config, o *otherTool) *takeover.Takeover {
 	b.t.Helper()
-	pool, err := connectPool(c)
+	pool, err := source.ConnectPool(c)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(pool.Close)
-	stream, id, err := meetServer(await.Context(b.t), pool, c)
+	stream, id, err := replicationslot.MeetServer(await.Context(b.t), pool, c)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	closeStream(stream)
-	return &takeover{c: c, opt: TakeoverOptions{From: o.slot}, pool: pool, id: id}
+	source.CloseStream(stream)
+	return &takeover.Takeover{C: c, Opt: takeover.Options{From: o.slot}, Pool: pool, Id: id}
 }
 
 // asLongAsItTakes waits for the other program.
-var asLongAsItTakes = TakeoverOptions{Wait: -1}
+var asLongAsItTakes = takeover.Options{Wait: -1}
 
 // waitTold returns when the command says so.
-func (k *taking) waitTold(what string, ok func(TakeoverState) bool) TakeoverState {
+func (k *taking) waitTold(what string, ok func(takeover.State) bool) takeover.State {
 	k.b.t.Helper()
 	for {
 		select {
@@ -82,13 +90,13 @@ func (k *taking) waitTold(what string, ok func(TakeoverState) bool) TakeoverStat
 	}
 }
 
-func (k *taking) wait() (TakeoverState, error) {
+func (k *taking) wait() (takeover.State, error) {
 	k.b.t.Helper()
 	await.Closed(k.b.t, "the takeover to end", k.done)
 	return k.state, k.err
 }
 
-func (k *taking) waitComplete() TakeoverState {
+func (k *taking) waitComplete() takeover.State {
 	k.b.t.Helper()
 	s, err := k.wait()
 	if err != nil || !s.Complete {
@@ -98,11 +106,13 @@ func (k *taking) waitComplete() TakeoverState {
 }
 
 // now looks once.
-func (b *bench) now(o *otherTool) (TakeoverState, error) { return b.take(o, TakeoverOptions{}).wait() }
+func (b *bench) now(o *otherTool) (takeover.State, error) {
+	return b.take(o, takeover.Options{}).wait()
+}
 
 // takePassed begins a take-over of a slot whose program it starts, and returns when that has confirmed a commit, "both", behind the
 // start of ours.
-func (b *bench) takePassed(o *otherTool) (*taking, TakeoverState) {
+func (b *bench) takePassed(o *otherTool) (*taking, takeover.State) {
 	b.t.Helper()
 	o.start()
 	k := b.take(o, asLongAsItTakes)
@@ -113,8 +123,8 @@ func (b *bench) takePassed(o *otherTool) (*taking, TakeoverState) {
 	return k, k.waitTold("that the other slot has passed", passed)
 }
 
-func overlapping(s TakeoverState) bool { return s.Start != 0 && !s.Passed }
-func passed(s TakeoverState) bool      { return s.Passed }
+func overlapping(s takeover.State) bool { return s.Start != 0 && !s.Passed }
+func passed(s takeover.State) bool      { return s.Passed }
 
 // The whole way: the other program has to pass our start, and to be stopped. What it has published and not confirmed comes
 // twice, everything else once; also when the relay is started again before it has reported anything.
@@ -126,11 +136,11 @@ func TestTakeover(t *testing.T) {
 	if !overlap.Active || !strings.Contains(overlap.Holder, toolName) {
 		t.Errorf("the program is not named: %+v", overlap)
 	}
-	stop := wantStop(t, b.run().wait(), outbox.ExitOperator, "takeover")
+	stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "takeover")
 	if !strings.Contains(stop.What, o.slot) || !strings.Contains(stop.Mend, "--from-slot "+o.slot) {
 		t.Error(stop)
 	}
-	wantStop(t, Init(await.Context(t), b.cfg, InitOptions{}), outbox.ExitOperator, "takeover")
+	replicationtest.WantStop(t, setup.Init(await.Context(t), b.cfg, setup.InitOptions{}), outbox.ExitOperator, "takeover")
 	b.wantFinding("slot", "is not complete", "takeover --from-slot "+o.slot)
 	b.insert("twice")
 	o.waitSeen("twice")
@@ -145,7 +155,7 @@ func TestTakeover(t *testing.T) {
 	for range 2 {
 		r := b.run()
 		r.waitSeen("after")
-		if seen := b.current().seen(); !slices.Equal(seen, []string{"twice", "after"}) {
+		if seen := b.current().Seen(); !slices.Equal(seen, []string{"twice", "after"}) {
 			t.Errorf("sent: %v", seen)
 		}
 		r.crash(p)
@@ -153,16 +163,16 @@ func TestTakeover(t *testing.T) {
 	}
 	b.held = false
 	b.goesOn("later")
-	b.wantLine(LevelWarn, "slot before", "keeps WAL")
+	b.wantLine(check.LevelWarn, "slot before", "keeps WAL")
 	o.start()
-	b.wantLine(LevelWarn, "slot before", "in use again", toolName)
-	_, err := b.take(o, TakeoverOptions{Wait: -1, Drop: true}).wait()
-	if stop := wantStop(t, err, outbox.ExitOperator, "takeover"); !strings.Contains(stop.What, toolName) {
+	b.wantLine(check.LevelWarn, "slot before", "in use again", toolName)
+	_, err := b.take(o, takeover.Options{Wait: -1, Drop: true}).wait()
+	if stop := replicationtest.WantStop(t, err, outbox.ExitOperator, "takeover"); !strings.Contains(stop.What, toolName) {
 		t.Error(stop)
 	}
 	o.kill()
 	await.Until(t, "the slot to be dropped", func() bool {
-		s, err := b.take(o, TakeoverOptions{Wait: -1, Drop: true}).wait()
+		s, err := b.take(o, takeover.Options{Wait: -1, Drop: true}).wait()
 		return err == nil && s.Complete && s.Dropped && !o.exists()
 	})
 	b.goesOn("at last")
@@ -174,17 +184,17 @@ func TestTakeoverWaitsForTheOtherSlot(t *testing.T) {
 	o := b.newTool()
 	b.insert("theirs alone")
 	_, err := b.now(o)
-	stop := wantStop(t, err, outbox.ExitOperator, "takeover")
+	stop := replicationtest.WantStop(t, err, outbox.ExitOperator, "takeover")
 	if !strings.Contains(stop.What, "nobody reads it") || !strings.Contains(stop.What, o.at().String()) || !strings.Contains(stop.Mend, "start the program") {
 		t.Error(stop)
 	}
 	k := b.take(o, asLongAsItTakes)
-	k.waitTold("that nobody reads the other slot", func(s TakeoverState) bool { return overlapping(s) && !s.Active })
+	k.waitTold("that nobody reads the other slot", func(s takeover.State) bool { return overlapping(s) && !s.Active })
 	o.start()
 	o.waitSeen("theirs alone")
-	k.waitTold("that somebody reads it", func(s TakeoverState) bool { return overlapping(s) && s.Active })
+	k.waitTold("that somebody reads it", func(s takeover.State) bool { return overlapping(s) && s.Active })
 	_, err = b.now(o)
-	if stop := wantStop(t, err, outbox.ExitOperator, "takeover"); !strings.Contains(stop.Mend, toolName) {
+	if stop := replicationtest.WantStop(t, err, outbox.ExitOperator, "takeover"); !strings.Contains(stop.Mend, toolName) {
 		t.Error(stop)
 	}
 	o.confirm() // of a commit before our start
@@ -195,7 +205,7 @@ func TestTakeoverWaitsForTheOtherSlot(t *testing.T) {
 	o.waitSeen("both")
 	o.confirm()
 	_, err = b.now(o)
-	if stop := wantStop(t, err, outbox.ExitOperator, "takeover"); !strings.Contains(stop.What, "has passed") {
+	if stop := replicationtest.WantStop(t, err, outbox.ExitOperator, "takeover"); !strings.Contains(stop.What, "has passed") {
 		t.Error(stop)
 	}
 	o.kill()
@@ -204,7 +214,7 @@ func TestTakeoverWaitsForTheOtherSlot(t *testing.T) {
 		t.Errorf("published: %v", seen)
 	}
 	b.goesOn("ours")
-	if seen := b.current().seen(); !slices.Equal(seen, []string{"ours"}) {
+	if seen := b.current().Seen(); !slices.Equal(seen, []string{"ours"}) {
 		t.Errorf("sent: %v", seen)
 	}
 }
@@ -250,16 +260,16 @@ func takeoverUnderLoad(t *testing.T, inOrder bool) {
 	k.waitComplete()
 	p := b.through()
 	r := b.run()
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	load.waitMore(100)
 	r.crash(p) // with most of it unreported, or all
 	b.waitFree()
 	published, unconfirmed := o.seen()
-	first := b.current().seen()
+	first := b.current().Seen()
 	r = b.run()
 	written := load.end()
 	r.waitSeen(written[len(written)-1], load.newest())
-	await.Until(t, "everything", func() bool { return len(missing(written, published, first, b.current().seen())) == 0 })
+	await.Until(t, "everything", func() bool { return len(missing(written, published, first, b.current().Seen())) == 0 })
 	r.endClean()
 	twice := 0
 	for _, id := range published {
@@ -294,7 +304,7 @@ func TestTakeoverBetweenCommitsThatAreAdjacent(t *testing.T) {
 	r := b.run()
 	r.waitSeen("after")
 	r.endClean()
-	if seen := b.current().seen(); !slices.Equal(seen, []string{second, "after"}) {
+	if seen := b.current().Seen(); !slices.Equal(seen, []string{second, "after"}) {
 		t.Errorf("sent: %v, want %s first", seen, second)
 	}
 }
@@ -460,10 +470,10 @@ func (b *bench) begun(o *otherTool) {
 	ctx := await.Context(b.t)
 	m := b.takeover(&b.cfg, o)
 	var err error
-	if b.cfg.Tables, err = findTables(ctx, m.pool, &b.cfg, true); err != nil {
+	if b.cfg.Tables, err = publication.FindTables(ctx, m.Pool, &b.cfg, true); err != nil {
 		b.t.Fatal(err)
 	}
-	if err := m.mark(ctx); err != nil {
+	if err := m.Mark(ctx); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -476,14 +486,14 @@ func takeoverAfterACrash(t *testing.T, cases map[string]func(b *bench, o *otherT
 			o := b.newTool()
 			b.insert("theirs")
 			crash(b, o)
-			wantStop(t, b.run().wait(), outbox.ExitOperator, "takeover")
+			replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "takeover")
 			k, _ := b.takePassed(o)
 			b.insert("twice")
 			o.waitSeen("twice")
 			o.kill()
 			k.waitComplete()
 			b.goesOn("after")
-			if seen := b.current().seen(); !slices.Equal(seen, []string{"twice", "after"}) {
+			if seen := b.current().Seen(); !slices.Equal(seen, []string{"twice", "after"}) {
 				t.Errorf("sent: %v", seen)
 			}
 			if all, _ := o.seen(); !slices.Contains(all, "theirs") {
@@ -507,17 +517,17 @@ func TestTakeoverFromASlotThatIsGone(t *testing.T) {
 	b := shared(t)
 	o := b.newTool()
 	_, err := b.now(o)
-	wantStop(t, err, outbox.ExitOperator, "takeover")
+	replicationtest.WantStop(t, err, outbox.ExitOperator, "takeover")
 	b.exec(`SELECT pg_drop_replication_slot($1)`, o.slot)
 	b.insert("ours")
 	_, err = b.now(o)
-	stop := wantStop(t, err, outbox.ExitOperator, "takeover")
+	stop := replicationtest.WantStop(t, err, outbox.ExitOperator, "takeover")
 	if !strings.Contains(stop.What, "no longer exists") {
 		t.Error(stop)
 	}
 	b.runMend(stop)
 	b.goesOn("after")
-	if seen := b.current().seen(); !slices.Equal(seen, []string{"ours", "after"}) {
+	if seen := b.current().Seen(); !slices.Equal(seen, []string{"ours", "after"}) {
 		t.Errorf("sent: %v", seen)
 	}
 }
@@ -558,7 +568,7 @@ func TestTakeoverWhoseSlotIsStillBeingCreated(t *testing.T) {
 	}()
 	await.Until(t, "the slot without a position", ours.exists)
 	b.insert("between")
-	stop := wantStop(t, func() error { _, err := b.now(o); return err }(), outbox.ExitOperator, "takeover")
+	stop := replicationtest.WantStop(t, func() error { _, err := b.now(o); return err }(), outbox.ExitOperator, "takeover")
 	if !strings.Contains(stop.What, "is being created") {
 		t.Error(stop)
 	}

@@ -16,6 +16,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/check"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // alsoOf is a bench for a relay that has one table more in its configuration.
@@ -53,7 +60,7 @@ func TestRollout(t *testing.T) {
 	b.exec(`ALTER PUBLICATION p ADD TABLE outbox2`)
 	before := b.sends()
 	standby := next.run()
-	standby.waitPhase(Standby)
+	standby.waitPhase(survey.Standby)
 	warned := func() []observer.LoggedEntry { return b.logs.FilterMessageSnippet("will stop at the next row").All() }
 	await.Until(t, "the leader to warn", func() bool { return len(warned()) > 0 })
 	if after := b.sends(); after != before || b.logs.FilterMessageSnippet("table added").Len() != 0 {
@@ -68,7 +75,7 @@ func TestRollout(t *testing.T) {
 	at := b.confirmedFlush()
 	b.exec(`BEGIN; INSERT INTO outbox VALUES ('c', '{}'); INSERT INTO outbox2 VALUES ('d', '{}'); COMMIT`)
 	b.insert("after")
-	stop := wantStop(t, old.endsBefore("after"), outbox.ExitOperator, notConfigured)
+	stop := replicationtest.WantStop(t, old.endsBefore("after"), outbox.ExitOperator, publication.NotConfigured)
 	for _, want := range []string{"public.outbox2", "source.tables"} {
 		if !strings.Contains(stop.Error(), want) {
 			t.Errorf("%q is not in: %v", want, stop)
@@ -78,7 +85,7 @@ func TestRollout(t *testing.T) {
 	b.insertInto("outbox2", "e")
 	standby.waitSeen("e")
 	standby.endClean()
-	if got := strings.Join(next.current().seen(), " "); got != "c d after e" {
+	if got := strings.Join(next.current().Seen(), " "); got != "c d after e" {
 		t.Errorf("the standby has %s, want c d after e: what the leader had read was delivered before it stopped", got)
 	}
 	added := b.logs.FilterMessageSnippet("table added").All()
@@ -105,7 +112,7 @@ func TestIgnoredWhileARelayLeads(t *testing.T) {
 	b.settledRun("a").endClean()
 	b.cfg.Messages = decode.Messages{}
 	r := b.run()
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	b.exec(`ALTER PUBLICATION p ADD TABLE outbox2`)
 	warned := func() []observer.LoggedEntry { return b.logs.FilterMessageSnippet("will stop at the next row").All() }
 	await.Until(t, "two warnings", func() bool { return len(warned()) == 2 })
@@ -118,7 +125,7 @@ func TestIgnoredWhileARelayLeads(t *testing.T) {
 	b.insert("b")
 	r.waitSeen("b")
 	r.endClean()
-	if got := strings.Join(b.current().seen(), " "); got != "b" {
+	if got := strings.Join(b.current().Seen(), " "); got != "b" {
 		t.Errorf("events %s, want b", got)
 	}
 }
@@ -139,7 +146,7 @@ func TestLeftOutTableWhoseRecordChanges(t *testing.T) {
 			b.exec(change)
 			b.insertInto("outbox2", "c")
 			b.insert("after")
-			wantStop(t, r.endsBefore("after"), outbox.ExitOperator, notConfigured)
+			replicationtest.WantStop(t, r.endsBefore("after"), outbox.ExitOperator, publication.NotConfigured)
 		})
 	}
 }
@@ -148,14 +155,14 @@ func TestLeftOutTableWhoseRecordChanges(t *testing.T) {
 // table's next row. Then the newer configuration delivers that, or an operator says that it is not
 // an event, and it is passed over from then on.
 func TestRolloutIsRolledBack(t *testing.T) {
-	for name, publication := range map[string]string{
+	for name, sql := range map[string]string{
 		"listed":     `CREATE PUBLICATION p FOR TABLE outbox, outbox2 WITH (publish = 'insert')`,
 		"all tables": `CREATE PUBLICATION p FOR ALL TABLES WITH (publish = 'insert')`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := shared(t)
 			b.makeTable("outbox2")
-			b.exec(publication)
+			b.exec(sql)
 			next := b.alsoOf("outbox2")
 			r := next.settledRun("a")
 			b.insertInto("outbox2", "b")
@@ -167,21 +174,21 @@ func TestRolloutIsRolledBack(t *testing.T) {
 			b.insertInto("outbox2", "d")
 			b.insert("e")
 			for range 2 {
-				wantStop(t, b.run().endsBefore("e"), outbox.ExitOperator, notConfigured)
+				replicationtest.WantStop(t, b.run().endsBefore("e"), outbox.ExitOperator, publication.NotConfigured)
 			}
 			r = next.run()
 			r.waitSeen("d", "e")
 			r.endClean()
 
 			b.insertInto("outbox2", "skipped")
-			stop := wantStop(t, b.run().wait(), outbox.ExitOperator, notConfigured)
+			stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, publication.NotConfigured)
 			if !strings.Contains(stop.What, "has relayed table public.outbox2") {
 				t.Error(stop)
 			}
 			b.runMend(stop)
 			b.insert("f")
 			b.goesOn("g")
-			if got := strings.Join(b.current().seen(), " "); got != "f g" {
+			if got := strings.Join(b.current().Seen(), " "); got != "f g" {
 				t.Errorf("events %s, want f g", got)
 			}
 			if got := b.text(`SELECT who || ' ' || action || ' ' || result FROM cdc_relay.audit WHERE slot = $1`, b.cfg.Slot); !strings.Contains(got, "ignore_table") ||
@@ -191,7 +198,7 @@ func TestRolloutIsRolledBack(t *testing.T) {
 			// Configured again, it is an event again, and the word about it is spent.
 			next.goesOn("h")
 			b.insertInto("outbox2", "i")
-			wantStop(t, b.run().wait(), outbox.ExitOperator, notConfigured)
+			replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, publication.NotConfigured)
 		})
 	}
 }
@@ -204,7 +211,7 @@ func TestTypoInARollout(t *testing.T) {
 	wrong := b.alsoOf("outbox2") // not in the publication
 	r := b.settledRun("a")
 	before := b.sends()
-	wantStop(t, wrong.run().wait(), outbox.ExitOperator, "publication")
+	replicationtest.WantStop(t, wrong.run().wait(), outbox.ExitOperator, "publication")
 	b.insert("b")
 	r.waitSeen("b")
 	if after := b.sends(); after != before {
@@ -215,7 +222,7 @@ func TestTypoInARollout(t *testing.T) {
 	b.exec(`ALTER PUBLICATION p ADD TABLE outbox2`)
 	wrong.cfg.Tables = wrong.cfg.Tables[1:]
 	b.insert("c")
-	wantStop(t, wrong.run().endsBefore("none"), outbox.ExitOperator, notConfigured)
+	replicationtest.WantStop(t, wrong.run().endsBefore("none"), outbox.ExitOperator, publication.NotConfigured)
 	r = b.run()
 	r.waitSeen("c")
 	r.endClean()
@@ -231,18 +238,18 @@ func TestPublicationSharedWithAnotherProgram(t *testing.T) {
 	b.exec(`CREATE TABLE parted (id text, payload jsonb) PARTITION BY LIST (id)`)
 	b.exec(`CREATE TABLE parted_x PARTITION OF parted FOR VALUES IN ('x')`)
 	b.exec(`CREATE PUBLICATION p FOR TABLE outbox, theirs, parted`)
-	b.wantLine(LevelOK, "other tables", "public.theirs")
-	b.init(InitOptions{})
+	b.wantLine(check.LevelOK, "other tables", "public.theirs")
+	b.init(setup.InitOptions{})
 	for _, id := range []string{"a", "b"} {
 		r := b.run()
-		r.waitPhase(Streaming)
+		r.waitPhase(survey.Streaming)
 		b.insertInto("theirs", "their "+id)
 		b.insertInto("parted", "x")
 		b.insert(id)
 		r.waitSeen(id)
 		r.waitSeen(id)
 		r.endClean()
-		if got := strings.Join(b.current().seen(), " "); got != id {
+		if got := strings.Join(b.current().Seen(), " "); got != id {
 			t.Errorf("events %s, want %s", got, id)
 		}
 	}
@@ -250,29 +257,29 @@ func TestPublicationSharedWithAnotherProgram(t *testing.T) {
 		!strings.Contains(fmt.Sprint(said[0].ContextMap()["tables"]), "public.parted, public.theirs") {
 		t.Errorf("said %v, want it once", said)
 	}
-	b.wantLine(LevelOK, "other tables", "public.parted, public.theirs")
+	b.wantLine(check.LevelOK, "other tables", "public.parted, public.theirs")
 	b.insertInto("parted", "x")
 	b.exec(`DROP TABLE parted_x`) // their housekeeping, before the relay comes to the row
 	r := b.run()
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	b.exec(`ALTER PUBLICATION p ADD TABLE later`)
 	b.insertInto("later", "c")
-	b.runMend(wantStop(t, r.wait(), outbox.ExitOperator, notConfigured))
+	b.runMend(replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, publication.NotConfigured))
 	b.goesOn("d")
 }
 
 // A publication of all tables, or of a schema, sends what nobody asked for: those rows are passed
 // over, whenever their table came. A table that is listed as well is not one of them.
 func TestForeignTablesOfAWidePublication(t *testing.T) {
-	for name, publication := range map[string]string{
+	for name, sql := range map[string]string{
 		"all tables": `CREATE PUBLICATION p FOR ALL TABLES`,
 		"schema":     `CREATE PUBLICATION p FOR TABLES IN SCHEMA public`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := shared(t)
 			if name == "all tables" {
-				b.exec(publication)
-			} else if !b.since15(publication) {
+				b.exec(sql)
+			} else if !b.since15(sql) {
 				return
 			}
 			r := b.settledRun("a")
@@ -285,7 +292,7 @@ func TestForeignTablesOfAWidePublication(t *testing.T) {
 			if name == "schema" {
 				b.exec(`ALTER PUBLICATION p ADD TABLE theirs`)
 				b.insertInto("theirs", "again")
-				wantStop(t, r.wait(), outbox.ExitOperator, notConfigured)
+				replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, publication.NotConfigured)
 				return
 			}
 			r.endClean()
@@ -302,7 +309,7 @@ func TestRowsOfATableThatWasListed(t *testing.T) {
 	b.exec(`ALTER PUBLICATION p ADD TABLE outbox2`)
 	b.insertInto("outbox2", "b")
 	b.exec(`ALTER PUBLICATION p DROP TABLE outbox2`)
-	b.runMend(wantStop(t, b.run().wait(), outbox.ExitOperator, notConfigured))
+	b.runMend(replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, publication.NotConfigured))
 	b.goesOn("c")
 }
 
@@ -316,7 +323,7 @@ func TestPrefixLeavesTheConfiguration(t *testing.T) {
 	before := b.confirmedFlush()
 	b.relayMessages()
 	r := b.run()
-	r.waitPhase(Streaming)
+	r.waitPhase(survey.Streaming)
 	added := b.logs.FilterMessageSnippet("message prefix added").All()
 	if len(added) != 1 || added[0].ContextMap()["message_prefix"] != "orders" || announced(t, added[0]) != before {
 		t.Errorf("announced %v, want orders from %s", added, before)
@@ -328,14 +335,14 @@ func TestPrefixLeavesTheConfiguration(t *testing.T) {
 	without.settledRun("c").endClean()
 	without.wantFinding("not configured", `prefix "orders"`, "source.message_prefix")
 	b.exec(message("d", "1"))
-	wantStop(t, without.run().wait(), outbox.ExitOperator, notConfigured)
+	replicationtest.WantStop(t, without.run().wait(), outbox.ExitOperator, publication.NotConfigured)
 	r = b.run()
 	r.waitSeen("d")
 	r.endClean()
 	b.exec(message("skipped", "1"))
-	without.runMend(wantStop(t, without.run().wait(), outbox.ExitOperator, notConfigured))
+	without.runMend(replicationtest.WantStop(t, without.run().wait(), outbox.ExitOperator, publication.NotConfigured))
 	without.goesOn("e")
-	if got := without.current().seen(); slices.Contains(got, "skipped") {
+	if got := without.current().Seen(); slices.Contains(got, "skipped") {
 		t.Errorf("events %v", got)
 	}
 }
@@ -344,25 +351,25 @@ func TestPrefixLeavesTheConfiguration(t *testing.T) {
 func TestOnlyTheLeaderRemembers(t *testing.T) {
 	b := shared(t)
 	b.settledRun("a").endClean()
-	pool, err := connectPool(&b.cfg)
+	pool, err := source.ConnectPool(&b.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer pool.Close()
 	ctx := await.Context(t)
-	rec, err := readRecord(ctx, pool, b.cfg.Slot)
+	rec, err := slot.ReadRecord(ctx, pool, b.cfg.Slot)
 	if err != nil {
 		t.Fatal(err)
 	}
 	before := b.sends()
-	next := rec.sends()
+	next := rec.Remembered()
 	next.Prefixes = []string{"new"}
-	if err := rememberSends(ctx, pool, &b.cfg, rec.Epoch-1, rec, next, 1); !errors.Is(err, errSendsChanged) {
+	if err := slot.Remember(ctx, pool, &b.cfg, rec.Epoch-1, rec, next, 1); !errors.Is(err, slot.ErrRememberedChanged) {
 		t.Errorf("under a former epoch: %v", err)
 	}
 	other := *rec
 	other.SendsText = `{}`
-	if err := rememberSends(ctx, pool, &b.cfg, rec.Epoch, &other, next, 1); !errors.Is(err, errSendsChanged) {
+	if err := slot.Remember(ctx, pool, &b.cfg, rec.Epoch, &other, next, 1); !errors.Is(err, slot.ErrRememberedChanged) {
 		t.Errorf("after another look: %v", err)
 	}
 	if after := b.sends(); after != before {

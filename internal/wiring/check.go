@@ -7,11 +7,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/replication/check"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
-	"github.com/cdc-relay/cdc-relay/internal/replication"
 )
 
 // CheckTimeout is how long all questions together may take.
@@ -19,13 +21,13 @@ const CheckTimeout = 30 * time.Second
 
 // Check checks PostgreSQL, the broker and the configuration. It publishes nothing. The two are checked at once: one
 // that goes silent takes all the time there is.
-func Check(ctx context.Context, c *config.Config, rc replication.Config, log *zap.Logger) ([]replication.Finding, error) {
+func Check(ctx context.Context, c *config.Config, rc source.Config, log *zap.Logger) ([]check.Finding, error) {
 	rc.Log = zap.NewNop()
-	var broker []replication.Finding
+	var broker []check.Finding
 	var brokerErr error
 	var asked sync.WaitGroup
 	asked.Go(func() { broker, brokerErr = checkBroker(ctx, c, log) })
-	findings, err := replication.Check(ctx, rc)
+	findings, err := check.Run(ctx, rc)
 	asked.Wait()
 	if err := cmp.Or(err, brokerErr); err != nil {
 		return nil, err
@@ -34,7 +36,7 @@ func Check(ctx context.Context, c *config.Config, rc replication.Config, log *za
 }
 
 // CheckForAdmin is examine for the admin server.
-func CheckForAdmin(c *config.Config, rc replication.Config) func(context.Context) ([]ops.Finding, error) {
+func CheckForAdmin(c *config.Config, rc source.Config) func(context.Context) ([]ops.Finding, error) {
 	return func(ctx context.Context) ([]ops.Finding, error) {
 		findings, err := Check(ctx, c, rc, zap.NewNop())
 		out := make([]ops.Finding, len(findings))

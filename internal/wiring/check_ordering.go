@@ -5,22 +5,23 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/cdc-relay/cdc-relay/internal/replication/check"
+
 	"github.com/cdc-relay/cdc-relay/internal/config"
-	"github.com/cdc-relay/cdc-relay/internal/replication"
 )
 
 // checkOrdering warns of a template that sends the events of one key to several exchanges or topics: order is kept within
 // one of them only. Nothing is found for a sink without a template. With a profile it describes the order kept.
-func checkOrdering(c *config.Config) []replication.Finding {
+func checkOrdering(c *config.Config) []check.Finding {
 	driver := DriverOf(c)
 	if driver.Scope == "" {
 		return nil
 	}
 	scope, t := driver.Scope, driver.Templates(c)[0]
-	f := replication.Finding{Name: "ordering", Level: replication.LevelOK}
+	f := check.Finding{Name: "ordering", Level: check.LevelOK}
 	if c.Sink.Compat.Profile != "" && c.Delivery.Ordering != config.OrderingNone {
 		f.Detail = profileOrdering(scope, c.Delivery.Ordering)
-		return []replication.Finding{f}
+		return []check.Finding{f}
 	}
 	whole, parts := "of a key", placeholdersWithinKey
 	if c.Delivery.Ordering == config.OrderingCommit {
@@ -33,11 +34,11 @@ func checkOrdering(c *config.Config) []replication.Finding {
 	case len(found) == 0:
 		f.Detail = fmt.Sprintf("the events %s go to one %s, in the order of their commits", whole, scope)
 	default:
-		f.Level = replication.LevelWarn
+		f.Level = check.LevelWarn
 		f.Detail = fmt.Sprintf("%s %q sends events %s to several %ss by %s: they keep their order within each, and none among them", t.Key, t, whole, scope, strings.Join(found, " and "))
 		f.Mend = fmt.Sprintf("%s: %q; or, if nobody counts on the order, delivery.ordering: none", t.Key, removePlaceholders(t.String(), parts))
 	}
-	return []replication.Finding{f}
+	return []check.Finding{f}
 }
 
 // profileOrdering describes the order that a profile keeps. Debezium's options choose the topics, so there is nothing to fix, and one

@@ -3,13 +3,14 @@ package wiring
 import (
 	"context"
 
+	"github.com/cdc-relay/cdc-relay/internal/replication/check"
+
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
-	"github.com/cdc-relay/cdc-relay/internal/replication"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/tracing"
 )
@@ -90,17 +91,17 @@ func Destination(s sink.Sink, ev *outbox.Event) tracing.Destination {
 }
 
 // checkBroker checks what the relay needs of the broker that is configured.
-func checkBroker(ctx context.Context, c *config.Config, log *zap.Logger) (lines []replication.Finding, err error) {
+func checkBroker(ctx context.Context, c *config.Config, log *zap.Logger) (lines []check.Finding, err error) {
 	found, err := DriverOf(c).check(ctx, c, log)
 	for _, f := range found {
-		level := replication.LevelFail
+		level := check.LevelFail
 		switch {
 		case f.OK:
-			level = replication.LevelOK
+			level = check.LevelOK
 		case f.Warn:
-			level = replication.LevelWarn
+			level = check.LevelWarn
 		}
-		lines = append(lines, replication.Finding{Name: f.Name, Level: level, Detail: f.Detail, Mend: f.Mend})
+		lines = append(lines, check.Finding{Name: f.Name, Level: level, Detail: f.Detail, Mend: f.Mend})
 	}
 	return lines, err
 }

@@ -5,6 +5,8 @@ package wiring
 import (
 	"slices"
 
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
+
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
@@ -13,7 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
-	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -38,10 +40,10 @@ func Ordering(c *config.Config) relay.Ordering {
 }
 
 // Replication is the source side; NewLine and Hooks are left to run.
-func Replication(c *config.Config, columns []string, log *zap.Logger) (replication.Config, error) {
+func Replication(c *config.Config, columns []string, log *zap.Logger) (source.Config, error) {
 	url, err := c.Source.URL.Read()
 	if err != nil {
-		return replication.Config{}, ConfigError("source.url", err)
+		return source.Config{}, ConfigError("source.url", err)
 	}
 	tables := make([]decode.Table, len(c.Source.Tables))
 	for i, t := range c.Source.Tables {
@@ -51,7 +53,7 @@ func Replication(c *config.Config, columns []string, log *zap.Logger) (replicati
 			tables[i].Mapping.Untimed = records.Columns().Untimed
 		}
 	}
-	return replication.Config{
+	return source.Config{
 		URL: url, Password: c.Source.Password.Read,
 		Slot: c.Source.Slot, Publication: c.Source.Publication,
 		Tables: tables, Columns: columns,
@@ -94,7 +96,7 @@ func Outboxes(c *config.Config) []dlq.Outbox {
 }
 
 // SlotSnapshot is a slot as metrics and status show it.
-func SlotSnapshot(name string, s replication.Slot) ops.Slot {
+func SlotSnapshot(name string, s survey.Slot) ops.Slot {
 	return ops.Slot{
 		Name: name, Checked: s.Checked, ConfirmedFlush: s.ConfirmedFlush, Restart: s.Restart, Current: s.Current,
 		Active: s.Active, WALStatus: s.WALStatus, SafeWALBytes: s.SafeWALBytes, SpilledBytes: s.SpilledBytes,

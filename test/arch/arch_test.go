@@ -37,22 +37,33 @@ var allowed = map[string][]string{
 	"debezium/...":         {"outbox", "debezium/..."},
 	"migrate/...":          {"debezium/...", "migrate/..."},
 	"sink/sinktest":        {"outbox", "sink", "devenv/..."},
-	"replication":          {"outbox", "decode"},
-	"relay":                {"outbox", "decode", "sink"},
-	"dlq":                  {"outbox", "sink"},
-	"retry/store":          {"outbox", "sink", "dlq"},
-	"retry/...":            {"outbox", "sink", "dlq", "retry/store"}, // postgres, and memorytest
-	"retry":                {"outbox", "sink", "relay", "dlq", "retry/store"},
-	"config":               {"outbox", "decode", "sink", "sink/...", "debezium", "config/document"},
-	"config/document":      {"outbox"},
-	"ops":                  {},
-	"ops/opstest":          {"ops"},
-	"ops/metrics":          {"ops", "outbox", "decode", "sink"},
-	"ops/admin":            {"ops", "ops/metrics", "outbox", "dlq"},
-	"tracing":              {"outbox"},
-	"devenv/...":           {"outbox", "devenv/..."}, // it judges the relay from outside
-	"wiring":               {"outbox", "decode", "sink", "sink/...", "relay", "replication", "dlq", "ops", "ops/...", "config", "tracing"},
-	"cli/...":              {"outbox", "sink", "sink/...", "debezium/...", "migrate/...", "replication", "retry", "retry/...", "dlq", "ops", "ops/...", "config", "config/...", "wiring", "cli/..."},
+	// The floors of replication, from the ground up; check, setup and takeover are commands beside the stream.
+	"replication/source":          {"outbox", "decode"},
+	"replication/schema":          {"outbox", "replication/source"},
+	"replication/publication":     {"outbox", "decode", "replication/source"},
+	"replication/slot":            {"outbox", "decode", "replication/source", "replication/schema", "replication/publication"},
+	"replication/survey":          {"replication/source", "replication/schema", "replication/slot"},
+	"replication/session":         {"outbox", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot", "replication/survey"},
+	"replication":                 {"outbox", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot", "replication/survey", "replication/session"},
+	"replication/setup":           {"outbox", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
+	"replication/takeover":        {"outbox", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
+	"replication/check":           {"outbox", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
+	"replication/replicationtest": {"outbox"},
+	"relay":                       {"outbox", "decode", "sink"},
+	"dlq":                         {"outbox", "sink"},
+	"retry/store":                 {"outbox", "sink", "dlq"},
+	"retry/...":                   {"outbox", "sink", "dlq", "retry/store"}, // postgres, and memorytest
+	"retry":                       {"outbox", "sink", "relay", "dlq", "retry/store"},
+	"config":                      {"outbox", "decode", "sink", "sink/...", "debezium", "config/document"},
+	"config/document":             {"outbox"},
+	"ops":                         {},
+	"ops/opstest":                 {"ops"},
+	"ops/metrics":                 {"ops", "outbox", "decode", "sink"},
+	"ops/admin":                   {"ops", "ops/metrics", "outbox", "dlq"},
+	"tracing":                     {"outbox"},
+	"devenv/...":                  {"outbox", "devenv/..."}, // it judges the relay from outside
+	"wiring":                      {"outbox", "decode", "sink", "sink/...", "relay", "replication", "replication/...", "dlq", "ops", "ops/...", "config", "tracing"},
+	"cli/...":                     {"outbox", "sink", "sink/...", "debezium/...", "migrate/...", "replication", "replication/...", "retry", "retry/...", "dlq", "ops", "ops/...", "config", "config/...", "wiring", "cli/..."},
 }
 
 // pureBans are what decode may not import: it has no I/O and no goroutines (source_test.go looks for clocks).
@@ -60,7 +71,7 @@ var pureBans = []string{"net/...", "os/...", "io/fs", "log/...", "context", "syn
 
 // testOnly must not be linked into the binary.
 var testOnly = []string{
-	"testing/...", module + "/internal/devenv/...", module + "/internal/ops/opstest", module + "/internal/sink/sinktest", module + "/internal/sink/kafka/kafkatest", module + "/internal/retry/memorytest", module + "/test/...",
+	"testing/...", module + "/internal/devenv/...", module + "/internal/ops/opstest", module + "/internal/sink/sinktest", module + "/internal/sink/kafka/kafkatest", module + "/internal/retry/memorytest", module + "/internal/replication/replicationtest", module + "/test/...",
 	"github.com/prometheus/client_golang/api/...", "go.uber.org/goleak", "pgregory.net/rapid", "github.com/cockroachdb/datadriven", "github.com/HdrHistogram/...",
 	"github.com/santhosh-tekuri/jsonschema/...", "github.com/creack/pty/...",
 }

@@ -8,10 +8,11 @@ import (
 	"os"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
-	"github.com/cdc-relay/cdc-relay/internal/replication"
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
@@ -48,15 +49,15 @@ func (g *Options) Path() string {
 const DatabaseTimeout = 10 * time.Second
 
 // Source is what a command needs that talks to the database alone.
-func (g *Options) Source() (*config.Config, replication.Config, *zap.Logger, error) {
+func (g *Options) Source() (*config.Config, source.Config, *zap.Logger, error) {
 	c, err := g.Load()
 	if err != nil {
-		return nil, replication.Config{}, nil, err
+		return nil, source.Config{}, nil, err
 	}
 	log := wiring.NewLogger(config.Log{Level: c.Log.Level, Format: "console"})
 	columns, err := wiring.SinkColumns(c, log)
 	if err != nil {
-		return nil, replication.Config{}, nil, err
+		return nil, source.Config{}, nil, err
 	}
 	rc, err := wiring.Replication(c, columns, log)
 	return c, rc, log, err

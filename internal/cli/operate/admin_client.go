@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
@@ -16,7 +18,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
-	"github.com/cdc-relay/cdc-relay/internal/replication"
 )
 
 // adminClient is the database connection of an operator's command. It works whether or not a relay runs.
@@ -40,7 +41,7 @@ func withAdminClient(ctx context.Context, g *command.Options, wait time.Duration
 	defer cancel()
 	connecting, connected := context.WithTimeout(ctx, command.DatabaseTimeout)
 	defer connected()
-	pool, err := replication.Connect(connecting, rc)
+	pool, err := source.Connect(connecting, rc)
 	if err != nil {
 		return err
 	}

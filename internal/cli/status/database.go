@@ -7,6 +7,9 @@ import (
 	"io"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
@@ -15,7 +18,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
-	"github.com/cdc-relay/cdc-relay/internal/replication"
 	"github.com/cdc-relay/cdc-relay/internal/retry/postgres"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
@@ -103,13 +105,13 @@ func queryDatabase(ctx context.Context, g *command.Options) (*databaseStatus, er
 	return &v, nil
 }
 
-func readDatabase(ctx context.Context, rc replication.Config) (v databaseStatus, err error) {
-	pool, err := replication.Connect(ctx, rc)
+func readDatabase(ctx context.Context, rc source.Config) (v databaseStatus, err error) {
+	pool, err := source.Connect(ctx, rc)
 	if err != nil {
 		return v, err
 	}
 	defer pool.Close()
-	known, err := replication.Look(ctx, pool, rc.Slot)
+	known, err := survey.ReadRelay(ctx, pool, rc.Slot)
 	if err != nil {
 		return v, err
 	}

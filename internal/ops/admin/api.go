@@ -15,7 +15,7 @@ import (
 
 // API is what the API shows of parked rows and dead letters, and does about them.
 type API struct {
-	Operators         *dlq.Admin
+	Operators    *dlq.Admin
 	Outboxes     []dlq.Outbox // where an event's row is looked for
 	ShowPayloads bool
 

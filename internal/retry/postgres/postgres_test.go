@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -23,7 +26,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
-	"github.com/cdc-relay/cdc-relay/internal/replication"
 	retrystore "github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -53,7 +55,7 @@ func newDatabase(t *testing.T, server *devenv.Postgres, url string) *database {
 	w.exec(`ALTER ROLE ` + role + ` SET default_transaction_isolation = serializable`)
 	w.url = as(t, url, role)
 	c := w.config(w.url)
-	if err := replication.Init(await.Context(t), c, replication.InitOptions{OutboxTable: true, URL: url, Role: role, NoSlot: true}); err != nil {
+	if err := setup.Init(await.Context(t), c, setup.InitOptions{OutboxTable: true, URL: url, Role: role, NoSlot: true}); err != nil {
 		t.Fatal(err)
 	}
 	w.pool = w.newPool(w.url)
@@ -83,8 +85,8 @@ func connect(t *testing.T, url string) *pgx.Conn {
 // for the transactions of all tests.
 const relaySlot = "relay"
 
-func (w *database) config(url string) replication.Config {
-	return replication.Config{
+func (w *database) config(url string) source.Config {
+	return source.Config{
 		URL: url, Slot: relaySlot + fmt.Sprint(time.Now().UnixNano()), Publication: "p", Create: true, NoBackfill: true,
 		WALSenderTimeout: 20 * time.Second, Log: zap.NewNop(),
 		Tables: []decode.Table{{Schema: "public", Name: "outbox", Mapping: decode.Mapping{
@@ -95,7 +97,7 @@ func (w *database) config(url string) replication.Config {
 
 func (w *database) newPool(url string) *pgxpool.Pool {
 	w.t.Helper()
-	pool, err := replication.Connect(await.Context(w.t), w.config(url))
+	pool, err := source.Connect(await.Context(w.t), w.config(url))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -434,7 +436,7 @@ func (w *database) through() (*pgxpool.Pool, *devenv.Proxy) {
 	u.Host = p.Addr()
 	c := w.config(u.String())
 	c.Slot = "doubtful" // the pools of one relay have one name
-	pool, err := replication.Connect(await.Context(w.t), c)
+	pool, err := source.Connect(await.Context(w.t), c)
 	if err != nil {
 		w.t.Fatal(err)
 	}

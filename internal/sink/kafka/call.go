@@ -66,18 +66,18 @@ func (l *lane) isBehindRejected(i int32) bool {
 	return held && first < i && l.events[i].Ordered
 }
 
-// inbox is where a lane's streams come back from the workers.
+// inbox is where a lane's producers come back from the workers.
 type inbox struct {
-	mu      sync.Mutex
-	streams []*producer
-	taken   []*producer   // by the last take, and to be used again
-	filled  chan struct{} // cap 1
+	mu        sync.Mutex
+	producers []*producer
+	taken     []*producer   // by the last take, and to be used again
+	filled    chan struct{} // cap 1
 }
 
-// deliver gives a stream back to its lane, with its answer.
+// deliver gives a producer back to its lane, with its answer.
 func (in *inbox) deliver(s *producer) {
 	in.mu.Lock()
-	in.streams = append(in.streams, s)
+	in.producers = append(in.producers, s)
 	in.mu.Unlock()
 	conn.Notify(in.filled)
 }
@@ -87,6 +87,6 @@ func (in *inbox) take() []*producer {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	clear(in.taken)
-	in.streams, in.taken = in.taken[:0], in.streams
+	in.producers, in.taken = in.taken[:0], in.producers
 	return in.taken
 }

@@ -52,7 +52,7 @@ func judge(code int16) verdict {
 		return verdict{action: confirm}
 	case kafkago.DuplicateSequenceNumber:
 		// An older duplicate than the broker remembers the offset of. It is success only of bytes that were sent before;
-		// stream.stored sees to that. Apache Kafka does not give it while one batch of a producer is under way, since it
+		// producer.stored sees to that. Apache Kafka does not give it while one batch of a producer is under way, since it
 		// remembers the last batch at least. What others mean by it is not known, so nothing is stored a second time over it.
 		return verdict{action: confirm}
 

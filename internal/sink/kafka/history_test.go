@@ -155,7 +155,7 @@ func run(t *testing.T, p plan, seed uint64) {
 	}
 	for _, l := range h.sink.lanes {
 		for _, r := range l.routes {
-			for _, s := range r.streams {
+			for _, s := range r.producers {
 				if s != nil && s.batch != nil && !p.duplicates {
 					t.Errorf("a stream of %s/%d is left with a batch", s.Topic, s.Partition)
 				}

@@ -12,7 +12,7 @@ import (
 )
 
 // lane publishes the calls of one lane, one call at a time. It belongs to the goroutine that calls publish; only its inbox
-// is shared, with the workers that have its streams.
+// is shared, with the workers that have its producers.
 //
 // Why order holds: the events of a key are in one lane, and, of a topic, in one part of a call: they have one partition by
 // the partition count that the call was split by. Within a part they are appended in order, since one batch is under way
@@ -36,8 +36,8 @@ type lane struct {
 
 // route is where the lane's events of one topic go.
 type route struct {
-	topic   string
-	streams []*producer // by partition; nil: nothing was sent there
+	topic     string
+	producers []*producer // by partition; nil: nothing was sent there
 }
 
 func newLane(s *Sink) *lane {

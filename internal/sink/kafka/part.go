@@ -10,7 +10,7 @@ import (
 )
 
 // part is the events of the present call that go to one partition, and how far they are. The first of them are in the
-// stream's batch. Nothing here blocks.
+// producer's batch. Nothing here blocks.
 //
 //	ready ─ fill, seal, push ─▶ out ─ answer ─▶ ready: the next batch, a smaller one, or the same under a new producer
 //	  ▲                                    ├─▶ waiting: for a leader, or until the same bytes may go again
@@ -72,7 +72,7 @@ func (p *part) endTrouble() {
 	p.since, p.tries, p.same, p.retries, p.renewals, p.cut, p.fault = time.Time{}, 0, 0, 0, 0, 0, nil
 }
 
-// giveUp rejects all that the part has. A batch in doubt stays in the stream: when the same events come again, so do the
+// giveUp rejects all that the part has. A batch in doubt stays in the producer: when the same events come again, so do the
 // same bytes.
 func (l *lane) giveUp(s *producer, fault *sink.Fault) {
 	p := &s.part

@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
-// resume looks at what an earlier call has left in the stream: the batch of the same events goes again as it is, or is known
+// resume looks at what an earlier call has left in the producer: the batch of the same events goes again as it is, or is known
 // to be stored; that of other events is given up.
 func (l *lane) resume(s *producer) {
 	p := &s.part

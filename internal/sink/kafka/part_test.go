@@ -63,7 +63,7 @@ func (d *desk) step() {
 	}
 }
 
-func (d *desk) stream() *producer { return d.lane.routes["events"].streams[0] }
+func (d *desk) stream() *producer { return d.lane.routes["events"].producers[0] }
 
 // end ends the call as its context does.
 func (d *desk) end() {
@@ -469,7 +469,7 @@ func TestPartitionIsGone(t *testing.T) {
 		}
 		d.know(client.Leader{Node: 1, Epoch: 0})
 		d.step()
-		gone := d.lane.routes["events"].streams[1]
+		gone := d.lane.routes["events"].producers[1]
 		d.lane.sink.client.Control.Withdraw(&gone.ProducerBatch)
 		gone.Answer = client.Answer{Kind: client.Identity, Producer: 7}
 		d.lane.apply(gone)

@@ -70,7 +70,7 @@ func (p *paused) refused(topic string, partition int32, fault *sink.Fault) {
 	p.count.Store(int32(len(p.by)))
 }
 
-// confirmed ends the pause of the stream's partition and topic.
+// confirmed ends the pause of the producer's partition and topic.
 func (p *paused) confirmed(s *producer) {
 	if p.count.Load() == 0 {
 		return

@@ -38,11 +38,11 @@ import (
 //
 // R4 is for storage that is taken back to a snapshot, or wiped: the cluster then gives the same ids
 // to others, and a batch under one of ours may look like one of another producer's last five. The
-// worker keeps R4, see worker.current. Bytes that were in a request (tried) are exempt: under
+// worker keeps R4, see worker.dropOutdated. Bytes that were in a request (tried) are exempt: under
 // another id they might be stored twice after any lost connection. So what is in doubt when the
 // storage is taken back keeps its id, and may be acknowledged there and stored nowhere.
 //
-// A stream belongs to its lane's goroutine, except that between push (or identify) and deliver its answer is the worker's
+// A producer belongs to its lane's goroutine, except that between push (or identify) and deliver its answer is the worker's
 // to write, and bytes is to be left alone because the worker reads it.
 type producer struct {
 	client.ProducerBatch
@@ -55,7 +55,7 @@ type producer struct {
 	batch *kafkabatch.Batch // the records; nil: there are none
 
 	// of names the events of the batch when a call ended without knowing what became of it, or in doubt. late says that
-	// a worker, or the control connection, still has the stream since such a call; landed that the batch was confirmed
+	// a worker, or the control connection, still has the producer since such a call; storedLate that the batch was confirmed
 	// after its call had ended.
 	of               []eventIdentity
 	late, storedLate bool
@@ -68,7 +68,7 @@ type producer struct {
 	part      part // of the present call
 }
 
-func newStream(l *lane, topic string, partition int32) *producer {
+func newProducer(l *lane, topic string, partition int32) *producer {
 	s := &producer{ProducerBatch: client.ProducerBatch{Topic: topic, Partition: partition}, lane: l, id: client.None}
 	s.Deliver = func() { l.inbox.deliver(s) }
 	return s
@@ -79,7 +79,7 @@ func (s *producer) identified(a *client.Answer) {
 	s.id, s.epoch, s.Session, s.next = a.Producer, a.Epoch, a.Session, 0
 }
 
-// seal makes the batch ready to be sent: once, so that it is the same bytes however often it is sent. The stream has a
+// seal makes the batch ready to be sent: once, so that it is the same bytes however often it is sent. The producer has a
 // producer and a batch.
 func (s *producer) seal() {
 	if s.Bytes == nil {
@@ -124,7 +124,7 @@ func (s *producer) drop() {
 	s.releaseBatch()
 }
 
-// releaseBatch leaves the stream without a batch.
+// releaseBatch leaves the producer without a batch.
 func (s *producer) releaseBatch() {
 	if s.batch != nil {
 		s.lane.sink.pool.Put(s.batch)
@@ -199,5 +199,5 @@ func (s *producer) settleLate() {
 	}
 }
 
-// shown is the stream's topic as people may see it.
+// shown is the producer's topic as people may see it.
 func (s *producer) shown() string { return s.lane.sink.layout.Shown(s.Topic) }

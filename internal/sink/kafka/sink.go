@@ -1,5 +1,5 @@
 // Package kafka publishes events to Apache Kafka: record batches of this package's own encoder, from an idempotent producer
-// per stream of a partition, acknowledged by all in-sync replicas. What a broker says of each batch (its error code, the
+// per producer of a partition, acknowledged by all in-sync replicas. What a broker says of each batch (its error code, the
 // record errors in it, no answer) becomes a sink.Outcome.
 package kafka
 
@@ -21,10 +21,10 @@ import (
 
 // Sink publishes to Kafka. Its methods may be called as sink.Sink says; Up and Stats from anywhere.
 //
-//	reader ─ Place ──▶ topics ──┐ asks           lanes ── Publish ──▶ streams ──▶ queue of the leader's broker
+//	reader ─ Place ──▶ placement ──┐ asks        lanes ── Publish ──▶ producers ──▶ queue of the leader's broker
 //	                            ▼                  │ ask                              │ two workers, a connection each
 //	                         control ◀─────────────┘                                  ▼
-//	                            └── metadata: known ──▶ all                        Kafka
+//	                            └── Metadata ──▶ all                               Kafka
 type Sink struct {
 	cfg     Config
 	layout  *record.Layout

@@ -53,7 +53,7 @@ func TestClusterTakenBackToASnapshot(t *testing.T) {
 func idOf(r *running) int64 {
 	for _, l := range r.lanes {
 		for _, route := range l.routes {
-			return route.streams[0].id
+			return route.producers[0].id
 		}
 	}
 	return client.None

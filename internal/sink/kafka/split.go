@@ -81,7 +81,7 @@ func (l *lane) split() {
 			l.reject(i, record.NoPartition(l.sink.layout.Shown(topic.Name), len(topic.Partitions)))
 			continue
 		}
-		s := l.stream(topic.Name, partition)
+		s := l.producerOf(topic.Name, partition)
 		p := &s.part
 		if len(p.todo) == 0 {
 			p.reset()
@@ -99,8 +99,8 @@ func (l *lane) split() {
 	}
 }
 
-// stream is the lane's way to a partition.
-func (l *lane) stream(topic string, partition int32) *producer {
+// producerOf is the lane's way to a partition.
+func (l *lane) producerOf(topic string, partition int32) *producer {
 	r := l.last
 	if r == nil || r.topic != topic {
 		if r = l.routes[topic]; r == nil {
@@ -110,11 +110,11 @@ func (l *lane) stream(topic string, partition int32) *producer {
 		}
 		l.last = r
 	}
-	for int(partition) >= len(r.streams) {
-		r.streams = append(r.streams, nil)
+	for int(partition) >= len(r.producers) {
+		r.producers = append(r.producers, nil)
 	}
-	if r.streams[partition] == nil {
-		r.streams[partition] = newStream(l, topic, partition)
+	if r.producers[partition] == nil {
+		r.producers[partition] = newProducer(l, topic, partition)
 	}
-	return r.streams[partition]
+	return r.producers[partition]
 }

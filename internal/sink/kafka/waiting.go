@@ -107,7 +107,7 @@ func (p *part) wakes() time.Time {
 	return p.due
 }
 
-// leaderOf is whom the metadata names for the stream's partition. It is false when the part has ended over what the metadata
+// leaderOf is whom the metadata names for the producer's partition. It is false when the part has ended over what the metadata
 // says: the topic is at fault, or there is no such partition any more, and its events are to be split anew.
 func (l *lane) leaderOf(s *producer, known *client.Metadata) (client.Leader, bool) {
 	p, topic := &s.part, known.Topics[s.Topic]

@@ -53,6 +53,13 @@ func New(out io.Writer, traceparent func(ev *outbox.Event, buf []byte) []byte) *
 	return &Sink{out: out, writes: make(chan write), trace: traceparent}
 }
 
+// NewRecords is New for the records that a profile makes.
+func NewRecords(out io.Writer, router *debezium.Router) *Sink {
+	s := New(out, nil)
+	s.router = router
+	return s
+}
+
 // line is what is written of an event. A column that is NULL or not mapped is null.
 type line struct {
 	ID        *string         `json:"id"`

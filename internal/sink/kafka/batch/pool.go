@@ -8,7 +8,7 @@ import (
 	"github.com/segmentio/kafka-go/compress"
 )
 
-// Pool lends out batches, so that a stream without one under way keeps no buffer.
+// Pool lends out batches, so that a producer without one under way keeps no buffer.
 type Pool struct {
 	Codec compress.Compression
 	pool  sync.Pool

@@ -77,7 +77,7 @@ func (c *control) Ask(topic string) {
 	c.wake()
 }
 
-// Identify gets the stream a producer id, and delivers it with an answer of kind identity.
+// Identify gets the batch a producer id, and delivers it with an answer of kind identity.
 func (c *control) Identify(s *ProducerBatch) {
 	c.mu.Lock()
 	c.ids = append(c.ids, s)
@@ -185,8 +185,8 @@ func (c *control) work(ctx context.Context) (pause time.Duration, err error) {
 	return 0, nil
 }
 
-// next is what to do now: an id for a stream, metadata of some topics, or nothing for so long. When both are wanted they take
-// turns: where no ids are to be had, streams without end ask for them.
+// next is what to do now: an id for a batch, metadata of some topics, or nothing for so long. When both are wanted they take
+// turns: where no ids are to be had, batches without end ask for them.
 func (c *control) next(now time.Time) (s *ProducerBatch, topics []string, pause time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -278,7 +278,7 @@ func (c *control) remembers(topic string, now time.Time) bool {
 	return ok && (asked.IsZero() || now.Sub(asked) <= forgetAfter)
 }
 
-// identity asks for a producer id. The stream is delivered in any case.
+// identity asks for a producer id. The batch is delivered in any case.
 func (c *control) identity(ctx context.Context, s *ProducerBatch) error {
 	res, err := over[*initproducerid.Response](ctx, c, &initproducerid.Request{ProducerID: None, ProducerEpoch: None})
 	switch {

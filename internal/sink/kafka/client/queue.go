@@ -39,7 +39,7 @@ type queue struct {
 	woken    [workers]chan struct{} // cap 1: the worker was idle, and there is work
 }
 
-// Push queues a stream's batch. The workers are told by signal.
+// Push queues a batch. The workers are told by signal.
 func (q *queue) Push(s *ProducerBatch) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

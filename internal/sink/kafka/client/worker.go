@@ -25,7 +25,7 @@ type Connection interface {
 	// had the request is not known.
 	RoundTrip(ctx context.Context, timeout time.Duration, req protocol.Message) (protocol.Message, error)
 	Usable() bool
-	// Watch notices the end of the connection while it is idle; see conn.watch.
+	// Watch notices the end of the connection while it is idle; see Conn.Watch.
 	Watch(ended chan<- struct{}) (unwatch func())
 	Close()
 }
@@ -185,7 +185,7 @@ func (w *worker) send(ctx context.Context) (throttle time.Duration) {
 }
 
 // dropOutdated leaves in parts what may go out on conn, and gives the others back, to come again under
-// new producer ids. It keeps R4 of stream.
+// new producer ids. It keeps R4 of producer.
 //
 // Why that is sound: for storage to be taken back all nodes are stopped at one moment, T, and a
 // connection ends with the process that answers on it. After conn was made the control connection
@@ -197,7 +197,7 @@ func (w *worker) send(ctx context.Context) (throttle time.Duration) {
 //   - An id of an earlier session may be from before T. It is not used.
 //
 // What it costs: nothing when a broker without the control connection restarts, or when a connection
-// was idle for too long. When the broker with it restarts, or the only one, every stream that goes
+// was idle for too long. When the broker with it restarts, or the only one, every producer that goes
 // over a new connection takes an id for its next batch. Ids are asked for one after the other, a
 // round trip each, as at the start of the relay. Brokers have them in stock, a thousand at a time,
 // so those of 1000 partitions cost the controller one write or two.

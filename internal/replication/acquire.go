@@ -1,0 +1,225 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
+	"github.com/cdc-relay/cdc-relay/internal/replication/session"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+	"go.uber.org/zap"
+)
+
+var errTaken = errors.New("another relay has taken the slot meanwhile")
+
+const seizeTimeout = time.Minute // for the way from a free slot to the stream: a server may go silent on it
+
+// seize stands by until the slot is free, starts replication, and makes sure of three things while it holds the slot:
+// that the epoch is ours, that the slot is the one we know, and that the publication sends what we need. *t is the term
+// of this process, if any; it survives when nobody led in between, else a new one takes its place.
+func (s *Stream) seize(ctx context.Context, t **session.Term) (*session.Session, error) {
+	if err := s.standBy(ctx, t); err != nil {
+		return nil, err
+	}
+	patient := ctx
+	ctx, cancel := context.WithTimeout(ctx, seizeTimeout)
+	defer cancel()
+	conn, pace, err := session.Connect(ctx, s.cfg)
+	if err != nil {
+		return nil, err
+	}
+	var o opening
+	id, err := slot.Identify(ctx, conn)
+	if err == nil {
+		err = s.cfg.Primary.Still(source.ServerOf(conn).Server)
+	}
+	if err == nil {
+		o, err = s.start(ctx, conn, id)
+	}
+	var view *slot.View
+	if err == nil {
+		view, err = s.lead(ctx, patient, conn, t, o)
+	}
+	if err != nil {
+		source.CloseStream(conn)
+		return nil, s.nameGap(ctx, err)
+	}
+	hijacked, err := conn.Hijack()
+	if err != nil {
+		source.CloseStream(conn)
+		return nil, fmt.Errorf("take over the replication connection: %w", err)
+	}
+	return session.New(s.common, *t, hijacked, pace, o.sent, o.from, view), nil
+}
+
+// opening is what was found before START_REPLICATION was sent.
+type opening struct {
+	was  publication.State // what is remembered of the publication
+	sent publication.State // what is to be remembered of it by a leader with this configuration
+	// resumed is what this process has settled, when it led last and the server proves that it is the same one; else 0.
+	resumed pglogrepl.LSN
+	from    pglogrepl.LSN // the position that was asked for; the slot's own may be higher
+}
+
+// start checks what can be checked before, and sends START_REPLICATION. Proto 1 and messages are always asked for, so that
+// an event's index in its transaction never depends on the configuration.
+func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn, id slot.Identity) (o opening, _ error) {
+	c := s.cfg
+	rec, view, err := s.recordAndSlot(ctx)
+	if err != nil {
+		return o, err
+	}
+	if rec == nil { // it was there: this runs after prepare
+		return o, source.SlotLost(c, fmt.Sprintf("the row of slot %q in cdc_relay.slots is gone: somebody tore the relay down", c.Slot),
+			"start the relay again: it creates a new slot, or says how to accept the one that is there")
+	}
+	if view == nil || rec.State != slot.StateReady {
+		return o, errPrepareAgain // its table of cases says what to do
+	}
+	if err := slot.CheckIdentity(c, rec, view, id); err != nil {
+		return o, err
+	}
+	if err := s.refuseLowerRecord(rec); err != nil {
+		return o, err
+	}
+	if err := slot.RefuseSyncStandby(ctx, s.pool, c); err != nil {
+		return o, err
+	}
+	if err := schema.CheckLogged(ctx, s.pool); err != nil {
+		return o, err
+	}
+	o.was = rec.Remembered()
+	if o.sent, err = slot.CheckPublication(ctx, s.pool, c, rec); err != nil {
+		return o, err
+	}
+	s.common.LastGood.Store(uint64(view.Current))
+	if err := s.pool.QueryRow(ctx, `SELECT pg_size_bytes(current_setting('wal_segment_size'))`).Scan(&s.common.Segment); err != nil {
+		return o, fmt.Errorf("read wal_segment_size: %w", err)
+	}
+	// The server goes on from the slot's own position when that is higher, which it is soon. It is lower than what this process
+	// has settled after a restart of the server, which does not save the slot at each report.
+	o.resumed = s.durable.resume(rec)
+	o.from = max(rec.TookUntil, o.resumed)
+	err = pglogrepl.StartReplication(ctx, conn, c.Slot, o.from, pglogrepl.StartReplicationOptions{
+		PluginArgs: []string{
+			"proto_version '1'",
+			"publication_names " + source.QuoteText(source.QuoteName(c.Publication)),
+			"messages 'true'",
+		},
+	})
+	if source.SQLState(err) == "55006" { // object_in_use
+		return o, errTaken
+	}
+	if err != nil {
+		return o, fmt.Errorf("start replication: %w", err)
+	}
+	return o, nil
+}
+
+// lead runs while our walsender holds the slot. The epoch is read, or raised, after START_REPLICATION: whoever held the
+// slot before has raised it by then, or never will without holding the slot again.
+//
+// What a new line counts may take longer than all the rest: patient is done when the relay is to stop. It returns the slot as
+// it was before the first report.
+func (s *Stream) lead(ctx, patient context.Context, conn *pgconn.PgConn, t **session.Term, o opening) (*slot.View, error) {
+	c := s.cfg
+	rec, err := slot.ReadRecord(ctx, s.pool, c.Slot)
+	if err != nil {
+		return nil, err
+	}
+	if rec == nil || rec.State != slot.StateReady {
+		return nil, errPrepareAgain
+	}
+	old := *t
+	if old != nil && old.Continues(rec) {
+		view, err := slot.ReadActive(ctx, s.pool, c, conn.PID())
+		if err != nil {
+			return nil, err
+		}
+		if err := slot.CheckPosition(c, rec, view, pglogrepl.LSN(old.Reported.Load())); err != nil {
+			return nil, err
+		}
+		return view, s.remember(ctx, rec, o, view)
+	}
+	if old != nil {
+		c.Log.Warn("another relay led in between, or the slot was adopted: what is in memory is thrown away and read again",
+			zap.Int64("epoch", old.Epoch), zap.Int64("now", rec.Epoch), zap.Int64("incarnation", rec.Incarnation))
+		old.End()
+		*t = nil
+	}
+	epoch, err := raiseEpoch(ctx, s.pool, c)
+	if err != nil {
+		return nil, err
+	}
+	view, err := slot.ReadActive(ctx, s.pool, c, conn.PID())
+	if err != nil {
+		return nil, err
+	}
+	if rec, err = slot.ReadRecord(ctx, s.pool, c.Slot); err != nil {
+		return nil, err
+	}
+	if rec == nil || rec.Epoch != epoch {
+		return nil, errPrepareAgain
+	}
+	if err := slot.CheckPosition(c, rec, view, 0); err != nil {
+		return nil, err
+	}
+	s.durable = durable{epoch: epoch, raised: rec.Raised, ceiling: rec.Ceiling, settled: o.resumed}
+	if err := s.remember(ctx, rec, o, view); err != nil {
+		return nil, err
+	}
+	from := max(view.ConfirmedFlush, o.resumed)
+	done := reassure(patient, conn, c.WALSenderTimeout/3, view.ConfirmedFlush)
+	*t, err = session.NewTerm(patient, s.pool, c, rec, from, view.ConfirmedFlush)
+	done()
+	if err != nil {
+		return nil, err
+	}
+	c.Log.Info("leading", zap.String("slot", c.Slot), zap.Int64("epoch", epoch), zap.Stringer("lsn", from))
+	return view, nil
+}
+
+// remember makes durable, before a row passes, what this session relays. It begins with what it looked at before it held
+// the slot: should another leader have written since, all is looked at again.
+func (s *Stream) remember(ctx context.Context, rec *slot.Record, o opening, view *slot.View) error {
+	if !reflect.DeepEqual(rec.Remembered(), o.was) {
+		return slot.ErrRememberedChanged
+	}
+	return slot.Remember(ctx, s.pool, s.cfg, rec.Epoch, rec, o.sent, max(view.ConfirmedFlush, o.from))
+}
+
+// reassure reports the slot's own position every so often, until it is called off: a line may take longer to make than
+// wal_sender_timeout, with a million chains to count. There is no reporter yet, and no reader.
+func reassure(ctx context.Context, conn *pgconn.PgConn, every time.Duration, at pglogrepl.LSN) (callOff func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		for source.Slept(ctx, every) {
+			update := pglogrepl.StandbyStatusUpdate{WALWritePosition: at}
+			if err := pglogrepl.SendStandbyStatusUpdate(ctx, conn, update); err != nil {
+				return // the session's next step finds out
+			}
+		}
+	})
+	return func() {
+		cancel()
+		writing.Wait()
+	}
+}
+
+func (s *Stream) recordAndSlot(ctx context.Context) (*slot.Record, *slot.View, error) {
+	rec, err := slot.ReadRecord(ctx, s.pool, s.cfg.Slot)
+	if err != nil {
+		return nil, nil, err
+	}
+	view, err := slot.Read(ctx, s.pool, s.cfg.Slot)
+	return rec, view, err
+}

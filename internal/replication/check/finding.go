@@ -1,0 +1,76 @@
+// The lines that Check has, and how they are made.
+
+package check
+
+import (
+	"cmp"
+	"errors"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// Finding is one line of a preflight check.
+type Finding struct {
+	Name   string `json:"name"`
+	Level  string `json:"level"` // ok, warn or fail
+	Detail string `json:"detail"`
+	Mend   string `json:"mend,omitempty"` // to copy
+}
+
+// The levels of a Finding.
+const (
+	LevelOK   = "ok"
+	LevelWarn = "warn"
+	LevelFail = "fail"
+)
+
+type checker struct {
+	c    *source.Config
+	pool *pgxpool.Pool
+	list []Finding
+
+	user, database string // once reached
+}
+
+// roleName is the relay's role as SQL.
+func (k *checker) roleName() string { return source.QuoteName(k.user) }
+
+func (k *checker) add(name, good string, err error) bool {
+	f := Finding{Name: name, Level: LevelOK, Detail: good}
+	if err != nil {
+		f.Level, f.Detail, f.Mend = LevelFail, source.OneLine(err).Error(), cmp.Or(source.MendConnect(err), source.MendAbsent(err))
+		var stop *outbox.Stop
+		if errors.As(err, &stop) {
+			short := *stop
+			short.Mend = ""
+			f.Detail, f.Mend = short.Error(), stop.Mend
+		}
+	}
+	k.list = append(k.list, f)
+	return err == nil
+}
+
+func (k *checker) fail(name, detail, mend string) {
+	k.list = append(k.list, Finding{Name: name, Level: LevelFail, Detail: detail, Mend: mend})
+}
+
+// unasked is the finding of a question whose answer is good to know, and that failed. It reports
+// whether it did.
+func (k *checker) unasked(name string, err error) bool {
+	if err == nil {
+		return false
+	}
+	mend := ""
+	if source.SQLState(err) == "42501" {
+		mend = "GRANT pg_monitor TO " + k.roleName()
+	}
+	k.warn(name, "could not be asked: "+source.OneLine(err).Error(), mend)
+	return true
+}
+
+func (k *checker) warn(name, detail, mend string) {
+	k.list = append(k.list, Finding{Name: name, Level: LevelWarn, Detail: detail, Mend: mend})
+}

@@ -1,0 +1,146 @@
+// What Check asks about publication and slot.
+
+package check
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+func (k *checker) Slot(ctx context.Context, rec *slot.Record) {
+	view, err := slot.Read(ctx, k.pool, k.c.Slot)
+	if err != nil {
+		k.add("slot", "", err)
+		return
+	}
+	var sent publication.State
+	there, err := publication.Exists(ctx, k.pool, k.c)
+	if err == nil && !there && view == nil && rec == nil {
+		k.missing("publication", k.c.Publication+" is not there yet")
+	} else {
+		if err == nil {
+			sent, err = publication.Check(ctx, k.pool, k.c, rec.Remembered())
+		}
+		k.add("publication", k.c.Publication, err)
+		if err == nil {
+			k.otherTables(ctx, sent.After(rec.Remembered()))
+		}
+	}
+	readable := k.readable(ctx, view != nil)
+	switch {
+	case rec != nil && rec.State == slot.StateTakeover:
+		k.add("slot", "", slot.TakeoverUnfinished(k.c, rec))
+	case view == nil && rec == nil:
+		k.missing("slot", k.c.Slot+" is not there yet")
+		if readable {
+			k.rows(ctx)
+		}
+	case view == nil:
+		k.add("slot", "", source.SlotLost(k.c, fmt.Sprintf("slot %q no longer exists", k.c.Slot), "find and re-send what is missing"+source.AdoptHint(k.c)))
+	default:
+		id := slot.Identity{Database: view.Database}
+		if rec != nil {
+			id.SystemID, id.Timeline = rec.SystemID, rec.Timeline
+		}
+		if conn, connErr := source.ConnectStream(ctx, k.c); connErr == nil {
+			if real, idErr := slot.Identify(ctx, conn); idErr == nil {
+				id = real
+			}
+			source.CloseStream(conn)
+		}
+		accepted := rec != nil && rec.State == slot.StateAdopt // the next start takes it, whatever it was
+		if accepted {
+			rec = nil
+		}
+		var err error
+		switch {
+		case rec == nil && !accepted:
+			err = slot.UnknownSlot(k.c, view, id)
+		default:
+			err = slot.CheckIdentity(k.c, rec, view, id)
+		}
+		switch {
+		case err != nil:
+		case rec != nil:
+			err = slot.CheckRecordedPosition(ctx, k.pool, k.c, view)
+		case view.ActivePID != 0 && !view.HeldByRelay():
+			err = slot.InUse(k.c, view)
+		}
+		detail := fmt.Sprintf("%s at %s, %s behind, wal_status %s", k.c.Slot, view.ConfirmedFlush,
+			source.BytesText(uint64(view.Current)-uint64(view.ConfirmedFlush)), view.WALStatus)
+		if accepted {
+			detail += "; accepted as it is: what was committed before that is not sent"
+		}
+		k.add("slot", detail, err)
+		k.tookOver(ctx, rec)
+	}
+}
+
+// tookOver is about the slot whose place ours has taken: somebody may read it again, or nobody ever
+// will.
+func (k *checker) tookOver(ctx context.Context, rec *slot.Record) {
+	if rec == nil || rec.TookUntil == 0 {
+		return
+	}
+	const name = "slot before"
+	old, err := slot.Read(ctx, k.pool, rec.TookFrom)
+	switch {
+	case k.unasked(name, err) || old == nil:
+	case old.ActivePID != 0:
+		k.warn(name, fmt.Sprintf("slot %s, whose place %s has taken, is in use again by %s: what that sends the relay sends too", rec.TookFrom, k.c.Slot, old.HolderName()), "stop that program")
+	default:
+		k.warn(name, fmt.Sprintf("slot %s, whose place %s has taken, is still there and keeps WAL: the server has written %s since", rec.TookFrom, k.c.Slot, source.BytesText(uint64(old.Current)-uint64(old.Restart))),
+			fmt.Sprintf("SELECT pg_drop_replication_slot(%s)", source.QuoteText(rec.TookFrom)))
+	}
+}
+
+// rows says beforehand what the first start would ask.
+func (k *checker) rows(ctx context.Context) {
+	for _, t := range k.c.Tables {
+		var some bool
+		if err := k.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+source.QuoteTable(t)+")").Scan(&some); err != nil {
+			k.add("rows", "", fmt.Errorf("read %s.%s: %w", t.Schema, t.Name, err))
+			return
+		}
+		if some {
+			k.add("rows", "", &outbox.Stop{
+				What: fmt.Sprintf("%s.%s already has rows; a new slot sends only what is committed from then on", t.Schema, t.Name),
+				Mend: "cdc-relay init --no-backfill, which leaves these rows unsent; or empty the table",
+			})
+			return
+		}
+	}
+}
+
+func (k *checker) missing(name, detail string) {
+	if k.c.Create {
+		k.warn(name, detail+"; the first start creates it", "cdc-relay init")
+		return
+	}
+	mend := "cdc-relay init"
+	if name != "schema" {
+		mend = source.NameHint(name)
+	}
+	k.fail(name, detail+" and source.create is false", mend)
+}
+
+// otherTables names what the publication sends next to the configured tables.
+func (k *checker) otherTables(ctx context.Context, sent publication.State) {
+	b, err := sent.LookAtOthers(ctx, k.pool, k.c)
+	if err != nil {
+		k.add("other tables", "", err)
+		return
+	}
+	if len(b.Foreign) > 0 {
+		k.add("other tables", "listed by the publication and not relayed: "+strings.Join(b.Foreign, ", "), nil)
+	}
+	for _, stop := range b.Stops {
+		k.add("not configured", "", stop)
+	}
+}

@@ -1,0 +1,69 @@
+// What Check asks about the outbox tables and messages.
+
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// messages says what nobody converts: tables' rows come in UTF-8, messages as they were emitted.
+func (k *checker) messages(ctx context.Context) {
+	if k.c.Messages.Prefix == "" {
+		return
+	}
+	var encoding string
+	err := k.pool.QueryRow(ctx, `SELECT current_setting('server_encoding')`).Scan(&encoding)
+	detail := fmt.Sprintf("prefix %q, database encoding %s", k.c.Messages.Prefix, encoding)
+	if err == nil && encoding != "UTF8" {
+		k.warn("messages", detail+": PostgreSQL does not convert messages, and one that is not UTF-8 is not relayed",
+			fmt.Sprintf("SELECT pg_logical_emit_message(true, %s, convert_to(..., 'UTF8'))", source.QuoteText(k.c.Messages.Prefix)))
+		return
+	}
+	k.add("messages", detail, err)
+}
+
+// fitting describes the tables as the relay will read them: OIDs, and the mapped columns with their
+// types.
+func (k *checker) fitting(ctx context.Context, tables []decode.Table) string {
+	texts := make([]string, len(tables))
+	for i, t := range tables {
+		m := t.Mapping
+		var names []string
+		for _, part := range []decode.Names{m.ID, m.Aggregate, m.Key, m.Type, m.Payload, m.Timestamp, m.Traceparent, m.Headers} {
+			names = append(names, part.Any...)
+		}
+		var columns string
+		err := k.pool.QueryRow(ctx, `SELECT coalesce(string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attnum), '') FROM pg_attribute
+			WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped AND attname = ANY ($2)`, t.OID, append(names, k.c.Columns...)).Scan(&columns)
+		if err != nil {
+			columns = "its columns could not be asked: " + source.OneLine(err).Error()
+		}
+		texts[i] = fmt.Sprintf("%s (OID %d: %s)", t, t.OID, columns)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// readable looks whether the tables can be read, without which no slot is created; later that is
+// for `events show` alone.
+func (k *checker) readable(ctx context.Context, created bool) bool {
+	const name = "rights"
+	err := slot.CheckReadable(ctx, k.pool, k.c)
+	var stop *outbox.Stop
+	if created && errors.As(err, &stop) {
+		if strings.HasPrefix(stop.What, "row level") {
+			err = nil // it was for the moment of creation
+		} else {
+			k.warn(name, fmt.Sprintf("role %q may not read the outbox: `events show` does not find what was delivered", k.user), stop.Mend)
+			return false
+		}
+	}
+	return k.add(name, "this role may do what the relay does", err)
+}

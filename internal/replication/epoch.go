@@ -1,0 +1,57 @@
+package replication
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+)
+
+// raiseEpoch makes every statement of a former leader change nothing from now on. A former leader's session that holds
+// the row (stopped inside a statement) is ended: by its name and role it is one of ours.
+func raiseEpoch(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (int64, error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Release()
+	for try := 0; ; try++ {
+		var epoch int64
+		unblock := time.AfterFunc(time.Second, func() { endBlockers(ctx, pool, c, conn.Conn().PgConn().PID()) })
+		err := conn.QueryRow(ctx, `UPDATE cdc_relay.slots SET epoch = epoch + 1, leader = $2, changed_at = now()
+			WHERE slot = $1 AND state = 'ready' RETURNING epoch`, c.Slot, leaderName()).Scan(&epoch)
+		unblock.Stop()
+		switch {
+		case err == nil:
+			return epoch, nil
+		case source.IsNoRows(err):
+			return 0, errPrepareAgain
+		case source.SQLState(err) == "55P03" && try < 3: // lock_timeout
+			continue
+		}
+		return 0, fmt.Errorf("raise epoch: %w", err)
+	}
+}
+
+// endBlockers ends the sessions of ours that keep the session pid waiting.
+func endBlockers(ctx context.Context, pool *pgxpool.Pool, c *source.Config, pid uint32) {
+	tag, err := pool.Exec(ctx, `SELECT pg_terminate_backend(a.pid) FROM unnest(pg_blocking_pids($1)) b(pid)
+		JOIN pg_stat_activity a ON a.pid = b.pid WHERE a.application_name = $2 AND a.usename = current_user`,
+		int32(pid), c.ApplicationName())
+	if err == nil && tag.RowsAffected() > 0 {
+		c.Log.Warn("ended sessions of a former leader that kept the fence waiting", zap.Int64("sessions", tag.RowsAffected()))
+	}
+}
+
+// leaderName is who we are in cdc_relay.slots, for people.
+func leaderName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "?"
+	}
+	return fmt.Sprintf("%s pid %d", host, os.Getpid())
+}

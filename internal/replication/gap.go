@@ -1,0 +1,40 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// nameGap adds to a failed check of publication or tables between which positions rows may have
+// been committed that were never sent: since the last check that found them in order: in this
+// process, or else the last one that a relay wrote down, which it did when it had to write anyway.
+func (s *Stream) nameGap(ctx context.Context, err error) error {
+	var stop *outbox.Stop
+	if !errors.As(err, &stop) || stop.Code != outbox.ExitOperator || stop.Reason != "publication" && stop.Reason != "table" {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	view, readErr := slot.Read(ctx, s.pool, s.cfg.Slot)
+	if readErr != nil || view == nil {
+		return err
+	}
+	from := s.common.Good()
+	if from == 0 {
+		rec, err := slot.ReadRecord(ctx, s.pool, s.cfg.Slot)
+		if err == nil && rec != nil {
+			from = rec.Good
+		}
+	}
+	if from == 0 {
+		from = view.ConfirmedFlush
+	}
+	named := *stop
+	named.What += fmt.Sprintf("; rows committed between %s and %s may be missing", from, view.Current)
+	return &named
+}

@@ -1,0 +1,153 @@
+// The columns of a configured table, and whether they come with its rows.
+
+package publication
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// shape is what the catalogue says of the columns of a configured table, and of those that do not
+// come with its rows. An optional column that does not come would be missing from the messages
+// without a word.
+type shape struct {
+	oid       uint32          // of the table under the configured name; 0: there is none
+	columns   []decode.Column // in order, without the generated ones that are not sent
+	typmods   []int32         // of the columns
+	generated []string        // not sent: before PostgreSQL 18 never, since then when the publication says so
+	unlisted  []string        // not sent: the publication has a column list without them (PostgreSQL 15 and later)
+}
+
+func readShape(ctx context.Context, q source.Querier, c *source.Config, t decode.Table) (shape, error) {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	var s shape
+	// to_jsonb because PostgreSQL 14 has no attnames; on 15 to 17 they are there, and may name
+	// generated columns.
+	rows, err := q.Query(ctx, `SELECT c.oid, coalesce(a.attname, ''), coalesce(a.atttypid, 0), coalesce(a.atttypmod, -1), coalesce(a.attgenerated <> '', false),
+			coalesce(CASE WHEN p.names IS NULL OR a.attgenerated <> '' AND current_setting('server_version_num')::int < 180000
+				THEN a.attgenerated = '' ELSE p.names ? a.attname::text END, false)
+		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		LEFT JOIN LATERAL (SELECT nullif(to_jsonb(t)->'attnames', 'null') AS names FROM pg_publication_tables t
+			WHERE t.pubname = $3 AND t.schemaname = n.nspname AND t.tablename = c.relname) p ON true
+		LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+		WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind IN ('r', 'p') ORDER BY a.attnum`, t.Schema, t.Name, c.Publication)
+	if err != nil {
+		return s, fmt.Errorf("read columns of %s: %w", t, err)
+	}
+	var col decode.Column
+	var typmod int32
+	var generated, sent bool
+	_, err = pgx.ForEachRow(rows, []any{&s.oid, &col.Name, &col.TypeOID, &typmod, &generated, &sent}, func() error {
+		switch {
+		case col.Name == "": // a table without columns
+			return nil
+		case generated && !sent:
+			s.generated = append(s.generated, col.Name)
+			return nil
+		case !sent:
+			s.unlisted = append(s.unlisted, col.Name)
+		}
+		s.columns, s.typmods = append(s.columns, col), append(s.typmods, typmod)
+		return nil
+	})
+	if err != nil {
+		return s, fmt.Errorf("read columns of %s: %w", t, err)
+	}
+	return s, nil
+}
+
+// checkGenerated refuses a mapping to a column that is computed by the server and not sent. used: a
+// slot is read with the publication.
+func (s shape) checkGenerated(c *source.Config, t decode.Table, used bool) error {
+	missed := t.Misses(s.columns, s.generated, c.Columns)
+	if len(missed) == 0 {
+		return nil
+	}
+	adopt := "" // an altered publication is
+	if used {
+		adopt = source.AdoptHint(c)
+	}
+	return &outbox.Stop{
+		Code: outbox.ExitMapping, Reason: "mapping",
+		What: fmt.Sprintf("table %s does not fit the mapping: %s is a generated column, whose values PostgreSQL does not send", t, strings.Join(missed, ", ")),
+		Mend: fmt.Sprintf("name another column under outbox: in the configuration, or make it an ordinary one that the application fills (ALTER TABLE ... ALTER COLUMN ... DROP EXPRESSION); from PostgreSQL 18 on a stored one can be sent: ALTER PUBLICATION %s SET (publish_generated_columns = stored)",
+			source.QuoteName(c.Publication)) + adopt,
+	}
+}
+
+// checkListed refuses a column list without a mapped column, also where another name of the part is
+// listed: an application that fills the hidden one would send events without it. accept is added to
+// the mend.
+func (s shape) checkListed(c *source.Config, t decode.Table, accept string) error {
+	missed := t.Reads(s.unlisted, c.Columns)
+	if len(missed) == 0 {
+		return nil
+	}
+	return Stop(c, fmt.Sprintf("hides columns of table %s: its column list is without %s", t, strings.Join(missed, ", ")),
+		source.TakeAndPut(c, t)+accept)
+}
+
+// checkTypes asks what the stream asks when the table comes by: a table of which every row would be
+// a dead letter is refused.
+func (s shape) checkTypes(ctx context.Context, q source.Querier, c *source.Config, t decode.Table) error {
+	if err := t.Check(s.columns, c.Columns); err != nil || t.Fits == nil {
+		return err
+	}
+	whole := outbox.Shape{Schema: t.Schema, Table: t.Name}
+	for i, col := range s.columns {
+		whole.Columns = append(whole.Columns, outbox.ColumnShape{Name: col.Name, TypeOID: col.TypeOID, Typmod: s.typmods[i]})
+	}
+	if err := CompleteShape(ctx, q, &whole, s.oid); err != nil {
+		return err
+	}
+	return t.CheckShapes(whole.Columns)
+}
+
+// FindTables looks the tables up in the catalogue, checks their mappings and returns them with
+// their OIDs. firstStart says whether a table that is not there is a wrong configuration (exit 4)
+// or a loss (exit 3).
+func FindTables(ctx context.Context, pool *pgxpool.Pool, c *source.Config, firstStart bool) ([]decode.Table, error) {
+	found := make([]decode.Table, len(c.Tables))
+	for i, t := range c.Tables {
+		s, err := readShape(ctx, pool, c, t)
+		if err != nil {
+			return nil, err
+		}
+		if s.oid == 0 {
+			return nil, tableMissing(c, t, firstStart)
+		}
+		if err := s.checkGenerated(c, t, !firstStart); err != nil {
+			return nil, err
+		}
+		if err := s.checkTypes(ctx, pool, c, t); err != nil {
+			return nil, err
+		}
+		t.OID = s.oid
+		found[i] = t
+	}
+	return found, nil
+}
+
+func tableMissing(c *source.Config, t decode.Table, firstStart bool) *outbox.Stop {
+	stop := &outbox.Stop{
+		Code: outbox.ExitOperator, Reason: "table",
+		What: fmt.Sprintf("table %s.%s does not exist", t.Schema, t.Name),
+		Mend: "restore it, or name the table that took its place in source.tables" + source.AdoptHint(c),
+	}
+	if firstStart {
+		stop.Code, stop.Mend = outbox.ExitMapping, "create it (`cdc-relay init --outbox-table` does), or correct source.tables"
+		if c.Messages.Prefix != "" {
+			stop.Mend += " (`tables: []` relays messages alone)"
+		}
+	}
+	return stop
+}

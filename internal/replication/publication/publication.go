@@ -1,0 +1,149 @@
+// Package publication is what the publication sends, and whether it still does.
+package publication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// Ensure creates a missing publication. It must come before the slot: a slot that
+// decodes a row while its publication is missing fails for ever (PostgreSQL 14 to 17) or drops the
+// row (18).
+func Ensure(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	there, err := Exists(ctx, pool, c)
+	if err != nil || there {
+		return err
+	}
+	if !c.Create {
+		return Missing(c)
+	}
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		for _, sql := range []string{CreateSQL(c), MarkSQL(c)} {
+			if _, err := tx.Exec(ctx, sql); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	switch source.SQLState(err) {
+	case "42710", "23505": // another relay was faster, by much or by little
+		return nil
+	case "42501":
+		return &outbox.Stop{
+			Code: outbox.ExitFailure, Reason: "rights", Err: err,
+			What: fmt.Sprintf("publication %q does not exist and this role may not create it", c.Publication),
+			Mend: "run `cdc-relay init --no-slot --url <URL of the tables' owner>`, or: " + CreateSQL(c),
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("create publication %q: %w", c.Publication, err)
+	}
+	return nil
+}
+
+func Exists(ctx context.Context, q source.Querier, c *source.Config) (there bool, err error) {
+	err = q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = $1)`, c.Publication).Scan(&there)
+	if err != nil {
+		return false, fmt.Errorf("read pg_publication: %w", err)
+	}
+	return there, nil
+}
+
+// Check compares the publication with what the relay needs: every table in it, all of
+// its rows, under its own name when it is partitioned, with inserts and the mapped columns; and
+// with what it was (nothing: the slot is new, or adopted as it is). It returns what it is. What is
+// missing is silently not sent, so this runs at the start of every session and while it lasts.
+func Check(ctx context.Context, q source.Querier, c *source.Config, was State) (State, error) {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	now := State{Tables: map[string]Table{}}
+	if c.Messages.Prefix != "" {
+		now.Prefixes = []string{c.Messages.Prefix}
+	}
+	var inserts, viaRoot, bySchema bool
+	err := q.QueryRow(ctx, `SELECT oid, xmin::text, pubinsert, pubviaroot, to_regclass('pg_catalog.pg_publication_namespace') IS NOT NULL
+		FROM pg_publication WHERE pubname = $1`, c.Publication).Scan(&now.Publication, &now.Version, &inserts, &viaRoot, &bySchema)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return now, Missing(c)
+	}
+	if err != nil {
+		return now, fmt.Errorf("read pg_publication: %w", err)
+	}
+	if was.Publication != 0 && was.Publication != now.Publication {
+		return now, Stop(c, fmt.Sprintf("was dropped and created again (OID %d, it was %d)", now.Publication, was.Publication),
+			RenewSlotHint(c))
+	}
+	if !inserts && len(c.Tables) > 0 {
+		return now, Stop(c, "does not publish inserts",
+			fmt.Sprintf("ALTER PUBLICATION %s SET (publish = 'insert')", source.QuoteName(c.Publication))+was.accept(c))
+	}
+	for _, t := range c.Tables {
+		p, err := readPublished(ctx, q, c, t, was.oid(t), bySchema)
+		if err != nil {
+			return now, err
+		}
+		if err := p.check(c, t, was, viaRoot); err != nil {
+			return now, err
+		}
+		now.Tables[source.QuoteTable(t)] = p.Table
+	}
+	now.Foreign = was.Foreign
+	if was.Publication == 0 { // the slot's first use: what is listed beside ours belongs to others
+		if now.Foreign, err = listedOthers(ctx, q, c, now); err != nil {
+			return now, err
+		}
+	}
+	if now.Foreign, err = withLeaves(ctx, q, now.Foreign); err != nil {
+		return now, err
+	}
+	// No alteration hides a message.
+	if len(c.Tables)+len(was.Tables) > 0 && was.Version != "" && was.Version != now.Version {
+		return now, Stop(c, "was altered: in between it may have sent no inserts, or partitions under their own names",
+			"find and re-send what is missing, if anything is"+source.AdoptHint(c))
+	}
+	return now, nil
+}
+
+// listedOthers are the tables that the publication lists by name and that are not configured, by
+// OID, in ascending order.
+func listedOthers(ctx context.Context, q source.Querier, c *source.Config, ours State) ([]uint32, error) {
+	var known []uint32
+	for _, t := range ours.Tables {
+		known = append(known, t.OID)
+	}
+	var beside []uint32
+	err := q.QueryRow(ctx, `SELECT array(SELECT r.prrelid FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
+		WHERE p.pubname = $1 AND r.prrelid <> ALL (coalesce($2::oid[], '{}')) ORDER BY 1)`, c.Publication, known).Scan(&beside)
+	if err != nil {
+		return nil, fmt.Errorf("read pg_publication_rel: %w", err)
+	}
+	return beside, nil
+}
+
+// withLeaves adds the partitions of foreign tables, by whose OIDs their rows may come, also when
+// they are detached or dropped by then.
+func withLeaves(ctx context.Context, q source.Querier, foreign []uint32) ([]uint32, error) {
+	if len(foreign) == 0 {
+		return nil, nil
+	}
+	var leaves []uint32
+	err := q.QueryRow(ctx, `WITH RECURSIVE tree AS (SELECT inhrelid FROM pg_inherits WHERE inhparent = ANY ($1::oid[])
+			UNION SELECT i.inhrelid FROM tree JOIN pg_inherits i ON i.inhparent = tree.inhrelid)
+		SELECT array(SELECT c.oid FROM tree JOIN pg_class c ON c.oid = inhrelid WHERE c.relispartition)`, foreign).Scan(&leaves)
+	if err != nil {
+		return nil, fmt.Errorf("read pg_inherits: %w", err)
+	}
+	all := slices.Concat(foreign, leaves)
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}

@@ -1,0 +1,158 @@
+// What the catalogue says of one configured table and its part in the publication.
+
+package publication
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// published is what the catalogue says of one configured table and its part in the publication.
+type published struct {
+	Table            // of the table under the configured name; when there is none, of the one with the OID we know
+	known     uint32 // the OID we know
+	knownLeft bool   // a table of that OID exists, under whatever name
+	kind      string // pg_class.relkind
+	member    bool   // the publication sends it, for whatever reason
+	listed    bool   // it is named in the publication by itself
+	filter    string // row filter (PostgreSQL 15 and later)
+	shape     shape
+	heirs     []string // tables that inherit from it and are not configured
+	unsent    []string // partitions whose rows are not in the WAL, and why
+}
+
+// readPublished looks a table up by its configured name and by the OID we know it by. OID 0: there
+// is neither. bySchema: the server has publications of whole schemas.
+func readPublished(ctx context.Context, q source.Querier, c *source.Config, t decode.Table, known uint32, bySchema bool) (published, error) {
+	schemas := ""
+	if bySchema {
+		schemas = `|| array(SELECT s.oid FROM pg_publication_namespace s JOIN pg_publication b ON b.oid = s.pnpubid
+			WHERE b.pubname = $1 AND s.pnnspid = c.relnamespace ORDER BY 1)`
+	}
+	p := published{known: known}
+	names, oids := make([]string, len(c.Tables)), make([]uint32, len(c.Tables))
+	for i, configured := range c.Tables {
+		names[i], oids[i] = configured.String(), configured.OID
+	}
+	// A view that took the place of a renamed table is no table; to_jsonb because PostgreSQL 14 has
+	// no row filters.
+	err := q.QueryRow(ctx, `SELECT c.oid, c.relkind::text, EXISTS (SELECT FROM pg_class k WHERE k.oid = $2),
+			p.pubname IS NOT NULL, coalesce(to_jsonb(p)->>'rowfilter', ''),
+			EXISTS (SELECT FROM pg_publication_rel r JOIN pg_publication b ON b.oid = r.prpubid WHERE b.pubname = $1 AND r.prrelid = c.oid),
+			array(SELECT r.oid FROM pg_publication_rel r JOIN pg_publication b ON b.oid = r.prpubid WHERE b.pubname = $1
+				AND (r.prrelid = c.oid OR r.prrelid IN (SELECT a.relid::oid FROM pg_partition_ancestors(c.oid) a(relid))) ORDER BY 1) `+schemas+`,
+			array(WITH RECURSIVE heir AS (
+				SELECT inhrelid FROM pg_inherits WHERE inhparent = c.oid AND c.relkind = 'r'
+				UNION SELECT i.inhrelid FROM pg_inherits i JOIN heir ON i.inhparent = heir.inhrelid)
+				SELECT hn.nspname || '.' || h.relname FROM heir JOIN pg_class h ON h.oid = heir.inhrelid JOIN pg_namespace hn ON hn.oid = h.relnamespace
+				WHERE h.oid <> ALL ($5::oid[]) AND hn.nspname || '.' || h.relname <> ALL ($6::text[]) ORDER BY 1),
+			array(WITH RECURSIVE part AS (SELECT inhrelid FROM pg_inherits WHERE inhparent = c.oid AND c.relkind = 'p'
+				UNION SELECT i.inhrelid FROM pg_inherits i JOIN part ON i.inhparent = part.inhrelid)
+				SELECT hn.nspname || '.' || h.relname || CASE h.relkind WHEN 'f' THEN ' (a foreign table)' ELSE ' (UNLOGGED)' END
+				FROM part JOIN pg_class h ON h.oid = part.inhrelid JOIN pg_namespace hn ON hn.oid = h.relnamespace
+				WHERE h.relkind = 'f' OR h.relkind = 'r' AND h.relpersistence <> 'p' ORDER BY 1)
+		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+			LEFT JOIN pg_publication_tables p ON p.pubname = $1 AND p.schemaname = n.nspname AND p.tablename = c.relname
+		WHERE c.oid = $2 OR n.nspname = $3 AND c.relname = $4 AND c.relkind IN ('r', 'p')
+		ORDER BY n.nspname = $3 AND c.relname = $4 DESC LIMIT 1`, c.Publication, known, t.Schema, t.Name, oids, names).
+		Scan(&p.OID, &p.kind, &p.knownLeft, &p.member, &p.filter, &p.listed, &p.Through, &p.heirs, &p.unsent)
+	if err != nil && !source.IsNoRows(err) {
+		return p, fmt.Errorf("read pg_publication_tables: %w", err)
+	}
+	if len(p.Through) == 0 {
+		p.Through = nil // as it comes back from the table
+	}
+	p.shape, err = readShape(ctx, q, c, t)
+	return p, err
+}
+
+func (p published) check(c *source.Config, t decode.Table, was State, viaRoot bool) error {
+	old, remembered := was.Tables[source.QuoteTable(t)]
+	accept := ""
+	if remembered {
+		accept = was.accept(c)
+	}
+	if p.OID == 0 || p.OID != p.known {
+		return p.gone(c, t)
+	}
+	if p.kind == "p" && !viaRoot {
+		return Stop(c, fmt.Sprintf("sends the partitions of %s.%s under their own names", t.Schema, t.Name),
+			fmt.Sprintf("ALTER PUBLICATION %s SET (publish_via_partition_root = true)", source.QuoteName(c.Publication))+was.accept(c))
+	}
+	if !p.member {
+		return Stop(c, fmt.Sprintf("does not contain table %s.%s", t.Schema, t.Name),
+			fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE %s%s", source.QuoteName(c.Publication), source.QuoteTable(t), accept))
+	}
+	if p.filter != "" {
+		return Stop(c, fmt.Sprintf("hides rows of table %s.%s: it has the row filter %s", t.Schema, t.Name, p.filter),
+			source.TakeAndPut(c, t)+accept)
+	}
+	if err := p.shape.checkListed(c, t, accept); err != nil {
+		return err
+	}
+	if err := p.shape.checkGenerated(c, t, was.Publication != 0); err != nil {
+		return err
+	}
+	if len(p.heirs) > 0 {
+		return p.inherited(c, t)
+	}
+	if len(p.unsent) > 0 {
+		return p.hidden(c, t)
+	}
+	if remembered && !p.uninterrupted(old) {
+		return Stop(c, fmt.Sprintf("had table %s.%s taken out and put back", t.Schema, t.Name),
+			"find and re-send what is missing"+source.AdoptHint(c))
+	}
+	return nil
+}
+
+// inherited: rows of a table that inherits from ours are in ours for whoever selects, but are sent
+// under the name of their own table, where they are nobody's.
+func (p published) inherited(c *source.Config, t decode.Table) *outbox.Stop {
+	heirs := strings.Join(p.heirs, ", ")
+	return &outbox.Stop{
+		Code: outbox.ExitOperator, Reason: "table",
+		What: fmt.Sprintf("table %s has tables that inherit from it (%s), whose rows are sent under their own names and would be skipped", t, heirs),
+		Mend: fmt.Sprintf("name them in source.tables too, with the publication sending them (ALTER PUBLICATION %s ADD TABLE ...), or end it: ALTER TABLE ... NO INHERIT %s; a partitioned table has no such trouble",
+			source.QuoteName(c.Publication), source.QuoteTable(t)),
+	}
+}
+
+// hidden: PostgreSQL refuses to publish a table that it does not log, but not one with such a
+// partition. Rows that go there are nowhere in the stream.
+func (p published) hidden(c *source.Config, t decode.Table) *outbox.Stop {
+	return &outbox.Stop{
+		Code: outbox.ExitOperator, Reason: "table",
+		What: fmt.Sprintf("table %s has partitions whose rows are not in the WAL and would never be sent: %s", t, strings.Join(p.unsent, ", ")),
+		Mend: "ALTER TABLE ... SET LOGGED, or ALTER TABLE ... DETACH PARTITION; then find and re-send what is in them, and start the relay again",
+	}
+}
+
+func (p published) gone(c *source.Config, t decode.Table) *outbox.Stop {
+	what := fmt.Sprintf("table %s.%s (OID %d) is gone", t.Schema, t.Name, p.known)
+	switch {
+	case p.OID != 0 && p.knownLeft:
+		what = fmt.Sprintf("table %s.%s (OID %d) was renamed and another one (OID %d) took its name", t.Schema, t.Name, p.known, p.OID)
+	case p.OID != 0:
+		what = fmt.Sprintf("table %s.%s (OID %d) was dropped and created again (OID %d)", t.Schema, t.Name, p.known, p.OID)
+	}
+	mend := "find and re-send what is missing"
+	switch {
+	case p.member && !p.listed: // with all tables or its schema
+		return &outbox.Stop{
+			Code: outbox.ExitOperator, Reason: "table_replaced", What: what + "; the publication sends the rows of both",
+			Mend: "if the rows of the new one are events too, nothing is missing" + source.AdoptHint(c),
+		}
+	case p.listed:
+		what += ": rows of the new one are not sent before it is in the publication"
+	default:
+		what += ": rows of a new table of that name are not sent before it is in the publication"
+		mend = fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE %s; then %s", source.QuoteName(c.Publication), source.QuoteTable(t), mend)
+	}
+	return &outbox.Stop{Code: outbox.ExitOperator, Reason: "table", What: what, Mend: mend + source.AdoptHint(c)}
+}

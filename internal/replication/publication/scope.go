@@ -1,0 +1,179 @@
+// Why the publication sends a table that is not configured, and what the relay does about it.
+
+package publication
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// scope is why the publication sends a table, and what the slot has had to do with it.
+type scope struct {
+	Tree    []uint32 // the table and, if it is a partition, those it is part of
+	ignored bool     // one of them is foreign: it was there before us, or an operator ignores it
+	all     bool     // the publication is FOR ALL TABLES
+	schema  bool     // it has the schema of one of them
+	listed  string   // the one that it lists by name, as schema.name; "": none, now
+	listOID uint32
+	root    *decode.Table // the configured table of which it is a partition now; nil: none
+	Left    string        // the name under which the slot has relayed one of them; "": it has not
+	LeftOID uint32
+}
+
+// Foreign reports whether the rows are nobody's word to us. A table that is in the stream though
+// the publication neither lists it nor has its schema was listed when the row was written, so it is
+// not foreign.
+func (s scope) Foreign() bool {
+	return s.ignored || s.root == nil && s.Left == "" && s.listed == "" && (s.all || s.schema)
+}
+
+// ScopeOf asks the catalogue for the scope of a table, which may have been dropped since its row
+// was written. One that is remembered as foreign by its own OID is not asked about.
+func (s State) ScopeOf(ctx context.Context, q source.Querier, c *source.Config, oid uint32, name string) (scope, error) {
+	if slices.Contains(s.Foreign, oid) {
+		return scope{ignored: true}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	var of scope
+	err := q.QueryRow(ctx, `WITH tree AS (SELECT $2::oid AS oid UNION SELECT a.relid::oid FROM pg_partition_ancestors($2::oid::regclass) a(relid) WHERE a.relid IS NOT NULL),
+			listed AS (SELECT c.oid, n.nspname || '.' || c.relname AS name FROM pg_publication_rel r JOIN pg_class c ON c.oid = r.prrelid
+				JOIN pg_namespace n ON n.oid = c.relnamespace
+				WHERE r.prpubid = (SELECT oid FROM pg_publication WHERE pubname = $1) AND r.prrelid IN (SELECT oid FROM tree) ORDER BY c.oid LIMIT 1)
+		SELECT array(SELECT oid FROM tree), p.puballtables, coalesce((SELECT name FROM listed), ''), coalesce((SELECT oid FROM listed), 0)
+		FROM pg_publication p WHERE p.pubname = $1`, c.Publication, oid).Scan(&of.Tree, &of.all, &of.listed, &of.listOID)
+	if source.IsNoRows(err) { // the check of the publication says so
+		return of, Missing(c)
+	}
+	if err != nil {
+		return of, fmt.Errorf("read how the publication sends table %d: %w", oid, err)
+	}
+	of.ignored = slices.ContainsFunc(of.Tree, func(oid uint32) bool { return slices.Contains(s.Foreign, oid) })
+	for _, t := range s.Ours(c.Tables) {
+		if slices.Contains(of.Tree, t.OID) {
+			of.root = &t
+		}
+	}
+	of.schema, err = sentBySchema(ctx, q, c, of.Tree, name)
+	return of, err
+}
+
+// sentBySchema reports whether the publication has the schema of one of the tables, or of one of
+// this name (PostgreSQL 15 and later).
+func sentBySchema(ctx context.Context, q source.Querier, c *source.Config, tables []uint32, name string) (yes bool, err error) {
+	if err := q.QueryRow(ctx, `SELECT to_regclass('pg_catalog.pg_publication_namespace') IS NOT NULL`).Scan(&yes); err != nil || !yes {
+		return false, err
+	}
+	err = q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_publication_namespace s JOIN pg_publication p ON p.oid = s.pnpubid
+		JOIN pg_namespace n ON n.oid = s.pnnspid WHERE p.pubname = $1
+		AND (n.oid IN (SELECT relnamespace FROM pg_class WHERE oid = ANY ($2::oid[])) OR starts_with($3, n.nspname || '.')))`, c.Publication, tables, name).Scan(&yes)
+	return yes, err
+}
+
+// LeftOut is the remembered table that is no longer configured and goes by this name or one of
+// these OIDs.
+func (s State) LeftOut(c *source.Config, name string, tree []uint32) (table string, oid uint32) {
+	configured := c.QuotedTables()
+	for quoted, t := range s.Tables {
+		if slices.Contains(configured, quoted) {
+			continue
+		}
+		mine := func(oid uint32) bool { return oid == t.OID || slices.Contains(t.Former, oid) }
+		if unquoted(quoted) == name || slices.ContainsFunc(tree, mine) {
+			return unquoted(quoted), t.OID
+		}
+	}
+	return "", 0
+}
+
+// unquoted is a name of quoteTable as the stream has it.
+func unquoted(table string) string {
+	schema, name, _ := strings.Cut(strings.Trim(table, `"`), `"."`)
+	return strings.ReplaceAll(schema, `""`, `"`) + "." + strings.ReplaceAll(name, `""`, `"`)
+}
+
+// Stop names the table and both ways to go on.
+func (s scope) Stop(c *source.Config, name string, oid uint32) *outbox.Stop {
+	var what string
+	ignore := oid
+	switch {
+	case s.Left != "":
+		what = fmt.Sprintf("slot %q has relayed table %s, which is no longer in source.tables, and publication %q still sends its rows",
+			c.Slot, s.Left, c.Publication)
+		if name != s.Left {
+			what += " (as " + name + ")"
+		}
+		if slices.Contains(s.Tree, s.LeftOID) {
+			ignore = s.LeftOID
+		}
+	case s.root != nil:
+		return leftOutStop(fmt.Sprintf("rows of table %s (OID %d), a partition of %s, wait in slot %q under the partition's own name: the publication did not have publish_via_partition_root when they were committed",
+			name, oid, s.root, c.Slot),
+			"have the relay send them: "+partitionsSQL(c, s.root))
+	case s.listed != "":
+		name, ignore = s.listed, s.listOID
+		what = fmt.Sprintf("publication %q lists table %s, which is not in source.tables", c.Publication, name)
+	default:
+		what = fmt.Sprintf("publication %q sent rows of table %s (OID %d) when they were committed; it is not in source.tables, and no longer in the publication",
+			c.Publication, name, oid)
+	}
+	return leftOutStop(what+": the relay stops before its first row, which stays in the slot",
+		fmt.Sprintf("if its rows are events: add %s to source.tables (and to the publication, if it is there no more) and start the relay again (one that stands by with it takes over by itself); if they are not: %s",
+			name, IgnoreTableSQL(c, name, ignore)))
+}
+
+func PrefixLeftOut(c *source.Config, prefix string) *outbox.Stop {
+	return leftOutStop(fmt.Sprintf("slot %q has relayed messages with the prefix %q, which is no longer source.message_prefix: the relay stops before the next one, which stays in the slot",
+		c.Slot, prefix),
+		fmt.Sprintf("if they are events: state source.message_prefix: %s and start the relay again (one that stands by with it takes over by itself); if they are not: %s",
+			prefix, ignorePrefixSQL(c, prefix)))
+}
+
+// leftOutStop has a reason of its own: nothing is missing, and what was read is delivered before
+// the slot is let go.
+func leftOutStop(what, mend string) *outbox.Stop {
+	return &outbox.Stop{Code: outbox.ExitOperator, Reason: NotConfigured, What: what, Mend: mend}
+}
+
+const NotConfigured = "not_configured"
+
+// IgnoreTableSQL is an operator's word that the rows of a table are not events: in what is
+// remembered of the slot, and in the audit, in one statement.
+func IgnoreTableSQL(c *source.Config, name string, oid uint32) string {
+	return ignoreSQL(c, fmt.Sprintf("jsonb_set(sends, '{foreign}', coalesce(sends->'foreign', '[]') || '%d')", oid),
+		"ignore_table", fmt.Sprintf("rows of table %s (OID %d) are not relayed", name, oid))
+}
+
+// FormerTableSQL is an operator's word that the rows of a table that had the name of t are events.
+func FormerTableSQL(c *source.Config, t *decode.Table, oid uint32) string {
+	return formerSQL(c, t, fmt.Sprintf("'%d'", oid))
+}
+
+// partitionsSQL is an operator's word that rows under the names of the partitions of t are events.
+func partitionsSQL(c *source.Config, t *decode.Table) string {
+	return formerSQL(c, t, fmt.Sprintf("(SELECT jsonb_agg(relid::oid::bigint) FROM pg_partition_tree(%d) WHERE isleaf)", t.OID))
+}
+
+// formerSQL adds OIDs, as JSON, to the tables whose rows are those of t.
+func formerSQL(c *source.Config, t *decode.Table, oids string) string {
+	return fmt.Sprintf("UPDATE cdc_relay.slots SET sends = jsonb_set(sends, ARRAY['tables', %[1]s, 'former'], coalesce(sends->'tables'->%[1]s->'former', '[]') || %[2]s) WHERE slot = %[3]s",
+		source.QuoteText(source.QuoteTable(*t)), oids, source.QuoteText(c.Slot))
+}
+
+// ignorePrefixSQL is ignoreTableSQL for messages.
+func ignorePrefixSQL(c *source.Config, prefix string) string {
+	return ignoreSQL(c, fmt.Sprintf("jsonb_set(sends, '{prefixes}', (sends->'prefixes') - %s)", source.QuoteText(prefix)),
+		"ignore_prefix", "messages with prefix "+prefix+" are not relayed")
+}
+
+func ignoreSQL(c *source.Config, sends, action, result string) string {
+	return fmt.Sprintf("WITH ignored AS (UPDATE cdc_relay.slots SET sends = %s WHERE slot = %s RETURNING slot, system_id) "+
+		"INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result) SELECT slot, system_id, session_user, %s, 0, 'not an outbox', %s FROM ignored",
+		sends, source.QuoteText(c.Slot), source.QuoteText(action), source.QuoteText(result))
+}

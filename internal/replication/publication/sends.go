@@ -1,0 +1,132 @@
+// What the publication sends, by OIDs, as it is remembered with the slot.
+
+package publication
+
+import (
+	"slices"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// State is what makes the server send our rows, by OIDs: a publication, a table or a membership
+// that was removed and made again looks as before by name, but the rows committed in between were
+// never sent, whoever looked when. It is remembered with the slot, so that this shows across
+// restarts too.
+type State struct {
+	Publication uint32 `json:"publication,omitempty"` // pg_publication.oid; 0: nothing is remembered
+	// Version is the xmin of the publication's row, which every ALTER PUBLICATION of its options,
+	// name or owner changes, and nothing else (not VACUUM FREEZE): inserts that were switched off
+	// and on again between two looks show by it alone.
+	Version string           `json:"version,omitempty"`
+	Tables  map[string]Table `json:"tables,omitempty"` // by quoted name
+	// Foreign are tables, by OID, that the publication lists by name and whose rows are not events:
+	// those that it listed and the configuration lacked when the slot was first used, and those
+	// that an operator ignores.
+	Foreign []uint32 `json:"foreign,omitempty"`
+	// Prefixes of messages that the slot has relayed, in ascending order.
+	Prefixes []string `json:"prefixes,omitempty"`
+}
+
+// KeepForeign keeps which tables of the publication were foreign when the slot was first used.
+func (s State) KeepForeign(was State) State {
+	if was.Publication == s.Publication {
+		s.Foreign = was.Foreign
+		return s
+	}
+	relayed := func(oid uint32) bool {
+		for _, t := range was.Tables {
+			if (t.OID == oid || slices.Contains(t.Former, oid)) && !slices.Contains(was.Foreign, oid) {
+				return true
+			}
+		}
+		return false
+	}
+	s.Foreign = slices.DeleteFunc(slices.Clone(s.Foreign), relayed)
+	return s
+}
+
+// DroppedPrefixes are those of messages that were relayed and are no longer configured.
+func (s State) DroppedPrefixes(c *source.Config) []string {
+	return slices.DeleteFunc(slices.Clone(s.Prefixes), func(prefix string) bool { return prefix == c.Messages.Prefix })
+}
+
+type Table struct {
+	OID uint32 `json:"oid"`
+	// Through are the memberships that the table is sent through, of pg_publication_rel and
+	// pg_publication_namespace: its own, a partitioned parent's, its schema's. None: FOR ALL
+	// TABLES, which only the publication itself can end.
+	Through []uint32 `json:"through,omitempty"`
+	// Former are the tables that had the name before, and partitions whose rows come under their own
+	// names. An operator accepted each. Their rows may still wait in the slot, under any name, and
+	// are ours. In ascending order.
+	Former []uint32 `json:"former,omitempty"`
+}
+
+// uninterrupted reports whether the table was sent all the time between two looks: through one
+// membership that was there at both.
+func (t Table) uninterrupted(was Table) bool {
+	if len(was.Through) == 0 || len(t.Through) == 0 {
+		return len(was.Through) == len(t.Through)
+	}
+	return slices.ContainsFunc(t.Through, func(oid uint32) bool { return slices.Contains(was.Through, oid) })
+}
+
+// oid is by which a table is looked up: what is remembered, else what the catalogue said of its
+// name.
+func (s State) oid(t decode.Table) uint32 {
+	if was, known := s.Tables[source.QuoteTable(t)]; known {
+		return was.OID
+	}
+	return t.OID
+}
+
+// After adds to what is sent now the tables that had the names before, and the tables and prefixes
+// that the slot has relayed and that are no longer configured: another relay of the slot may have
+// them, and a row of theirs that the publication still sends must not pass unseen. A table that is
+// ours now is foreign no longer.
+func (s State) After(was State) State {
+	var ours []uint32
+	for name, t := range s.Tables {
+		old := was.Tables[name]
+		t = t.with(append(slices.Clone(old.Former), old.OID)...)
+		s.Tables[name] = t
+		ours = append(append(ours, t.OID), t.Former...)
+	}
+	for name, t := range was.Tables {
+		if _, configured := s.Tables[name]; !configured {
+			s.Tables[name] = t
+		}
+	}
+	if len(s.Tables) == 0 {
+		s.Tables = nil // as it comes back from the table
+	}
+	s.Foreign = slices.DeleteFunc(slices.Clone(s.Foreign), func(oid uint32) bool { return slices.Contains(ours, oid) })
+	if len(s.Foreign) == 0 {
+		s.Foreign = nil // as it comes back from the table
+	}
+	s.Prefixes = slices.Concat(s.Prefixes, was.Prefixes)
+	slices.Sort(s.Prefixes)
+	s.Prefixes = slices.Compact(s.Prefixes)
+	return s
+}
+
+// with adds tables whose rows are ours.
+func (t Table) with(oids ...uint32) Table {
+	former := slices.DeleteFunc(slices.Concat(t.Former, oids), func(oid uint32) bool { return oid == 0 || oid == t.OID })
+	slices.Sort(former)
+	if t.Former = slices.Compact(former); len(t.Former) == 0 {
+		t.Former = nil // as it comes back from the table
+	}
+	return t
+}
+
+// Ours are the configured tables with every OID by which their rows may come.
+func (s State) Ours(tables []decode.Table) []decode.Table {
+	tables = slices.Clone(tables)
+	for i := range tables {
+		t := s.Tables[source.QuoteTable(tables[i])]
+		tables[i].OID, tables[i].Former = t.OID, t.Former
+	}
+	return tables
+}

@@ -1,0 +1,66 @@
+// What stops the relay over its publication, and the SQL that puts it right.
+
+package publication
+
+import (
+	"fmt"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+func Stop(c *source.Config, what, mend string) *outbox.Stop {
+	return &outbox.Stop{
+		Code: outbox.ExitOperator, Reason: "publication",
+		What: fmt.Sprintf("publication %q %s", c.Publication, what),
+		Mend: mend,
+	}
+}
+
+func Missing(c *source.Config) *outbox.Stop {
+	return &outbox.Stop{
+		Code: outbox.ExitOperator, Reason: "publication",
+		What: fmt.Sprintf("publication %q does not exist", c.Publication),
+		Mend: RemakeHint(c),
+	}
+}
+
+// RemakeHint needs a new slot: the old one decodes with the catalogue of the time of each
+// row, in which the publication is missing, and fails there for ever (PostgreSQL 14 to 17).
+func RemakeHint(c *source.Config) string {
+	return CreateSQL(c) + "; " + RenewSlotHint(c)
+}
+
+// RenewSlotHint is the mend for a slot whose publication was missing for a time.
+func RenewSlotHint(c *source.Config) string {
+	return fmt.Sprintf("SELECT pg_drop_replication_slot(%s)%s%s; then find and re-send what is missing", source.QuoteText(c.Slot), source.AdoptHint(c), source.NewSlotHint(c))
+}
+
+// CreateSQL publishes inserts only, so that housekeeping of the outbox table costs a
+// decode and no traffic, and a partitioned table under its own name. Messages are sent whatever is
+// in it; without tables it is empty.
+func CreateSQL(c *source.Config) string {
+	tables := ""
+	if len(c.Tables) > 0 {
+		tables = "FOR TABLE " + c.TableNames() + " "
+	}
+	return fmt.Sprintf("CREATE PUBLICATION %s %sWITH (publish = 'insert', publish_via_partition_root = true)", source.QuoteName(c.Publication), tables)
+}
+
+// MadeByRelay is the comment on a publication that is ours to drop. It stands with the publication
+// itself: one that somebody made under the name later does not have it, and all slots that are read
+// with it can see it.
+const MadeByRelay = "Made by cdc-relay, whose teardown drops it."
+
+func MarkSQL(c *source.Config) string {
+	return fmt.Sprintf("COMMENT ON PUBLICATION %s IS %s", source.QuoteName(c.Publication), source.QuoteText(MadeByRelay))
+}
+
+// accept is the end of a mend for a publication that a slot in use was read with: what it hid is
+// lost, and the operator says so by adopting the slot. A new slot has lost nothing.
+func (s State) accept(c *source.Config) string {
+	if s.Publication == 0 {
+		return ""
+	}
+	return "; then find and re-send what is missing" + source.AdoptHint(c)
+}

@@ -1,0 +1,273 @@
+// Package replicationtest has what the tests of replication and its floors share.
+package replicationtest
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// Recorder is a Line that remembers what it was given. It settles a transaction at its commit, or, held, when the test
+// says so. Its watermark is worked out the plainest way: a list of everything that came, the settled ones taken off its
+// front.
+type Recorder struct {
+	mu      sync.Mutex
+	Events  []Recorded
+	txs     []*Transaction // with events
+	passing []*Transaction // not yet below the watermark; keepalives and empty transactions too
+	open    *Transaction   // between Begin and Commit
+	last    pglogrepl.LSN  // newest transaction that came whole
+	Held    bool
+	gate    chan struct{} // Event waits until it is closed; nil: never
+	free    int           // events that pass the gate
+
+	position, own pglogrepl.LSN
+	ends          map[pglogrepl.LSN]bool // every position the watermark may have
+	moved         chan struct{}
+	drained       chan struct{} // as moved, for WaitSettled
+	arrived       chan struct{}
+	Failed        chan error // the lanes end with it
+}
+
+type Recorded struct {
+	Id, Key, Payload string
+	Headers          string
+	Columns          []string
+	Position         outbox.Position
+	Fault, Raw       string
+}
+
+type Transaction struct {
+	Commit, End pglogrepl.LSN
+	Events      int
+	Settled     bool
+}
+
+func NewRecorder(start pglogrepl.LSN) *Recorder {
+	return &Recorder{
+		position: start, ends: map[pglogrepl.LSN]bool{start: true},
+		moved: make(chan struct{}, 1), drained: make(chan struct{}, 1), arrived: make(chan struct{}, 1),
+		Failed: make(chan error, 1),
+	}
+}
+
+func (r *Recorder) Run(ctx context.Context) error {
+	select {
+	case err := <-r.Failed:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+func (r *Recorder) Begin(commit pglogrepl.LSN, _ uint32) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if commit <= r.last {
+		return nil
+	}
+	r.open = &Transaction{Commit: commit}
+	return nil
+}
+
+func (r *Recorder) Event(ctx context.Context, ev *outbox.Event) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.open == nil { // of a transaction that came whole before
+		return nil
+	}
+	rec := Recorded{Id: string(ev.ID), Key: string(ev.Key), Payload: string(ev.Payload), Headers: string(ev.Headers), Position: ev.Position, Raw: string(ev.Raw)}
+	if ev.Fault != nil {
+		rec.Fault = ev.Fault.Error()
+	}
+	for _, c := range ev.Columns {
+		rec.Columns = append(rec.Columns, string(c))
+	}
+	r.Events = append(r.Events, rec)
+	r.open.Events++
+	wakeUp(r.arrived)
+	if gate := r.gate; gate != nil && r.free == 0 {
+		r.mu.Unlock()
+		defer r.mu.Lock()
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	r.free = max(0, r.free-1)
+	return nil
+}
+
+func (r *Recorder) Wake(bool) {}
+
+func (r *Recorder) Commit(end pglogrepl.LSN) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	tx := r.open
+	r.open = nil
+	if tx == nil { // skipped
+		return
+	}
+	r.last, tx.End = tx.Commit, end
+	tx.Settled = tx.Events == 0 || !r.Held
+	if tx.Events > 0 {
+		r.txs = append(r.txs, tx)
+	}
+	r.Pass(tx)
+}
+
+func (r *Recorder) Keepalive(pos pglogrepl.LSN) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Pass(&Transaction{End: pos, Settled: true})
+}
+
+// Pass appends tx and moves the watermark as far as everything is settled.
+func (r *Recorder) Pass(tx *Transaction) {
+	if tx != nil {
+		r.passing = append(r.passing, tx)
+		r.ends[tx.End] = true
+	}
+	for len(r.passing) > 0 && r.passing[0].Settled {
+		first := r.passing[0]
+		r.passing = r.passing[1:]
+		r.position = max(r.position, first.End)
+		if first.Events > 0 {
+			r.own = max(r.own, first.End)
+		}
+		wakeUp(r.moved)
+		wakeUp(r.drained)
+	}
+}
+
+func (r *Recorder) Disconnected() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open = nil
+}
+
+func (r *Recorder) Watermark() outbox.Watermark {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return outbox.Watermark{LSN: r.position, Own: r.own}
+}
+
+func (r *Recorder) Moved() <-chan struct{} { return r.moved }
+
+func (r *Recorder) Unsettled() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, tx := range r.passing {
+		if !tx.Settled {
+			n += tx.Events
+		}
+	}
+	return n
+}
+
+func (r *Recorder) Stopping() {}
+
+func (r *Recorder) WaitSettled(ctx context.Context) error {
+	for r.Unsettled() > 0 {
+		select {
+		case <-r.drained:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Hold keeps everything that is committed from now on unsettled: the broker is dead.
+func (r *Recorder) Hold() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Held = true
+}
+
+// Settle settles the transactions with events that were held, in order, up to the n-th of all, and lets the rest wait.
+func (r *Recorder) Settle(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, tx := range r.txs[:max(0, min(n, len(r.txs)))] {
+		tx.Settled = true
+	}
+	r.Pass(nil)
+}
+
+// Block makes the next Event wait until release.
+func (r *Recorder) Block() (release func()) { return r.BlockAfter(0) }
+
+// BlockAfter lets n more events through before it does.
+func (r *Recorder) BlockAfter(n int) (release func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	gate := make(chan struct{})
+	r.gate, r.free = gate, n
+	return sync.OnceFunc(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.gate = nil
+		close(gate)
+	})
+}
+
+func (r *Recorder) Seen() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ids := make([]string, len(r.Events))
+	for i, ev := range r.Events {
+		ids[i] = ev.Id
+	}
+	return ids
+}
+
+// All are the events so far, copied.
+func (r *Recorder) All() []Recorded {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.Events)
+}
+
+// Transactions are those with events that came whole.
+func (r *Recorder) Transactions() []Transaction {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := make([]Transaction, len(r.txs))
+	for i, tx := range r.txs {
+		list[i] = *tx
+	}
+	return list
+}
+
+// IsEnd reports whether a watermark may stand at lsn: where a transaction ended, a keepalive stood, or the term began.
+func (r *Recorder) IsEnd(lsn pglogrepl.LSN) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ends[lsn]
+}
+
+// OwnWatermark is the end of the newest event's transaction, and beyond everything until all of it has come and is settled.
+func (r *Recorder) OwnWatermark() pglogrepl.LSN {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.Events); n == 0 || r.own <= r.Events[n-1].Position.Commit {
+		return math.MaxUint64
+	}
+	return r.own
+}
+
+// wakeUp tells a channel that holds one signal.
+func wakeUp(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}

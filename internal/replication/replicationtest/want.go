@@ -1,0 +1,17 @@
+package replicationtest
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+func WantStop(t *testing.T, err error, code int, reason string) *outbox.Stop {
+	t.Helper()
+	var stop *outbox.Stop
+	if !errors.As(err, &stop) || stop.Code != code || stop.Reason != reason {
+		t.Fatalf("got %v, want a stop with code %d, reason %s", err, code, reason)
+	}
+	return stop
+}

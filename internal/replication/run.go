@@ -1,0 +1,137 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/session"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// Run relays until reading is done, then finishes what was read (until draining is done or the grace is over) and
+// returns nil after a clean stop. Any other error is an *outbox.Stop: the relay can not go on by itself.
+func (s *Stream) Run(reading, draining context.Context) error {
+	s.started = time.Now()
+	var t *session.Term
+	defer func() {
+		t.End()
+		s.cfg.Primary.Forget()
+	}()
+
+	prepared := false
+	wait := backoff{min: 100 * time.Millisecond, max: 5 * time.Second}
+	for {
+		err := s.Meet(reading, &t)
+		if err == nil && !prepared {
+			_, err = slot.Prepare(reading, s.pool, s.cfg)
+			err = s.nameGap(reading, err)
+			if err == nil {
+				prepared, s.everConnected = true, true
+				wait.reset()
+			}
+		}
+		if err == nil {
+			err = s.session(reading, draining, &t, &wait)
+		}
+		switch {
+		case errors.Is(err, session.ErrCleanStop):
+			return nil
+		case errors.Is(err, errPrepareAgain):
+			prepared = false
+			t.End()
+			t = nil
+			s.status.Waiting(err.Error()) // there is no reporter any more
+			continue
+		case errors.Is(err, errTaken):
+			source.Slept(reading, standbyPoll) // it may be free again at once, and taken again
+			continue                           // to stand by behind it
+		}
+		if again, err := s.pause(reading, &wait, err); !again {
+			if err == nil && t != nil {
+				return s.stoppedWithoutSession(t)
+			}
+			return err
+		}
+	}
+}
+
+// session is one session of a leader, once the slot is free.
+func (s *Stream) session(reading, draining context.Context, t **session.Term, wait *backoff) error {
+	se, err := s.seize(reading, t)
+	if err != nil {
+		return err
+	}
+	s.Streaming(*t)
+	began := time.Now()
+	err = s.nameGap(context.WithoutCancel(reading), se.Run(reading, draining))
+	s.keep(*t, se.Received.Load())
+	if time.Since(began) > steady {
+		wait.reset()
+	}
+	// What ended the session may have ended the pool's connections too, without their noticing.
+	s.pool.Reset()
+	return err
+}
+
+// Streaming says that a session of t begins.
+func (s *Stream) Streaming(t *session.Term) {
+	s.sessions++
+	s.said = ""
+	if s.sessions > 1 && s.cfg.Hooks.Reconnect != nil {
+		s.cfg.Hooks.Reconnect()
+	}
+	s.status.Streaming()
+	s.cfg.Log.Info("streaming", zap.String("slot", s.cfg.Slot), zap.Int64("epoch", t.Epoch))
+}
+
+// stoppedWithoutSession ends a process that leads but has lost its session: nothing can be reported any more.
+func (s *Stream) stoppedWithoutSession(t *session.Term) error {
+	if n := t.Line.Unsettled(); n > 0 {
+		return session.Cut(n)
+	}
+	s.cfg.Log.Warn("stopped without a session: what was confirmed since the last report is sent again at the next start")
+	return nil
+}
+
+// pause decides whether err is worth another try, says why it waits (once per reason) and waits. A nil error to
+// return means that the relay was asked to stop.
+func (s *Stream) pause(reading context.Context, wait *backoff, err error) (again bool, _ error) {
+	var stop *outbox.Stop
+	if errors.As(err, &stop) {
+		return false, err
+	}
+	if reading.Err() != nil {
+		return false, nil //nolint:nilerr // whatever it was, the relay is to stop
+	}
+	if stop := source.FatalConnect(s.cfg, err, s.everConnected, s.started); stop != nil {
+		return false, stop
+	}
+	why := source.StableText(source.OneLine(err).Error())
+	if mend := source.Mend(s.cfg, err); mend != "" {
+		why += "; " + mend
+	}
+	s.wait(why)
+	return source.Slept(reading, wait.next()), nil
+}
+
+// steady is how long a session lasts that is no sign of trouble.
+const steady = 10 * time.Second
+
+// backoff doubles from min to max, with full jitter in the upper half.
+type backoff struct {
+	min, max time.Duration
+	current  time.Duration
+}
+
+func (b *backoff) next() time.Duration {
+	b.current = min(max(2*b.current, b.min), b.max)
+	return b.current/2 + rand.N(b.current/2+1)
+}
+
+func (b *backoff) reset() { b.current = 0 }

@@ -1,0 +1,183 @@
+// Package schema is the schema cdc_relay: its migrations, and the rights that the relay needs in it.
+package schema
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// Migration is one embedded step of the schema cdc_relay. Steps only add what the version before them can ignore, so
+// that two neighbouring versions of the relay run side by side.
+type Migration struct {
+	Version int
+	Sql     string
+}
+
+func Migrations() ([]Migration, error) {
+	names, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil {
+		return nil, err
+	}
+	list := make([]Migration, 0, len(names))
+	for _, name := range names {
+		body, err := migrations.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		var version int
+		if _, err := fmt.Sscanf(strings.TrimPrefix(name, "migrations/"), "%03d_", &version); err != nil {
+			return nil, fmt.Errorf("migration %s: %w", name, err)
+		}
+		list = append(list, Migration{version, string(body)})
+	}
+	return list, nil
+}
+
+const Bootstrap = `CREATE SCHEMA IF NOT EXISTS cdc_relay;
+CREATE TABLE IF NOT EXISTS cdc_relay.migration (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now());
+COMMENT ON TABLE cdc_relay.migration IS 'Which steps of this schema were applied, and when.';
+`
+
+// schemaLock is the advisory lock under which the schema is changed: "cdc_rlay" as a number.
+const schemaLock = 0x6364635f726c6179
+
+// Ensure brings the schema cdc_relay up to this version. A role that may not gets a Stop with the init line.
+func Ensure(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
+	list, err := Migrations()
+	if err != nil {
+		return err
+	}
+	have, err := Version(ctx, pool)
+	if err != nil {
+		return err
+	}
+	if have >= list[len(list)-1].Version {
+		return CheckRights(ctx, pool)
+	}
+	if !c.Create {
+		return needInit(pool, nil)
+	}
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(schemaLock)); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, Bootstrap); err != nil {
+			return err
+		}
+		return migrate(ctx, tx, list)
+	})
+	if source.SQLState(err) == "42501" {
+		return needInit(pool, err)
+	}
+	if err != nil {
+		return fmt.Errorf("migrate schema cdc_relay: %w", err)
+	}
+	return nil
+}
+
+func migrate(ctx context.Context, tx pgx.Tx, list []Migration) error {
+	var have int
+	if err := tx.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM cdc_relay.migration`).Scan(&have); err != nil {
+		return err
+	}
+	for _, m := range list {
+		if m.Version <= have {
+			continue
+		}
+		if _, err := tx.Exec(ctx, m.Sql); err != nil {
+			return fmt.Errorf("migration %d: %w", m.Version, err)
+		}
+		if _, err := tx.Exec(ctx, `INSERT INTO cdc_relay.migration (version) VALUES ($1)`, m.Version); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Version is the newest step applied, 0 when there is no schema of ours.
+func Version(ctx context.Context, pool *pgxpool.Pool) (int, error) {
+	var version int
+	err := pool.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM cdc_relay.migration`).Scan(&version)
+	switch source.SQLState(err) {
+	case "42P01", "3F000": // no such table, no such schema
+		return 0, nil
+	case "42501":
+		return 0, needInit(pool, err)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read cdc_relay.migration: %w", err)
+	}
+	return version, nil
+}
+
+// relayTables and relaySequences are what the relay's role may write; each migration adds its own.
+var (
+	relayTables    = []string{"slots", "progress", "retry", "dead_letter", "request", "audit", "bulk"}
+	relaySequences = []string{"row_number", "job"}
+)
+
+// CheckRights asks for what every statement of the relay and its commands needs, so that a missing GRANT is named
+// at the start.
+func CheckRights(ctx context.Context, pool *pgxpool.Pool) error {
+	var ok bool
+	err := pool.QueryRow(ctx, `SELECT (SELECT bool_and(has_table_privilege('cdc_relay.' || t, r))
+			FROM unnest($1::text[]) t, unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) r)
+		AND (SELECT bool_and(has_sequence_privilege('cdc_relay.' || s, 'USAGE')) FROM unnest($2::text[]) s)`,
+		relayTables, relaySequences).Scan(&ok)
+	if err != nil {
+		return fmt.Errorf("read rights on schema cdc_relay: %w", err)
+	}
+	if !ok {
+		return needInit(pool, nil)
+	}
+	return CheckLogged(ctx, pool)
+}
+
+// CheckLogged refuses tables of ours that a crash of the server empties: what is in them counts as settled, and the slot has
+// moved on.
+func CheckLogged(ctx context.Context, q source.Querier) error {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	var unlogged []string
+	err := q.QueryRow(ctx, `SELECT array(SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname = 'cdc_relay' AND c.relkind = 'r' AND c.relpersistence <> 'p' ORDER BY 1)`).Scan(&unlogged)
+	if err != nil {
+		return fmt.Errorf("read pg_class: %w", err)
+	}
+	if len(unlogged) == 0 {
+		return nil
+	}
+	var mends []string
+	for _, table := range unlogged {
+		mends = append(mends, "ALTER TABLE cdc_relay."+source.QuoteName(table)+" SET LOGGED")
+	}
+	return &outbox.Stop{
+		Code: outbox.ExitOperator, Reason: "schema",
+		What: fmt.Sprintf("tables of schema cdc_relay are UNLOGGED (%s): a crash of PostgreSQL empties them, and with them goes what the slot has passed", strings.Join(unlogged, ", ")),
+		Mend: strings.Join(mends, "; ") + "; then start the relay again",
+	}
+}
+
+func needInit(pool *pgxpool.Pool, cause error) error {
+	return &outbox.Stop{
+		Code: outbox.ExitFailure, Reason: "schema",
+		What: "schema cdc_relay is missing, older than this version, or not this role's to use",
+		Mend: source.InitHint(pool.Config().ConnConfig.User),
+		Err:  cause,
+	}
+}
+
+// RetryTablesVersion is the migration that made the tables.
+const RetryTablesVersion = 2

@@ -1,0 +1,58 @@
+package session
+
+import (
+	"bytes"
+	"io"
+	"math/rand/v2"
+	"testing"
+	"testing/iotest"
+	"time"
+)
+
+// A gulp changes when bytes are read, never which.
+func TestGulpPassesEveryByte(t *testing.T) {
+	want := make([]byte, 1<<20)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range want {
+		want[i] = byte(rng.Uint32())
+	}
+	for name, from := range map[string]io.Reader{
+		"whole":       bytes.NewReader(want),
+		"halves":      iotest.HalfReader(bytes.NewReader(want)),
+		"with an EOF": iotest.DataErrReader(bytes.NewReader(want)),
+	} {
+		got, err := io.ReadAll(&Coalescer{from: from})
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s: %d bytes, %v", name, len(got), err)
+		}
+	}
+	got, err := io.ReadAll(&Coalescer{from: io.MultiReader(bytes.NewReader(want), iotest.ErrReader(io.ErrClosedPipe))})
+	if err != io.ErrClosedPipe || len(got) != len(want) { //nolint:errorlint // it must come through as it is
+		t.Errorf("%d bytes before %v", len(got), err)
+	}
+}
+
+// In a transaction of which many rows have come, the pause grows with it up to a bound, and what comes from a backlog waits
+// for a part of its lateness. Else there is none, nor after a read that brought much.
+func TestGulpPauses(t *testing.T) {
+	for _, c := range []struct {
+		gulp *Coalescer
+		want time.Duration
+	}{
+		{&Coalescer{small: true}, 0},
+		{&Coalescer{small: true, frames: gulpFrames - 1}, 0},
+		{&Coalescer{small: true, frames: gulpFrames}, gulpFrames * gulpFramePause},
+		{&Coalescer{small: true, frames: 1_000_000}, gulpMaxPause},
+		{&Coalescer{frames: 1_000_000}, 0},
+		{&Coalescer{small: true, late: gulpLate - 1}, 0},
+		{&Coalescer{small: true, late: gulpLate}, gulpLate / gulpLatePart},
+		{&Coalescer{small: true, late: gulpLate, frames: 100}, gulpLate / gulpLatePart},
+		{&Coalescer{small: true, late: time.Hour}, gulpMaxPause},
+		{&Coalescer{late: time.Hour}, 0},
+		{&Coalescer{small: true, late: -time.Hour}, 0}, // the server's clock was set back
+	} {
+		if pause := c.gulp.pause(); pause != c.want {
+			t.Errorf("%+v: %s, want %s", c.gulp, pause, c.want)
+		}
+	}
+}

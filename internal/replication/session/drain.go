@@ -1,0 +1,193 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// grace is the time that a stop has: delivery.shutdown_grace, or what a server has that is shutting down too (I10).
+func (se *Session) grace(draining context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(draining, se.Cfg.Grace)
+	go func() {
+		select {
+		case <-se.shutdown:
+			source.Slept(ctx, shutdownPatience)
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+// stopReading lets the reader come to the end of its transaction for half the grace, or until draining is done, then cuts it.
+func (se *Session) stopReading(draining context.Context, readerDone <-chan error, cutReading func()) error {
+	se.stopping.Store(true)
+	se.interruptIdle()
+	half := time.NewTimer(se.Cfg.Grace / 2)
+	defer half.Stop()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-readerDone:
+			return err
+		case <-tick.C:
+			se.interruptIdle()
+		case <-half.C:
+			return se.cutReader(readerDone, cutReading)
+		case <-draining.Done():
+			return se.cutReader(readerDone, cutReading)
+		}
+	}
+}
+
+func (se *Session) cutReader(readerDone <-chan error, cutReading func()) error {
+	se.cutAt.Store(true)
+	cutReading()
+	_ = se.conn.SetReadDeadline(time.Now()) //nolint:errcheck // a dead connection ends the reader too
+	return <-readerDone
+}
+
+// interruptIdle wakes a reader that waits for a next transaction. One that is inside a transaction goes on: should the
+// deadline hit it all the same, it takes the deadline back and reads on.
+func (se *Session) interruptIdle() {
+	if !se.inTx.Load() {
+		_ = se.conn.SetReadDeadline(time.Now()) //nolint:errcheck // a dead connection ends the reader too
+	}
+}
+
+// finish drains the lanes, reports the last watermark and has the server acknowledge it. Only then may the ceiling go
+// down, and only then is the stop a clean one. readErr is why the reader returned; a Stop among these is not forgotten.
+func (se *Session) finish(draining context.Context, readErr error) error {
+	se.t.Line.Stopping()
+	settled := se.Settle(draining)
+	if err := se.laneError(); err != nil {
+		return err
+	}
+	if err := se.reportFinally(draining); err != nil {
+		se.Cfg.Log.Warn("the last report was not acknowledged: what it covered is sent again", zap.Error(err))
+	} else if settled == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		if err := LowerCeiling(ctx, se.Pool, se.Cfg, se.t, se.pid, se.Good()); err != nil {
+			se.Cfg.Log.Warn("lower ceiling", zap.Error(err))
+		}
+	}
+	var stop *outbox.Stop
+	if errors.As(readErr, &stop) {
+		return readErr
+	}
+	if errors.Is(readErr, errReadCut) {
+		se.Cfg.Log.Warn("stopped inside a transaction: its events are sent again at the next start", zap.Int("events", se.admitted))
+	}
+	if settled != nil {
+		return Cut(se.t.Line.Unsettled())
+	}
+	return ErrCleanStop
+}
+
+// Settle waits until nothing is unsettled, or the lanes have ended, which settle nothing more.
+func (se *Session) Settle(draining context.Context) error {
+	ctx, cancel := context.WithCancel(draining)
+	defer cancel()
+	go func() {
+		select {
+		case <-se.t.done:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return se.t.Line.WaitSettled(ctx)
+}
+
+// laneError is why the lanes have ended, a newer leader perhaps; nil while they have not.
+func (se *Session) laneError() error {
+	select {
+	case <-se.t.done:
+		return se.t.err
+	default:
+		return nil
+	}
+}
+
+// reportFinally raises the ceiling for the last watermark and waits until the pool sees that the slot has it: some seconds
+// at most, and hardly at all once draining is done. What the socket was told is not enough: a close with unread data
+// behind it can take the report away.
+func (se *Session) reportFinally(draining context.Context) error {
+	patience := 4 * time.Second
+	if draining.Err() != nil {
+		patience = 500 * time.Millisecond
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	se.final.Store(true)
+	want := se.t.Line.Watermark().LSN
+	for {
+		signal(se.kick)
+		view, err := slot.ReadActive(ctx, se.Pool, se.Cfg, se.pid)
+		if err != nil {
+			return err
+		}
+		if view.ConfirmedFlush >= want {
+			return nil
+		}
+		if !source.Slept(ctx, 10*time.Millisecond) {
+			return fmt.Errorf("slot %q is at %s, not yet at %s: %w", se.Cfg.Slot, view.ConfirmedFlush, want, ctx.Err())
+		}
+	}
+}
+
+// letGo frees a server that is shutting down, which otherwise waits until we have reported its last record: at once when
+// nothing is unsettled, else after some seconds (I10). No ceiling can be raised any more, so what is reported is what
+// the ceiling allows.
+func (se *Session) letGo(readerDone <-chan error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownPatience)
+	defer cancel()
+	settled := make(chan struct{})
+	go func() {
+		defer close(settled)
+		_ = se.t.Line.WaitSettled(ctx) //nolint:errcheck // settled or not, the server is let go
+	}()
+	select {
+	case <-settled:
+	case err := <-readerDone:
+		se.Cfg.Log.Debug("the server ended the stream", zap.Error(err))
+		cancel()
+		<-settled
+	}
+	se.lastWords()
+	se.Cfg.Log.Info("the server is shutting down: let go of the slot", zap.Int("unsettled", se.t.Line.Unsettled()))
+	return errServerStopping
+}
+
+// shutdownPatience is how long a shutdown of the server is held up for events that wait for a dead broker.
+const shutdownPatience = 5 * time.Second
+
+// lastWords gives the reporter a moment to write what may be reported.
+func (se *Session) lastWords() {
+	signal(se.kick)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	for want := se.t.Line.Watermark().LSN; uint64(want) > se.t.Reported.Load() && uint64(want) <= se.t.Ceiling.Load(); {
+		if !source.Slept(ctx, time.Millisecond) {
+			return
+		}
+	}
+}
+
+// Cut is the end of a stop that did not wait for every confirm.
+func Cut(unsettled int) *outbox.Stop {
+	return &outbox.Stop{
+		Code: outbox.ExitCut, Reason: "cut",
+		What: fmt.Sprintf("stopped with %d events not confirmed; they are sent again at the next start", unsettled),
+		Mend: "a longer delivery.shutdown_grace lets the broker answer",
+	}
+}

@@ -1,0 +1,130 @@
+// What is checked while the stream runs: slot, publication, tables, and the server's shutdown.
+
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+const (
+	monitorFirst = time.Second     // after the first report, when sync_state is known
+	monitorEvery = 5 * time.Second // how long rows of a table that left the publication can go unseen before we stop
+)
+
+// monitor asks the server now and then how the slot stands, and whether the publication still sends
+// what we need. A check that cannot be made is made again, with one line per reason; one that fails
+// ends the relay and names the gap since the last good one.
+func (se *Session) monitor(ctx context.Context) error {
+	next, said, missed := monitorFirst, "", 0
+	for source.Slept(ctx, next) {
+		next = monitorEvery
+		source.Tell(se.Cfg.Hooks.Monitor, true)
+		err := se.check(ctx)
+		source.Tell(se.Cfg.Hooks.Monitor, false)
+		var stop *outbox.Stop
+		switch {
+		case err == nil:
+			said, missed = "", 0
+			continue
+		case errors.As(err, &stop):
+			return err
+		}
+		signal(se.suspect)
+		missed++
+		why := source.StableText(err.Error())
+		if why == said || missed == 1 && source.IsGoingAway(err) {
+			continue
+		}
+		said = why
+		se.Cfg.Log.Warn("publication and tables cannot be checked: rows that they no longer send would go unseen", zap.String("why", why))
+	}
+	return nil
+}
+
+// check looks at what may change under a running relay.
+func (se *Session) check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	view, err := slot.Read(ctx, se.Pool, se.Cfg.Slot)
+	if err != nil || view == nil {
+		return err
+	}
+	se.Status.Slot(view)
+	if err := slot.CheckSyncState(se.Cfg, view); err != nil {
+		return err
+	}
+	if err := slot.RefuseSyncStandby(ctx, se.Pool, se.Cfg); err != nil {
+		return err
+	}
+	if err := schema.CheckLogged(ctx, se.Pool); err != nil {
+		return err
+	}
+	rec, err := slot.ReadRecord(ctx, se.Pool, se.Cfg.Slot)
+	if err != nil {
+		return err
+	}
+	if err := se.disarm(ctx, rec); err != nil {
+		return err
+	}
+	sent, err := slot.CheckPublication(ctx, se.Pool, se.Cfg, rec)
+	if err != nil {
+		return err
+	}
+	if rec != nil { // else it is being torn down
+		// An operator may have written meanwhile: the next check compares with that.
+		if err := slot.Remember(ctx, se.Pool, se.Cfg, se.t.Epoch, rec, sent, 0); err != nil && !errors.Is(err, slot.ErrRememberedChanged) {
+			return err
+		}
+	}
+	if err := se.warnOfOthers(ctx, sent); err != nil {
+		return err
+	}
+	se.LastGood.Store(uint64(view.Current))
+	return nil
+}
+
+// disarm takes back a word of an operator that came while the slot was in use, so that there was
+// nothing to accept. It would stand for weeks, and accept beforehand whatever becomes of the slot.
+func (se *Session) disarm(ctx context.Context, rec *slot.Record) error {
+	if rec == nil || rec.State != slot.StateAdopt || rec.Epoch != se.t.Epoch {
+		return nil
+	}
+	_, err := se.Pool.Exec(ctx, `UPDATE cdc_relay.slots SET state = 'ready' WHERE slot = $1 AND epoch = $2 AND state = 'adopt'`, se.Cfg.Slot, se.t.Epoch)
+	if err != nil {
+		return fmt.Errorf("write cdc_relay.slots: %w", err)
+	}
+	rec.State = slot.StateReady
+	se.Cfg.Log.Warn("the row of the slot said adopt while this relay leads: nothing can be accepted now, and it says ready again; should this relay stop over something, accept that",
+		zap.String("slot", se.Cfg.Slot))
+	return nil
+}
+
+func (s *Shared) Good() pglogrepl.LSN { return pglogrepl.LSN(s.LastGood.Load()) }
+
+// warnOfOthers says beforehand, once for each, what the relay will stop at: there may be time to
+// configure it.
+func (se *Session) warnOfOthers(ctx context.Context, sent publication.State) error {
+	b, err := sent.LookAtOthers(ctx, se.Pool, se.Cfg)
+	if err != nil {
+		return err
+	}
+	for _, stop := range b.Stops {
+		if !se.WarnedOf[stop.What] {
+			se.WarnedOf[stop.What] = true
+			se.Cfg.Log.Warn("the relay will stop at the next row that is not configured", zap.String("why", stop.What), zap.String("mend", stop.Mend))
+		}
+	}
+	return nil
+}

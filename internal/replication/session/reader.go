@@ -1,0 +1,223 @@
+package session
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+)
+
+// read is the reader: it owns reads of the connection, and all calls of the line's reading side. ctx ends its waits for
+// room in the window only; Receive is ended by the connection's read deadline.
+func (se *Session) read(ctx context.Context) error {
+	r := reading{Session: se, ctx: ctx}
+	// What has come goes out before more is waited for: the rows of one read in few calls, and those of a small transaction
+	// when it is whole.
+	se.gulp.before = func() { se.t.Line.Wake(false) }
+	defer se.t.Line.Wake(true)
+	for {
+		msg, err := se.front.Receive()
+		if err != nil {
+			if err = se.interrupted(err); err != nil {
+				return err
+			}
+			continue
+		}
+		se.frames.Add(1)
+		err = r.message(msg)
+		se.frames.Add(1)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// interrupted tells what a read error means. A deadline is ours: the end at a boundary of transactions, or nothing to a
+// reader that may still finish its transaction.
+func (se *Session) interrupted(err error) error {
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("read from the replication connection: %w", err)
+	}
+	if !se.stopping.Load() {
+		return errors.New("the session was ended") // by run, after something else failed
+	}
+	if !se.inTx.Load() {
+		return errReadStopped
+	}
+	// Taken back first and asked then: cutReader does it the other way round, so one of the two is seen.
+	if err := se.conn.SetReadDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("read from the replication connection: %w", err)
+	}
+	if se.cutAt.Load() {
+		return errReadCut
+	}
+	return nil
+}
+
+func (r *reading) message(msg pgproto3.BackendMessage) error {
+	switch m := msg.(type) {
+	case *pgproto3.CopyData:
+		return r.copyData(m.Data)
+	case *pgproto3.ErrorResponse: // while streaming a server error comes as a message
+		return r.serverError(m)
+	case *pgproto3.NoticeResponse:
+		return r.notice(m)
+	case *pgproto3.CopyDone, *pgproto3.CommandComplete, *pgproto3.ReadyForQuery:
+		return errors.New("the server ended the stream")
+	}
+	return nil // ParameterStatus, NotificationResponse
+}
+
+func (r *reading) copyData(data []byte) error {
+	switch {
+	case len(data) >= xlogHeader && data[0] == 'w':
+		if err := r.decoder.Decode(data[xlogHeader:], &r.msg); err != nil {
+			return fmt.Errorf("decode: %w", err)
+		}
+		if r.msg.Kind == decode.Begin {
+			r.gulp.late = sentAt(data).Sub(r.msg.CommitTime)
+		}
+		return r.frame()
+	case len(data) >= keepaliveSize && data[0] == 'k':
+		if err := r.keepalive(pglogrepl.LSN(binary.BigEndian.Uint64(data[1:])), data[17] != 0); err != nil {
+			return err
+		}
+		if r.stopping.Load() && !r.inTx.Load() {
+			return errReadStopped
+		}
+		return nil
+	}
+	return fmt.Errorf("unknown replication message of %d bytes", len(data))
+}
+
+func (r *reading) frame() error {
+	if r.inTx.Load() {
+		r.gulp.frames++
+	}
+	switch r.msg.Kind {
+	case decode.Begin:
+		r.inTx.Store(true)
+		r.admitted = 0
+		if err := r.again.begin(r.Cfg, r.msg.Commit, r.msg.Xid); err != nil {
+			return err
+		}
+		return r.t.Line.Begin(r.msg.Commit, r.msg.Xid)
+	case decode.Row:
+		return r.event(r.msg.Event)
+	case decode.Commit:
+		r.gulp.frames = 0
+		r.t.Line.Commit(r.msg.End)
+		if r.msg.Commit > r.t.newest.commit {
+			r.t.newest = LastTransaction{commit: r.msg.Commit, xid: r.msg.Xid}
+		}
+		r.advance(r.msg.End)
+		r.inTx.Store(false)
+		if r.stopping.Load() {
+			return errReadStopped
+		}
+	case decode.Skipped:
+		r.skipped(r.msg.Reason)
+	case decode.Replaced:
+		return r.replaced(r.msg.Table, r.msg.OID)
+	case decode.Foreign:
+		return r.Foreign(r.msg.Name, r.msg.OID, r.msg.Reason)
+	case decode.Other:
+	}
+	if r.msg.Shape != nil {
+		return r.shaped(r.msg.Shape, r.msg.OID)
+	}
+	return nil
+}
+
+func (r *reading) event(ev *outbox.Event) error {
+	if err := r.t.Line.Event(r.ctx, ev); err != nil {
+		if r.ctx.Err() != nil {
+			return errReadCut
+		}
+		return err
+	}
+	r.admitted++
+	return nil
+}
+
+// keepalive is a commit without events when it comes outside a transaction: everything up to it that concerns us was
+// sent before it. Inside one it says how far the server is, and that it is busy with what is not for us.
+func (r *reading) keepalive(end pglogrepl.LSN, reply bool) error {
+	if r.inTx.Load() {
+		r.t.Line.Wake(true)
+	} else if passes, err := r.again.passes(r.Cfg, end); err != nil {
+		return err
+	} else if passes {
+		r.t.Line.Keepalive(end)
+	}
+	r.advance(end)
+	if reply {
+		signal(r.replyNow)
+	}
+	return nil
+}
+
+func (r *reading) advance(to pglogrepl.LSN) {
+	if uint64(to) > r.Received.Load() { // this goroutine is the only writer
+		r.Received.Store(uint64(to))
+	}
+}
+
+// serverError ends the session. A publication that is missing where the server has to decode (PostgreSQL 14 to 17) is
+// missing there for ever, whatever was created since: trying again would be trying for ever.
+func (r *reading) serverError(m *pgproto3.ErrorResponse) error {
+	err := pgconn.ErrorResponseToPgError(m)
+	if err.Code == publicationUnknown && names(err.Message, r.Cfg.Publication) {
+		return publication.Stop(r.Cfg, "was dropped: "+err.Message, publication.RemakeHint(r.Cfg))
+	}
+	return err
+}
+
+// notice stops at the one warning that means lost rows: PostgreSQL 18 goes on without a publication that is missing. Its
+// code is matched, since its words are in the language of the server (lc_messages is not ours to set).
+func (r *reading) notice(m *pgproto3.NoticeResponse) error {
+	if m.Code == publicationSkipped && names(m.Message, r.Cfg.Publication) {
+		return publication.Stop(r.Cfg, "is not used by the server any more: "+m.Message, publication.RemakeHint(r.Cfg))
+	}
+	return nil
+}
+
+// The codes of a publication that is missing while a row is decoded: an error before PostgreSQL 18, a warning from it on.
+const (
+	publicationUnknown = "42704" // undefined_object
+	publicationSkipped = "55000" // object_not_in_prerequisite_state
+)
+
+// names reports whether message has name as a word of its own, in whatever quotes its language has.
+func names(message, name string) bool {
+	for from := 0; ; {
+		at := strings.Index(message[from:], name)
+		if at < 0 || name == "" {
+			return false
+		}
+		at += from
+		last, _ := utf8.DecodeLastRuneInString(message[:at])
+		next, _ := utf8.DecodeRuneInString(message[at+len(name):])
+		if !inWord(last) && !inWord(next) {
+			return true
+		}
+		from = at + len(name)
+	}
+}
+
+func inWord(r rune) bool {
+	return r == '_' || r == '$' || r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsDigit(r))
+}

@@ -1,0 +1,69 @@
+package session
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// Servers say it in their own language; the codes and the publication's name are the same in all.
+func TestMessagesThatMeanLostRows(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		code, message string
+		stops         bool
+	}{
+		{publicationSkipped, `skipped loading publication "p"`, true},
+		{publicationSkipped, `Publikation »p« wurde nicht geladen`, true}, //nolint:misspell // German
+		{publicationSkipped, `パブリケーション"p"はスキップされました`, true},
+		{publicationSkipped, `skipped loading publication "p2"`, false},
+		{publicationSkipped, `skipped loading publication "app"`, false},
+		{"01000", `something about "p"`, false},
+	} {
+		r := reading{Session: &Session{Shared: &Shared{Cfg: &source.Config{Publication: "p", Slot: "s"}}}}
+		err := r.notice(&pgproto3.NoticeResponse{Severity: "WARNUNG", SeverityUnlocalized: "WARNING", Code: c.code, Message: c.message})
+		if c.stops {
+			replicationtest.WantStop(t, err, outbox.ExitOperator, "publication")
+		} else if err != nil {
+			t.Errorf("%s %s: %v", c.code, c.message, err)
+		}
+		code := c.code
+		if code == publicationSkipped {
+			code = publicationUnknown
+		}
+		err = r.serverError(&pgproto3.ErrorResponse{Severity: "ERROR", Code: code, Message: c.message})
+		if c.stops {
+			replicationtest.WantStop(t, err, outbox.ExitOperator, "publication")
+		} else if source.SQLState(err) != code {
+			t.Errorf("%s %s: %v", code, c.message, err)
+		}
+	}
+}
+
+// The gulp knows how much has come of the open transaction: that decides whether the reader may be late.
+func TestGulpKnowsWhereTheStreamIs(t *testing.T) {
+	r := reading{ctx: t.Context(), Session: &Session{Shared: &Shared{}, t: &Term{Line: replicationtest.NewRecorder(1)}, gulp: &Coalescer{}}}
+	for i, c := range []struct {
+		msg    decode.Message
+		frames int
+	}{
+		{decode.Message{Kind: decode.Begin, Commit: 10}, 0},
+		{decode.Message{Kind: decode.Row, Event: &outbox.Event{}}, 1},
+		{decode.Message{Kind: decode.Other}, 2},
+		{decode.Message{Kind: decode.Commit, Commit: 10, End: 11}, 0},
+		{decode.Message{Kind: decode.Other}, 0},
+	} {
+		r.msg = c.msg
+		if err := r.frame(); err != nil {
+			t.Fatal(err)
+		}
+		if r.gulp.frames != c.frames {
+			t.Errorf("after message %d: %d frames, want %d", i, r.gulp.frames, c.frames)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package session
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+const (
+	reportEvery = time.Second           // at least, also when nothing moved, or nobody reads the server's questions any more
+	reportGap   = 10 * time.Millisecond // between two writes: else report and keepalive chase each other
+	writeBound  = 5 * time.Second       // a report that can not be written for so long ends the session
+)
+
+// report is the reporter: it owns writes to the connection, and it is the one place that decides what may be flushed.
+//
+// Invariants: the flush position is a watermark of the line, at or below the durable ceiling, never lower than before,
+// never zero (a client library would turn that into the write position, confirming what was merely received).
+func (se *Session) report(ctx context.Context) error {
+	r := reporter{Session: se, flush: outbox.Watermark{LSN: pglogrepl.LSN(se.t.Reported.Load())}, ask: time.Now()}
+	tick := time.NewTicker(min(reportEvery, se.Cfg.WALSenderTimeout/4))
+	defer tick.Stop()
+	for {
+		timer := false
+		moved := se.t.Line.Moved()
+		if r.candidate.LSN > r.flush.LSN {
+			moved = nil // a raise is under way, and before it is done nothing that moves can be reported: kick says when
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			timer = true
+			if se.Cfg.Hooks.Beat != nil {
+				se.Cfg.Hooks.Beat()
+			}
+			if err := r.checkAlive(); err != nil {
+				return err
+			}
+		case <-se.replyNow:
+			timer = true
+		case <-moved:
+		case <-se.kick:
+		}
+		if err := r.step(ctx, timer); err != nil {
+			return err
+		}
+	}
+}
+
+type reporter struct {
+	*Session
+	flush outbox.Watermark // the newest watermark at or below the ceiling
+	// candidate is the watermark the ceiling was last raised for. Under load the watermark of the moment is above any
+	// ceiling once that is durable; this one is not.
+	candidate outbox.Watermark
+	sent      outbox.Watermark // what was written last
+	raised    time.Time        // when the ceiling was last asked for
+	written   time.Time
+	ask       time.Time // when a reply was last asked for
+	frames    uint64    // of the reader, when it was last seen moving
+	bytes     uint64    // that had been read then: a huge row over a slow line is not silence
+	moved     time.Time
+	buf       []byte
+}
+
+// step moves the flush position as far as the ceiling allows, asks for a higher ceiling, and writes a report when one is due.
+func (r *reporter) step(ctx context.Context, timer bool) error {
+	now := r.t.Line.Watermark()
+	ceiling := pglogrepl.LSN(r.t.Ceiling.Load())
+	for _, m := range []outbox.Watermark{r.candidate, now} {
+		if m.LSN <= ceiling && m.LSN >= r.flush.LSN {
+			r.flush = m
+		}
+	}
+	r.wantCeiling(now, ceiling)
+	// What moved without events of ours goes with the timer: nobody waits for it.
+	if !timer && (r.flush == r.sent || r.flush.Own == r.sent.Own && !r.final.Load()) {
+		return nil
+	}
+	if gap := reportGap - time.Since(r.written); gap > 0 {
+		if !source.Slept(ctx, gap) {
+			return nil // the session is over
+		}
+	}
+	return r.write()
+}
+
+// wantCeiling asks for a higher ceiling: soon for a watermark that settled events of ours, seldom for any other, because
+// a raise is a commit itself, and the next keepalive covers it. An event may be below the ceiling and yet not reportable:
+// when the watermark went on above it before it was looked at.
+func (r *reporter) wantCeiling(now outbox.Watermark, ceiling pglogrepl.LSN) {
+	if now.LSN <= ceiling || r.candidate.LSN > r.flush.LSN { // or one is under way, and will be above the candidate
+		return
+	}
+	if now.Own > r.flush.Own || r.final.Load() || r.isIdleRaiseDue(ceiling, now.LSN) {
+		r.candidate, r.raised = now, time.Now()
+		signal(r.raise)
+	}
+}
+
+// isIdleRaiseDue: once at the beginning of a session, per idleRaiseBytes, and each minute in which more was written than the
+// raise before and the server itself write. A raise that is only for the one before it would go on for ever: an idle server would
+// checkpoint again and again, begin files of WAL with archive_timeout, and keep them for every other slot.
+func (r *reporter) isIdleRaiseDue(ceiling, now pglogrepl.LSN) bool {
+	return r.raised.IsZero() || source.WALBeyond(r.Segment, ceiling, now) && (now-ceiling >= idleRaiseBytes || time.Since(r.raised) >= idleRaiseEvery)
+}
+
+const (
+	idleRaiseEvery = time.Minute
+	idleRaiseBytes = 16 << 20
+)
+
+// write sends a standby status update:
+// https://www.postgresql.org/docs/current/protocol-replication.html#PROTOCOL-REPLICATION-STANDBY-STATUS-UPDATE
+func (r *reporter) write() error {
+	flush := r.flush.LSN
+	if flush == 0 || uint64(flush) > r.t.Ceiling.Load() || uint64(flush) < r.t.Reported.Load() {
+		return fmt.Errorf("report %s: outside of what may be reported (%s to %s)", flush,
+			pglogrepl.LSN(r.t.Reported.Load()), pglogrepl.LSN(r.t.Ceiling.Load()))
+	}
+	if wal := max(r.wal, r.Received.Load()); uint64(flush) > wal { // the server would skip what it writes up to there
+		return fmt.Errorf("report %s: beyond the server's WAL, which is known up to %s", flush, pglogrepl.LSN(wal))
+	}
+	now := time.Now()
+	written := max(pglogrepl.LSN(r.Received.Load()), flush)
+	b := append(r.buf[:0], 'd', 0, 0, 0, 4+34, 'r')
+	b = binary.BigEndian.AppendUint64(b, uint64(written))
+	b = binary.BigEndian.AppendUint64(b, uint64(flush))
+	b = binary.BigEndian.AppendUint64(b, uint64(flush)) // applied
+	b = binary.BigEndian.AppendUint64(b, uint64(now.UnixMicro()-postgresEpoch))
+	reply := byte(0)
+	if now.Sub(r.ask) >= r.Cfg.WALSenderTimeout/3 {
+		reply, r.ask = 1, now
+	}
+	r.buf = append(b, reply)
+	// reported goes up before the bytes leave: should the write fail half way, the server may have them.
+	r.t.Reported.Store(uint64(flush))
+	if err := r.conn.SetWriteDeadline(now.Add(writeBound)); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	if _, err := r.conn.Write(r.buf); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	r.sent, r.written = r.flush, now
+	return nil
+}
+
+// checkAlive ends a session in which nothing came for the whole wal_sender_timeout although replies were asked for. A
+// reader that is busy, waits for room in the window, or has read all that it will, is not the server's silence.
+func (r *reporter) checkAlive() error {
+	now, frames, bytes := time.Now(), r.Session.frames.Load(), r.gulp.total.Load()
+	if frames != r.frames || bytes != r.bytes || frames%2 == 1 || r.moved.IsZero() || r.readDone.Load() {
+		r.frames, r.bytes, r.moved = frames, bytes, now
+		return nil
+	}
+	if now.Sub(r.moved) > r.Cfg.WALSenderTimeout {
+		return errors.New("the server has been silent for " + r.Cfg.WALSenderTimeout.String())
+	}
+	return nil
+}

@@ -1,0 +1,175 @@
+package session
+
+import (
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// reporterTest is a reporter whose reports nobody reads, over a line that the test moves by hand.
+type reporterTest struct {
+	*testing.T
+	reporter
+	line *replicationtest.Recorder
+}
+
+func newReporter(t *testing.T) *reporterTest {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	t.Cleanup(func() {
+		ours.Close()
+		theirs.Close()
+	})
+	go io.Copy(io.Discard, theirs)
+	line := replicationtest.NewRecorder(50)
+	tm := &Term{Line: line}
+	tm.Ceiling.Store(50)
+	tm.Reported.Store(50)
+	se := &Session{wal: 1 << 40, Shared: &Shared{Cfg: &source.Config{WALSenderTimeout: 1 << 40}}, t: tm, conn: ours, raise: make(chan struct{}, 1), gulp: &Coalescer{}}
+	return &reporterTest{T: t, line: line, reporter: reporter{Session: se, flush: outbox.Watermark{LSN: 50}}}
+}
+
+// Settle moves the watermark to at, by a transaction of ours or by a keepalive.
+func (r *reporterTest) Settle(at pglogrepl.LSN, own bool) {
+	tx := &replicationtest.Transaction{End: at, Settled: true}
+	if own {
+		tx.Events = 1
+	}
+	r.line.Pass(tx)
+}
+
+// step is what the reporter does when the watermark or the ceiling moved.
+func (r *reporterTest) step() {
+	r.Helper()
+	if err := r.reporter.step(r.Context(), false); err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *reporterTest) wantRaise() {
+	r.Helper()
+	select {
+	case <-r.raise:
+	default:
+		r.Error("no raise was asked for")
+	}
+}
+
+func (r *reporterTest) wantNoRaise() {
+	r.Helper()
+	select {
+	case <-r.raise:
+		r.Error("a raise was asked for")
+	default:
+	}
+}
+
+// Under load the watermark of the moment is always above any ceiling that is durable yet. Reports go on all the same, with
+// the watermark the ceiling was raised for.
+func TestReportsGoOnUnderLoad(t *testing.T) {
+	r := newReporter(t)
+	r.Settle(100, true)
+	r.step()
+	r.wantRaise()
+	for at := pglogrepl.LSN(200); at <= 500; at += 100 {
+		r.Settle(at, true)                 // before the raise was answered
+		r.t.Ceiling.Store(uint64(at - 50)) // where the WAL was when it was
+		r.step()
+		if r.sent.LSN != at-100 {
+			t.Fatalf("reported %s, want %s", r.sent.LSN, at-100)
+		}
+		r.wantRaise()
+	}
+}
+
+// The WAL moved on before anybody looked: the event is below the ceiling, the watermark is not.
+func TestEventBelowTheCeilingIsReported(t *testing.T) {
+	r := newReporter(t)
+	r.raised = time.Now() // no raise is due for its own sake
+	r.t.Ceiling.Store(100)
+	r.Settle(90, true)
+	r.Settle(110, false)
+	r.step()
+	r.wantRaise()
+	r.t.Ceiling.Store(120)
+	r.step()
+	if r.sent.LSN != 110 {
+		t.Errorf("reported %s", r.sent.LSN)
+	}
+}
+
+func TestIdleMovesWaitForTheTimer(t *testing.T) {
+	r := newReporter(t)
+	r.t.Ceiling.Store(100)
+	r.Settle(90, false)
+	r.step()
+	if r.sent.LSN != 0 {
+		t.Errorf("reported %s at once", r.sent.LSN)
+	}
+	if err := r.reporter.step(t.Context(), true); err != nil || r.sent.LSN != 90 {
+		t.Errorf("reported %s with the timer (%v)", r.sent.LSN, err)
+	}
+	r.Settle(110, false)
+	r.step() // the first raise of a session
+	r.wantRaise()
+	r.t.Ceiling.Store(120)
+	r.step()
+	r.Settle(130, false)
+	r.step()
+	r.wantNoRaise()
+	r.Settle(120+idleRaiseBytes, false)
+	r.step()
+	r.wantRaise()
+	r.t.Ceiling.Store(200 + idleRaiseBytes)
+	r.step()
+	r.raised = r.raised.Add(-idleRaiseEvery)
+	r.Settle(1000+idleRaiseBytes, false) // what the raise itself wrote
+	r.step()
+	r.wantNoRaise()
+	r.Settle(201+idleRaiseBytes+source.WalNoise, false)
+	r.step()
+	r.wantRaise()
+}
+
+// With archive_timeout the server begins a file of WAL after each raise, which is a commit: that is no reason for the next.
+func TestRaiseIsNotAnsweredByTheFileThatItBegan(t *testing.T) {
+	for _, size := range []uint64{idleRaiseBytes / 16, idleRaiseBytes, 4 * idleRaiseBytes} {
+		r := newReporter(t)
+		r.Segment = size
+		r.Settle(200, false)
+		r.step() // the first raise of a session
+		r.wantRaise()
+		r.t.Ceiling.Store(300)
+		r.step()
+		r.raised = r.raised.Add(-idleRaiseEvery)
+		next := pglogrepl.LSN(size)
+		for _, at := range []pglogrepl.LSN{next, next + 40, next + source.WalNoise} {
+			r.Settle(at, false)
+			r.step()
+			r.wantNoRaise()
+		}
+		r.Settle(next+source.WalNoise+1, false)
+		r.step()
+		r.wantRaise()
+	}
+}
+
+func TestReportOutsideOfItsBoundsEndsTheSession(t *testing.T) {
+	for _, c := range []struct{ flush, ceiling, reported, wal pglogrepl.LSN }{{0, 100, 0, 100}, {101, 100, 50, 200}, {49, 100, 50, 100}, {90, 100, 50, 80}} {
+		r := newReporter(t)
+		r.wal = uint64(c.wal)
+		r.flush.LSN = c.flush
+		r.t.Ceiling.Store(uint64(c.ceiling))
+		r.t.Reported.Store(uint64(c.reported))
+		if err := r.write(); err == nil {
+			t.Errorf("%+v was written", c)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+// Package session is one START_REPLICATION to its end: the reader, the reporter, the flush limit, the checks while it
+// runs, and the stop.
+package session
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// Run streams until the session ends, for whatever reason, and leaves nothing running. errCleanStop: reading was done
+// and everything read is settled and reported.
+func (se *Session) Run(reading, draining context.Context) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	readCtx, cutReading := context.WithCancel(ctx)
+	failed := make(chan error, 8)
+	var all sync.WaitGroup
+	readerDone := make(chan error, 1)
+	start := func(run func(context.Context) error) {
+		all.Go(func() {
+			if err := run(ctx); err != nil && ctx.Err() == nil {
+				failed <- err
+			}
+		})
+	}
+	all.Go(func() {
+		err := se.read(readCtx)
+		se.readDone.Store(true)
+		readerDone <- err
+	})
+	start(se.report)
+	start(se.keepCeiling)
+	start(se.monitor)
+	start(se.watchShutdown)
+
+	err := stopAmong(se.attend(reading, draining, readerDone, failed, cutReading), failed)
+
+	cancel()
+	cutReading()
+	_ = se.conn.SetDeadline(time.Now()) //nolint:errcheck // a dead connection has ended its users already
+	all.Wait()
+	_ = se.conn.Close() // nothing is lost with it
+	se.t.Line.Disconnected()
+	return err
+}
+
+// stopAmong is a Stop that came when attend was busy with another end of the session, a signal perhaps, else err.
+func stopAmong(err error, failed <-chan error) error {
+	var stop *outbox.Stop
+	for !errors.As(err, &stop) {
+		select {
+		case other := <-failed:
+			if errors.As(other, &stop) {
+				return other
+			}
+		default:
+			return err
+		}
+	}
+	return err
+}
+
+// attend waits for the first thing that ends the session, and ends it the way that fits.
+func (se *Session) attend(reading, draining context.Context, readerDone <-chan error, failed <-chan error, cutReading func()) error {
+	select {
+	case <-reading.Done():
+		se.Status.Stopping()
+		ctx, cancel := se.grace(draining)
+		defer cancel()
+		err := se.stopReading(ctx, readerDone, cutReading)
+		return se.finish(ctx, err)
+	case <-se.shutdown:
+		return se.letGo(readerDone)
+	case err := <-failed:
+		return err
+	case <-se.t.done:
+		if se.t.err != nil {
+			return se.t.err
+		}
+		return errors.New("the lanes ended")
+	case err := <-readerDone:
+		var stop *outbox.Stop
+		// What was read before is delivered and reported: whoever goes on, after the mapping was corrected or with the
+		// configuration that this relay lacks, has less to repeat.
+		if errors.As(err, &stop) && (stop.Code == outbox.ExitMapping || stop.Reason == publication.NotConfigured) {
+			ctx, cancel := se.grace(draining)
+			defer cancel()
+			return se.unlessHidden(draining, se.finish(ctx, err))
+		}
+		return err
+	}
+}
+
+// unlessHidden is the Stop over a publication that was altered, where there is one: a column that it hides is missing from the
+// stream as one that is gone. Else it is err, why the stream does not fit.
+func (se *Session) unlessHidden(ctx context.Context, err error) error {
+	var stop *outbox.Stop
+	if !errors.As(err, &stop) || stop.Code != outbox.ExitMapping {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	rec, asked := slot.ReadRecord(ctx, se.Pool, se.Cfg.Slot)
+	if asked != nil || rec == nil {
+		return err
+	}
+	_, asked = slot.CheckPublication(ctx, se.Pool, se.Cfg, rec)
+	if errors.As(asked, &stop) && stop.Reason == "publication" {
+		return stop
+	}
+	return err
+}

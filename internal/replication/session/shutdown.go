@@ -1,0 +1,56 @@
+package session
+
+import (
+	"context"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"time"
+)
+
+// watchShutdown keeps one session of the pool waiting for nothing, so that the server's end of it
+// is noticed at once: a fast shutdown waits for walsenders until they have reported its last
+// record. When a new session is refused because the server is shutting down (57P03), shutdown is
+// closed.
+func (se *Session) watchShutdown(ctx context.Context) error {
+	for ctx.Err() == nil {
+		se.holdSession(ctx)
+		if ctx.Err() == nil && se.isShuttingDown(ctx) {
+			close(se.shutdown)
+			return nil
+		}
+		if !source.Slept(ctx, 200*time.Millisecond) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// holdSession returns when its session ended, or when another use of the pool found reason to
+// suspect a shutdown.
+func (se *Session) holdSession(ctx context.Context) {
+	conn, err := se.Pool.Acquire(ctx)
+	if err != nil {
+		return
+	}
+	defer conn.Release()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-se.suspect:
+			cancel()
+		}
+	}()
+	_, _ = conn.Conn().WaitForNotification(ctx) //nolint:errcheck // any end of it is the answer
+}
+
+func (se *Session) isShuttingDown(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	conn, err := source.ConnectStream(ctx, se.Cfg)
+	if err == nil {
+		source.CloseStream(conn)
+		return false
+	}
+	return source.SQLState(err) == "57P03"
+}

@@ -1,0 +1,85 @@
+package session
+
+import (
+	"errors"
+	"net"
+	"sync/atomic"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+)
+
+// Session is one START_REPLICATION to its end. The reader owns reads of conn and the decoder, the reporter owns writes;
+// the ceiling, the monitor and the watch for the server's shutdown use the pool. run owns them all and conn's end.
+type Session struct {
+	*Shared
+	t       *Term
+	conn    net.Conn
+	front   *pgproto3.Frontend
+	pid     uint32
+	decoder *decode.Decoder
+	sent    publication.State // what the publication sends, as it is remembered
+	wal     uint64            // the end of the server's WAL when the session began
+
+	again LastTransaction // the reader's
+
+	// admitted is how many events of the transaction being read the line took: the reader's, and after its end finish's.
+	admitted int
+
+	Received atomic.Uint64 // highest position received: a commit's end or a keepalive's
+	frames   atomic.Uint64 // odd while the reader works on one, even while it waits in Receive
+	stopping atomic.Bool   // the reader returns at the next boundary of transactions
+	cutAt    atomic.Bool   // it returns at once, wherever it is
+	inTx     atomic.Bool
+	readDone atomic.Bool // the reader has returned
+	final    atomic.Bool // the ceiling is raised for any watermark, at once
+
+	replyNow chan struct{} // the server asked for a report
+	kick     chan struct{} // something the reporter reports on may have changed
+	raise    chan struct{} // the ceiling is too low
+	suspect  chan struct{} // a pool session was ended by the server: is it shutting down?
+	shutdown chan struct{} // closed when the server is shutting down
+
+	gulp *Coalescer // counts the bytes read
+}
+
+// New takes what the publication sends, with every OID by which rows of our tables may come, and the slot as it was
+// before the first report. from is the position that was asked for.
+func New(s *Shared, t *Term, h *pgconn.HijackedConn, pace *Coalescer, sent publication.State, from pglogrepl.LSN, view *slot.View) *Session {
+	tables := sent.Ours(s.Cfg.Tables)
+	var again LastTransaction
+	if t.newest.commit >= max(view.ConfirmedFlush, from) { // what begins to commit there or later is sent
+		again = t.newest
+		again.from = max(view.ConfirmedFlush, from)
+	}
+	return &Session{
+		Shared: s, t: t, conn: h.Conn, front: h.Frontend, pid: h.PID, gulp: pace,
+		decoder: decode.New(decode.Config{
+			Tables: tables, Messages: s.Cfg.Messages, Columns: s.Cfg.Columns, Dropped: sent.DroppedPrefixes(s.Cfg),
+		}),
+		sent: sent, wal: uint64(view.Current), again: again,
+		replyNow: make(chan struct{}, 1), kick: make(chan struct{}, 1), raise: make(chan struct{}, 1),
+		suspect: make(chan struct{}, 1), shutdown: make(chan struct{}),
+	}
+}
+
+var (
+	errServerStopping = errors.New("the server is shutting down")
+	errReadStopped    = errors.New("reading stopped at a transaction boundary")
+	errReadCut        = errors.New("reading stopped inside a transaction")
+)
+
+// signal wakes the one goroutine that waits on a channel of capacity 1.
+func signal(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+var ErrCleanStop = errors.New("stopped as asked")

@@ -1,0 +1,111 @@
+// Rows that the stream brings and the configuration does not name: which of them are passed over,
+// and which stop the relay.
+
+package session
+
+import (
+	"fmt"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// Foreign decides about the first row, in this session, of a table that is not configured, or about
+// a message of a prefix that was relayed before. nil: it is not ours, and is counted and passed
+// over.
+//
+// A row must not be passed over when somebody meant it to be relayed. During a rolling deployment
+// the leader still has the old configuration while the table is in the publication already; after
+// its rollback the other way round. The leader cannot know who is right, so it stops before the
+// row. Its transaction stays in the slot, for a relay that knows the table.
+func (r *reading) Foreign(name string, oid uint32, reason string) error {
+	if oid == 0 && !slices.Contains(r.sent.Prefixes, name) { // an operator ignores it
+		r.skipped(reason)
+		return nil
+	}
+	r.t.Line.Wake(true) // what was read need not wait for the catalogue
+	err := r.LeftOut(name, oid)
+	if err != nil { // an operator may have said since that it is ignored: the log has warned
+		// Only what our own term's row remembers counts, whatever state it says. A row that is
+		// gone, or another leader's, says nothing of it: the Stop stays.
+		rec, lookErr := slot.ReadRecord(r.ctx, r.Pool, r.Cfg.Slot)
+		switch {
+		case lookErr != nil:
+			err = lookErr
+		case rec != nil && rec.Epoch == r.t.Epoch:
+			r.sent = rec.Sends
+			err = r.LeftOut(name, oid)
+		}
+	}
+	if err == nil {
+		r.skipped(reason)
+		return nil
+	}
+	if r.ctx.Err() != nil {
+		return errReadCut
+	}
+	return err
+}
+
+// LeftOut is a Stop for what may not be passed over, by what is remembered.
+func (r *reading) LeftOut(name string, oid uint32) error {
+	if oid == 0 {
+		if !slices.Contains(r.sent.Prefixes, name) {
+			return nil
+		}
+		return publication.PrefixLeftOut(r.Cfg, name)
+	}
+	scope, err := r.sent.ScopeOf(r.ctx, r.Pool, r.Cfg, oid, name)
+	if err != nil {
+		return err
+	}
+	if scope.Left, scope.LeftOID = r.sent.LeftOut(r.Cfg, name, scope.Tree); scope.Foreign() {
+		return nil
+	}
+	return scope.Stop(r.Cfg, name, oid)
+}
+
+// replaced stops at a table that has the name of a configured one and is another one, before its
+// first row. The catalogue normally has the new table already, and the check of it names both ways
+// to go on. A table that came and went in between is known to the stream alone.
+func (r *reading) replaced(t *decode.Table, oid uint32) error {
+	if slices.Contains(r.sent.Foreign, oid) { // an operator ignores it
+		return nil
+	}
+	r.t.Line.Wake(true) // what was read need not wait for the catalogue
+	rec, err := slot.ReadRecord(r.ctx, r.Pool, r.Cfg.Slot)
+	if err == nil {
+		_, err = slot.CheckPublication(r.ctx, r.Pool, r.Cfg, rec)
+	}
+	if err != nil {
+		if r.ctx.Err() != nil {
+			return errReadCut
+		}
+		return err
+	}
+	return &outbox.Stop{
+		Code: outbox.ExitOperator, Reason: "table_replaced",
+		What: fmt.Sprintf("slot %q has rows of another table that was called %s (OID %d; the table has OID %d)", r.Cfg.Slot, t, oid, t.OID),
+		Mend: fmt.Sprintf("if its rows are events: %s; if they are not: %s", publication.FormerTableSQL(r.Cfg, t, oid), publication.IgnoreTableSQL(r.Cfg, t.String(), oid)),
+	}
+}
+
+// skipped counts what is not an event. Somebody who emits a message with our prefix means it to be
+// one: that is said once.
+func (r *reading) skipped(reason string) {
+	if r.Cfg.Hooks.Skipped != nil {
+		r.Cfg.Hooks.Skipped(reason)
+	}
+	if reason == decode.NonTransactional && !r.warned {
+		r.warned = true
+		r.Cfg.Log.Warn("a message that is not transactional is not relayed: it is sent even when its transaction is rolled back",
+			zap.String("prefix", r.Cfg.Messages.Prefix),
+			zap.String("mend", fmt.Sprintf("SELECT pg_logical_emit_message(true, %s, ...)", source.QuoteText(r.Cfg.Messages.Prefix))))
+	}
+}

@@ -1,0 +1,191 @@
+// Package setup creates what a relay needs (init), and removes it (teardown).
+package setup
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// InitOptions say what Init creates beside schema, publication and slot.
+type InitOptions struct {
+	OutboxTable bool   // create the configured tables that are missing, in the relay's own layout
+	URL         string // of a role that may create them; "" is the relay's own
+	Role        string // to GRANT the relay's rights to
+	NoSlot      bool   // leave the slot to the first start, or to a take-over
+}
+
+func (o InitOptions) Validate(c *source.Config) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	if o.OutboxTable && len(c.Tables) == 0 {
+		return &outbox.Stop{
+			Code: outbox.ExitUsage, Reason: "config",
+			What: "--outbox-table has no effect: source.tables names no table", Mend: "leave it out, or name the table",
+		}
+	}
+	return nil
+}
+
+// outboxTableSQL is the layout that the default configuration reads.
+func outboxTableSQL(t decode.Table) string {
+	return fmt.Sprintf(`CREATE TABLE IF NOT EXISTS %s (
+    id            uuid PRIMARY KEY,
+    aggregatetype text NOT NULL,
+    aggregateid   text NOT NULL,
+    type          text NOT NULL,
+    payload       jsonb,
+    headers       jsonb,
+    traceparent   text,
+    created_at    timestamptz NOT NULL DEFAULT now()
+)`, source.QuoteTable(t))
+}
+
+// grantSQL is what a role needs to relay, beside the attribute REPLICATION.
+func grantSQL(c *source.Config, role string) []string {
+	r := source.QuoteName(role)
+	list := []string{
+		"GRANT USAGE ON SCHEMA cdc_relay TO " + r,
+		"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA cdc_relay TO " + r,
+		"GRANT USAGE ON ALL SEQUENCES IN SCHEMA cdc_relay TO " + r,
+	}
+	for _, t := range c.Tables {
+		list = append(list, fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s", source.QuoteName(t.Schema), r),
+			fmt.Sprintf("GRANT SELECT ON %s TO %s", source.QuoteTable(t), r))
+	}
+	return list
+}
+
+// Init creates what is missing: tables when asked, schema, rights, publication and slot. With source.create: false publication and slot
+// must be there, and are left as they are: they may be another program's, that still runs. It may be run any number of times.
+func Init(ctx context.Context, c source.Config, opt InitOptions) error {
+	if err := opt.Validate(&c); err != nil {
+		return err
+	}
+	owner := c
+	if opt.URL != "" {
+		owner.URL, owner.Password = opt.URL, nil
+	}
+	ddl, err := source.ConnectPool(&owner)
+	if err != nil {
+		return err
+	}
+	defer ddl.Close()
+	if err := source.CheckServer(ctx, ddl); err != nil {
+		return err
+	}
+	if err := CreateObjects(ctx, ddl, &owner, opt); err != nil {
+		return err
+	}
+	pool, err := source.ConnectPool(&c)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	switch {
+	case opt.NoSlot:
+		return nil
+	case !c.Create:
+		err = findNamed(ctx, pool, &c)
+	default:
+		_, err = slot.Prepare(ctx, pool, &c)
+	}
+	if err != nil {
+		return source.OrFatal(&c, err)
+	}
+	view, err := slot.Read(ctx, pool, c.Slot)
+	if err != nil || view == nil {
+		return err
+	}
+	if err := slot.CheckRecordedPosition(ctx, pool, &c, view); err != nil {
+		return err
+	}
+	c.Log.Info("ready", append(c.Relayed(), zap.String("slot", c.Slot), zap.String("publication", c.Publication))...)
+	return nil
+}
+
+func CreateObjects(ctx context.Context, ddl *pgxpool.Pool, c *source.Config, opt InitOptions) error {
+	if opt.OutboxTable {
+		for _, t := range c.Tables {
+			if _, err := ddl.Exec(ctx, outboxTableSQL(t)); err != nil {
+				return fmt.Errorf("create table %s.%s: %w", t.Schema, t.Name, err)
+			}
+		}
+	}
+	owner := *c
+	owner.Create = true
+	if err := schema.Ensure(ctx, ddl, &owner); err != nil {
+		return err
+	}
+	if opt.Role != "" {
+		err := pgx.BeginFunc(ctx, ddl, func(tx pgx.Tx) error {
+			for _, sql := range grantSQL(c, opt.Role) {
+				if _, err := tx.Exec(ctx, sql); err != nil {
+					return fmt.Errorf("%s: %w", sql, err)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if !c.Create {
+		return nil
+	}
+	rec, err := slot.ReadRecord(ctx, ddl, c.Slot)
+	if err != nil {
+		return err
+	}
+	if rec != nil && rec.State == slot.StateReady {
+		return nil // a publication that is missing now was lost: prepare says what that means
+	}
+	if _, err := publication.FindTables(ctx, ddl, c, true); err != nil {
+		return err
+	}
+	return publication.Ensure(ctx, ddl, c)
+}
+
+// findNamed makes sure that publication and slot are there.
+func findNamed(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	there, err := publication.Exists(ctx, pool, c)
+	if err != nil {
+		return err
+	}
+	rec, err := slot.ReadRecord(ctx, pool, c.Slot)
+	if err != nil {
+		return err
+	}
+	view, err := slot.Read(ctx, pool, c.Slot)
+	if err != nil {
+		return err
+	}
+	missing := func(what, name string) error {
+		return &outbox.Stop{
+			Code: outbox.ExitOperator, Reason: what + "_missing",
+			What: fmt.Sprintf("%s %q does not exist and source.create is false; the schema is made", what, name), Mend: source.NameHint(what),
+		}
+	}
+	switch {
+	case view == nil && rec != nil && rec.State == slot.StateReady:
+		return slot.Gone(c, rec)
+	case view == nil:
+		return missing("slot", c.Slot)
+	case !there:
+		return missing("publication", c.Publication)
+	}
+	return nil
+}

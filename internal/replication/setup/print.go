@@ -1,0 +1,49 @@
+package setup
+
+import (
+	"fmt"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"io"
+	"strings"
+)
+
+// PrintInit writes the SQL of Init, for those who run it by other means. It does not connect.
+func PrintInit(w io.Writer, c source.Config, opt InitOptions) error {
+	if err := opt.Validate(&c); err != nil {
+		return err
+	}
+	var b strings.Builder
+	if opt.OutboxTable {
+		for _, t := range c.Tables {
+			b.WriteString(outboxTableSQL(t) + ";\n\n")
+		}
+	}
+	b.WriteString(schema.Bootstrap + "\n")
+	list, err := schema.Migrations()
+	if err != nil {
+		return err
+	}
+	for _, m := range list {
+		fmt.Fprintf(&b, "%sINSERT INTO cdc_relay.migration (version) VALUES (%d);\n\n", m.Sql, m.Version)
+	}
+	if opt.Role != "" {
+		fmt.Fprintf(&b, "ALTER ROLE %s REPLICATION;\n%s;\n\n", source.QuoteName(opt.Role), strings.Join(grantSQL(&c, opt.Role), ";\n"))
+	}
+	if c.Create {
+		b.WriteString("-- The publication must exist before the slot. One that exists is somebody else's, and is not marked.\nBEGIN;\n" +
+			publication.CreateSQL(&c) + ";\n" + publication.MarkSQL(&c) + ";\nCOMMIT;\n\n")
+	}
+	if c.Create && !opt.NoSlot {
+		fmt.Fprintf(&b, "-- A slot made by hand is adopted as it stands: rows committed before it are not sent, and nobody asks about them. The row says\n"+
+			"-- that this is accepted, and is written for a slot that is younger than the publication: one that was made just now.\n"+
+			"SELECT set_config('cdc_relay.published', pg_current_wal_insert_lsn()::text, false);\n"+
+			"SELECT pg_create_logical_replication_slot(%[1]s, 'pgoutput');\n"+
+			"INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)\n"+
+			"SELECT slot_name, '', 0, %[2]s, 'adopt', 0 FROM pg_replication_slots\n"+
+			"WHERE slot_name = %[1]s AND active_pid IS NULL AND confirmed_flush_lsn >= current_setting('cdc_relay.published')::pg_lsn;\n", source.QuoteText(c.Slot), source.QuoteText(c.Publication))
+	}
+	_, err = io.WriteString(w, b.String())
+	return err
+}

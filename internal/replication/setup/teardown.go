@@ -1,0 +1,166 @@
+package setup
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// Teardown drops the slot, the publication (when we made it and no other slot of ours is read with it) and our rows about
+// them; the schema cdc_relay too when they were the last. It refuses while anybody holds the slot and, unless forced, while events
+// are parked or dead letters open, and leaves a slot that is not ours. What was committed and not delivered is then only in
+// the outbox table.
+func Teardown(ctx context.Context, c source.Config, force bool) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	pool, err := source.ConnectPool(&c)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	have, err := schema.Version(ctx, pool)
+	if err != nil {
+		return err
+	}
+	if err := dropOurSlot(ctx, pool, &c, have, force); err != nil {
+		return err
+	}
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return dropObjects(ctx, tx, &c, have) })
+	if source.SQLState(err) == "42501" {
+		return &outbox.Stop{
+			Code: outbox.ExitFailure, Reason: "rights", Err: err,
+			What: "the slot is gone; this role may not drop the rest",
+			Mend: "run `cdc-relay teardown` again with source.url naming the role that owns the publication and the schema cdc_relay",
+		}
+	}
+	return err
+}
+
+// dropOurSlot drops the slot when it is of this database and a relay has used it, by our own record. Any other slot of that
+// name is somebody's who still needs it: without a record there is nothing of ours to tear down, with one the rest is.
+func dropOurSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, have int, force bool) error {
+	view, err := slot.Read(ctx, pool, c.Slot)
+	if err != nil {
+		return err
+	}
+	undelivered := func() error {
+		if have < schema.RetryTablesVersion || force {
+			return nil
+		}
+		return refuseUndelivered(ctx, pool, c.Slot)
+	}
+	if view == nil {
+		return undelivered()
+	}
+	var rec *slot.Record
+	if have > 0 {
+		if rec, err = slot.ReadRecord(ctx, pool, c.Slot); err != nil {
+			return err
+		}
+	}
+	var database string
+	if err := pool.QueryRow(ctx, `SELECT current_database()`).Scan(&database); err != nil {
+		return fmt.Errorf("read current_database: %w", err)
+	}
+	why := view.Foreign(database)
+	switch {
+	case rec == nil && why == "":
+		stop := source.ForeignSlot(c, "has no row in cdc_relay.slots, so no relay has used it: it is not ours to drop")
+		stop.Mend = fmt.Sprintf("if nobody needs it: SELECT pg_drop_replication_slot(%s)", source.QuoteText(c.Slot))
+		return stop
+	case rec == nil:
+		return source.ForeignSlot(c, why+": it is not ours to drop")
+	case why != "":
+		c.Log.Warn("slot kept: it is not ours", zap.String("slot", c.Slot), zap.String("why", why))
+		return undelivered()
+	case view.ActivePID != 0:
+		return &outbox.Stop{
+			Code: outbox.ExitFailure, Reason: "slot_held",
+			What: fmt.Sprintf("slot %q is held by %q (pid %d)", c.Slot, view.Holder, view.ActivePID), Mend: "stop it first",
+		}
+	}
+	if err := undelivered(); err != nil {
+		return err
+	}
+	if _, err := pool.Exec(ctx, `SELECT pg_drop_replication_slot($1)`, c.Slot); err != nil {
+		return fmt.Errorf("drop slot %q: %w", c.Slot, err)
+	}
+	c.Log.Info("slot dropped", zap.String("slot", c.Slot), zap.Stringer("lsn", view.ConfirmedFlush))
+	return nil
+}
+
+// dropOurPublication drops the publication when a relay made it and no other slot of ours is read with it.
+func dropOurPublication(ctx context.Context, tx pgx.Tx, c *source.Config, readers int) error {
+	var comment string
+	err := tx.QueryRow(ctx, `SELECT coalesce(obj_description(oid, 'pg_publication'), '') FROM pg_publication WHERE pubname = $1`, c.Publication).
+		Scan(&comment)
+	switch {
+	case source.IsNoRows(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("read pg_publication: %w", err)
+	case readers > 0:
+		c.Log.Info("publication kept: another slot is read with it", zap.String("publication", c.Publication))
+		return nil
+	case comment != publication.MadeByRelay:
+		c.Log.Info("publication kept: no relay made it", zap.String("publication", c.Publication),
+			zap.String("mend", "if nobody needs it: DROP PUBLICATION "+source.QuoteName(c.Publication)))
+		return nil
+	}
+	if _, err := tx.Exec(ctx, "DROP PUBLICATION "+source.QuoteName(c.Publication)); err != nil {
+		return fmt.Errorf("drop publication %q: %w", c.Publication, err)
+	}
+	return nil
+}
+
+// dropObjects drops all that is ours but the slot, except what another relay's slot needs. have is the version of the schema
+// cdc_relay, 0 when it is not there.
+func dropObjects(ctx context.Context, tx pgx.Tx, c *source.Config, have int) error {
+	var slots, readers int // that are left, and of them those read with the same publication
+	if have >= schema.RetryTablesVersion {
+		if err := forgetSiding(ctx, tx, c.Slot); err != nil {
+			return err
+		}
+	}
+	if have > 0 {
+		if err := slot.Forget(ctx, tx, c.Slot); err != nil {
+			return err
+		}
+		err := tx.QueryRow(ctx, `SELECT count(*), count(*) FILTER (WHERE publication = $1) FROM cdc_relay.slots`, c.Publication).
+			Scan(&slots, &readers)
+		if err != nil {
+			return fmt.Errorf("read cdc_relay.slots: %w", err)
+		}
+	}
+	if err := dropOurPublication(ctx, tx, c, readers); err != nil {
+		return err
+	}
+	if have == 0 || slots > 0 {
+		return nil
+	}
+	if have >= schema.RetryTablesVersion {
+		var others int
+		if err := tx.QueryRow(ctx, `SELECT (SELECT count(*) FROM cdc_relay.retry) + (SELECT count(*) FROM cdc_relay.dead_letter WHERE state = 'open')`).Scan(&others); err != nil {
+			return fmt.Errorf("count what other slots have in schema cdc_relay: %w", err)
+		}
+		if others > 0 {
+			c.Log.Warn("schema cdc_relay kept: it has events that wait, and open dead letters, under other slots' names", zap.Int("rows", others))
+			return nil
+		}
+	}
+	if _, err := tx.Exec(ctx, `DROP SCHEMA cdc_relay CASCADE`); err != nil {
+		return fmt.Errorf("drop schema cdc_relay: %w", err)
+	}
+	c.Log.Info("schema cdc_relay dropped: no slot is left in it")
+	return nil
+}

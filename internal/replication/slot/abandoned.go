@@ -1,0 +1,49 @@
+package slot
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// refuseAbandoned asks, before a new slot is made, about slots of other relays that read the same tables and that nobody holds:
+// source.slot may have been renamed, and what waits in the old slot, or in the retry table under its name, is read by nobody then.
+// The tables need not show it: an application may delete its rows at once.
+func refuseAbandoned(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	var name string
+	var behind *int64
+	var waiting int64
+	err := pool.QueryRow(ctx, `SELECT s.slot, pg_wal_lsn_diff(pg_current_wal_lsn(), r.confirmed_flush_lsn)::bigint,
+			(SELECT count(*) FROM cdc_relay.retry w WHERE w.slot = s.slot)
+		FROM cdc_relay.slots s LEFT JOIN pg_replication_slots r ON r.slot_name = s.slot AND r.database = current_database()
+		WHERE s.slot <> $1 AND s.state IN ('ready', 'adopt') AND s.leader <> '' AND r.active_pid IS NULL AND s.sends->'tables' ?| $2::text[]
+			AND (r.slot_name IS NOT NULL OR EXISTS (SELECT FROM cdc_relay.retry w WHERE w.slot = s.slot))
+		ORDER BY s.changed_at DESC LIMIT 1`, c.Slot, c.QuotedTables()).Scan(&name, &behind, &waiting)
+	if source.IsNoRows(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read cdc_relay.slots: %w", err)
+	}
+	what := fmt.Sprintf("slot %q of a relay reads the same tables, and nobody holds it", name)
+	if behind != nil {
+		what += fmt.Sprintf("; it is %s of WAL behind", source.BytesText(uint64(max(*behind, 0))))
+	}
+	what += fmt.Sprintf("; %d events wait in the retry table under its name", waiting)
+	if c.NoBackfill {
+		c.Log.Warn("a new slot is made beside one that nobody reads", zap.String("slot", c.Slot), zap.String("why", what))
+		return nil
+	}
+	return &outbox.Stop{
+		Code: outbox.ExitUsage, Reason: "backfill",
+		What: fmt.Sprintf("%s. The new slot %q would send only what is committed from now on", what, c.Slot),
+		Mend: fmt.Sprintf("if source.slot was renamed: name %s again; if that is another relay: start it first, then this one; if nobody needs it: `cdc-relay teardown --yes` with its name; or create the new slot with `cdc-relay init --no-backfill`", name),
+	}
+}

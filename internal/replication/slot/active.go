@@ -1,0 +1,37 @@
+package slot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// InUse is the error for a slot that must be free and is not: a relay's walsender is waited for, be
+// it one that has not noticed yet that its client died; another program's is the operator's to end.
+func InUse(c *source.Config, view *View) error {
+	if view.HeldByRelay() {
+		return fmt.Errorf("slot %q is held by %s (pid %d)", c.Slot, view.Holder, view.ActivePID)
+	}
+	return &outbox.Stop{
+		Code: outbox.ExitOperator, Reason: "slot_held",
+		What: fmt.Sprintf("slot %q is held by %q (role %s, pid %d), which is not a cdc-relay", c.Slot, view.Holder, view.HolderUser, view.ActivePID),
+		Mend: "stop that program, or choose another source.slot",
+	}
+}
+
+// ReadActive is the slot's row when our walsender pid holds it.
+func ReadActive(ctx context.Context, q source.Querier, c *source.Config, pid uint32) (*View, error) {
+	view, err := Read(ctx, q, c.Slot)
+	if err != nil {
+		return nil, err
+	}
+	if view == nil || view.ActivePID != int32(pid) {
+		return nil, ErrNotActive
+	}
+	return view, nil
+}
+
+var ErrNotActive = errors.New("this session does not hold the slot any more")

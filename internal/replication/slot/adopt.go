@@ -1,0 +1,72 @@
+package slot
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// adoptSlot takes a slot as it stands, as an operator has accepted it, and says from where it goes
+// on. Of what was sent before the tables and prefixes are kept: their rows may lie in the slot.
+func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, view *View, was publication.State) error {
+	if err := CheckIdentity(c, nil, view, id); err != nil {
+		return err
+	}
+	if view.ActivePID != 0 {
+		return InUse(c, view)
+	}
+	if err := publication.Ensure(ctx, pool, c); err != nil {
+		return err
+	}
+	sent, err := publication.Check(ctx, pool, c, publication.State{})
+	if err != nil {
+		return err
+	}
+	if was.Publication != sent.Publication || was.Version != sent.Version {
+		if err := refuseUnlistedPartitions(ctx, pool, c, sent); err != nil {
+			return err
+		}
+	}
+	sent = sent.KeepForeign(was).After(was)
+	if err := makeReady(ctx, pool, c, id, sent, view.ConfirmedFlush); err != nil {
+		return err
+	}
+	sent.SayForeign(ctx, pool, c)
+	c.Log.Warn("slot adopted: events committed before its position are not sent by this relay",
+		zap.String("slot", c.Slot), zap.Stringer("lsn", view.ConfirmedFlush))
+	return nil
+}
+
+// refuseUnlistedPartitions keeps a slot from being adopted when rows in it could pass unseen: one
+// that another program has used, or whose publication was altered. Without
+// publish_via_partition_root, which Debezium does not set, a row comes under the name of its
+// partition. The relay stops at one of a table that is a partition now, and at any of a table that
+// the publication listed. Under a publication of all tables or of a schema nothing tells whose a
+// table was that was detached or dropped.
+func refuseUnlistedPartitions(ctx context.Context, q source.Querier, c *source.Config, sent publication.State) error {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	for name, t := range sent.Tables {
+		var unlisted bool
+		err := q.QueryRow(ctx, `SELECT relkind = 'p' AND NOT EXISTS (SELECT FROM pg_publication_rel r WHERE r.oid = ANY ($2::oid[]))
+			FROM pg_class WHERE oid = $1`, t.OID, t.Through).Scan(&unlisted)
+		if err != nil && !source.IsNoRows(err) {
+			return fmt.Errorf("read pg_class: %w", err)
+		}
+		if unlisted {
+			return &outbox.Stop{
+				Code: outbox.ExitOperator, Reason: "table",
+				What: fmt.Sprintf("slot %q may have rows of former partitions of table %s, under their own names, and nothing tells them from those of other tables: publication %q does not list the table by name",
+					c.Slot, name, c.Publication),
+				Mend: fmt.Sprintf("find and re-send what waits in the slot; then have a new one made: SELECT pg_drop_replication_slot(%s)", source.QuoteText(c.Slot)) + source.NewSlotHint(c),
+			}
+		}
+	}
+	return nil
+}

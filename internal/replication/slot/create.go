@@ -1,0 +1,177 @@
+package slot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// CreateSlot creates publication and slot and, when ask is set, asks in the slot's own snapshot
+// whether the tables have rows. A query before the slot exists would miss a row whose transaction
+// is still open, and a query after it would count rows that the slot will deliver: only the
+// snapshot splits them exactly, all rows in it are not in the slot. was is what is remembered of a
+// slot of the name that was lost.
+func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *source.Config, id Identity, was publication.State, ask bool) error {
+	if !c.Create {
+		stop := &outbox.Stop{
+			Code: outbox.ExitOperator, Reason: "slot_missing",
+			What: fmt.Sprintf("slot %q does not exist and source.create is false", c.Slot),
+			Mend: source.NameHint("slot"),
+		}
+		if !ask { // its loss was accepted, so the name is right
+			stop.Mend = source.MakeSlotSQL(c)
+		}
+		return stop
+	}
+	if err := publication.Ensure(ctx, pool, c); err != nil {
+		return err
+	}
+	sent, err := publication.Check(ctx, pool, c, publication.State{})
+	if err != nil {
+		return err
+	}
+	if err := CheckReadable(ctx, pool, c); err != nil {
+		return err
+	}
+	if ask {
+		if err := refuseAbandoned(ctx, pool, c); err != nil {
+			return err
+		}
+	}
+	if err := BeginCreating(ctx, pool, c, id); err != nil {
+		return err
+	}
+	stopNotice := NoticeLongWait(c, "creating the slot waits for the transactions that are open now to end")
+	res, err := pglogrepl.CreateReplicationSlot(ctx, stream, c.Slot, "pgoutput", pglogrepl.CreateReplicationSlotOptions{
+		Mode: pglogrepl.LogicalReplication,
+	})
+	stopNotice()
+	switch {
+	case source.SQLState(err) == "53400" || source.SQLState(err) == "42501": // no free slot, no right: certainly not created
+		return errors.Join(CreateFailed(c, err), forgetUnmade(ctx, pool, c))
+	case source.SQLState(err) == "42710": // duplicate_object
+		return nameTaken(ctx, pool, c, id, err)
+	case err != nil:
+		// The server may have created it all the same (the answer was lost, or another relay's
+		// attempt came late), with rows before it that nobody asked about. The row goes on saying
+		// creating, so that it will not be taken for a slot made by hand.
+		return fmt.Errorf("create slot %q: %w", c.Slot, err)
+	}
+	at, err := pglogrepl.ParseLSN(res.ConsistentPoint)
+	if err != nil {
+		return fmt.Errorf("create slot %q: consistent point: %w", c.Slot, err)
+	}
+	stopNotice = NoticeLongWait(c, "counting the rows that are in the outbox already, which are not in the new slot: a large table takes its time, once")
+	behind, err := countInSnapshot(ctx, pool, c, res.SnapshotName)
+	stopNotice()
+	if err != nil {
+		undoFailed(ctx, pool, stream, c)
+		return err
+	}
+	if ask && behind.rows > 0 && !c.NoBackfill {
+		return errors.Join(behind.refuse(c), undoCreation(ctx, pool, stream, c))
+	}
+	if behind.rows > 0 {
+		c.Log.Warn("rows that were in the outbox before the slot are left behind: they are not sent",
+			zap.Int64("rows", behind.rows), zap.String("newest", behind.newest), zap.String("slot", c.Slot))
+	}
+	sent = sent.KeepForeign(was).After(was)
+	if err := makeReady(ctx, pool, c, id, sent, at); err != nil {
+		return err
+	}
+	sent.SayForeign(ctx, pool, c)
+	c.Log.Info("slot created", append(c.Relayed(), zap.String("slot", c.Slot), zap.String("publication", c.Publication),
+		zap.Stringer("lsn", at))...)
+	return nil
+}
+
+// CreateFailed names the mend for what CREATE_REPLICATION_SLOT may answer.
+func CreateFailed(c *source.Config, err error) error {
+	switch source.SQLState(err) {
+	case "53400":
+		return &outbox.Stop{
+			Code: outbox.ExitFailure, Reason: "no_slot", Err: err,
+			What: fmt.Sprintf("no free replication slot for %q", c.Slot),
+			Mend: "drop an unused one (SELECT slot_name, active FROM pg_replication_slots) or raise max_replication_slots and restart the server",
+		}
+	case "42501":
+		return &outbox.Stop{
+			Code: outbox.ExitFailure, Reason: "rights", Err: err,
+			What: "this role may not create a replication slot", Mend: "ALTER ROLE " + source.QuoteName(c.Role()) + " REPLICATION",
+		}
+	}
+	return fmt.Errorf("create slot %q: %w", c.Slot, err)
+}
+
+// nameTaken is for a slot that came to be since we looked. Another database's is not ours to wait
+// for. One of this database may be our own, of an attempt whose answer was lost: the row goes on
+// saying creating, so that it is made again and not taken for a slot made by hand.
+func nameTaken(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, err error) error {
+	view, readErr := Read(ctx, pool, c.Slot)
+	if readErr == nil && view != nil && view.Database != id.Database {
+		return errors.Join(source.ForeignSlot(c, view.Foreign(id.Database)), forgetUnmade(ctx, pool, c))
+	}
+	return fmt.Errorf("create slot %q: %w", c.Slot, err)
+}
+
+// dropUnfinished removes the slot that a crash left between its creation and the answer to the
+// question. As long as the server is still busy creating it for the relay that died, that is waited
+// for.
+func dropUnfinished(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, view *View) error {
+	if view == nil {
+		return nil
+	}
+	if view.Database == id.Database && view.ActivePID != 0 {
+		return InUse(c, view)
+	}
+	if why := view.Foreign(id.Database); why != "" {
+		return source.ForeignSlot(c, why)
+	}
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	if _, err := pool.Exec(ctx, `SELECT pg_drop_replication_slot($1)`, c.Slot); err != nil {
+		return fmt.Errorf("drop unfinished slot %q: %w", c.Slot, err)
+	}
+	c.Log.Info("dropped a slot whose creation was not finished", zap.String("slot", c.Slot))
+	return nil
+}
+
+// undoCreation drops the slot and only then the row that says creating: without it the slot would
+// be adopted.
+func undoCreation(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *source.Config) error {
+	if err := pglogrepl.DropReplicationSlot(ctx, stream, c.Slot, pglogrepl.DropReplicationSlotOptions{}); err != nil {
+		return fmt.Errorf("drop slot %q again: %w", c.Slot, err)
+	}
+	return forgetUnmade(ctx, pool, c)
+}
+
+// undoFailed takes back a creation that cannot be finished, as well as that can be done: a slot
+// that nobody reads keeps all WAL from its position on. What is left of it is made again by the
+// next start.
+func undoFailed(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *source.Config) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoPatience) // also when the relay was asked to stop
+	defer cancel()
+	if err := undoCreation(ctx, pool, stream, c); err != nil {
+		c.Log.Warn("a slot whose creation was not finished stays, and keeps WAL, until the relay is started again or torn down",
+			zap.String("slot", c.Slot), zap.Error(err))
+	}
+}
+
+const undoPatience = 5 * time.Second
+
+// NoticeLongWait logs a line when what follows takes more than a second; the returned func ends the
+// wait.
+func NoticeLongWait(c *source.Config, what string) (done func()) {
+	timer := time.AfterFunc(time.Second, func() { c.Log.Info(what, zap.String("slot", c.Slot)) })
+	return func() { timer.Stop() }
+}

@@ -1,0 +1,89 @@
+// Whether a slot is the one that we know, and the stops for one that is not.
+
+package slot
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Identity is what IDENTIFY_SYSTEM says of the cluster at the other end.
+type Identity struct {
+	SystemID string
+	Timeline int32
+	Database string
+}
+
+func Identify(ctx context.Context, conn *pgconn.PgConn) (Identity, error) {
+	sys, err := pglogrepl.IdentifySystem(ctx, conn)
+	if err != nil {
+		return Identity{}, fmt.Errorf("identify system: %w", err)
+	}
+	return Identity{sys.SystemID, sys.Timeline, sys.DBName}, nil
+}
+
+// CheckIdentity compares record, slot and cluster: is this still the slot we know (I7)? It asks
+// nothing of positions; those are compared while the slot is held, by checkPosition.
+func CheckIdentity(c *source.Config, rec *Record, view *View, id Identity) error {
+	why := view.Foreign(id.Database)
+	switch {
+	case why != "" && view.Type == "logical" && view.Database == id.Database:
+		stop := source.ForeignSlot(c, why)
+		stop.Mend += ", and to go on where its program stops: cdc-relay takeover --from-slot " + c.Slot
+		return stop
+	case why != "":
+		return source.ForeignSlot(c, why)
+	case view.WALStatus == "lost" || view.Invalidation != "":
+		return source.SlotLost(c, fmt.Sprintf("slot %q was invalidated by the server (wal_status %s %s): what was committed after %s and not yet delivered cannot be read from it",
+			c.Slot, view.WALStatus, view.Invalidation, rec.reported()),
+			fmt.Sprintf("SELECT pg_drop_replication_slot(%s)", source.QuoteText(c.Slot))+source.AdoptHint(c)+source.NewSlotHint(c))
+	case rec == nil:
+		return nil
+	case rec.SystemID != id.SystemID:
+		return source.SlotMoved(c, fmt.Sprintf("slot %q belongs to system %s, this server is system %s", c.Slot, rec.SystemID, id.SystemID))
+	case rec.Timeline != id.Timeline:
+		return source.SlotMoved(c, fmt.Sprintf("slot %q was left on timeline %d, this server is on timeline %d: it was restored or promoted, rows may be missing from its WAL",
+			c.Slot, rec.Timeline, id.Timeline))
+	case rec.Publication != c.Publication:
+		return source.SlotMoved(c, fmt.Sprintf("slot %q was read with publication %q, source.publication now names %q: positions of events would change",
+			c.Slot, rec.Publication, c.Publication))
+	}
+	return nil
+}
+
+// CheckRecordedPosition is checkPosition for commands, which do not hold the slot. The record is read
+// after the slot: a ceiling is raised before it is used, and lowered only to what the slot has, so
+// the later one is never below the earlier slot.
+func CheckRecordedPosition(ctx context.Context, q source.Querier, c *source.Config, view *View) error {
+	rec, err := ReadRecord(ctx, q, c.Slot)
+	if err != nil || rec == nil || rec.State != StateReady { // of no other it is known where the slot was left
+		return err
+	}
+	return CheckPosition(c, rec, view, 0)
+}
+
+// CheckPosition runs while we hold the slot: a position beyond everything that was ever reported
+// means that the slot is another one, or was moved by another hand, and that rows in between were
+// never sent.
+func CheckPosition(c *source.Config, rec *Record, view *View, lastReported pglogrepl.LSN) error {
+	if view.ConfirmedFlush > rec.Ceiling {
+		return source.SlotMoved(c, fmt.Sprintf("slot %q is at %s, but no relay ever reported more than %s: it was dropped and created again, or moved; rows committed between %s and %s may be missing",
+			c.Slot, view.ConfirmedFlush, rec.Ceiling, rec.Reported, view.ConfirmedFlush))
+	}
+	if lastReported != 0 && view.ConfirmedFlush > lastReported { // 0: not this process's term
+		return source.SlotMoved(c, fmt.Sprintf("slot %q is at %s, but this relay reported no more than %s: it was dropped and created again, or moved; rows in between may be missing",
+			c.Slot, view.ConfirmedFlush, lastReported))
+	}
+	return nil
+}
+
+func (r *Record) reported() pglogrepl.LSN {
+	if r == nil {
+		return 0
+	}
+	return r.Reported
+}

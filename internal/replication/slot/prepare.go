@@ -1,0 +1,155 @@
+package slot
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// Prepare makes sure that publication and slot exist and are ours, creating them on the first
+// start, and returns the tables as the catalogue knows them. It is what `init` does, and what `run`
+// does before it asks for the slot.
+//
+// Creation happens under an advisory lock of the session, which a crash releases: a row that says
+// "creating" while the lock is free was left behind, and the slot beside it may hold rows that
+// nobody asked about; it is made again.
+//
+// Each step but the creation itself, which may last, is bounded: a server may go silent in the
+// middle.
+func Prepare(ctx context.Context, pool *pgxpool.Pool, c *source.Config) ([]decode.Table, error) {
+	stream, id, err := MeetServer(ctx, pool, c)
+	if err != nil {
+		return nil, err
+	}
+	defer source.CloseStream(stream)
+	lock, err := AcquireConn(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Release()
+	if err := LockCreation(ctx, lock, c); err != nil {
+		return nil, err
+	}
+	defer UnlockCreation(lock, c)
+
+	rec, err := ReadRecord(ctx, pool, c.Slot)
+	if err != nil {
+		return nil, err
+	}
+	view, err := Read(ctx, pool, c.Slot)
+	if err != nil {
+		return nil, err
+	}
+	first := rec == nil && view == nil || rec != nil && rec.State == StateCreating
+	tables, err := publication.FindTables(ctx, pool, c, first)
+	if err != nil {
+		return nil, err
+	}
+	c.Tables = tables
+	return tables, settleSlot(ctx, pool, stream, c, id, rec, view)
+}
+
+// MeetServer asks for what must hold whatever the slot is, brings the schema up to date and opens
+// the stream.
+func MeetServer(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (*pgconn.PgConn, Identity, error) {
+	ctx, cancel := context.WithTimeout(ctx, meetTimeout)
+	defer cancel()
+	if err := RefuseSyncStandby(ctx, pool, c); err != nil {
+		return nil, Identity{}, err
+	}
+	if err := source.CheckServer(ctx, pool); err != nil {
+		return nil, Identity{}, err
+	}
+	if err := schema.Ensure(ctx, pool, c); err != nil {
+		return nil, Identity{}, err
+	}
+	stream, err := source.ConnectStream(ctx, c)
+	if err != nil {
+		return nil, Identity{}, err
+	}
+	id, err := Identify(ctx, stream)
+	if err != nil {
+		source.CloseStream(stream)
+		return nil, Identity{}, err
+	}
+	c.Primary.Meet(source.ServerOf(stream).Server)
+	return stream, id, nil
+}
+
+const meetTimeout = time.Minute
+
+func AcquireConn(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	return pool.Acquire(ctx)
+}
+
+// settleSlot brings the slot into the state ready, or says why not: the table of what may be found.
+func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *source.Config, id Identity, rec *Record, view *View) error {
+	switch {
+	case rec == nil && view == nil:
+		return CreateSlot(ctx, pool, stream, c, id, publication.State{}, true)
+	case rec == nil:
+		return UnknownSlot(c, view, id)
+	case rec.State == StateCreating:
+		if err := dropUnfinished(ctx, pool, c, id, view); err != nil {
+			return err
+		}
+		return CreateSlot(ctx, pool, stream, c, id, rec.sentBefore(id), true)
+	case rec.State == StateAdopt && view == nil:
+		return CreateSlot(ctx, pool, stream, c, id, rec.sentBefore(id), false)
+	case rec.State == StateAdopt:
+		return adoptSlot(ctx, pool, c, id, view, rec.sentBefore(id))
+	case rec.State == StateTakeover:
+		return TakeoverUnfinished(c, rec)
+	case view == nil:
+		return Gone(c, rec)
+	}
+	if err := CheckIdentity(c, rec, view, id); err != nil {
+		return err
+	}
+	_, err := CheckPublication(ctx, pool, c, rec)
+	return err
+}
+
+func Gone(c *source.Config, rec *Record) *outbox.Stop {
+	return source.SlotLost(c, fmt.Sprintf("slot %q no longer exists; what was committed after %s and not delivered before is only in the outbox table",
+		c.Slot, rec.Reported), "find and re-send what is missing"+source.AdoptHint(c)+source.NewSlotHint(c))
+}
+
+// TakeoverUnfinished is why a relay does not start a slot whose take-over is not complete.
+func TakeoverUnfinished(c *source.Config, rec *Record) *outbox.Stop {
+	return source.TakeoverStop(outbox.ExitOperator, fmt.Sprintf("slot %q takes the place of slot %q, and that is not complete", c.Slot, rec.TookFrom),
+		"cdc-relay takeover --from-slot "+rec.TookFrom)
+}
+
+// UnknownSlot is for a slot by our name of which there is no record: another program's, or made by
+// hand. What its publication hid while the rows in it were committed, nothing shows.
+func UnknownSlot(c *source.Config, view *View, id Identity) error {
+	if err := CheckIdentity(c, nil, view, id); err != nil {
+		return err
+	}
+	what := "exists, and no relay has used it"
+	if holder := view.HolderName(); holder != "" {
+		what += "; it is held by " + holder
+	}
+	stop := source.ForeignSlot(c, what)
+	stop.Mend += fmt.Sprintf(", and to go on where the slot's program stops: cdc-relay takeover --from-slot %s; or, if that program is gone for good, find and re-send what its publication may have hidden; then accept the slot as it is: %s",
+		c.Slot, AcceptSQL(c))
+	return stop
+}
+
+// AcceptSQL accepts a slot of which there is no record, and whose state cannot be set.
+func AcceptSQL(c *source.Config) string {
+	return fmt.Sprintf("INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation) VALUES (%s, '', 0, %s, 'adopt', 0)",
+		source.QuoteText(c.Slot), source.QuoteText(c.Publication))
+}

@@ -1,0 +1,80 @@
+package slot
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// BeginCreating durably marks the slot as not to be used yet, before it exists: a slot found in this state without the
+// creator's advisory lock was left by a crash and is made anew.
+func BeginCreating(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity) error {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	_, err := pool.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)
+		VALUES ($1, $2, $3, $4, 'creating', 1)
+		ON CONFLICT (slot) DO UPDATE SET system_id = excluded.system_id, timeline = excluded.timeline,
+			publication = excluded.publication, state = 'creating', changed_at = now(),
+			sends = CASE WHEN slots.system_id = excluded.system_id THEN slots.sends ELSE '{}' END`,
+		c.Slot, id.SystemID, id.Timeline, c.Publication)
+	if err != nil {
+		return fmt.Errorf("write cdc_relay.slots: %w", err)
+	}
+	return nil
+}
+
+// NextIncarnation is above that of the slot's row, and above that of every event that waits under the slot's name: these go
+// first, by incarnation and position, also when the row was lost meanwhile.
+const NextIncarnation = `1 + greatest((SELECT incarnation FROM cdc_relay.slots WHERE slot = $1),
+	(SELECT max(incarnation) FROM cdc_relay.retry WHERE slot = $1), (SELECT max(incarnation) FROM cdc_relay.dead_letter WHERE slot = $1), 0)`
+
+// makeReady records a slot that may be used from now on: created, or adopted as it stands, at position at. Its
+// incarnation is a new one. What the publication sends was read before a new slot was created: what changed since differs.
+func makeReady(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, now publication.State, at pglogrepl.LSN) error {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation)
+			VALUES ($1, $2, $3, $4, $5, 'ready', `+NextIncarnation+`)
+			ON CONFLICT (slot) DO UPDATE SET system_id = excluded.system_id, timeline = excluded.timeline,
+				publication = excluded.publication, sends = excluded.sends, state = 'ready', incarnation = excluded.incarnation,
+				epoch = slots.epoch + 1, changed_at = now()`,
+			c.Slot, id.SystemID, id.Timeline, c.Publication, now)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `INSERT INTO cdc_relay.progress (slot, ceiling, reported, good) VALUES ($1, $2, $2, $2)
+			ON CONFLICT (slot) DO UPDATE SET ceiling = $2, reported = $2, good = $2, at = now()`, c.Slot, at)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("write cdc_relay.slots: %w", err)
+	}
+	return nil
+}
+
+// Forget removes our rows of a slot that does not exist (any more).
+func Forget(ctx context.Context, q source.Querier, slot string) error {
+	if _, err := q.Exec(ctx, `WITH p AS (DELETE FROM cdc_relay.progress WHERE slot = $1)
+		DELETE FROM cdc_relay.slots WHERE slot = $1`, slot); err != nil {
+		return fmt.Errorf("delete from cdc_relay.slots: %w", err)
+	}
+	return nil
+}
+
+// forgetUnmade takes back beginCreating. The row of a slot that was in use before stays, with the
+// operator's word that its loss is accepted: it holds the incarnation, and other relays' teardown
+// must see that somebody needs the schema.
+func forgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	_, err := pool.Exec(ctx, `WITH used AS (UPDATE cdc_relay.slots SET state = 'adopt', changed_at = now()
+			WHERE slot = $1 AND state = 'creating' AND slot IN (SELECT slot FROM cdc_relay.progress) RETURNING slot)
+		DELETE FROM cdc_relay.slots WHERE slot = $1 AND state = 'creating' AND slot NOT IN (SELECT slot FROM cdc_relay.progress)`, c.Slot)
+	return err
+}

@@ -1,0 +1,111 @@
+// What the publication sends is compared with what is remembered of it, and remembered.
+
+package slot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/jackc/pglogrepl"
+	"go.uber.org/zap"
+)
+
+// CheckPublication compares the publication with what the relay needs and with what is remembered of it.
+// It changes nothing: a relay that stands by, or has yet to lead, may have a configuration that is
+// never used. next is what is to be remembered by whoever leads: with tables and prefixes
+// configured since.
+func CheckPublication(ctx context.Context, q source.Querier, c *source.Config, rec *Record) (next publication.State, err error) {
+	was := rec.Remembered()
+	now, err := publication.Check(ctx, q, c, was)
+	if err != nil || rec == nil {
+		return now, err
+	}
+	return now.KeepForeign(was).After(was), nil
+}
+
+// Remember makes next durable in the place of what rec has, under the epoch of the term that
+// holds the slot, and says what is relayed from now on. from is the position that the session reads
+// from.
+//
+// Only the session that holds the slot may do this. What a table's rows are is decided by the
+// leader that reads them: a standby that wrote the table down would make a promise that the leader,
+// with another configuration, does not keep.
+func Remember(ctx context.Context, q source.Querier, c *source.Config, epoch int64, rec *Record, next publication.State, from pglogrepl.LSN) error {
+	was := rec.Remembered()
+	if reflect.DeepEqual(was, next) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	tag, err := q.Exec(ctx, `UPDATE cdc_relay.slots SET sends = $2 WHERE slot = $1 AND sends::text = $3 AND epoch = $4 AND state = 'ready'`,
+		c.Slot, next, rec.SendsText, epoch)
+	if err != nil {
+		return fmt.Errorf("write cdc_relay.slots: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return ErrRememberedChanged
+	}
+	for name := range next.Tables {
+		if _, known := was.Tables[name]; !known {
+			c.Log.Info("table added: its rows are relayed from this position on",
+				zap.String("table", name), zap.Stringer("lsn", from), zap.String("slot", c.Slot))
+			warnOfRowsBefore(ctx, q, c, name, next.Tables[name])
+		}
+	}
+	for _, prefix := range next.Prefixes {
+		if !slices.Contains(was.Prefixes, prefix) {
+			c.Log.Info("message prefix added: its messages are relayed from this position on",
+				zap.String("message_prefix", prefix), zap.Stringer("lsn", from), zap.String("slot", c.Slot))
+		}
+	}
+	return nil
+}
+
+// ErrRememberedChanged: another session, or an operator, wrote the slot's row between our look and our
+// write.
+var ErrRememberedChanged = errors.New("what is remembered of the publication was changed meanwhile")
+
+// sentBefore is what is remembered of a slot that is adopted: nothing of another system's, whose
+// OIDs mean other tables.
+func (r *Record) sentBefore(id Identity) publication.State {
+	if r.SystemID != id.SystemID {
+		return publication.State{}
+	}
+	return r.Sends
+}
+
+// Remembered is what is remembered of a slot that may be used; nothing of one that is still to be
+// created or adopted.
+func (r *Record) Remembered() publication.State {
+	if r == nil || r.State != StateReady {
+		return publication.State{}
+	}
+	return r.Sends
+}
+
+// warnOfRowsBefore says which rows of a table that was added are not sent: PostgreSQL leaves out
+// what was inserted before the table was in the publication, whenever that commits. ALTER
+// PUBLICATION does not wait for writers, so such a row may appear after the table was announced.
+func warnOfRowsBefore(ctx context.Context, q source.Querier, c *source.Config, table string, t publication.Table) {
+	if len(t.Through) == 0 { // with all tables: its rows are sent from its first one on
+		return
+	}
+	var open, rows bool
+	err := q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_publication_rel r WHERE r.oid = ANY ($1::oid[])
+			AND age(r.xmin) <= age(pg_snapshot_xmin(pg_current_snapshot())::xid)), EXISTS (SELECT FROM `+table+`)`, t.Through).Scan(&open, &rows)
+	switch {
+	case err != nil: // the role may not read it, which only the first start needs
+		c.Log.Warn("rows of the added table that were there before could not be asked for", zap.String("table", table), zap.Error(err))
+	case open:
+		c.Log.Warn("transactions that were open when the table joined the publication are open still: what they had inserted before is not sent",
+			zap.String("table", table), zap.String("mend", "find and re-send it when they have ended; next time: BEGIN; LOCK TABLE "+table+
+				" IN SHARE ROW EXCLUSIVE MODE; ALTER PUBLICATION "+source.QuoteName(c.Publication)+" ADD TABLE "+table+"; COMMIT"))
+	case rows:
+		c.Log.Info("the added table has rows: those that were committed before it joined the publication are not sent", zap.String("table", table))
+	}
+}

@@ -1,0 +1,95 @@
+// Package slot is the slot and our record of it: whether it is still ours, how it is created or adopted, and what is
+// remembered of the publication that it is read with.
+package slot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+)
+
+// View is the slot's row of pg_replication_slots and the server's position beside it.
+type View struct {
+	Name, Plugin, Type, Database string
+
+	ConfirmedFlush     pglogrepl.LSN
+	Restart            pglogrepl.LSN
+	ActivePID          int32 // 0: nobody holds it
+	WALStatus          string
+	Invalidation       string // PG17+, else ""
+	SafeWALBytes       *int64 // nil: unlimited, or lost
+	Current            pglogrepl.LSN
+	Holder, HolderUser string // application_name and role of the holder
+	HolderState        string // sync_state of the holder in pg_stat_replication
+	SpilledBytes       int64
+}
+
+// Foreign says why the slot can not be that of a relay of this database, "" when it can: names of slots are the whole
+// cluster's.
+func (v *View) Foreign(database string) string {
+	switch {
+	case v.Type != "logical" || v.Plugin != "pgoutput":
+		return fmt.Sprintf("is a %s slot of plugin %q, not pgoutput", v.Type, v.Plugin)
+	case v.Database != database:
+		return fmt.Sprintf("belongs to database %q, not %q", v.Database, database)
+	}
+	return ""
+}
+
+// Made reports whether the slot's creation has come to its end. Before that it has no position, and is dropped when whoever creates it
+// ends: also long after its client is gone, because it waits for the transactions that are open.
+func (v *View) Made() bool { return v.ConfirmedFlush != 0 }
+
+func (v *View) HeldByRelay() bool { return strings.HasPrefix(v.Holder, source.ApplicationPrefix) }
+
+// slotColumns are what a slotView is read from, and slotTables where they are. to_jsonb makes one statement serve PostgreSQL 14
+// to 18.
+const (
+	Columns = `coalesce(s.slot_name, ''), coalesce(s.plugin, ''), coalesce(s.slot_type, ''), coalesce(s.database, ''),
+			coalesce(s.confirmed_flush_lsn, '0/0'::pg_lsn), coalesce(s.restart_lsn, '0/0'::pg_lsn),
+			coalesce(s.active_pid, 0), coalesce(s.wal_status, ''), coalesce(to_jsonb(s)->>'invalidation_reason', ''),
+			s.safe_wal_size, pg_current_wal_lsn(), coalesce(a.application_name, ''), coalesce(a.usename, ''),
+			coalesce(r.sync_state, ''), coalesce(t.spill_bytes, 0)`
+	Tables = `pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
+			LEFT JOIN pg_stat_replication r ON r.pid = s.active_pid
+			LEFT JOIN pg_stat_replication_slots t ON t.slot_name = s.slot_name`
+)
+
+// Fields are where slotColumns go.
+func (v *View) Fields() []any {
+	return []any{
+		&v.Name, &v.Plugin, &v.Type, &v.Database, &v.ConfirmedFlush, &v.Restart, &v.ActivePID, &v.WALStatus, &v.Invalidation,
+		&v.SafeWALBytes, &v.Current, &v.Holder, &v.HolderUser, &v.HolderState, &v.SpilledBytes,
+	}
+}
+
+// Read is nil when there is no slot of that name.
+func Read(ctx context.Context, q source.Querier, slot string) (*View, error) {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	var v View
+	err := q.QueryRow(ctx, "SELECT "+Columns+" FROM "+Tables+" WHERE s.slot_name = $1", slot).Scan(v.Fields()...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read pg_replication_slots: %w", err)
+	}
+	return &v, nil
+}
+
+// HolderName is who holds the slot, in words.
+func (v *View) HolderName() string {
+	switch {
+	case v.ActivePID == 0:
+		return ""
+	case v.Holder == "":
+		return fmt.Sprintf("pid %d", v.ActivePID)
+	}
+	return fmt.Sprintf("%q (pid %d)", v.Holder, v.ActivePID)
+}

@@ -1,0 +1,192 @@
+package source
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// readBuffer is the size in bytes of the replication connection's read buffer: with pgproto3's own 8 KiB a backlog of
+// large transactions needs three times as many reads.
+const readBuffer = 512 << 10
+
+// pinned are the settings of every session of ours: a role's or database's own would change what the relay sends
+// (bytea_output, DateStyle, …), which tables it means (search_path), how our texts are read, or end a session that has
+// nothing to do, be it the one that holds the snapshot of a new slot.
+func pinned(application string) map[string]string {
+	return map[string]string{
+		"application_name":   application,
+		"client_encoding":    "UTF8",
+		"bytea_output":       "hex",
+		"DateStyle":          "ISO, YMD",
+		"IntervalStyle":      "postgres",
+		"TimeZone":           "UTC",
+		"extra_float_digits": "1",
+		"search_path":        "pg_catalog",
+
+		"client_min_messages":                 "warning", // one of them means lost rows
+		"standard_conforming_strings":         "on",
+		"idle_session_timeout":                "0",
+		"idle_in_transaction_session_timeout": "0",
+		"default_transaction_read_only":       "off", // a role that is read-only by itself is not a server that is
+	}
+}
+
+// Settings are those of the pool's sessions: pinned, and what statements of ours count on.
+func Settings(application string) map[string]string {
+	all := pinned(application)
+	maps.Copy(all, map[string]string{
+		"synchronous_commit":            "on",
+		"default_transaction_isolation": "read committed", // what the fence's FOR SHARE relies on
+		"row_security":                  "off",            // a policy must not hide rows from the question of the first start
+		"jit":                           "off",            // statements take milliseconds: compiling one takes a hundred
+		"statement_timeout":             "15s",
+		"lock_timeout":                  "5s",
+	})
+	return all
+}
+
+// Connect makes a pool for the commands of operators, with the settings of the relay's own, and sees that the server answers.
+func Connect(ctx context.Context, c Config) (*pgxpool.Pool, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	pool, err := ConnectPool(&c)
+	if err != nil {
+		return nil, err
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", OrFatal(&c, OneLine(err)))
+	}
+	return pool, nil
+}
+
+// ConnectPool makes the pool that everything but the stream uses. It does not connect yet.
+func ConnectPool(c *Config) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(c.URL)
+	if err != nil {
+		return nil, badURL(err)
+	}
+	maps.Copy(cfg.ConnConfig.RuntimeParams, Settings(c.ApplicationName()))
+	cfg.ConnConfig.ConnectTimeout = connectTimeout
+	onlyPrimary(&cfg.ConnConfig.Config, c.sameServer)
+	cfg.ConnConfig.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
+		return pgproto3.NewFrontend(r, &firstWrite{to: w})
+	}
+	cfg.MaxConns = PoolConnections
+	cfg.MinConns = 0
+	// A connection is made anew now and then, so that a smart shutdown of the server, which waits for the sessions it
+	// has and refuses new ones, is seen.
+	cfg.MaxConnLifetime = 30 * time.Second
+	cfg.PingTimeout = pingTimeout
+	cfg.BeforeConnect = func(_ context.Context, cc *pgx.ConnConfig) error {
+		if err := renew(c, cc); err != nil {
+			return err
+		}
+		return setPassword(c, &cc.Config)
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	if err != nil {
+		return nil, fmt.Errorf("make connection pool: %w", err)
+	}
+	return pool, nil
+}
+
+// PoolConnections is how many connections the relay has next to the replication connection: the shutdown watch keeps one, the
+// retry table's writer and its reader need one each, and everything else asks briefly between them. More would only wait for
+// the same rows.
+const PoolConnections = 3
+
+const (
+	connectTimeout = 10 * time.Second
+	pingTimeout    = 5 * time.Second // of a connection that lay idle: it may have died without a sign
+
+)
+
+// ClosePool closes the pool, but does not wait long for connections whose server went silent: pgx gives each of them 15 s
+// to be cancelled, which a process that was asked to stop does not have.
+func ClosePool(pool *pgxpool.Pool) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		pool.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(closePatience):
+	}
+}
+
+const closePatience = time.Second
+
+// ConnectStream opens the replication connection.
+func ConnectStream(ctx context.Context, c *Config) (*pgconn.PgConn, error) {
+	return ConnectReplication(ctx, c, func(r io.Reader) io.Reader { return r })
+}
+
+// ConnectReplication opens the replication connection and reads it through what reader makes of the
+// network's end.
+func ConnectReplication(ctx context.Context, c *Config, reader func(io.Reader) io.Reader) (*pgconn.PgConn, error) {
+	cfg, err := parseURL(c)
+	if err != nil {
+		return nil, err
+	}
+	for name, value := range pinned(c.ApplicationName()) {
+		cfg.RuntimeParams[name] = value
+	}
+	cfg.RuntimeParams["replication"] = "database"
+	var at ServerPosition
+	onlyPrimary(cfg, func(now ServerPosition) error {
+		at = now
+		return nil
+	})
+	// The creation of a slot waits for the transactions that are open, however long they are.
+	cfg.RuntimeParams["statement_timeout"] = "0"
+	cfg.RuntimeParams["lock_timeout"] = "0"
+	cfg.RuntimeParams["wal_sender_timeout"] = strconv.FormatInt(c.WALSenderTimeout.Milliseconds(), 10)
+	cfg.ConnectTimeout = connectTimeout
+	if err := setPassword(c, cfg); err != nil {
+		return nil, err
+	}
+	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
+		return pgproto3.NewFrontend(bufio.NewReaderSize(reader(r), readBuffer), &firstWrite{to: w})
+	}
+	conn, err := pgconn.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	conn.CustomData()[serverKey] = at // of the last that was tried: that of the connection that was made
+	return conn, nil
+}
+
+// setPassword asks for the password anew, so that a rotated secret is used from the next connect on.
+func setPassword(c *Config, cfg *pgconn.Config) error {
+	if c.Password == nil {
+		return nil
+	}
+	password, err := c.Password()
+	if err != nil {
+		return fmt.Errorf("read source.password: %w", err)
+	}
+	if password != "" {
+		cfg.Password = password
+	}
+	return nil
+}
+
+// CloseStream ends a connection that was not hijacked.
+func CloseStream(conn *pgconn.PgConn) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	_ = conn.Close(ctx) // nothing is lost with it
+}

@@ -1,0 +1,60 @@
+package source
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+)
+
+func TestWhatIsFatalWhenConnecting(t *testing.T) {
+	refused := errors.New("dial tcp: connection refused")
+	code := func(code string) error { return fmt.Errorf("connect: %w", &pgconn.PgError{Code: code}) }
+	now, longAgo := time.Now(), time.Now().Add(-2*passwordPatience)
+	for _, c := range []struct {
+		what   string
+		err    error
+		ever   bool
+		since  time.Time
+		reason string // "": wait
+	}{
+		{"server absent", refused, false, longAgo, ""},
+		{"server starting up", code("57P03"), false, longAgo, ""},
+		{"wrong password at first", code("28P01"), false, now, ""},
+		{"wrong password for a minute", code("28P01"), false, longAgo, "login"},
+		{"no line in pg_hba.conf for a minute", code("28000"), false, longAgo, "login"},
+		{"wrong password after it worked", code("28P01"), true, longAgo, ""},
+		{"no such database", code("3D000"), false, now, "database"},
+		{"no free walsender", code("53300"), false, now, "no_sender"},
+		{"no free walsender after it worked", code("53300"), true, longAgo, ""},
+		{"a right is missing", code("42501"), false, now, "rights"},
+	} {
+		err := FatalConnect(&Config{}, c.err, c.ever, c.since)
+		if c.reason == "" {
+			if err != nil {
+				t.Errorf("%s: %v", c.what, err)
+			}
+			continue
+		}
+		if stop := replicationtest.WantStop(t, err, outbox.ExitFailure, c.reason); stop.Mend == "" {
+			t.Errorf("%s: no mend", c.what)
+		}
+	}
+}
+
+func TestRefusedLogin(t *testing.T) {
+	refused := fmt.Errorf("connect: %w", &pgconn.PgError{Code: "28P01"})
+	for since, want := range map[time.Time]string{
+		time.Time{}:                           "PostgreSQL refuses the login",
+		time.Now().Add(-2 * passwordPatience): "PostgreSQL refused the login for 1m0s",
+	} {
+		if stop := replicationtest.WantStop(t, FatalConnect(&Config{}, refused, false, since), outbox.ExitFailure, "login"); stop.What != want {
+			t.Errorf("%q, want %q", stop.What, want)
+		}
+	}
+}

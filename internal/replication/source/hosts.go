@@ -1,0 +1,175 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// This file chooses among the servers that source.url leads to: by several hosts in it, by several addresses of a name, or
+// by one address that moves. Only a primary is of use, and the pool must work on the one that the stream reads.
+
+// errStandby is the answer of a server that can only be read.
+var errStandby = errors.New("this server is a standby: it can only be read")
+
+// onlyPrimary has every attempt to connect go on to the next host when this one is a standby, whatever target_session_attrs
+// asks for besides. One that is not preferred is asked all the same: it is taken when there is no better one.
+func onlyPrimary(cfg *pgconn.Config, accept func(ServerPosition) error) {
+	asked := cfg.ValidateConnect
+	cfg.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+		var rank error
+		if asked != nil {
+			rank = asked(ctx, conn)
+		}
+		if other := (*pgconn.NotPreferredError)(nil); rank != nil && !errors.As(rank, &other) {
+			return rank
+		}
+		id, err := whichServer(ctx, conn)
+		if err == nil && accept != nil {
+			err = accept(id)
+		}
+		if err != nil {
+			return err
+		}
+		return rank
+	}
+}
+
+// ServerOf is the server that a connection of connectStream was made to, by the same answer as the pool's are compared by.
+func ServerOf(conn *pgconn.PgConn) ServerPosition {
+	id, _ := conn.CustomData()[serverKey].(ServerPosition)
+	return id
+}
+
+// serverKey is where a connection keeps it.
+const serverKey = "server"
+
+// whichServer is the server at the other end, or errStandby. It is asked in the simple protocol, which a walsender
+// understands too. The name of the WAL file that is written now begins with the timeline; pg_control_checkpoint would tell
+// the old one for a while after a promotion. A service that keeps these functions to itself says no more than whether it is
+// a standby, and since when it runs.
+func whichServer(ctx context.Context, conn *pgconn.PgConn) (ServerPosition, error) {
+	const question = `SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN '' ELSE %s || ' ' ||
+		(extract(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)::bigint || ' ' || pg_catalog.pg_current_wal_lsn() END`
+	answer, err := AskText(ctx, conn, fmt.Sprintf(question, `(SELECT system_identifier::text FROM pg_catalog.pg_control_system()) || ' ' ||
+		pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn())`))
+	if SQLState(err) != "" {
+		answer, err = AskText(ctx, conn, fmt.Sprintf(question, `' '`))
+	}
+	switch {
+	case err != nil:
+		return ServerPosition{}, fmt.Errorf("ask whether this is a primary: %w", err)
+	case answer == "":
+		return ServerPosition{}, errStandby
+	}
+	return readSighting(answer)
+}
+
+// readSighting reads the four parts of whichServer's answer.
+func readSighting(answer string) (ServerPosition, error) {
+	parts := strings.Split(answer, " ")
+	if len(parts) != 4 {
+		return ServerPosition{}, fmt.Errorf("which server this is: it answers %q", answer)
+	}
+	var s ServerPosition
+	var err error
+	s.SystemID, s.Started = parts[0], parts[2]
+	if s.WAL, err = pglogrepl.ParseLSN(parts[3]); err != nil {
+		return ServerPosition{}, fmt.Errorf("read the position in %q: %w", answer, err)
+	}
+	if file := parts[1]; file != "" {
+		timeline, err := strconv.ParseUint(file[:min(8, len(file))], 16, 31)
+		if err != nil {
+			return ServerPosition{}, fmt.Errorf("read the timeline in %q: %w", file, err)
+		}
+		s.Timeline = int32(timeline)
+	}
+	return s, nil
+}
+
+// AskText is the one text that a statement answers, in the simple protocol.
+func AskText(ctx context.Context, conn *pgconn.PgConn, sql string) (string, error) {
+	res, err := conn.Exec(ctx, sql).ReadAll()
+	if err != nil {
+		return "", err
+	}
+	if len(res) != 1 || len(res[0].Rows) != 1 || len(res[0].Rows[0]) != 1 {
+		return "", errors.New("the server answered with something else than one text")
+	}
+	return string(res[0].Rows[0][0]), nil
+}
+
+// sameServer refuses a connection of the pool to another server than the stream's: with a primary that was cut off and the
+// one that was promoted in its place both writable, rows of the one would be settled in the other. The slot is not there,
+// or not where it was, so this is as final as when the stream itself comes there.
+//
+// It also refuses another life of the same server, until the stream has met it and the line of before has ended. Its
+// storage may have been rolled back: what the line still has to write is about events that are not in that database. Such
+// a row would have the position of another event, which would then count as deferred already, and never be sent.
+func (c *Config) sameServer(now ServerPosition) error {
+	if c.Primary == nil {
+		return nil
+	}
+	at := c.Primary.Met.Load()
+	if at == nil {
+		return nil
+	}
+	if err := c.Elsewhere(*at, now); err != nil {
+		return err
+	}
+	if at.Started != now.Started {
+		return errRestarted
+	}
+	if short := c.LowerWAL(now); short != nil {
+		return c.RolledBack(short.Why, now.WAL, short.To)
+	}
+	return nil
+}
+
+// Elsewhere is not nil for another system, or another timeline of it, if both are known.
+func (c *Config) Elsewhere(at Server, now ServerPosition) error {
+	switch {
+	case at.SystemID == "" || now.SystemID == "":
+		return nil
+	case at.SystemID != now.SystemID:
+		return SlotMoved(c, fmt.Sprintf("slot %q is read from system %s, and source.url now leads to system %s", c.Slot, at.SystemID, now.SystemID))
+	case at.Timeline != now.Timeline:
+		return SlotMoved(c, fmt.Sprintf("slot %q is read on timeline %d, and source.url now leads to a server on timeline %d: it was restored or promoted, rows may be missing from its WAL",
+			c.Slot, at.Timeline, now.Timeline))
+	}
+	return nil
+}
+
+// shortfall is why a server cannot be the one that was left, and up to where it was known.
+type shortfall struct {
+	Why string
+	To  pglogrepl.LSN
+}
+
+// LowerWAL is not nil for a server that has less WAL than this process has received or reported.
+// What the walsender sends is durable before, so a crash of the server takes none of it away.
+func (c *Config) LowerWAL(now ServerPosition) *shortfall {
+	had := pglogrepl.LSN(c.Primary.Wal.Load())
+	if now.WAL >= had {
+		return nil
+	}
+	return &shortfall{fmt.Sprintf("its WAL ends at %s, and this relay had received it up to %s", now.WAL, had), had}
+}
+
+// RolledBack names the interval that the database has lost. Starting again is safe: a new process
+// remembers nothing and reads from the slot.
+func (c *Config) RolledBack(why string, from, to pglogrepl.LSN) *outbox.Stop {
+	return &outbox.Stop{
+		Code: outbox.ExitOperator, Reason: "rolled_back",
+		What: fmt.Sprintf("the server went back to an earlier state while the relay ran: %s; what was committed between %s and %s may be gone from the database, though it may have been published", why, from, to),
+		Mend: fmt.Sprintf("compare what consumers received with the tables for that time; then start the relay again: it reads slot %q from its own position, sends some events twice and skips none (nothing is gone if the relay was only torn down and set up again)",
+			c.Slot),
+	}
+}

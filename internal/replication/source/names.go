@@ -1,0 +1,69 @@
+package source
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+)
+
+const (
+	ApplicationPrefix = "cdc-relay/"
+	nameLimit         = 63 // NAMEDATALEN - 1
+)
+
+// ApplicationName is how a relay of this slot is told from any other holder of it. The server keeps no more of it than
+// nameLimit bytes, and what is compared with its views must be what it kept.
+func (c *Config) ApplicationName() string {
+	name := ApplicationPrefix + c.Slot
+	return name[:min(len(name), nameLimit)]
+}
+
+// TableNames is the configured tables as SQL, comma separated.
+func (c *Config) TableNames() string { return strings.Join(c.QuotedTables(), ", ") }
+
+func (c *Config) QuotedTables() []string {
+	names := make([]string, len(c.Tables))
+	for i, t := range c.Tables {
+		names[i] = QuoteTable(t)
+	}
+	return names
+}
+
+// Relayed says in log lines what is relayed.
+func (c *Config) Relayed() []zap.Field {
+	fields := []zap.Field{zap.String("tables", NamedIn(c.Tables))}
+	if c.Messages.Prefix != "" {
+		fields = append(fields, zap.String("message_prefix", c.Messages.Prefix))
+	}
+	return fields
+}
+
+func QuoteTable(t decode.Table) string { return pgx.Identifier{t.Schema, t.Name}.Sanitize() }
+
+func QuoteName(name string) string { return pgx.Identifier{name}.Sanitize() }
+
+func QuoteText(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+
+// NamedIn says in words which tables, for log lines.
+func NamedIn(tables []decode.Table) string {
+	names := make([]string, len(tables))
+	for i, t := range tables {
+		names[i] = t.Schema + "." + t.Name
+	}
+	return strings.Join(names, ", ")
+}
+
+func BytesText(n uint64) string {
+	const unit = 1024
+	for _, name := range []string{"B", "KiB", "MiB"} {
+		if n < unit*10 {
+			return fmt.Sprintf("%d %s", n, name)
+		}
+		n /= unit
+	}
+	return fmt.Sprintf("%d GiB", n)
+}

@@ -1,0 +1,35 @@
+package source
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+const oldestServer = 140000 // logical messages in the stream and pg_stat_replication_slots came with 14
+
+// CheckServer asks for what no slot can do without.
+func CheckServer(ctx context.Context, q Querier) error {
+	var version int
+	var walLevel, versionText string
+	err := q.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('server_version'), current_setting('wal_level')`).
+		Scan(&version, &versionText, &walLevel)
+	if err != nil {
+		return fmt.Errorf("read server settings: %w", err)
+	}
+	if version < oldestServer {
+		return &outbox.Stop{
+			Code: outbox.ExitFailure, Reason: "server_version",
+			What: "PostgreSQL " + versionText + " is too old", Mend: "14 or newer is needed",
+		}
+	}
+	if walLevel != "logical" {
+		return &outbox.Stop{
+			Code: outbox.ExitFailure, Reason: "wal_level",
+			What: fmt.Sprintf("wal_level is %s, not logical", walLevel),
+			Mend: "ALTER SYSTEM SET wal_level = logical, then restart the server",
+		}
+	}
+	return nil
+}

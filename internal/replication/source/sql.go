@@ -1,0 +1,39 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Querier is what a pool, a connection and a transaction have in common.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// AnswerTimeout bounds, on our side, what the server bounds with statement_timeout: one that went silent bounds nothing.
+const AnswerTimeout = 20 * time.Second
+
+// SQLState is the SQLSTATE of a server error, "" for any other.
+func SQLState(err error) string {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		return pgErr.Code
+	}
+	return ""
+}
+
+func IsNoRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
+
+// IsGoingAway reports whether an error may be the server's end or the connection's, of which the
+// session's own end says more.
+func IsGoingAway(err error) bool {
+	code := SQLState(err)
+	return code == "" || strings.HasPrefix(code, "57")
+}

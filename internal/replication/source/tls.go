@@ -1,0 +1,97 @@
+package source
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// This file reads source.url, and the files that it names (sslrootcert, sslcert, sslkey, passfile, servicefile), anew for
+// each connection, so that renewed ones are taken up without a restart.
+
+// parseURL reads source.url and its files.
+func parseURL(c *Config) (*pgconn.Config, error) {
+	cfg, err := pgconn.ParseConfig(c.URL)
+	if err != nil {
+		var parse *pgconn.ParseConfigError
+		if errors.As(err, &parse) && parse.Unwrap() != nil {
+			err = parse.Unwrap() // without the URL
+		}
+		return nil, fmt.Errorf("%w: %w", errURLFiles, err)
+	}
+	alwaysPresent(cfg.TLSConfig)
+	for _, f := range cfg.Fallbacks {
+		alwaysPresent(f.TLSConfig)
+	}
+	return cfg, nil
+}
+
+// errURLFiles is no end of the relay: source.url was good at the start, and a file that is just being replaced is soon whole.
+var errURLFiles = errors.New("read the files of source.url")
+
+// alwaysPresent has the client certificate sent whoever signed it, as libpq does. Go keeps one back that none of the
+// server's CAs signed, and the server would complain about a missing certificate instead of a wrong one.
+func alwaysPresent(cfg *tls.Config) {
+	if cfg == nil || len(cfg.Certificates) == 0 {
+		return
+	}
+	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cfg.Certificates[0], nil }
+}
+
+// firstWrite is the writing end of a connection. With TLS 1.3 a server refuses a client certificate when the handshake is
+// over for the client, and hangs up: the first write may come too late then and fail with a reset that tells nothing, while
+// the server's alert is there to be read.
+type firstWrite struct {
+	to   io.Writer
+	done bool
+}
+
+func (w *firstWrite) Write(p []byte) (int, error) {
+	n, err := w.to.Write(p)
+	conn, secure := w.to.(*tls.Conn)
+	if err != nil && secure && !w.done { // later, the reading end is somebody else's
+		if _, alert := conn.Read(make([]byte, 1)); isAlert(alert) {
+			err = alert
+		}
+	}
+	w.done = true
+	return n, err
+}
+
+// isAlert reports whether err is what the other end says of TLS.
+func isAlert(err error) bool {
+	var network *net.OpError
+	return errors.As(err, &network) && network.Op == "remote error"
+}
+
+// renew gives a connection of the pool what source.url and its files say now.
+func renew(c *Config, cc *pgx.ConnConfig) error {
+	fresh, err := parseURL(c)
+	if err != nil {
+		return err
+	}
+	cc.Host, cc.Port, cc.TLSConfig, cc.Fallbacks, cc.Password = fresh.Host, fresh.Port, fresh.TLSConfig, fresh.Fallbacks, fresh.Password
+	return nil
+}
+
+func badURL(err error) error {
+	return &outbox.Stop{
+		Code: outbox.ExitUsage, Reason: "config", What: "source.url can not be read", Err: err, // pgconn removes the password from its text
+	}
+}
+
+// Role is who the relay logs in as.
+func (c *Config) Role() string {
+	cfg, err := parseURL(c)
+	if err != nil {
+		return "ROLE" // cannot be: it has connected
+	}
+	return cfg.User
+}

@@ -1,0 +1,18 @@
+package source
+
+import (
+	"context"
+	"time"
+)
+
+// Slept waits for d; false means that ctx was done before.
+func Slept(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

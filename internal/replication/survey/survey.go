@@ -1,0 +1,134 @@
+package survey
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+)
+
+const (
+	surveyFirst   = time.Second
+	surveyEvery   = 5 * time.Second
+	surveyAfter   = 30 * time.Second // at the most, when it fails again and again: a login that is refused is not tried more often
+	measureEvery  = time.Minute      // each looks at every file of the tables
+	MaxOtherSlots = 99               // beside ours: of more, those that keep the most WAL
+)
+
+// Run asks what operators want to see and relaying does not depend on: how our slot stands, how large the outbox tables are and,
+// how the other logical slots of the server stand. It does so in every phase, and after Run has returned: when
+// nobody reads the slot, it matters most what the slot keeps. It ends when ctx is done.
+func Run(ctx context.Context, pool *pgxpool.Pool, c *source.Config, seen *Status, tables []string) {
+	v := surveyor{pool: pool, c: c, seen: seen, tables: tables}
+	said, next := "", surveyFirst
+	for source.Slept(ctx, next) {
+		err := v.round(ctx)
+		if err == nil {
+			said, next = "", surveyEvery
+			continue
+		}
+		next = min(2*next, surveyAfter)
+		if why := source.StableText(err.Error()); why != said && ctx.Err() == nil && !source.IsGoingAway(err) {
+			said = why
+			c.Log.Warn("the metrics of slots and of the tables' size are missing", zap.String("why", why))
+		}
+	}
+}
+
+// surveyor is the state between two rounds of survey.
+type surveyor struct {
+	pool     *pgxpool.Pool
+	c        *source.Config
+	seen     *Status
+	tables   []string // names of the outbox tables, quoted
+	times    walTimes
+	measured time.Time // when the tables' size was asked for last
+}
+
+func (v *surveyor) round(ctx context.Context) error {
+	view, err := slot.Read(ctx, v.pool, v.c.Slot)
+	if err != nil {
+		return err
+	}
+	v.seen.Slot(view)
+	slots, total, err := readOtherSlots(ctx, v.pool, v.c.Slot, &v.times)
+	if err != nil {
+		return err
+	}
+	v.seen.others(slots, total)
+	if len(v.tables) == 0 || time.Since(v.measured) < measureEvery {
+		return nil
+	}
+	v.measured = time.Now()
+	bytes, err := TableBytes(ctx, v.pool, v.tables)
+	if source.SQLState(err) == "55P03" { // somebody alters it: the next time
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	v.seen.setTableBytes(bytes)
+	return nil
+}
+
+// readOtherSlots reads the logical slots of the server but ours, in all databases, and how many there are. It adds to times
+// where the WAL is, and tells by them since when each slot is behind.
+func readOtherSlots(ctx context.Context, q source.Querier, ours string, times *walTimes) (slots []Slot, total int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	// One row more, of the server itself, comes also when there are no slots: the WAL's position is remembered all the same.
+	rows, err := q.Query(ctx, `SELECT count(s.slot_name) OVER (), pg_size_bytes(current_setting('wal_segment_size')), `+slot.Columns+`
+		FROM (VALUES (1)) one LEFT JOIN (`+slot.Tables+`) ON s.slot_type = 'logical' AND s.slot_name <> $1
+		ORDER BY s.restart_lsn NULLS LAST, s.slot_name LIMIT $2`, ours, MaxOtherSlots)
+	if err != nil {
+		return nil, 0, fmt.Errorf("read pg_replication_slots: %w", err)
+	}
+	now := time.Now()
+	views, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (v slot.View, err error) {
+		return v, row.Scan(append([]any{&total, &times.segment}, v.Fields()...)...)
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("read pg_replication_slots: %w", err)
+	}
+	for i, v := range views {
+		if i == 0 {
+			times.add(now, v.Current)
+		}
+		if v.Name == "" {
+			continue
+		}
+		other := publicSlot(&v)
+		other.Checked, other.BehindSince = now, times.passed(v.ConfirmedFlush)
+		slots = append(slots, other)
+	}
+	return slots, total, nil
+}
+
+// TableBytes is the size of tables with their indexes and TOAST tables and all their partitions. It does not wait for a lock:
+// its connection is one of few.
+func TableBytes(ctx context.Context, q txBeginner, tables []string) (bytes *int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	err = pgx.BeginFunc(ctx, q, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '100ms'"); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, `WITH RECURSIVE t (oid) AS (
+				SELECT to_regclass(name)::oid FROM unnest($1::text[]) name
+				UNION SELECT i.inhrelid FROM pg_inherits i JOIN t ON i.inhparent = t.oid)
+			SELECT sum(pg_total_relation_size(oid))::bigint FROM t`, tables).Scan(&bytes)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the size of the outbox tables: %w", err)
+	}
+	return bytes, nil
+}
+
+type txBeginner interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+}

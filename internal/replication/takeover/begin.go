@@ -1,0 +1,145 @@
+// How a takeover begins: with its row, and then our slot.
+
+package takeover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// begin makes sure that our slot exists, at a position that only the row that says takeover lets be
+// used.
+func (m *Takeover) begin(ctx context.Context) error {
+	stream, id, err := slot.MeetServer(ctx, m.Pool, m.C)
+	if err != nil {
+		return err
+	}
+	defer source.CloseStream(stream)
+	m.Id = id
+	for since := time.Now(); ; {
+		err := m.Locked(ctx, func(ctx context.Context) error { return m.prepare(ctx, stream) })
+		if !errors.Is(err, errBeingMade) {
+			return err
+		}
+		if m.Opt.Wait >= 0 && time.Since(since) > max(m.Opt.Wait, creationPatience) {
+			return source.TakeoverStop(outbox.ExitOperator, fmt.Sprintf("slot %q is being created by a run that has ended: its backend waits for the transactions that were open then", m.C.Slot),
+				"let them end, or end them (SELECT pid, xact_start, query FROM pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start); then run this again")
+		}
+		if !source.Slept(ctx, takeoverPoll) {
+			return ctx.Err()
+		}
+	}
+}
+
+// errBeingMade is of a slot of ours that somebody else is creating: an earlier run that was killed,
+// whose backend does not know it yet.
+var errBeingMade = errors.New("the slot is being created")
+
+// creationPatience is how long such a creation is waited for at least.
+const creationPatience = 10 * time.Second
+
+// prepare is a try of begin, under the lock.
+func (m *Takeover) prepare(ctx context.Context, stream *pgconn.PgConn) error {
+	rec, ours, theirs, err := m.read(ctx)
+	if err != nil {
+		return err
+	}
+	if err := m.refuse(rec, theirs); err != nil {
+		return err
+	}
+	if m.completed(rec) {
+		return nil
+	}
+	if ours != nil && (!ours.Made() || rec != nil && ours.ActivePID != 0) {
+		return errBeingMade
+	}
+	other, err := slot.ReadRecord(ctx, m.Pool, m.Opt.From)
+	if err != nil {
+		return err
+	}
+	if other != nil {
+		return m.relays()
+	}
+	if m.C.Tables, err = publication.FindTables(ctx, m.Pool, m.C, rec == nil); err != nil {
+		return err
+	}
+	if rec == nil {
+		if err := m.alone(ctx, m.Pool); err != nil { // before a publication is made; what counts is mark's
+			return err
+		}
+		if err := m.Mark(ctx); err != nil {
+			return err
+		}
+	}
+	if ours != nil {
+		return nil
+	}
+	return m.create(ctx, stream)
+}
+
+// Mark writes the row that says takeover, while there is no slot of ours: one that is found next to
+// the row is younger than the publication as it was checked, and nothing was hidden from it.
+func (m *Takeover) Mark(ctx context.Context) error {
+	if err := publication.Ensure(ctx, m.Pool, m.C); err != nil {
+		return err
+	}
+	sent, err := publication.Check(ctx, m.Pool, m.C, publication.State{})
+	if err != nil {
+		return err
+	}
+	ours, err := slot.Read(ctx, m.Pool, m.C.Slot)
+	if err != nil {
+		return err
+	}
+	if ours != nil {
+		return source.TakeoverStop(outbox.ExitOperator, fmt.Sprintf("slot %q exists already, and no takeover has made it: the publication may have hidden rows from it", m.C.Slot),
+			fmt.Sprintf("choose another source.slot; or, if nobody needs it: SELECT pg_drop_replication_slot(%s); then run this again", source.QuoteText(m.C.Slot)))
+	}
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	return pgx.BeginFunc(ctx, m.Pool, func(tx pgx.Tx) error {
+		// Of several that begin at the same time one writes its row, and the next one sees it.
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1, hashtext($2))`, takeoverLock, m.Opt.From); err != nil {
+			return fmt.Errorf("lock the take-over of slot %q: %w", m.Opt.From, err)
+		}
+		if err := m.alone(ctx, tx); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation, took_from)
+			VALUES ($1, $2, $3, $4, $5, 'takeover', 0, $6)`, m.C.Slot, m.Id.SystemID, m.Id.Timeline, m.C.Publication, sent, m.Opt.From)
+		if err != nil {
+			return fmt.Errorf("write cdc_relay.slots: %w", err)
+		}
+		return nil
+	})
+}
+
+// takeoverLock is the first key of the advisory lock under which the row of a take-over is written;
+// the second is the hash of the other slot's name.
+const takeoverLock = 0x63646374
+
+// create makes our slot. Nobody asks what was in the tables before it: the other slot has that, or
+// had it.
+func (m *Takeover) create(ctx context.Context, stream *pgconn.PgConn) error {
+	defer slot.NoticeLongWait(m.C, "creating the slot waits for the transactions that are open now to end")()
+	_, err := pglogrepl.CreateReplicationSlot(ctx, stream, m.C.Slot, "pgoutput", pglogrepl.CreateReplicationSlotOptions{
+		Mode: pglogrepl.LogicalReplication, SnapshotAction: "NOEXPORT_SNAPSHOT",
+	})
+	if err != nil {
+		return slot.CreateFailed(m.C, err) // the row says takeover: what was created all the same is found by the next run
+	}
+	m.C.Log.Info("slot created", append(m.C.Relayed(), zap.String("slot", m.C.Slot), zap.String("publication", m.C.Publication))...)
+	return nil
+}

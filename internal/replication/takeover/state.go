@@ -1,0 +1,113 @@
+// What one run of takeover knows, and reads.
+
+package takeover
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// Options say which slot ours takes the place of.
+type Options struct {
+	From string
+	Drop bool          // drop that slot at the end
+	Wait time.Duration // for the other program; below zero: as long as it takes
+	Tell func(State)   // when something has changed; may be nil
+}
+
+// State is how far a take-over has come.
+type State struct {
+	Slot      string        `json:"slot"`
+	From      string        `json:"from_slot"`
+	Plugin    string        `json:"from_plugin,omitempty"`
+	Start     pglogrepl.LSN `json:"-"` // of our slot: what was committed before it only the other program can send
+	Confirmed pglogrepl.LSN `json:"-"` // by the other program; at the end what is skipped below
+	Active    bool          `json:"from_slot_active"`
+	Holder    string        `json:"from_slot_holder,omitempty"`
+	Passed    bool          `json:"passed"` // Confirmed has reached Start
+	Complete  bool          `json:"complete"`
+	Dropped   bool          `json:"from_slot_dropped"`
+}
+
+// Takeover is one run of the command.
+type Takeover struct {
+	C     *source.Config
+	Opt   Options
+	Pool  *pgxpool.Pool
+	Id    slot.Identity
+	state State
+	free  time.Time // since when the other slot was seen without a holder; zero: it has one
+}
+
+func (m *Takeover) Validate() error {
+	if err := m.C.Validate(); err != nil {
+		return err
+	}
+	m.state.Slot, m.state.From = m.C.Slot, m.Opt.From
+	if m.Opt.From == m.C.Slot {
+		return &outbox.Stop{
+			Code: outbox.ExitUsage, Reason: "usage",
+			What: fmt.Sprintf("slot %q is source.slot itself", m.C.Slot),
+			Mend: "choose another source.slot: the relay's own slot takes the place of the other one",
+		}
+	}
+	return nil
+}
+
+// Locked is under the lock on our slot's creation.
+func (m *Takeover) Locked(ctx context.Context, do func(context.Context) error) error {
+	lock, err := slot.AcquireConn(ctx, m.Pool)
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
+	if err := slot.LockCreation(ctx, lock, m.C); err != nil {
+		return err
+	}
+	defer slot.UnlockCreation(lock, m.C)
+	return do(ctx)
+}
+
+// read reads our record, our slot and the other one.
+func (m *Takeover) read(ctx context.Context) (rec *slot.Record, ours, theirs *slot.View, err error) {
+	if rec, err = slot.ReadRecord(ctx, m.Pool, m.C.Slot); err != nil {
+		return nil, nil, nil, err
+	}
+	if ours, err = slot.Read(ctx, m.Pool, m.C.Slot); err != nil {
+		return nil, nil, nil, err
+	}
+	theirs, err = slot.Read(ctx, m.Pool, m.Opt.From)
+	return rec, ours, theirs, err
+}
+
+func (m *Takeover) completed(rec *slot.Record) bool {
+	return rec != nil && rec.State == slot.StateReady && rec.TookFrom == m.Opt.From && rec.TookUntil != 0
+}
+
+func lost(v *slot.View) bool { return v.WALStatus == "lost" || v.Invalidation != "" }
+
+// OtherSlots are the names of the database's logical slots but ours.
+func OtherSlots(ctx context.Context, c source.Config) ([]string, error) {
+	pool, err := source.Connect(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer source.ClosePool(pool)
+	rows, err := pool.Query(ctx, `SELECT slot_name::text FROM pg_replication_slots
+		WHERE slot_type = 'logical' AND database = current_database() AND slot_name <> $1 ORDER BY 1`, c.Slot)
+	if err != nil {
+		return nil, fmt.Errorf("read pg_replication_slots: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+const takeoverPoll = 250 * time.Millisecond // how often the other slot is looked at

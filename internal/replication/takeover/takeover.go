@@ -1,0 +1,216 @@
+// Package takeover makes a slot of ours next to another program's, and goes on where that program stops.
+package takeover
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/jackc/pgx/v5"
+)
+
+// Run makes our slot take the place of another program's, of whatever plugin, and loses
+// nothing on the way. Ours is created first, at a position S, while the other program goes on with
+// its own, so the WAL of the overlap is in both. Once the other slot's confirmed_flush_lsn T has
+// reached S and the other program was stopped, T becomes durable in our slot's row, and ours is
+// ready.
+//
+// Why nothing is lost. PostgreSQL sends by a slot those transactions whose commit record begins at
+// or after the slot's position, and no other (SnapBuildXactNeedsSkip: it skips what is below). So a
+// slot that was confirmed up to T will never be asked again for what was committed below T: the
+// other program has done with it, or lost it by itself. Ours has all that was committed at or after
+// S. With T >= S there is no transaction between the two; with T < S there may be, so that is
+// waited for.
+//
+// Why nothing is skipped that was not sent, and no more is sent twice than must be. Every
+// START_REPLICATION names T (skipTo), so the server itself compares with T, by the same rule and
+// the same end of the commit record as it would for the other program started again: ours is sent
+// just those transactions that the other one would be sent. What it has published of them already,
+// after its last confirmation, is what arrives twice. An older T would only repeat more; a position
+// that the other program never confirmed would lose what lies below it, so T is its slot's and
+// nothing worked out from it. It is read for the last time in the statement that finds the slot
+// without a holder. A program that is started again after that publishes what we publish too, which
+// Check and a second Takeover say; it loses nothing.
+//
+// Every step can be the last one, and be made again: the row that says takeover comes before the
+// slot, and no relay starts a slot whose row says so. The other slot is dropped after T is durable.
+//
+// It makes slot and publication whatever source.create says, which is about a start: one that finds
+// no slot would begin with what is committed from then on.
+func Run(ctx context.Context, c source.Config, opt Options) (State, error) {
+	c.Create = true
+	m := &Takeover{C: &c, Opt: opt}
+	if err := m.Validate(); err != nil {
+		return m.state, err
+	}
+	pool, err := source.ConnectPool(&c)
+	if err != nil {
+		return m.state, err
+	}
+	defer source.ClosePool(pool)
+	m.Pool = pool
+	if err := m.begin(ctx); err != nil {
+		if stop := source.FatalConnect(&c, err, false, time.Time{}); stop != nil {
+			return m.state, stop
+		}
+		return m.state, err
+	}
+	if err := m.overlap(ctx); err != nil || !opt.Drop {
+		return m.state, err
+	}
+	return m.state, m.drop(ctx)
+}
+
+// overlap waits until the take-over is complete.
+func (m *Takeover) overlap(ctx context.Context) error {
+	waiting, cancel := ctx, context.CancelFunc(func() {})
+	if m.Opt.Wait >= 0 {
+		waiting, cancel = context.WithTimeout(ctx, m.Opt.Wait)
+	}
+	defer cancel()
+	var told State
+	for {
+		last := waiting.Err() != nil && ctx.Err() == nil
+		if err := m.Locked(ctx, func(ctx context.Context) error { return m.step(ctx, last) }); err != nil {
+			return err
+		}
+		// The position alone is no news: it moves all the time.
+		now := m.state
+		now.Confirmed = told.Confirmed
+		if m.Opt.Tell != nil && now != told {
+			told = m.state
+			m.Opt.Tell(m.state)
+		}
+		if m.state.Complete {
+			return nil
+		}
+		if last || !source.Slept(waiting, takeoverPoll) && ctx.Err() != nil {
+			return m.unfinished()
+		}
+	}
+}
+
+const (
+
+	// letGo is how long the other slot must have had no holder, if there is time: a program that
+	// has merely lost its connection is back by then, and would go on beside us.
+	letGo = 3 * time.Second
+)
+
+// step looks where the two slots stand, and completes the take-over when it can be. last: there is
+// no later step.
+func (m *Takeover) step(ctx context.Context, last bool) error {
+	rec, ours, theirs, err := m.read(ctx)
+	if err != nil {
+		return err
+	}
+	if err := m.refuse(rec, theirs); err != nil {
+		return err
+	}
+	if theirs != nil {
+		m.state.Plugin, m.state.Confirmed = theirs.Plugin, theirs.ConfirmedFlush
+		m.state.Active, m.state.Holder = theirs.ActivePID != 0, theirs.HolderName()
+	}
+	if m.completed(rec) {
+		m.state.Passed, m.state.Complete, m.state.Confirmed = true, true, rec.TookUntil
+		return nil
+	}
+	if rec == nil || ours == nil {
+		return tornDown(m.C)
+	}
+	if err := slot.CheckIdentity(m.C, rec, ours, m.Id); err != nil {
+		return err
+	}
+	if !ours.Made() || ours.ActivePID != 0 { // its position, S, is not known: nothing can have reached it
+		if last {
+			return errBeingMade
+		}
+		return nil
+	}
+	m.state.Start = ours.ConfirmedFlush // nobody has read it yet: where it began
+	m.state.Passed = theirs.ConfirmedFlush >= ours.ConfirmedFlush
+	switch {
+	case !m.state.Passed && lost(theirs):
+		return m.gap(fmt.Sprintf("was invalidated by the server (wal_status %s %s)", theirs.WALStatus, theirs.Invalidation), theirs.ConfirmedFlush)
+	case theirs.ConfirmedFlush > theirs.Current:
+		return m.beyond(theirs)
+	case m.state.Active:
+		m.free = time.Time{}
+		return nil
+	case m.free.IsZero():
+		m.free = time.Now()
+	}
+	if !m.state.Passed || !last && time.Since(m.free) < letGo {
+		return nil
+	}
+	return m.complete(ctx, rec, ours, theirs)
+}
+
+// complete makes it durable that ours goes on from where theirs stands, and that ours may be used.
+func (m *Takeover) complete(ctx context.Context, rec *slot.Record, ours, theirs *slot.View) error {
+	// Against what was read before our slot was made: what hid rows in between is no better here
+	// than in a relay that runs.
+	sent, err := publication.Check(ctx, m.Pool, m.C, rec.Sends)
+	if err != nil {
+		return err
+	}
+	sent = sent.KeepForeign(rec.Sends).After(rec.Sends)
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	err = pgx.BeginFunc(ctx, m.Pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `UPDATE cdc_relay.slots SET state = 'ready', sends = $3, took_until = $4, took_incarnation = `+slot.NextIncarnation+`,
+				incarnation = `+slot.NextIncarnation+`, epoch = epoch + 1, changed_at = now()
+			WHERE slot = $1 AND state = 'takeover' AND took_from = $2`, m.C.Slot, m.Opt.From, sent, theirs.ConfirmedFlush)
+		if err == nil && tag.RowsAffected() != 1 {
+			return tornDown(m.C)
+		}
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `INSERT INTO cdc_relay.progress (slot, ceiling, reported, good) VALUES ($1, $2, $2, $2)
+			ON CONFLICT (slot) DO UPDATE SET ceiling = $2, reported = $2, good = $2, at = now()`, m.C.Slot, ours.ConfirmedFlush)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("write cdc_relay.slots: %w", err)
+	}
+	sent.SayForeign(ctx, m.Pool, m.C)
+	m.state.Complete = true
+	return nil
+}
+
+// drop drops the other slot, which nobody needs now: the take-over is complete. A program that was
+// started again in the meantime keeps it.
+func (m *Takeover) drop(ctx context.Context) error {
+	theirs, err := slot.Read(ctx, m.Pool, m.Opt.From)
+	if err != nil {
+		return err
+	}
+	if theirs == nil {
+		m.state.Dropped = true
+		return nil
+	}
+	if theirs.ActivePID != 0 {
+		return m.inUseAgain(theirs)
+	}
+	if err := m.refuseDrop(ctx, theirs); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	_, err = m.Pool.Exec(ctx, `SELECT pg_drop_replication_slot($1)`, m.Opt.From)
+	if source.SQLState(err) == "55006" { // object_in_use
+		return m.inUseAgain(theirs)
+	}
+	if err != nil {
+		return fmt.Errorf("drop slot %q: %w", m.Opt.From, err)
+	}
+	m.state.Dropped = true
+	if m.Opt.Tell != nil {
+		m.Opt.Tell(m.state)
+	}
+	return nil
+}
