@@ -9,10 +9,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
-func TestMain(m *testing.M) { devenv.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // TestHistorySees breaks a history in each way: the check of the runs is checked.
 func TestHistorySees(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 )
 
 // contest is what both sides of the contest use on one broker.
@@ -31,10 +31,10 @@ type contestBroker interface {
 // destination is where the events of a run arrive.
 type destination interface {
 	place
-	arrivals(ctx context.Context, n int) ([]devenv.Delivery, error) // after the first n, with the rows' ids
-	topic() string                                                  // that the Event Router names
-	sink() string                                                   // the relay's, in a line of YAML
-	debezium() map[string]string                                    // Debezium Server's, with its formats
+	arrivals(ctx context.Context, n int) ([]checker.Delivery, error) // after the first n, with the rows' ids
+	topic() string                                                   // that the Event Router names
+	sink() string                                                    // the relay's, in a line of YAML
+	debezium() map[string]string                                     // Debezium Server's, with its formats
 }
 
 // outcome is what a run has shown.

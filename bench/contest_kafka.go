@@ -9,7 +9,9 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
+	debeziumserver "github.com/cdc-relay/cdc-relay/internal/devenv/servers/debezium"
 )
 
 // contestRows are the rows of the contest.
@@ -34,7 +36,7 @@ func (f kafkaContest) destination(ctx context.Context, _ int, live bool) (destin
 	}
 	g := &kafkaDestination{to: t}
 	if live {
-		g.consumer, err = devenv.StartKafkaConsumer(ctx, devenv.KafkaConsumerOptions{Brokers: f.cluster.Brokers(), Topics: []string{t.name}})
+		g.consumer, err = consumers.StartKafkaConsumer(ctx, consumers.KafkaConsumerOptions{Brokers: f.cluster.Brokers(), Topics: []string{t.name}})
 		if err != nil {
 			return nil, errors.Join(err, t.close())
 		}
@@ -45,7 +47,7 @@ func (f kafkaContest) destination(ctx context.Context, _ int, live bool) (destin
 // kafkaDestination is the topic, and with live rows its consumer.
 type kafkaDestination struct {
 	to       *topic
-	consumer *devenv.KafkaConsumer // nil: nobody reads before the end
+	consumer *consumers.KafkaConsumer // nil: nobody reads before the end
 }
 
 func (g *kafkaDestination) topic() string { return g.to.name }
@@ -66,7 +68,7 @@ func (g *kafkaDestination) depth() (int, error) {
 	return distinct + twice, nil
 }
 
-func (g *kafkaDestination) arrivals(_ context.Context, n int) ([]devenv.Delivery, error) {
+func (g *kafkaDestination) arrivals(_ context.Context, n int) ([]checker.Delivery, error) {
 	all := g.consumer.DeliveriesFrom(n)
 	for i := range all {
 		all[i].ID = unquoted(all[i].ID)
@@ -79,7 +81,7 @@ func (g *kafkaDestination) sink() string {
 }
 
 func (g *kafkaDestination) debezium() map[string]string {
-	sink := devenv.DebeziumKafka(g.to.cluster.Brokers()...)
+	sink := debeziumserver.DebeziumKafka(g.to.cluster.Brokers()...)
 	sink["debezium.format.header.schemas.enable"] = "false"
 	return sink
 }

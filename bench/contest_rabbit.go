@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	debeziumserver "github.com/cdc-relay/cdc-relay/internal/devenv/servers/debezium"
 )
 
 // contestRows are the rows of the contest.
@@ -64,7 +64,7 @@ func (g *rabbitDestination) topic() string { return "outbox" }
 func (g *rabbitDestination) sink() string { return fmt.Sprintf("rabbitmq: {url: %q}", g.url+"/") }
 
 func (g *rabbitDestination) debezium() map[string]string {
-	sink := devenv.DebeziumRabbitMQ(g.url)
+	sink := debeziumserver.DebeziumRabbitMQ(g.url)
 	sink["debezium.sink.rabbitmq.exchange"] = exchange
 	sink["debezium.sink.rabbitmq.routingKey.source"] = "key"
 	sink["debezium.format.header.schemas.enable"] = "false"

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	debeziumserver "github.com/cdc-relay/cdc-relay/internal/devenv/servers/debezium"
 )
 
 // contender is a process that publishes, of either side.
@@ -75,7 +75,7 @@ var tuned = map[string]string{
 // debezium starts Debezium Server with more settings of its connector, or as it is: "nil" leaves all at their defaults.
 func (c *contest) debezium(settings map[string]string) launch {
 	return func(db string, to destination) (*contender, error) {
-		source, err := devenv.DebeziumSource(db, "outbox")
+		source, err := debeziumserver.DebeziumSource(db, "outbox")
 		if err != nil {
 			return nil, err
 		}
@@ -87,8 +87,8 @@ func (c *contest) debezium(settings map[string]string) launch {
 		for name, value := range settings {
 			source[name] = value
 		}
-		devenv.EventRouter(source, eventRouter(to))
-		d, err := devenv.LaunchDebezium(devenv.DebeziumOptions{DB: db, Source: source, Sink: to.debezium(), Dir: c.dirs[db], Java: []string{javaHeap()}})
+		debeziumserver.EventRouter(source, eventRouter(to))
+		d, err := debeziumserver.LaunchDebezium(debeziumserver.DebeziumOptions{DB: db, Source: source, Sink: to.debezium(), Dir: c.dirs[db], Java: []string{javaHeap()}})
 		if err != nil {
 			return nil, err
 		}
@@ -118,7 +118,7 @@ func eventRouter(to destination) map[string]string {
 }
 
 // stopDebezium stops it in order, so that it stores how far it has come.
-func stopDebezium(ctx context.Context, d *devenv.Debezium) error {
+func stopDebezium(ctx context.Context, d *debeziumserver.Debezium) error {
 	if err := d.Stop(ctx); err != nil {
 		return errors.Join(fmt.Errorf("stop Debezium: %w", err), d.Kill())
 	}

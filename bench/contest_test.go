@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 )
 
 // The table of the README is that of the reports: no number in it is written by hand.
@@ -85,21 +85,21 @@ func TestDuelResult(t *testing.T) {
 
 func TestLosses(t *testing.T) {
 	p := &phase{first: 7 << 32, at: make([]int64, 4)}
-	of := func(numbers ...int64) (all []devenv.Delivery) {
+	of := func(numbers ...int64) (all []checker.Delivery) {
 		for _, n := range numbers {
-			all = append(all, devenv.Delivery{ID: uuid(p.first + n), Key: "k"})
+			all = append(all, checker.Delivery{ID: uuid(p.first + n), Key: "k"})
 		}
 		return all
 	}
 	for _, tc := range []struct {
-		arrived []devenv.Delivery
+		arrived []checker.Delivery
 		want    losses
 	}{
 		{of(0, 1, 2, 3), losses{0, 0, 4}},
 		{of(0, 0, 1, 2, 0, 3), losses{0, 0, 4}},
 		{of(0, 3), losses{2, 0, 4}},
 		{of(0, 2, 1, 3), losses{0, 1, 4}},
-		{append(of(0, 1), devenv.Delivery{ID: uuid(8 << 32), Key: "k"}), losses{2, 0, 4}},
+		{append(of(0, 1), checker.Delivery{ID: uuid(8 << 32), Key: "k"}), losses{2, 0, 4}},
 	} {
 		if got, err := p.losses(tc.arrived); err != nil || got != tc.want {
 			t.Errorf("%d arrived: %+v, %v, want %+v", len(tc.arrived), got, err, tc.want)

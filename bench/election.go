@@ -6,7 +6,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
 // election is the change of a partition's leader. A record is acknowledged when all replicas in sync have it.
@@ -26,7 +26,7 @@ const (
 )
 
 // elect lets act take the leadership of partition 0 of a topic that is written to from its leader, and watches.
-func elect(ctx context.Context, cluster *devenv.Kafka, topic string, act func(leader int) error) (election, error) {
+func elect(ctx context.Context, cluster *kafkaserver.Kafka, topic string, act func(leader int) error) (election, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("no election was seen"))
 	defer cancel()
 	old, err := cluster.Leader(ctx, topic, 0)

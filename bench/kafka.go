@@ -8,13 +8,13 @@ import (
 	"maps"
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
 // kafkaStand is a stand with a cluster of Kafka.
 type kafkaStand struct {
 	*stand
-	cluster *devenv.Kafka
+	cluster *kafkaserver.Kafka
 	warm    bool // the broker's code is compiled
 }
 
@@ -37,14 +37,14 @@ func openKafka(ctx context.Context, s *stand) (_ bench, err error) {
 
 // startCluster starts nodes with the threads and the compilers that Kafka has of itself: those of the tests' nodes, which
 // are good enough for a smoke run, are there sooner and slower afterwards.
-func (s *kafkaStand) startCluster(ctx context.Context, nodes int, settings map[string]string) (*devenv.Kafka, error) {
-	opt := devenv.KafkaOptions{Nodes: nodes, Settings: map[string]string{}}
+func (s *kafkaStand) startCluster(ctx context.Context, nodes int, settings map[string]string) (*kafkaserver.Kafka, error) {
+	opt := kafkaserver.Options{Nodes: nodes, Settings: map[string]string{}}
 	maps.Copy(opt.Settings, settings)
 	if !s.opt.quick {
 		opt.Settings["num.network.threads"], opt.Settings["num.io.threads"] = "3", "8"
 		opt.Java = []string{"-Xms512m", "-Xmx512m", "-XX:TieredStopAtLevel=4"}
 	}
-	return devenv.StartKafka(ctx, opt)
+	return kafkaserver.Start(ctx, opt)
 }
 
 // close ends everything; what was never started is left out.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
 )
 
 // live is the relay against the bare loop, on twelve partitions.
@@ -18,7 +18,7 @@ func (s *kafkaStand) live(ctx context.Context, rate, pairs int, ask bounds) (_ [
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, t.close()) }()
-	c, err := devenv.StartKafkaConsumer(ctx, devenv.KafkaConsumerOptions{Brokers: s.cluster.Brokers(), Topics: []string{t.name}})
+	c, err := consumers.StartKafkaConsumer(ctx, consumers.KafkaConsumerOptions{Brokers: s.cluster.Brokers(), Topics: []string{t.name}})
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (s *kafkaStand) takeover(ctx context.Context) (_ []result, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, t.close()) }()
-	c, err := devenv.StartKafkaConsumer(ctx, devenv.KafkaConsumerOptions{Brokers: s.cluster.Brokers(), Topics: []string{t.name}})
+	c, err := consumers.StartKafkaConsumer(ctx, consumers.KafkaConsumerOptions{Brokers: s.cluster.Brokers(), Topics: []string{t.name}})
 	if err != nil {
 		return nil, err
 	}

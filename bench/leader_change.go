@@ -10,7 +10,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 const (
@@ -22,11 +26,11 @@ const (
 type takeover struct {
 	*stand
 	config   string // of the relays, whose way to PostgreSQL is replaced
-	consumer devenv.Witness
+	consumer consumers.Witness
 
 	leader, standby *candidate
 
-	work    *devenv.Workload
+	work    *load.Workload
 	endWork func() error // and waits for it
 
 	mu        sync.Mutex
@@ -35,13 +39,13 @@ type takeover struct {
 
 // candidate is a relay that leads or stands by.
 type candidate struct {
-	relay *devenv.Relay
-	way   *devenv.Proxy
+	relay *runner.Relay
+	way   *netproxy.Proxy
 }
 
 // takeovers measures, from the loss of the leader, the time until the first event arrives at the consumer whose COMMIT was
 // sent after it: that one only the new leader can have published.
-func (s *stand) takeovers(ctx context.Context, config string, consumer devenv.Witness) (_ []result, err error) {
+func (s *stand) takeovers(ctx context.Context, config string, consumer consumers.Witness) (_ []result, err error) {
 	t := &takeover{stand: s, config: config, consumer: consumer, committed: map[string]time.Time{}}
 	defer t.close()
 	if err := execSQL(ctx, s.db, "TRUNCATE outbox"); err != nil {
@@ -90,7 +94,7 @@ func (t *takeover) begin(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	t.work = &devenv.Workload{URL: t.db, Writers: 4, Keys: 1000, Rate: takeoverRate, Payload: 200, Seed: 1, OnCommit: t.note}
+	t.work = &load.Workload{URL: t.db, Writers: 4, Keys: 1000, Rate: takeoverRate, Payload: 200, Seed: 1, OnCommit: t.note}
 	working, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- t.work.Run(working) }()
@@ -104,7 +108,7 @@ func (t *takeover) begin(ctx context.Context) (err error) {
 // start starts a relay by a way of its own, and waits until it is ready: the first one to lead, the other one to stand by.
 func (t *takeover) start(ctx context.Context) (_ *candidate, err error) {
 	c := &candidate{}
-	if c.way, err = devenv.StartProxy(t.pg.Addr()); err != nil {
+	if c.way, err = netproxy.Start(t.pg.Addr()); err != nil {
 		return nil, err
 	}
 	via := strings.Replace(t.config, t.pg.Addr(), c.way.Addr(), 1)
@@ -191,7 +195,7 @@ func (t *takeover) flows(ctx context.Context) error {
 }
 
 // note keeps when a row was committed, of those since the leader was lost.
-func (t *takeover) note(rows []devenv.Row, at time.Time) {
+func (t *takeover) note(rows []checker.Row, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, r := range rows {
@@ -219,14 +223,14 @@ func (t *takeover) kill(ctx context.Context) error {
 // stands by.
 func (t *takeover) cut(ctx context.Context) error {
 	old := t.leader
-	old.way.Hold(devenv.Up)
-	old.way.Hold(devenv.Down)
+	old.way.Hold(netproxy.Up)
+	old.way.Hold(netproxy.Down)
 	if err := t.leads(ctx, t.standby); err != nil {
 		return err
 	}
 	old.way.Reset() // what was kept back is gone
-	old.way.Release(devenv.Up)
-	old.way.Release(devenv.Down)
+	old.way.Release(netproxy.Up)
+	old.way.Release(netproxy.Down)
 	t.leader, t.standby = t.standby, old
 	if err := t.answers(ctx, old, "/readyz", 200); err != nil {
 		return err

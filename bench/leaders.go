@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 // trial is a relay that publishes a live load to a topic of three nodes, which a consumer reads, and a bare producer beside
@@ -15,10 +17,10 @@ import (
 type trial struct {
 	*kafkaStand
 	topic, bareTopic string
-	consumer         *devenv.KafkaConsumer
-	relay            *devenv.Relay
+	consumer         *consumers.KafkaConsumer
+	relay            *runner.Relay
 	bare             *bareProducer
-	work             *devenv.Workload
+	work             *load.Workload
 	endWork          func() error // and waits for it
 
 	moved   series // stalls: the bare producer's as the base
@@ -88,7 +90,7 @@ func (t *trial) begin(ctx context.Context) error {
 	if err := execSQL(ctx, t.db, "TRUNCATE outbox"); err != nil {
 		return err
 	}
-	t.consumer, err = devenv.StartKafkaConsumer(ctx, devenv.KafkaConsumerOptions{Brokers: t.cluster.Brokers(), Topics: []string{t.topic}})
+	t.consumer, err = consumers.StartKafkaConsumer(ctx, consumers.KafkaConsumerOptions{Brokers: t.cluster.Brokers(), Topics: []string{t.topic}})
 	if err != nil {
 		return err
 	}
@@ -96,7 +98,7 @@ func (t *trial) begin(ctx context.Context) error {
 	if t.relay, err = t.startLive(ctx, config); err != nil {
 		return err
 	}
-	t.work = &devenv.Workload{URL: t.db, Writers: 4, Keys: 1000, Rate: trialRate, Payload: 200, Seed: 1}
+	t.work = &load.Workload{URL: t.db, Writers: 4, Keys: 1000, Rate: trialRate, Payload: 200, Seed: 1}
 	working, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- t.work.Run(working) }()

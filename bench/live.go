@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 // listener is the consumer of the live rows, and how much of what it has was looked at.
 type listener struct {
-	devenv.Witness
+	consumers.Witness
 	count int
 }
 
@@ -32,7 +35,7 @@ func (l *listener) hear(ctx context.Context, p *phase) ([]float64, error) {
 }
 
 // startLive starts the relay and waits until it streams.
-func (s *stand) startLive(ctx context.Context, config string) (*devenv.Relay, error) {
+func (s *stand) startLive(ctx context.Context, config string) (*runner.Relay, error) {
 	relay, err := s.startRelay(config)
 	if err != nil {
 		return nil, err
@@ -91,8 +94,8 @@ func (s *stand) besideLoop(ctx context.Context, l *listener, rate, pairs int, co
 
 // checkLive waits until everything of a workload that has ended has arrived, stops the relays and compares the arrivals with the
 // table. Nothing may be lost or out of order; it returns how many events came twice.
-func (s *stand) checkLive(ctx context.Context, work *devenv.Workload, consumer devenv.Witness, relays ...*devenv.Relay) (duplicates, rows int, err error) {
-	committed, err := devenv.ReadCommitted(ctx, s.db)
+func (s *stand) checkLive(ctx context.Context, work *load.Workload, consumer consumers.Witness, relays ...*runner.Relay) (duplicates, rows int, err error) {
+	committed, err := load.ReadCommitted(ctx, s.db)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -111,7 +114,7 @@ func (s *stand) checkLive(ctx context.Context, work *devenv.Workload, consumer d
 		}
 	}
 	consumer.Close()
-	v := devenv.Check(devenv.History{
+	v := checker.Check(checker.History{
 		Committed: committed, RolledBack: work.RolledBack(), Deliveries: consumer.Deliveries(), MaxDuplicates: -1,
 	})
 	if err := v.Err(); err != nil {

@@ -43,7 +43,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	debeziumserver "github.com/cdc-relay/cdc-relay/internal/devenv/servers/debezium"
 )
 
 func main() {
@@ -124,11 +124,11 @@ func run(ctx context.Context, opt options, out, progress io.Writer) (err error) 
 	}
 	if opt.debezium {
 		rep.broker += ", Debezium Server beside the relay"
-		java, err := devenv.DebeziumJava(ctx)
+		java, err := debeziumserver.DebeziumJava(ctx)
 		if err != nil {
 			return err
 		}
-		version += fmt.Sprintf(", Debezium Server %s on %s with %s", devenv.DebeziumVersion, java, javaHeap())
+		version += fmt.Sprintf(", Debezium Server %s on %s with %s", debeziumserver.DebeziumVersion, java, javaHeap())
 	}
 	if rep.machine, err = s.machine(ctx, version); err != nil {
 		return err

@@ -12,14 +12,15 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
 )
 
 // rabbitStand is a stand with RabbitMQ, and the way to it that is 2 ms longer.
 type rabbitStand struct {
 	*stand
-	rabbit *devenv.Rabbit
-	far    *devenv.Proxy // to the broker, 1 ms later in each direction
+	rabbit *rabbitserver.Rabbit
+	far    *netproxy.Proxy // to the broker, 1 ms later in each direction
 }
 
 func openRabbit(ctx context.Context, s *stand) (_ bench, err error) {
@@ -32,13 +33,13 @@ func openRabbit(ctx context.Context, s *stand) (_ bench, err error) {
 	if err = s.start(ctx); err != nil {
 		return nil, err
 	}
-	if r.rabbit, err = devenv.StartRabbitMQ(ctx, devenv.RabbitOptions{}); err != nil {
+	if r.rabbit, err = rabbitserver.Start(ctx, rabbitserver.Options{}); err != nil {
 		return nil, err
 	}
 	if err = r.askBrokerPid(ctx); err != nil {
 		return nil, err
 	}
-	if r.far, err = devenv.StartProxy(r.rabbit.Addr()); err != nil {
+	if r.far, err = netproxy.Start(r.rabbit.Addr()); err != nil {
 		return nil, err
 	}
 	r.far.Delay(time.Millisecond)

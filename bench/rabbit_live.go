@@ -8,7 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
 )
 
 const liveRate = 1000 // rows a second
@@ -19,7 +19,7 @@ func (s *rabbitStand) listen(ctx context.Context) (*listener, func() error, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := devenv.StartConsumer(ctx, devenv.ConsumerOptions{URL: s.rabbit.URL(), Exchange: exchange, Queue: queueName})
+	c, err := consumers.StartConsumer(ctx, consumers.ConsumerOptions{URL: s.rabbit.URL(), Exchange: exchange, Queue: queueName})
 	if err != nil {
 		return nil, nil, errors.Join(err, q.close())
 	}

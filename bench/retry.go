@@ -9,7 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 // badEvery is how many events there are for each that is bad. The keys take turns, so that some keys' events are all bad, and
@@ -191,7 +191,7 @@ func (s *stand) sided(ctx context.Context) (n int, err error) {
 }
 
 // awaitSided waits until the siding has n rows; as long as some come it waits on.
-func (s *stand) awaitSided(ctx context.Context, relay *devenv.Relay, n int) error {
+func (s *stand) awaitSided(ctx context.Context, relay *runner.Relay, n int) error {
 	return await(ctx, relay, fmt.Sprintf("%d rows in the siding", n), func() (progress int, done bool, err error) {
 		have, err := s.sided(ctx)
 		return have, have >= n, err
@@ -199,7 +199,7 @@ func (s *stand) awaitSided(ctx context.Context, relay *devenv.Relay, n int) erro
 }
 
 // await asks until done, as long as the progress changes.
-func await(ctx context.Context, relay *devenv.Relay, what string, look func() (progress int, done bool, err error)) error {
+func await(ctx context.Context, relay *runner.Relay, what string, look func() (progress int, done bool, err error)) error {
 	tick := time.NewTicker(20 * watchEvery)
 	defer tick.Stop()
 	last, moved := -1, time.Now()

@@ -9,12 +9,12 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 // park has the relay park all events of a load, which go to an exchange that is not there, and returns how fast, and its peak
 // of memory. The relay runs on.
-func (s *rabbitStand) park(ctx context.Context, l runSpec) (_ *devenv.Relay, first int64, found ran, err error) {
+func (s *rabbitStand) park(ctx context.Context, l runSpec) (_ *runner.Relay, first int64, found ran, err error) {
 	if first, err = s.fillBad(ctx, l, badness{destination: missing}, 1); err != nil {
 		return nil, 0, found, err
 	}
@@ -178,7 +178,7 @@ func (s *rabbitStand) drainOnce(ctx context.Context, l runSpec) (rate float64, e
 }
 
 // awaitEmpty waits until nothing is parked.
-func (s *stand) awaitEmpty(ctx context.Context, relay *devenv.Relay) error {
+func (s *stand) awaitEmpty(ctx context.Context, relay *runner.Relay) error {
 	return await(ctx, relay, "an empty retry table", func() (left int, done bool, err error) {
 		err = s.ask(ctx, &left, "SELECT count(*) FROM cdc_relay.retry")
 		return left, left == 0, err

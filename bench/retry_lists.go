@@ -15,7 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 // lists is what an operator waits for a page of any filter over many dead letters, and a scraper for the metrics beside them.
@@ -38,7 +38,7 @@ func (s *rabbitStand) lists(ctx context.Context) ([]result, error) {
 	return []result{pages, scrapes}, s.stopRelay(relay)
 }
 
-func (s *rabbitStand) pages(ctx context.Context, relay *devenv.Relay) (result, error) {
+func (s *rabbitStand) pages(ctx context.Context, relay *runner.Relay) (result, error) {
 	if err := getPage(ctx, relay, url.Values{}); err != nil { // the first one makes the connection
 		return result{}, err
 	}
@@ -67,7 +67,7 @@ func (s *rabbitStand) pages(ctx context.Context, relay *devenv.Relay) (result, e
 }
 
 // scrapes is how long /metrics takes, once it tells of the letters.
-func (s *rabbitStand) scrapes(ctx context.Context, relay *devenv.Relay) (result, error) {
+func (s *rabbitStand) scrapes(ctx context.Context, relay *runner.Relay) (result, error) {
 	var open int
 	if err := s.ask(ctx, &open, "SELECT count(*) FROM cdc_relay.dead_letter WHERE state = 'open'"); err != nil {
 		return result{}, err
@@ -144,7 +144,7 @@ func letterFilters(n int) map[string]url.Values {
 	}
 }
 
-func getPage(ctx context.Context, relay *devenv.Relay, query url.Values) error {
+func getPage(ctx context.Context, relay *runner.Relay, query url.Values) error {
 	query.Set("limit", "50")
 	code, body, err := relay.Get(ctx, "/api/v1/dead-letters?"+query.Encode())
 	if err != nil {

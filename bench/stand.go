@@ -9,7 +9,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 )
 
 // stand is one PostgreSQL with a database and the relay's binary; a broker comes to it in rabbit.go and kafka.go. It is
@@ -19,7 +21,7 @@ type stand struct {
 	size   sizes
 	began  time.Time
 	say    func(format string, args ...any) // progress
-	pg     *devenv.Postgres
+	pg     *pgserver.Postgres
 	binary string
 
 	brokerPid int
@@ -31,11 +33,11 @@ type stand struct {
 // start builds the relay, and starts PostgreSQL with the database "bench".
 func (s *stand) start(ctx context.Context) (err error) {
 	s.say("building the relay, starting the servers")
-	if s.binary, err = devenv.RelayBinary(); err != nil {
+	if s.binary, err = runner.Binary(); err != nil {
 		return err
 	}
 	// A run should meet no checkpoint, no vacuum and no disk of its own.
-	s.pg, err = devenv.StartPostgres(ctx, devenv.PostgresOptions{NoFsync: true, Settings: map[string]string{
+	s.pg, err = pgserver.Start(ctx, pgserver.Options{NoFsync: true, Settings: map[string]string{
 		"autovacuum": "off", "shared_buffers": "256MB", "max_wal_size": "16GB", "checkpoint_timeout": "1h", "bgwriter_lru_maxpages": "0",
 	}})
 	if err != nil {
@@ -47,7 +49,7 @@ func (s *stand) start(ctx context.Context) (err error) {
 
 // initSlot has the relay make its slot and its publication.
 func (s *stand) initSlot(ctx context.Context, config string) error {
-	made, err := devenv.RunCommand(ctx, s.binary, config, "init", "--no-backfill")
+	made, err := runner.RunCommand(ctx, s.binary, config, "init", "--no-backfill")
 	if err == nil && made.Code != 0 {
 		err = fmt.Errorf("run cdc-relay init: exit code %d: %s", made.Code, made.Stderr)
 	}
@@ -71,7 +73,7 @@ func (s *stand) database(ctx context.Context, name, sql string) (string, error) 
 		return "", err
 	}
 	db := s.pg.URL(name)
-	if err := devenv.CreateOutbox(ctx, db); err != nil {
+	if err := load.CreateOutbox(ctx, db); err != nil {
 		return "", err
 	}
 	return db, execSQL(ctx, db, sql)
@@ -111,11 +113,11 @@ func (s *stand) source() string {
 }
 
 // startRelay starts the relay and waits for nothing.
-func (s *stand) startRelay(config string) (*devenv.Relay, error) {
+func (s *stand) startRelay(config string) (*runner.Relay, error) {
 	if s.watch == nil {
-		return devenv.LaunchRelay(s.binary, config)
+		return runner.LaunchRelay(s.binary, config)
 	}
-	r, err := devenv.LaunchRelayIn(s.watch.env, s.binary, config)
+	r, err := runner.LaunchRelayIn(s.watch.env, s.binary, config)
 	if err == nil {
 		s.watch.all.Go(func() { s.watch.look(r) })
 	}
@@ -123,7 +125,7 @@ func (s *stand) startRelay(config string) (*devenv.Relay, error) {
 }
 
 // stopRelay stops it in order, so that the next one repeats nothing.
-func (s *stand) stopRelay(r *devenv.Relay) error {
+func (s *stand) stopRelay(r *runner.Relay) error {
 	if err := r.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
@@ -137,7 +139,7 @@ func (s *stand) stopRelay(r *devenv.Relay) error {
 }
 
 // alive is an error when the relay has ended.
-func alive(r *devenv.Relay) error {
+func alive(r *runner.Relay) error {
 	if r.Running() {
 		return nil
 	}

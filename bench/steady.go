@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 // pour commits the events of l, from one of them on, at so many a second, in transactions of rowsPerTx rows, until it is enough: nil,
@@ -77,7 +77,7 @@ func (a *abreast) configOf(slot, topic string) string {
 
 // streaming is one of the relays, and where its events go.
 type streaming struct {
-	relay *devenv.Relay
+	relay *runner.Relay
 	to    *topic
 }
 

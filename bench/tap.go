@@ -12,7 +12,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 )
 
 // tap is a queue and its one consumer, which acknowledges nothing. Its methods may be called beside it.
@@ -99,12 +99,12 @@ func (t *tap) depth() (int, error) {
 }
 
 // arrivals are the messages after the first n, in their order.
-func (t *tap) arrivals(_ context.Context, n int) ([]devenv.Delivery, error) {
+func (t *tap) arrivals(_ context.Context, n int) ([]checker.Delivery, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var all []devenv.Delivery
+	var all []checker.Delivery
 	for _, m := range t.got[n:] {
-		all = append(all, devenv.Delivery{ID: m.id, Key: m.key, At: m.at})
+		all = append(all, checker.Delivery{ID: m.id, Key: m.key, At: m.at})
 	}
 	return all, nil
 }

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 // ran is what a throughput run found.
@@ -110,7 +110,7 @@ func (s *stand) relayRun(ctx context.Context, l runSpec, first int64, config str
 }
 
 // looked is what can be seen of a relay that has relayed so many events; the broker's cost counts from its start.
-func (s *stand) looked(ctx context.Context, relay *devenv.Relay, events int) (found ran, err error) {
+func (s *stand) looked(ctx context.Context, relay *runner.Relay, events int) (found ran, err error) {
 	c, err := s.cost(relay.Pid())
 	if err != nil {
 		return found, err

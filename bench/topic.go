@@ -11,12 +11,12 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
 // topic is the topic of a run, and a connection to the broker that leads all of its partitions. It is deleted at the end.
 type topic struct {
-	cluster    *devenv.Kafka
+	cluster    *kafkaserver.Kafka
 	name       string
 	partitions int
 	conn       *brokerConn

@@ -10,7 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
 // scrapeEvery is how often the metrics are fetched, with their exemplars.
@@ -19,7 +20,7 @@ const scrapeEvery = time.Second
 // watched has runs of the relay without and with everything take turns: metrics of all slots that are scraped every second, and
 // one event of a hundred traced. run is one of them, with nil for without.
 func (s *stand) watched(ctx context.Context, name string, pairs int, run func(context.Context, *watcher) (float64, error), show func(float64) string) (_ result, err error) {
-	collector, err := devenv.LaunchCollector()
+	collector, err := servers.LaunchCollector()
 	if err != nil {
 		return result{}, err
 	}
@@ -59,7 +60,7 @@ type watcher struct {
 }
 
 // look scrapes the relay until it has ended.
-func (w *watcher) look(relay *devenv.Relay) {
+func (w *watcher) look(relay *runner.Relay) {
 	client := &http.Client{Timeout: 5 * time.Second}
 	defer client.CloseIdleConnections()
 	tick := time.NewTicker(scrapeEvery)

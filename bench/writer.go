@@ -12,7 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 )
 
 const (
@@ -131,12 +131,12 @@ func waitUntil(ctx context.Context, at time.Time) error {
 
 // latencies are the times from commit to arrival of the phase's rows, without bursts and the first second, in seconds.
 // It is an error unless each of the rows arrived once, and those of a key in order.
-func (p *phase) latencies(arrived []devenv.Delivery, rows int) ([]float64, error) {
+func (p *phase) latencies(arrived []checker.Delivery, rows int) ([]float64, error) {
 	return p.latenciesFrom(arrived, rows, int(min(settling, p.length/4).Seconds()*float64(p.rate)))
 }
 
 // latenciesFrom is latencies without the rows before one of them.
-func (p *phase) latenciesFrom(arrived []devenv.Delivery, rows, from int) ([]float64, error) {
+func (p *phase) latenciesFrom(arrived []checker.Delivery, rows, from int) ([]float64, error) {
 	var took []float64
 	seen := make(map[int]bool, rows)
 	last := map[string]int{}
@@ -160,7 +160,7 @@ func (p *phase) latenciesFrom(arrived []devenv.Delivery, rows, from int) ([]floa
 }
 
 // losses are what is missing of the phase's rows, and how many came for the first time after a later one of their key.
-func (p *phase) losses(arrived []devenv.Delivery) (losses, error) {
+func (p *phase) losses(arrived []checker.Delivery) (losses, error) {
 	found := losses{rows: len(p.at)}
 	seen, last := make([]bool, len(p.at)), map[string]int{}
 	came := 0

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fetches Debezium Server, and Kafka Connect with Debezium's PostgreSQL connector, once, into the directory where
-# internal/devenv/debezium_install.go looks for them, and finds the Java 21 that they need; silent when all is there.
+# internal/devenv/servers/debezium/install.go looks for them, and finds the Java 21 that they need; silent when all is there.
 # `debezium.sh there` only tells by its exit status whether they are fetched, `debezium.sh java` prints which Java it is.
 # Everything comes from Maven Central, pinned by version and hash. Of the Server's 780 MB a third is kept.
 set -euo pipefail

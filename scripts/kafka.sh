@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fetches Apache Kafka once, into the directory where the tests look for it (internal/devenv/kafka_install.go); silent when
+# Fetches Apache Kafka once, into the directory where the tests look for it (internal/devenv/servers/kafkaserver/install.go); silent when
 # it is there. `kafka.sh there` only tells by its exit status whether it is.
 # The jars come from Maven Central, pinned by version and hash.
 set -euo pipefail

@@ -3,6 +3,6 @@
 // that writes outbox rows, consumers, a checker that compares the two histories, and the relay as a process. It is never
 // linked into the relay.
 //
-// Whatever it starts ends with the process that started it, also when that process is killed (watcher.go). A server
+// Whatever it starts ends with the process that started it, also when that process is killed (processes/watcher.go). A server
 // that cannot be had is an error that names what is missing, never a skip.
 package devenv

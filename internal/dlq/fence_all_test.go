@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 )
 
 // silent is a pool of one connection whose server was there and does not answer any more.
@@ -19,7 +19,7 @@ func (r *rig) silent() *pgxpool.Pool {
 	c := r.pool.Config()
 	u, err := url.Parse(c.ConnString())
 	r.must(err)
-	proxy, err := devenv.StartProxy(u.Host)
+	proxy, err := netproxy.Start(u.Host)
 	r.must(err)
 	u.Host = proxy.Addr()
 	c, err = pgxpool.ParseConfig(u.String())
@@ -30,7 +30,7 @@ func (r *rig) silent() *pgxpool.Pool {
 	r.t.Cleanup(pool.Close)
 	r.t.Cleanup(proxy.Close) // before the pool, which would wait
 	r.must(pool.Ping(r.ctx))
-	proxy.Hold(devenv.Down)
+	proxy.Hold(netproxy.Down)
 	return pool
 }
 

@@ -12,13 +12,14 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	replicationsetup "github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-func TestMain(m *testing.M) { devenv.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // rig is a database with the relay's schema and what it remembers of its slot, and a desk; no relay
 // runs.
@@ -36,10 +37,10 @@ var by = By{Who: "ann", Why: "a test"}
 
 func setup(t *testing.T) *rig {
 	t.Helper()
-	return setupOn(t, devenv.SharedPostgres)
+	return setupOn(t, servers.SharedPostgres)
 }
 
-func setupOn(t *testing.T, server func(testing.TB) *devenv.Postgres) *rig {
+func setupOn(t *testing.T, server func(testing.TB) *pgserver.Postgres) *rig {
 	t.Helper()
 	t.Parallel()
 	ctx := await.Context(t)
@@ -66,7 +67,7 @@ func setupOn(t *testing.T, server func(testing.TB) *devenv.Postgres) *rig {
 // transactions of all tests there.
 func withSlot(t *testing.T) *rig {
 	t.Helper()
-	r := setupOn(t, devenv.OwnPostgres)
+	r := setupOn(t, servers.OwnPostgres)
 	r.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, r.slot)
 	return r
 }

@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
@@ -79,7 +80,7 @@ func TestCheckOfTheRole(t *testing.T) {
 // keeps them back; and its sessions are not those of the backend that answers.
 func TestCheckFindsAPooler(t *testing.T) {
 	t.Parallel()
-	p := devenv.OwnPostgres(t)
+	p := servers.OwnPostgres(t)
 	b := newBench(t, p.Database(t))
 	b.init(setup.InitOptions{})
 	all := make([]string, 0, 20)
@@ -97,7 +98,7 @@ func TestCheckFindsAPooler(t *testing.T) {
 		"no stream through it": {[]string{"ignore_startup_parameters = wal_sender_timeout," + strings.Join(all, ",")}, "replication connection", "replication"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pooler, err := devenv.StartPgBouncer(await.Context(t), p, c.lines...)
+			pooler, err := pgserver.StartPgBouncer(await.Context(t), p, c.lines...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -132,7 +133,7 @@ func TestCheckOfAServerThatGoesSilent(t *testing.T) {
 func TestCheckAsARoleThatMayNotAsk(t *testing.T) {
 	t.Parallel()
 	role, as := newRole(t, "REPLICATION")
-	p := devenv.OwnPostgres(t)
+	p := servers.OwnPostgres(t)
 	b := newBench(t, p.Database(t))
 	b.init(setup.InitOptions{Role: role})
 	b.exec(`REVOKE EXECUTE ON FUNCTION pg_catalog.pg_control_system() FROM PUBLIC`)

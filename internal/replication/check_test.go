@@ -9,8 +9,9 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -59,7 +60,7 @@ func hasWords(text string, words []string) bool {
 }
 
 // mended runs the SQL of a mend, restarts the server when the mend says so, and wants the line to be ok.
-func (b *bench) mended(p *devenv.Postgres, f check.Finding) {
+func (b *bench) mended(p *pgserver.Postgres, f check.Finding) {
 	b.t.Helper()
 	sql, restart := strings.CutSuffix(f.Mend, ", then restart the server")
 	if sql == "" {
@@ -97,7 +98,7 @@ func TestCheckNamesColumnsAndTypes(t *testing.T) {
 func TestCheckOfAConnectionThatFails(t *testing.T) {
 	t.Parallel()
 	role, as := newRole(t, "")
-	b := newBench(t, devenv.OwnPostgres(t).Database(t))
+	b := newBench(t, servers.OwnPostgres(t).Database(t))
 	b.init(setup.InitOptions{Role: role})
 	b.cfg.URL = as(b.url)
 	f := b.finding("replication connection")

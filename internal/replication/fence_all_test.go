@@ -8,8 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -67,15 +67,15 @@ func TestTakeoverWaitsForOthers(t *testing.T) {
 }
 
 func TestLeaderCutOffSilentlyAndAskedToStop(t *testing.T) {
-	leaderCutOff(t, map[string]func(r *running, p *devenv.Proxy, leads bool){
-		"asked to stop": func(r *running, _ *devenv.Proxy, leads bool) {
+	leaderCutOff(t, map[string]func(r *running, p *netproxy.Proxy, leads bool){
+		"asked to stop": func(r *running, _ *netproxy.Proxy, leads bool) {
 			r.stop()
 			wantCutOrReplaced(r, !leads)
 		},
-		"asked to stop, and back": func(r *running, p *devenv.Proxy, _ bool) {
+		"asked to stop, and back": func(r *running, p *netproxy.Proxy, _ bool) {
 			r.stop()
-			p.Release(devenv.Up)
-			p.Release(devenv.Down)
+			p.Release(netproxy.Up)
+			p.Release(netproxy.Down)
 			wantCutOrReplaced(r, true)
 		},
 	})

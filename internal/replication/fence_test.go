@@ -10,8 +10,8 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/session"
@@ -36,10 +36,10 @@ func (b *bench) another() *bench {
 // A leader is cut off without a sign, and its standby takes over and reports further. Then the old one is asked to stop,
 // or gets its connection back. Either way it changes nothing, and when the standby dies, nothing is lost.
 func TestLeaderCutOffSilently(t *testing.T) {
-	leaderCutOff(t, map[string]func(r *running, p *devenv.Proxy, leads bool){
-		"back": func(r *running, p *devenv.Proxy, _ bool) {
-			p.Release(devenv.Up)
-			p.Release(devenv.Down)
+	leaderCutOff(t, map[string]func(r *running, p *netproxy.Proxy, leads bool){
+		"back": func(r *running, p *netproxy.Proxy, _ bool) {
+			p.Release(netproxy.Up)
+			p.Release(netproxy.Down)
 			await.Until(r.b.t, "the old leader to be fenced or to stand by", func() bool {
 				select {
 				case <-r.done:
@@ -54,7 +54,7 @@ func TestLeaderCutOffSilently(t *testing.T) {
 }
 
 // leaderCutOff tries what becomes of the former leader; leads is false when it may have heard of the next one.
-func leaderCutOff(t *testing.T, cases map[string]func(r *running, p *devenv.Proxy, leads bool)) {
+func leaderCutOff(t *testing.T, cases map[string]func(r *running, p *netproxy.Proxy, leads bool)) {
 	t.Parallel()
 	for name, then := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -73,8 +73,8 @@ func leaderCutOff(t *testing.T, cases map[string]func(r *running, p *devenv.Prox
 			b.current().Hold()
 			b.insert("c") // the first leader has it and never settles it
 			first.waitSeen("c")
-			silent.Hold(devenv.Up)
-			silent.Hold(devenv.Down)
+			silent.Hold(netproxy.Up)
+			silent.Hold(netproxy.Down)
 			leads := b.epoch() == epoch // else the machine stood still for longer than the timeout, before the hold
 			second.waitPhase(survey.Streaming)
 			second.waitSeen("c")

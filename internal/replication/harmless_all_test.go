@@ -8,17 +8,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // ownServer is for tests that stop it, or need settings that it has to be started with.
-func ownServer(t *testing.T, settings map[string]string) *devenv.Postgres {
+func ownServer(t *testing.T, settings map[string]string) *pgserver.Postgres {
 	t.Helper()
-	p, err := devenv.StartPostgres(await.Context(t), devenv.PostgresOptions{Settings: settings, NoFsync: true})
+	p, err := pgserver.Start(await.Context(t), pgserver.Options{Settings: settings, NoFsync: true})
 	if err != nil {
 		t.Fatal(err)
 	}

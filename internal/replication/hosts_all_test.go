@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
@@ -40,10 +40,10 @@ func keyValue(t *testing.T, addrs ...string) string {
 }
 
 // pair is a primary and a physical standby of it.
-func pair(t *testing.T) (primary, standby *devenv.Postgres) {
+func pair(t *testing.T) (primary, standby *pgserver.Postgres) {
 	t.Helper()
 	primary = ownServer(t, nil)
-	standby, err := devenv.StartStandby(await.Context(t), primary)
+	standby, err := pgserver.StartStandby(await.Context(t), primary)
 	if err != nil {
 		t.Fatal(err)
 	}

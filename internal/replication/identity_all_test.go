@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 )
@@ -58,8 +58,8 @@ func TestSlotOfAnotherKind(t *testing.T) {
 }
 
 func TestSlotRecreatedAfterACleanStop(t *testing.T) {
-	slotRecreated(t, map[string]func(b *bench, r *running, p *devenv.Proxy) error{
-		"after a clean stop": func(b *bench, r *running, _ *devenv.Proxy) error {
+	slotRecreated(t, map[string]func(b *bench, r *running, p *netproxy.Proxy) error{
+		"after a clean stop": func(b *bench, r *running, _ *netproxy.Proxy) error {
 			r.endClean()
 			b.recreate()
 			return b.run().wait()

@@ -10,8 +10,9 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
@@ -50,7 +51,7 @@ func (b *bench) createSlot(plugin string) {
 // createSlotElsewhere makes a slot of our name in another database of the cluster, and returns that database.
 func (b *bench) createSlotElsewhere() *bench {
 	b.t.Helper()
-	other := newBench(b.t, devenv.OwnPostgres(b.t).Database(b.t))
+	other := newBench(b.t, servers.OwnPostgres(b.t).Database(b.t))
 	other.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, b.cfg.Slot)
 	return other
 }
@@ -77,13 +78,13 @@ func TestSlotDroppedWhileDown(t *testing.T) {
 
 // A slot that was dropped and created again looks as before. What was committed in between is not in it.
 func TestSlotRecreated(t *testing.T) {
-	slotRecreated(t, map[string]func(b *bench, r *running, p *devenv.Proxy) error{
-		"after a kill": func(b *bench, r *running, p *devenv.Proxy) error {
+	slotRecreated(t, map[string]func(b *bench, r *running, p *netproxy.Proxy) error{
+		"after a kill": func(b *bench, r *running, p *netproxy.Proxy) error {
 			r.crash(p)
 			b.recreate()
 			return b.run().wait()
 		},
-		"while its stream is cut": func(b *bench, r *running, p *devenv.Proxy) error {
+		"while its stream is cut": func(b *bench, r *running, p *netproxy.Proxy) error {
 			p.Cut()
 			b.recreate()
 			if err := p.Mend(); err != nil {
@@ -102,7 +103,7 @@ func (b *bench) recreate() {
 	b.createSlot("pgoutput")
 }
 
-func slotRecreated(t *testing.T, cases map[string]func(b *bench, r *running, p *devenv.Proxy) error) {
+func slotRecreated(t *testing.T, cases map[string]func(b *bench, r *running, p *netproxy.Proxy) error) {
 	t.Parallel()
 	for name, happen := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -206,7 +207,7 @@ func (b *bench) invalidate() {
 
 func TestSlotInvalidatedByTheServer(t *testing.T) {
 	t.Parallel()
-	p := devenv.QuietPostgres(t)
+	p := servers.QuietPostgres(t)
 	for name, stopFirst := range map[string]bool{"while down": true, "while running": false} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, p.Database(t))

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
@@ -20,7 +20,7 @@ func asRole(t *testing.T, attributes string) (b *bench, role, owner string) {
 	t.Helper()
 	t.Parallel()
 	role, as := newRole(t, attributes)
-	b = newBench(t, devenv.OwnPostgres(t).Database(t))
+	b = newBench(t, servers.OwnPostgres(t).Database(t))
 	b.cfg.URL = as(b.url)
 	return b, role, b.url
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
@@ -42,7 +42,7 @@ func TestMessagesThenATable(t *testing.T) {
 // another text.
 func TestMessagesOfAnotherEncoding(t *testing.T) {
 	t.Parallel()
-	server := devenv.OwnPostgres(t)
+	server := servers.OwnPostgres(t)
 	ctx := await.Context(t)
 	name := fmt.Sprintf("latin%d", time.Now().UnixNano())
 	admin, err := pgx.Connect(ctx, server.URL("postgres"))

@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
@@ -395,7 +395,7 @@ func newRole(t *testing.T, attributes string) (role string, as func(url string) 
 	t.Helper()
 	exec := func(sql string) {
 		ctx := context.Background()
-		conn, err := pgx.Connect(ctx, devenv.OwnPostgres(t).URL("postgres"))
+		conn, err := pgx.Connect(ctx, servers.OwnPostgres(t).URL("postgres"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -421,7 +421,7 @@ func newRole(t *testing.T, attributes string) (role string, as func(url string) 
 func TestSettingsOfTheRoleHaveNoEffect(t *testing.T) {
 	t.Parallel()
 	role, as := newRole(t, "SUPERUSER")
-	b := newBench(t, devenv.OwnPostgres(t).Database(t))
+	b := newBench(t, servers.OwnPostgres(t).Database(t))
 	database := b.text(`SELECT current_database()`)
 	for _, setting := range []string{
 		"bytea_output = escape", "datestyle = 'German'", "timezone = 'Asia/Tokyo'", "intervalstyle = iso_8601", "extra_float_digits = -15",

@@ -9,8 +9,9 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/session"
@@ -23,12 +24,12 @@ import (
 // while the server goes back.
 type restorable struct {
 	*bench
-	pg    *devenv.Postgres
-	proxy *devenv.Proxy
+	pg    *pgserver.Postgres
+	proxy *netproxy.Proxy
 	image string
 }
 
-func onRestorable(t *testing.T, pg *devenv.Postgres) *restorable {
+func onRestorable(t *testing.T, pg *pgserver.Postgres) *restorable {
 	t.Helper()
 	b := newBench(t, pg.Database(t))
 	return &restorable{bench: b, pg: pg, proxy: b.through()}
@@ -80,7 +81,7 @@ func (b *restorable) wantLost(stop *outbox.Stop, at string) {
 
 func TestRolledBackServer(t *testing.T) {
 	t.Parallel()
-	pg, err := devenv.StartPostgres(await.Context(t), devenv.PostgresOptions{NoFsync: true})
+	pg, err := pgserver.Start(await.Context(t), pgserver.Options{NoFsync: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
@@ -60,12 +60,12 @@ func TestSilentServerIsLeft(t *testing.T) {
 	b.cfg.WALSenderTimeout = 4 * time.Second
 	p := b.through()
 	r := b.settledRun("a")
-	p.Hold(devenv.Up)
-	p.Hold(devenv.Down)
+	p.Hold(netproxy.Up)
+	p.Hold(netproxy.Down)
 	r.waitPhase(survey.Waiting)
 	p.Reset() // what was held is gone
-	p.Release(devenv.Up)
-	p.Release(devenv.Down)
+	p.Release(netproxy.Up)
+	p.Release(netproxy.Down)
 	b.insert("b")
 	r.waitSeen("b")
 	r.endClean()

@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
@@ -110,8 +111,8 @@ func TestServerThatIsNotPrepared(t *testing.T) {
 
 func TestDatabaseThatDoesNotExist(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, devenv.OwnPostgres(t).Database(t))
-	b.cfg.URL = devenv.OwnPostgres(t).URL("nowhere")
+	b := newBench(t, servers.OwnPostgres(t).Database(t))
+	b.cfg.URL = servers.OwnPostgres(t).URL("nowhere")
 	replicationtest.WantStop(t, b.run().wait(), outbox.ExitFailure, "database")
 }
 
@@ -119,7 +120,7 @@ func TestDatabaseThatDoesNotExist(t *testing.T) {
 // server's own says never, or in an hour: nobody else can end its hold on the slot.
 func TestSilentLeaderWhateverTheServersTimeout(t *testing.T) {
 	t.Parallel()
-	p := devenv.QuietPostgres(t)
+	p := servers.QuietPostgres(t)
 	for _, own := range []string{"0", "1h"} {
 		t.Run(own, func(t *testing.T) {
 			b := newBench(t, p.Database(t))
@@ -132,8 +133,8 @@ func TestSilentLeaderWhateverTheServersTimeout(t *testing.T) {
 			b.settledRun("a")
 			second := standby.run()
 			second.waitPhase(survey.Standby)
-			silent.Hold(devenv.Up) // and with the bytes the end of the connection, when the leader has given it up
-			silent.Hold(devenv.Down)
+			silent.Hold(netproxy.Up) // and with the bytes the end of the connection, when the leader has given it up
+			silent.Hold(netproxy.Down)
 			second.waitPhase(survey.Streaming)
 			b.insert("b")
 			second.waitSeen("b")

@@ -17,8 +17,9 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
 	}
-	devenv.Main(m)
+	servers.Main(m)
 }
 
 // bench is one database with an outbox, and a stream over it.
@@ -52,14 +53,14 @@ type bench struct {
 func shared(t *testing.T) *bench {
 	t.Helper()
 	t.Parallel()
-	return newBench(t, devenv.OwnPostgres(t).Database(t))
+	return newBench(t, servers.OwnPostgres(t).Database(t))
 }
 
 // alone is a bench on a server that no other test uses meanwhile.
 func alone(t *testing.T) *bench {
 	t.Helper()
 	t.Parallel()
-	return newBench(t, devenv.QuietPostgres(t).Database(t))
+	return newBench(t, servers.QuietPostgres(t).Database(t))
 }
 
 func newBench(t *testing.T, url string) *bench {
@@ -107,13 +108,13 @@ func (b *bench) exec(sql string, args ...any) {
 func (b *bench) insert(id string) { b.t.Helper(); b.exec(`INSERT INTO outbox VALUES ($1, '{}')`, id) }
 
 // through puts a proxy between the relay and the server. The bench's own connection goes past it.
-func (b *bench) through() *devenv.Proxy {
+func (b *bench) through() *netproxy.Proxy {
 	b.t.Helper()
 	u, err := url.Parse(b.url)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	p, err := devenv.StartProxy(u.Host)
+	p, err := netproxy.Start(u.Host)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -243,7 +244,7 @@ func (r *running) endClean() {
 
 // crash ends the stream as a SIGKILL would, as far as the server can see: its connections, all of them through the proxy,
 // end in the middle of whatever they do, and nothing of it reaches the server after that.
-func (r *running) crash(p *devenv.Proxy) {
+func (r *running) crash(p *netproxy.Proxy) {
 	r.b.t.Helper()
 	p.Cut()
 	r.stop()

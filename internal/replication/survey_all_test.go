@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
@@ -42,7 +42,7 @@ func behind(s survey.Slot) time.Duration {
 // it is. Behind is a slot as long as there is WAL that it has not confirmed; that it is active says nothing of it.
 func TestOtherSlots(t *testing.T) {
 	t.Parallel()
-	p := devenv.QuietPostgres(t)
+	p := servers.QuietPostgres(t)
 	b := newBench(t, p.Database(t))
 	elsewhere := &bench{t: t, url: p.Database(t)}
 	elsewhere.conn = elsewhere.connect()

@@ -11,8 +11,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
@@ -56,7 +56,7 @@ func flood(tr *Tracer) {
 // TestSilentCollector: of a collector that never answers a bounded number of spans is kept, the
 // others are dropped and counted, nobody waits, and the end is bounded.
 func TestSilentCollector(t *testing.T) {
-	c := devenv.StartCollector(t)
+	c := servers.StartCollector(t)
 	c.Hold(true)
 	tr, stop, said := bounded(t, c.URL())
 	flood(tr) // returns: nothing waits
@@ -77,7 +77,7 @@ func TestSilentCollector(t *testing.T) {
 // TestRefusingCollector: each answer of 500 costs the spans it was about, and a line of the log for
 // all of them.
 func TestRefusingCollector(t *testing.T) {
-	c := devenv.StartCollector(t)
+	c := servers.StartCollector(t)
 	c.Refuse(http.StatusInternalServerError)
 	tr, _, said := bounded(t, c.URL())
 	for range 3 {
@@ -93,7 +93,7 @@ func TestRefusingCollector(t *testing.T) {
 	ev := event(1000, recorded)
 	tr.Published(ev, 0, time.Now())
 	own := parsed(t, string(tr.Traceparent(ev, nil)))
-	if _, err := c.WaitSpan(await.Context(t), func(s devenv.Span) bool { return s.ID == own.SpanID() }); err != nil {
+	if _, err := c.WaitSpan(await.Context(t), func(s servers.Span) bool { return s.ID == own.SpanID() }); err != nil {
 		t.Error(err)
 	}
 }
@@ -101,10 +101,10 @@ func TestRefusingCollector(t *testing.T) {
 // TestCollectorAway: whoever was away takes spans again when it is back, without anything being
 // done.
 func TestCollectorAway(t *testing.T) {
-	c := devenv.StartCollector(t)
+	c := servers.StartCollector(t)
 	tr, _, _ := bounded(t, c.URL())
 	tr.Published(event(1, recorded), 0, time.Now())
-	if _, err := c.WaitSpan(await.Context(t), func(devenv.Span) bool { return true }); err != nil {
+	if _, err := c.WaitSpan(await.Context(t), func(servers.Span) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
 	c.Stop()

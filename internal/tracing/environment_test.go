@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
 // TestSizesWithoutSense: what cannot be a size or a time is told and left out, and spans are
@@ -26,7 +26,7 @@ func TestSizesWithoutSense(t *testing.T) {
 		for _, value := range []string{"-1", "0", "5s", "9999999999999999"} {
 			t.Run(name+value, func(t *testing.T) {
 				quiet(t)
-				c := devenv.StartCollector(t)
+				c := servers.StartCollector(t)
 				t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.URL())
 				t.Setenv(name, value)
 				log, said := logged()

@@ -11,8 +11,8 @@ import (
 
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
@@ -76,7 +76,7 @@ func TestChain(t *testing.T) {
 	for _, protocol := range []string{"http/protobuf", "grpc"} {
 		t.Run(protocol, func(t *testing.T) {
 			quiet(t)
-			c := devenv.StartCollector(t)
+			c := servers.StartCollector(t)
 			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.URL())
 			if protocol == "grpc" {
 				t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.GRPC())
@@ -98,7 +98,7 @@ func TestChain(t *testing.T) {
 			stop() // flushes
 
 			own := parsed(t, sent)
-			s, err := c.WaitSpan(await.Context(t), func(s devenv.Span) bool { return s.ID == own.SpanID() })
+			s, err := c.WaitSpan(await.Context(t), func(s servers.Span) bool { return s.ID == own.SpanID() })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -120,7 +120,7 @@ func TestChain(t *testing.T) {
 			if s.Resource["service.name"] != "cdc-relay" || s.Resource["service.version"] != "1.2.3" || s.Resource["outbox.slot"] != "orders" {
 				t.Errorf("resource %v", s.Resource)
 			}
-			d, err := c.WaitSpan(await.Context(t), func(s devenv.Span) bool { return s.Attributes["messaging.message.id"] == "id-2" })
+			d, err := c.WaitSpan(await.Context(t), func(s servers.Span) bool { return s.Attributes["messaging.message.id"] == "id-2" })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -279,7 +279,7 @@ func TestOffUnlessAskedFor(t *testing.T) {
 // TestEnvironmentNames: the service is named by the standard variables.
 func TestEnvironmentNames(t *testing.T) {
 	quiet(t)
-	c := devenv.StartCollector(t)
+	c := servers.StartCollector(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", c.URL()+"/v1/traces")
 	t.Setenv("OTEL_SERVICE_NAME", "shop-relay")
 	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
@@ -288,7 +288,7 @@ func TestEnvironmentNames(t *testing.T) {
 	ev.ID = []byte("not \xff UTF-8") // would cost the whole batch
 	tr.Published(ev, 0, time.Now())
 	stop()
-	s, err := c.WaitSpan(await.Context(t), func(devenv.Span) bool { return true })
+	s, err := c.WaitSpan(await.Context(t), func(servers.Span) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/prometheus/common/model"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
 // faster is by how much time is made to pass faster for the rules: every "for" and every range in
@@ -65,11 +65,11 @@ func TestLive(t *testing.T) {
 	s := newScene(t)
 	path, err := filepath.Abs(writeFaster(t))
 	must(t, err)
-	p := s.prometheus(devenv.PrometheusOptions{RuleFiles: []string{path}, Jobs: s.jobs()})
-	native := s.prometheus(devenv.PrometheusOptions{Jobs: s.jobs(), Flags: []string{"--enable-feature=native-histograms"}})
+	p := s.prometheus(servers.PrometheusOptions{RuleFiles: []string{path}, Jobs: s.jobs()})
+	native := s.prometheus(servers.PrometheusOptions{Jobs: s.jobs(), Flags: []string{"--enable-feature=native-histograms"}})
 	asShipped, err := filepath.Abs(shipped)
 	must(t, err)
-	unhurried := s.prometheus(devenv.PrometheusOptions{
+	unhurried := s.prometheus(servers.PrometheusOptions{
 		Interval: 5 * time.Second, RuleFiles: []string{asShipped}, Jobs: map[string][]string{well: s.jobs()[well]},
 	})
 
@@ -110,15 +110,15 @@ func TestLive(t *testing.T) {
 }
 
 // prometheus starts one, until the test ends.
-func (s *scene) prometheus(opt devenv.PrometheusOptions) *devenv.Prometheus {
+func (s *scene) prometheus(opt servers.PrometheusOptions) *servers.Prometheus {
 	s.t.Helper()
-	p, err := devenv.StartPrometheus(s.t.Context(), opt)
+	p, err := servers.StartPrometheus(s.t.Context(), opt)
 	must(s.t, err)
 	s.t.Cleanup(func() { must(s.t, p.Close()) })
 	return p
 }
 
-func vector(t *testing.T, p *devenv.Prometheus, promql string) model.Vector {
+func vector(t *testing.T, p *servers.Prometheus, promql string) model.Vector {
 	t.Helper()
 	value, err := p.Query(t.Context(), promql, time.Now())
 	must(t, err)
@@ -130,7 +130,7 @@ func vector(t *testing.T, p *devenv.Prometheus, promql string) model.Vector {
 }
 
 // fired are the alerts that have fired since Prometheus was started, by their jobs.
-func fired(t *testing.T, p *devenv.Prometheus) map[string][]string {
+func fired(t *testing.T, p *servers.Prometheus) map[string][]string {
 	t.Helper()
 	found := map[string][]string{}
 	for _, sample := range vector(t, p, `group by (job, alertname) (last_over_time(ALERTS{alertstate="firing"}[1h]))`) {
@@ -142,13 +142,13 @@ func fired(t *testing.T, p *devenv.Prometheus) map[string][]string {
 
 // latencyIsSeen asks each Prometheus for what CdcRelayPublishSlow compares: both take the
 // histogram, one in buckets and the other one as it is.
-func latencyIsSeen(t *testing.T, classic, native *devenv.Prometheus) {
+func latencyIsSeen(t *testing.T, classic, native *servers.Prometheus) {
 	t.Helper()
 	expr, limit, ok := strings.Cut(readRules(t).all(t)["CdcRelayPublishSlow"].Expr, ") > ")
 	if !ok || strings.TrimSpace(limit) != "1" {
 		t.Fatalf("the limit is %q", limit)
 	}
-	for _, p := range []*devenv.Prometheus{classic, native} {
+	for _, p := range []*servers.Prometheus{classic, native} {
 		got := vector(t, p, expr+")")
 		if !slices.ContainsFunc(got, func(x *model.Sample) bool { return x.Metric["job"] == well && x.Value > 0 }) {
 			t.Errorf("the latency is %v", got)
@@ -160,11 +160,11 @@ func latencyIsSeen(t *testing.T, classic, native *devenv.Prometheus) {
 }
 
 // servesEachMetric fails for a metric of the rules that no relay has served.
-func (s *scene) servesEachMetric(all ...*devenv.Prometheus) {
+func (s *scene) servesEachMetric(all ...*servers.Prometheus) {
 	s.t.Helper()
 	for name, rule := range readRules(s.t).all(s.t) {
 		for _, metric := range metrics(rule.Expr) {
-			if !slices.ContainsFunc(all, func(p *devenv.Prometheus) bool {
+			if !slices.ContainsFunc(all, func(p *servers.Prometheus) bool {
 				return len(vector(s.t, p, "group(last_over_time("+metric+"[1h]))")) > 0
 			}) {
 				s.t.Errorf("%s: no relay serves %s", name, metric)

@@ -12,10 +12,10 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
-func TestMain(m *testing.M) { devenv.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 const (
 	dir       = "../../deploy/prometheus/"

@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -26,13 +29,13 @@ const (
 // scene is pipelines on one PostgreSQL and one RabbitMQ of their own.
 type scene struct {
 	t         *testing.T
-	broker    *devenv.Rabbit
+	broker    *rabbitserver.Rabbit
 	pipelines map[string]*pipeline
 }
 
 type pipeline struct {
 	*stand.Stand
-	relays []*devenv.Relay
+	relays []*runner.Relay
 }
 
 // fault is what happens to a pipeline, and the alerts that must tell of it: each for how long it
@@ -83,10 +86,10 @@ var unread = fault{unfit, nil, map[string]time.Duration{"CdcRelaySlotNearLimit":
 func newScene(t *testing.T) *scene {
 	t.Helper()
 	ctx := t.Context()
-	pg, err := devenv.StartPostgres(ctx, devenv.PostgresOptions{NoFsync: true, Settings: map[string]string{"max_slot_wal_keep_size": "128MB"}})
+	pg, err := pgserver.Start(ctx, pgserver.Options{NoFsync: true, Settings: map[string]string{"max_slot_wal_keep_size": "128MB"}})
 	must(t, err)
 	t.Cleanup(func() { must(t, pg.Close()) })
-	broker, err := devenv.StartRabbitMQ(ctx, devenv.RabbitOptions{})
+	broker, err := rabbitserver.Start(ctx, rabbitserver.Options{})
 	must(t, err)
 	t.Cleanup(func() { must(t, broker.Close()) })
 	s := &scene{t: t, broker: broker, pipelines: map[string]*pipeline{}}
@@ -102,9 +105,9 @@ func newScene(t *testing.T) *scene {
 		s.pipelines[job] = p
 	}
 	// All databases are there: making them writes more WAL than a slot may keep.
-	binary := devenv.BuildRelay(t)
+	binary := runner.Build(t)
 	for job, p := range s.pipelines {
-		p.relays = []*devenv.Relay{devenv.StartRelay(t, binary, p.Config(), "--hold-on-fatal")}
+		p.relays = []*runner.Relay{runner.Start(t, binary, p.Config(), "--hold-on-fatal")}
 		p.Leads(p.relays[0])
 		if job == well {
 			p.relays = append(p.relays, p.Start())
@@ -144,7 +147,7 @@ func (s *scene) play(f fault) {
 
 // awaitFiring waits until each alert of a fault fires, and fails for one that did not do so in its
 // time.
-func (s *scene) awaitFiring(p *devenv.Prometheus, f fault) {
+func (s *scene) awaitFiring(p *servers.Prometheus, f fault) {
 	s.t.Helper()
 	for want, stated := range f.fires {
 		s.until(want+" to fire for "+f.job, func() bool {
@@ -155,7 +158,7 @@ func (s *scene) awaitFiring(p *devenv.Prometheus, f fault) {
 }
 
 // onlyExpected fails for an alert that has fired and that no fault explains.
-func (s *scene) onlyExpected(p *devenv.Prometheus, faults []fault) {
+func (s *scene) onlyExpected(p *servers.Prometheus, faults []fault) {
 	s.t.Helper()
 	unexplained := fired(s.t, p)
 	for _, f := range faults {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/common/model"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
 // This file asks Prometheus itself when an alert fired. Its times are those of its evaluations,
@@ -17,7 +17,7 @@ import (
 
 // inTime fails for an alert that fired before it had been so for the stated time, or not at the
 // first evaluation after that.
-func (s *scene) inTime(p *devenv.Prometheus, alert, job string, stated time.Duration) {
+func (s *scene) inTime(p *servers.Prometheus, alert, job string, stated time.Duration) {
 	s.t.Helper()
 	firing := s.samples(p, "ALERTS", alert, job, `alertstate="firing"`)[0].Timestamp
 	// One at each evaluation, pending or firing; the value is since when. It may have been pending
@@ -40,7 +40,7 @@ func (s *scene) inTime(p *devenv.Prometheus, alert, job string, stated time.Dura
 }
 
 // samples are those of the one series of an alert, as they are stored.
-func (s *scene) samples(p *devenv.Prometheus, metric, alert, job, more string) []model.SamplePair {
+func (s *scene) samples(p *servers.Prometheus, metric, alert, job, more string) []model.SamplePair {
 	s.t.Helper()
 	value, err := p.Query(s.t.Context(), selector(metric, alert, job, more)+"[1h]", time.Now())
 	must(s.t, err)

@@ -133,7 +133,7 @@ func faults(pkgs []pkg) []string {
 			if name == "decode" && matches(imp, pureBans) {
 				report(p, imp, "decode is pure")
 			}
-			// devenv asks a Prometheus server.
+			// devenv/servers asks a Prometheus server.
 			if name != "ops/metrics" && name != "devenv" && strings.HasPrefix(imp, "github.com/prometheus/") {
 				report(p, imp, "only internal/ops/metrics knows prometheus")
 			}

@@ -5,8 +5,8 @@ package cli
 import (
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
 )
 
 // declare: true makes the exchange; what no queue takes is still parked, and the routing key named.
@@ -20,7 +20,7 @@ func TestDeclaredExchange(t *testing.T) {
 	if p := s.Broker.Paused[0]; p.Reason != "unroutable" || p.Destination != `exchange "made", routing key "order.created"` {
 		t.Errorf("paused is %+v", p)
 	}
-	consumer, err := devenv.StartConsumer(await.Context(t), devenv.ConsumerOptions{URL: b.vhost, Exchange: "made", Queue: "made"})
+	consumer, err := consumers.StartConsumer(await.Context(t), consumers.ConsumerOptions{URL: b.vhost, Exchange: "made", Queue: "made"})
 	must(t, err)
 	t.Cleanup(consumer.Close)
 	must(t, consumer.WaitCount(await.Context(t), 1))

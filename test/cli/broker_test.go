@@ -5,24 +5,27 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
 )
 
 // brokered is a rig whose events go to a virtual host of the shared broker, where a consumer takes them.
 type brokered struct {
 	*rig
-	broker   *devenv.Rabbit
+	broker   *rabbitserver.Rabbit
 	vhost    string
-	consumer *devenv.Consumer
+	consumer *consumers.Consumer
 }
 
 func withBroker(t *testing.T) *brokered {
 	t.Helper()
-	b := &brokered{rig: newRig(t), broker: devenv.SharedRabbitMQ(t)}
+	b := &brokered{rig: newRig(t), broker: servers.SharedRabbitMQ(t)}
 	b.vhost = b.broker.VHost(t)
 	var err error
-	b.consumer, err = devenv.StartConsumer(await.Context(t), devenv.ConsumerOptions{URL: b.vhost})
+	b.consumer, err = consumers.StartConsumer(await.Context(t), consumers.ConsumerOptions{URL: b.vhost})
 	must(t, err)
 	t.Cleanup(b.consumer.Close)
 	b.sink = "  rabbitmq: {url: '" + b.vhost + "'}"
@@ -34,10 +37,10 @@ func withBroker(t *testing.T) *brokered {
 func TestWaitsForPostgreSQL(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	p := proxy(t, devenv.SharedPostgres(t).Addr())
+	p := proxy(t, servers.SharedPostgres(t).Addr())
 	p.Cut()
 	r.db = through(r.db, p.Addr())
-	relay := devenv.StartRelay(t, r.binary, r.yaml())
+	relay := runner.Start(t, r.binary, r.yaml())
 	state(t, relay, "waiting for postgres", "connection refused")
 	eventually(t, func() string { return answers(t, relay, "/healthz", 200) })
 	eventually(t, func() string { return answers(t, relay, "/readyz", 503, "waiting for postgres", "connection refused") })
@@ -61,7 +64,7 @@ func TestWaitsForTheBroker(t *testing.T) {
 	p := proxy(t, b.broker.Addr())
 	p.Cut()
 	b.sink = "  rabbitmq: {url: '" + through(b.vhost, p.Addr()) + "'}"
-	relay := devenv.StartRelay(t, b.binary, b.yaml())
+	relay := runner.Start(t, b.binary, b.yaml())
 	state(t, relay, "broker down", "connection refused")
 	b.insert(2)
 	eventually(t, func() string { return answers(t, relay, "/healthz", 200) })
@@ -132,7 +135,7 @@ func TestUnknownExchange(t *testing.T) {
 	if out := b.ok("status", "--admin", "127.0.0.1:1"); !strings.Contains(out, "\n  1 event parked, oldest from ") {
 		t.Errorf("without the relay, status says %s", out)
 	}
-	second, err := devenv.StartConsumer(await.Context(t), devenv.ConsumerOptions{URL: b.vhost, Exchange: "later", Queue: "later"})
+	second, err := consumers.StartConsumer(await.Context(t), consumers.ConsumerOptions{URL: b.vhost, Exchange: "later", Queue: "later"})
 	must(t, err)
 	t.Cleanup(second.Close)
 	must(t, second.WaitCount(await.Context(t), 1))
@@ -154,7 +157,7 @@ func TestStandby(t *testing.T) {
 	t.Parallel()
 	b := withBroker(t)
 	leader := b.start()
-	standby := devenv.StartRelay(t, b.binary, b.yaml())
+	standby := runner.Start(t, b.binary, b.yaml())
 	s := state(t, standby, "standby", "held by cdc-relay/"+b.slot)
 	if s.Role != "standby" {
 		t.Errorf("its role is %q", s.Role)

@@ -6,8 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
 func TestCheckPublishesToKafka(t *testing.T) {
@@ -38,10 +39,10 @@ func TestCheckPublishesToKafka(t *testing.T) {
 func TestCheckOfASilentPostgreSQL(t *testing.T) {
 	t.Parallel()
 	b := withBroker(t)
-	p := proxy(t, devenv.SharedPostgres(t).Addr())
+	p := proxy(t, servers.SharedPostgres(t).Addr())
 	p.Stall()
 	b.db = through(b.db, p.Addr())
-	res, err := devenv.RunCommand(await.Context(t), b.binary, b.yaml(), "check", "--json")
+	res, err := runner.RunCommand(await.Context(t), b.binary, b.yaml(), "check", "--json")
 	must(t, err)
 	if f := line(t, res, "postgres"); res.Code != 1 || f.Level != "fail" {
 		t.Errorf("exit %d: %+v", res.Code, f)

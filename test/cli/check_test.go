@@ -5,12 +5,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 // line is the one line of that name that check prints as JSON.
-func line(t *testing.T, res devenv.Result, name string) finding {
+func line(t *testing.T, res runner.Result, name string) finding {
 	t.Helper()
 	var found []finding
 	for _, f := range checked(t, res.Stdout) {

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
 // From an empty database to a row that arrives, and back to a database in which nothing of the relay is left.
@@ -188,7 +188,7 @@ func TestCheckOfAGoodSetup(t *testing.T) {
 // Each thing that is wrong is one failed line with its mend, and exit 1; what is right beside it is still told.
 func TestCheckFinds(t *testing.T) {
 	t.Parallel()
-	vhost := devenv.SharedRabbitMQ(t).VHost(t)
+	vhost := servers.SharedRabbitMQ(t).VHost(t)
 	whole := newRig(t)
 	whole.ok("init")
 	for _, c := range []struct {

@@ -10,8 +10,8 @@ import (
 
 	kafkago "github.com/segmentio/kafka-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 // Two topics that are the same to a consumer: what is repeated, of another run of Debezium, large, null or without a key does not
@@ -61,7 +61,7 @@ func TestCompareInWords(t *testing.T) {
 	brokers := strings.Join(s.kafka.Brokers(), ",")
 	config := "source: {url: postgres://nobody@nowhere/none}\nsink: {kafka: {brokers: ['" + brokers + "']}}\n"
 	args := []string{"compare", "debezium", "--theirs", s.theirs, "--ours", s.ours, "--from", "beginning", "--lag", "1s"}
-	res, err := devenv.RunCommand(await.Context(t), devenv.BuildRelay(t), config, args...)
+	res, err := runner.RunCommand(await.Context(t), runner.Build(t), config, args...)
 	must(t, err)
 	refusal(t, res, 1, "2 differences in 2 compared events")
 	for _, want := range []string{
@@ -76,7 +76,7 @@ func TestCompareInWords(t *testing.T) {
 		config string
 		more   []string
 	}{{config + "admin: {show_payloads: false}\n", nil}, {config, []string{"--excerpts=false"}}, {config + "admin: {show_payloads: false}\n", []string{"--json", "--excerpts"}}} {
-		res, err := devenv.RunCommand(await.Context(t), devenv.BuildRelay(t), hidden.config, append(args[:len(args):len(args)], hidden.more...)...)
+		res, err := runner.RunCommand(await.Context(t), runner.Build(t), hidden.config, append(args[:len(args):len(args)], hidden.more...)...)
 		must(t, err)
 		if res.Code != 1 || !strings.Contains(res.Stdout, "e1") || strings.Contains(res.Stdout+res.Stderr, "tulip") || strings.Contains(res.Stdout+res.Stderr, "roses") {
 			t.Errorf("%v, exit %d:\n%s", hidden.more, res.Code, res.Stdout)

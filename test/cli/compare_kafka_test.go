@@ -9,8 +9,10 @@ import (
 
 	kafkago "github.com/segmentio/kafka-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
 // compareResult is what compare debezium --json prints.
@@ -44,9 +46,9 @@ func (r *compareResult) whatDiffers() (all []string) {
 }
 
 // compareDebezium runs the command with --json and its configuration, if it has any.
-func compareDebezium(t *testing.T, config string, code int, args ...string) (compareResult, devenv.Result) {
+func compareDebezium(t *testing.T, config string, code int, args ...string) (compareResult, runner.Result) {
 	t.Helper()
-	res, err := devenv.RunCommand(await.Context(t), devenv.BuildRelay(t), config, append([]string{"compare", "debezium", "--json", "--limit", "100"}, args...)...)
+	res, err := runner.RunCommand(await.Context(t), runner.Build(t), config, append([]string{"compare", "debezium", "--json", "--limit", "100"}, args...)...)
 	must(t, err)
 	var out compareResult
 	if err := json.Unmarshal([]byte(res.Stdout), &out); err != nil || res.Code != code {
@@ -58,12 +60,12 @@ func compareDebezium(t *testing.T, config string, code int, args ...string) (com
 // sameTopics is two topics, and what was written to both.
 type sameTopics struct {
 	t            *testing.T
-	kafka        *devenv.Kafka
+	kafka        *kafkaserver.Kafka
 	theirs, ours string
 }
 
 func newSameTopics(t *testing.T, partitions int) *sameTopics {
-	k := devenv.SharedKafka(t)
+	k := servers.SharedKafka(t)
 	return &sameTopics{t, k, k.Topic(t, partitions), k.Topic(t, partitions)}
 }
 
@@ -143,8 +145,8 @@ func TestCompareRefuses(t *testing.T) {
 	t.Parallel()
 	s := newSameTopics(t, 1)
 	brokers := strings.Join(s.kafka.Brokers(), ",")
-	run := func(config string, args ...string) devenv.Result {
-		res, err := devenv.RunCommand(await.Context(t), devenv.BuildRelay(t), config, append([]string{"compare", "debezium"}, args...)...)
+	run := func(config string, args ...string) runner.Result {
+		res, err := runner.RunCommand(await.Context(t), runner.Build(t), config, append([]string{"compare", "debezium"}, args...)...)
 		must(t, err)
 		return res
 	}

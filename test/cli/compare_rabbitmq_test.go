@@ -13,8 +13,9 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
 // comparing is a compare debezium under way between two exchanges.
@@ -30,7 +31,7 @@ type comparing struct {
 // startComparing runs the command on two new topic exchanges until it says that everything counts.
 func startComparing(t *testing.T, args ...string) *comparing {
 	t.Helper()
-	r := devenv.SharedRabbitMQ(t)
+	r := servers.SharedRabbitMQ(t)
 	conn, err := amqp.Dial(r.URL())
 	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
@@ -49,7 +50,7 @@ func startComparing(t *testing.T, args ...string) *comparing {
 	stderr, err := os.Create(c.errs)
 	must(t, err)
 	defer stderr.Close()
-	c.cmd = exec.CommandContext(await.Context(t), devenv.BuildRelay(t), append([]string{
+	c.cmd = exec.CommandContext(await.Context(t), runner.Build(t), append([]string{
 		"compare", "debezium", "--rabbitmq", r.URL(), "--theirs", c.theirs, "--ours", c.ours, "--limit", "100",
 	}, args...)...)
 	c.cmd.Dir, c.cmd.Stdout, c.cmd.Stderr = dir, stdout, stderr
@@ -142,8 +143,8 @@ func lacks(text, part string) string {
 // An exchange that is not there is said.
 func TestCompareWithoutExchange(t *testing.T) {
 	t.Parallel()
-	r := devenv.SharedRabbitMQ(t)
-	res, err := devenv.RunCommand(await.Context(t), devenv.BuildRelay(t), "", "compare", "debezium", "--rabbitmq", r.URL(), "--theirs", "no-such-exchange", "--ours", "none")
+	r := servers.SharedRabbitMQ(t)
+	res, err := runner.RunCommand(await.Context(t), runner.Build(t), "", "compare", "debezium", "--rabbitmq", r.URL(), "--theirs", "no-such-exchange", "--ours", "none")
 	must(t, err)
 	refusal(t, res, 1, "open theirs", `bind to exchange "no-such-exchange"`, "NOT_FOUND")
 }

@@ -7,12 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
 // compareOverTLS: compare takes the login and the TLS of the configuration's sink, and says in one line what is refused.
-func compareOverTLS(t *testing.T, kafka *devenv.Kafka) {
+func compareOverTLS(t *testing.T, kafka *kafkaserver.Kafka) {
 	s := &sameTopics{t, kafka, kafka.Topic(t, 1), kafka.Topic(t, 1)}
 	s.write(s.theirs, record(0, "e", "k", "v"))
 	s.write(s.ours, record(0, "e", "k", "v"))
@@ -28,7 +29,7 @@ func compareOverTLS(t *testing.T, kafka *devenv.Kafka) {
 		{config("wrong", kafka.Certs().CA), "SASL"},
 		{config("mqsecret", kafka.Certs().StrangerCA), "certificate signed by unknown authority"},
 	} {
-		res, err := devenv.RunCommand(await.Context(t), devenv.BuildRelay(t), c.config, append([]string{"compare", "debezium"}, args...)...)
+		res, err := runner.RunCommand(await.Context(t), runner.Build(t), c.config, append([]string{"compare", "debezium"}, args...)...)
 		must(t, err)
 		line := refusal(t, res, 1, "open theirs", c.words)
 		if strings.Contains(line, "wrong") || strings.Contains(line, "mqsecret") {
@@ -51,7 +52,7 @@ func (m *mutual) compares(t *testing.T) {
 		{config("wrong", m.certs.CA), []string{"open theirs", "connect to " + m.mq.TLSAddr()}},
 		{config(m.password, m.certs.StrangerCA), []string{"open theirs", "certificate signed by unknown authority"}},
 	} {
-		res, err := devenv.RunCommand(await.Context(t), devenv.BuildRelay(t), c.config, "compare", "debezium", "--theirs", "amq.topic", "--ours", "amq.fanout", "--for", "1s", "--lag", "1s")
+		res, err := runner.RunCommand(await.Context(t), runner.Build(t), c.config, "compare", "debezium", "--theirs", "amq.topic", "--ours", "amq.fanout", "--for", "1s", "--lag", "1s")
 		must(t, err)
 		line := refusal(t, res, 1, c.words...)
 		if strings.Contains(line, "wrong") || strings.Contains(line, "mqsecret") {

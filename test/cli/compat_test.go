@@ -7,7 +7,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
 const stringConverters = `key.converter: org.apache.kafka.connect.storage.StringConverter, value.converter: org.apache.kafka.connect.storage.StringConverter`
@@ -49,7 +49,7 @@ func delivery(t *testing.T, take func() *amqp.Delivery) (d *amqp.Delivery) {
 	return d
 }
 
-func shown(r *devenv.KafkaRecord) string {
+func shown(r *kafkaserver.Record) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s\n%s\n", orNull(r.Key), orNull(r.Value))
 	for _, h := range r.Headers {

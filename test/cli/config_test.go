@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 const (
@@ -21,7 +21,7 @@ const (
 // the place. No fault shows a secret.
 func TestConfigurationThatIsRefused(t *testing.T) {
 	t.Parallel()
-	binary := devenv.BuildRelay(t)
+	binary := runner.Build(t)
 	for i, c := range []struct {
 		name, config string
 		words        []string
@@ -69,7 +69,7 @@ func TestConfigurationThatIsRefused(t *testing.T) {
 		}
 		for _, command := range commands {
 			t.Run(c.name+"/"+command, func(t *testing.T) {
-				res, err := devenv.RunCommand(await.Context(t), binary, c.config, strings.Fields(command)...)
+				res, err := runner.RunCommand(await.Context(t), binary, c.config, strings.Fields(command)...)
 				must(t, err)
 				line := refusal(t, res, 2, c.words...)
 				if res.Stdout != "" || !strings.HasPrefix(line, "cdc-relay: the configuration cannot be used: ") {
@@ -85,7 +85,7 @@ func TestConfigurationThatIsRefused(t *testing.T) {
 func TestLeastConfigurations(t *testing.T) {
 	t.Parallel()
 	for _, sink := range []string{"{rabbitmq: {url: amqp://localhost:5672/}}", "{kafka: {brokers: [localhost:9092]}}", "{stdout: {}}"} {
-		res, err := devenv.RunCommand(await.Context(t), devenv.BuildRelay(t), "source: {url: postgres://localhost:5432/shop}\nsink: "+sink+"\n", "config", "validate")
+		res, err := runner.RunCommand(await.Context(t), runner.Build(t), "source: {url: postgres://localhost:5432/shop}\nsink: "+sink+"\n", "config", "validate")
 		must(t, err)
 		if res.Code != 0 {
 			t.Errorf("%s: exit %d, %s", sink, res.Code, res.Stderr)
@@ -127,7 +127,7 @@ func TestEveryFaultAtOnce(t *testing.T) {
 		},
 	} {
 		for _, command := range []string{"run", "config validate"} {
-			res, err := devenv.RunCommand(await.Context(t), devenv.BuildRelay(t), config, strings.Fields(command)...)
+			res, err := runner.RunCommand(await.Context(t), runner.Build(t), config, strings.Fields(command)...)
 			must(t, err)
 			for _, word := range words {
 				if res.Code != 2 || !strings.Contains(res.Stderr, word) {
@@ -141,18 +141,18 @@ func TestEveryFaultAtOnce(t *testing.T) {
 // What config print shows is a configuration that means the same, without the secrets.
 func TestConfigPrint(t *testing.T) {
 	t.Parallel()
-	binary := devenv.BuildRelay(t)
+	binary := runner.Build(t)
 	secret := filepath.Join(t.TempDir(), "token")
 	must(t, os.WriteFile(secret, []byte("toksecret\n"), 0o600))
 	config := goodSource + "sink: {rabbitmq: {url: amqp://127.0.0.1:1/, username: nobody, password: mqsecret}}\n" +
 		fmt.Sprintf("admin: {token: '${file:%s}'}\ndelivery: {max_in_flight: 77}\n", secret)
-	res, err := devenv.RunCommand(await.Context(t), binary, config, "config", "print")
+	res, err := runner.RunCommand(await.Context(t), binary, config, "config", "print")
 	must(t, err)
 	if res.Code != 0 || !strings.Contains(res.Stdout, "max_in_flight: 77 ") || !strings.Contains(res.Stdout, "ordering: key  # default") || !strings.Contains(res.Stdout, secret) {
 		t.Errorf("exit %d: %s%s", res.Code, res.Stdout, res.Stderr)
 	}
 	hidden(t, res.Stdout+res.Stderr)
-	again, err := devenv.RunCommand(await.Context(t), binary, strings.ReplaceAll(res.Stdout, ":xxxxx@", ":other@"), "config", "validate")
+	again, err := runner.RunCommand(await.Context(t), binary, strings.ReplaceAll(res.Stdout, ":xxxxx@", ":other@"), "config", "validate")
 	must(t, err)
 	if again.Code != 0 || again.Stdout != "the configuration is valid\n" {
 		t.Errorf("what it printed is not valid: %s", again.Stderr)
@@ -162,7 +162,7 @@ func TestConfigPrint(t *testing.T) {
 // config schema needs no configuration, and says of itself which draft it is.
 func TestConfigSchema(t *testing.T) {
 	t.Parallel()
-	res, err := devenv.RunCommand(await.Context(t), devenv.BuildRelay(t), "not: [a, configuration", "config", "schema")
+	res, err := runner.RunCommand(await.Context(t), runner.Build(t), "not: [a, configuration", "config", "schema")
 	must(t, err)
 	var schema struct {
 		Draft      string `json:"$schema"`
@@ -177,9 +177,9 @@ func TestConfigSchema(t *testing.T) {
 // Misspelt commands, flags and arguments are exit 2; those that ask for help are not.
 func TestUsage(t *testing.T) {
 	t.Parallel()
-	binary := devenv.BuildRelay(t)
-	run := func(line string) devenv.Result {
-		res, err := devenv.RunCommand(await.Context(t), binary, "", strings.Fields(line)...)
+	binary := runner.Build(t)
+	run := func(line string) runner.Result {
+		res, err := runner.RunCommand(await.Context(t), binary, "", strings.Fields(line)...)
 		must(t, err)
 		return res
 	}

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 // sided is a rig whose database has dead letters 1 to n and parked rows after them, one of each key "k0" to "k4" in turn. No
@@ -143,7 +143,7 @@ func TestDeadLettersShow(t *testing.T) {
 	r.more = "admin: {show_payloads: false, listen: 127.0.0.1:0}"
 	hiding := strings.Replace(r.yaml(), "admin: {listen: 127.0.0.1:0}\n", "", 1)
 	for _, args := range [][]string{{"dead-letters", "show", "2"}, {"dead-letters", "show", "2", "--json"}, {"deferred", "show", "8"}} {
-		res, err := devenv.RunCommand(await.Context(t), r.binary, hiding, args...)
+		res, err := runner.RunCommand(await.Context(t), r.binary, hiding, args...)
 		must(t, err)
 		if res.Code != 0 || strings.Contains(res.Stdout, "secret") || !strings.Contains(res.Stdout, "e-") {
 			t.Errorf("%v with show_payloads: false: exit %d, %s%s", args, res.Code, res.Stdout, res.Stderr)
@@ -374,7 +374,7 @@ func TestOperatorsWhoAreWrong(t *testing.T) {
 // Values that are known are offered, files only for -c.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
-	binary := devenv.BuildRelay(t)
+	binary := runner.Build(t)
 	for line, want := range map[string]string{
 		"dead-letters list --class ":   "destination\ntransient\npermanent\n",
 		"dead-letters replay --state ": "open\nreplaying\nreplayed\ndiscarded\npurged\n",
@@ -385,13 +385,13 @@ func TestCompletion(t *testing.T) {
 		"status ":                      "",
 	} {
 		args := append([]string{"__complete"}, strings.Split(line, " ")...)
-		res, err := devenv.RunCommand(await.Context(t), binary, "", args...)
+		res, err := runner.RunCommand(await.Context(t), binary, "", args...)
 		must(t, err)
 		if values, _, _ := strings.Cut(res.Stdout, ":4"); res.Code != 0 || values != want {
 			t.Errorf("%s is completed with %q, want %q", line, res.Stdout, want)
 		}
 	}
-	res, err := devenv.RunCommand(await.Context(t), binary, "", "__complete", "status", "-c", "")
+	res, err := runner.RunCommand(await.Context(t), binary, "", "__complete", "status", "-c", "")
 	must(t, err)
 	if !strings.HasPrefix(res.Stdout, "yaml\nyml\n:8\n") { // files with these endings
 		t.Errorf("-c is completed with %q", res.Stdout)
@@ -401,7 +401,7 @@ func TestCompletion(t *testing.T) {
 // The command lines of docs/dead-letters.md are lines that the command understands.
 func TestCommandsOfDeadLetters(t *testing.T) {
 	t.Parallel()
-	binary := devenv.BuildRelay(t)
+	binary := runner.Build(t)
 	lines := 0
 	for _, block := range blocks.FindAllStringSubmatch(document(t, "docs/dead-letters.md"), -1) {
 		for line := range strings.Lines(block[2]) {

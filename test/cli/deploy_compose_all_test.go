@@ -12,8 +12,10 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
 )
 
 // composed is a configuration of deploy/compose with the addresses of this test.
@@ -35,14 +37,14 @@ func (d *deployed) composed(file string, addresses ...string) string {
 func TestComposeRelaysDeliver(t *testing.T) {
 	t.Parallel()
 	d := deploySQL(t, "deploy/sql/01-roles.sql", "deploy/compose/passwords.sql")
-	broker, err := devenv.StartRabbitMQ(await.Context(t), devenv.RabbitOptions{})
+	broker, err := rabbitserver.Start(await.Context(t), rabbitserver.Options{})
 	must(t, err)
 	t.Cleanup(func() { must(t, broker.Close()) })
 	definitions, err := filepath.Abs("../../deploy/compose/rabbitmq-definitions.json")
 	must(t, err)
 	_, err = broker.Ctl(await.Context(t), "import_definitions", definitions)
 	must(t, err)
-	kafka := devenv.SharedKafka(t)
+	kafka := servers.SharedKafka(t)
 	topic := d.slot + ".order"
 	must(t, kafka.CreateTopic(await.Context(t), topic, 6, 1, nil))
 	t.Cleanup(func() { must(t, kafka.DeleteTopic(await.Context(t), topic)) })
@@ -54,15 +56,15 @@ func TestComposeRelaysDeliver(t *testing.T) {
 		args[last] = d.relayRole
 	}
 	for range 2 { // it runs at every start
-		res, err := devenv.RunCommand(await.Context(t), d.binary, config, args...)
+		res, err := runner.RunCommand(await.Context(t), d.binary, config, args...)
 		must(t, err)
 		if res.Code != 0 {
 			t.Fatalf("%v: exit %d: %s", args, res.Code, res.Stderr)
 		}
 	}
-	rabbit := devenv.StartRelay(t, d.binary, config)
+	rabbit := runner.Start(t, d.binary, config)
 	must(t, rabbit.WaitReady(await.Context(t)))
-	second := devenv.StartRelay(t, d.binary, d.composed("kafka.yaml", "[kafka:9092]", "['"+kafka.Brokers()[0]+"']\n    topic: "+d.slot+".{aggregate}"))
+	second := runner.Start(t, d.binary, d.composed("kafka.yaml", "[kafka:9092]", "['"+kafka.Brokers()[0]+"']\n    topic: "+d.slot+".{aggregate}"))
 	must(t, second.WaitReady(await.Context(t)))
 	d.insert(1)
 
@@ -86,7 +88,7 @@ func TestComposeRelaysDeliver(t *testing.T) {
 	if r := k.records(topic, 1)[0]; r.Header("eventType") != "created" {
 		t.Errorf("what arrived is %+v", r)
 	}
-	for _, relay := range []*devenv.Relay{rabbit, second} {
+	for _, relay := range []*runner.Relay{rabbit, second} {
 		if code := relay.Stop(t); code != 0 {
 			t.Errorf("exit %d", code)
 		}

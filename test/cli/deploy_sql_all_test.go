@@ -9,8 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
 // deployed is a database after files of deploy/. The roles of the files have names of their own here, because names of roles are the
@@ -22,7 +23,7 @@ type deployed struct {
 
 func deploySQL(t *testing.T, files ...string) *deployed {
 	t.Helper()
-	server := on(t, devenv.SharedPostgres(t).URL("postgres"))
+	server := on(t, servers.SharedPostgres(t).URL("postgres"))
 	ours := map[string]string{"relay": server.slot + "_relay", "relay_operator": server.slot + "_operator", "relay_monitor": server.slot + "_monitor"}
 	t.Cleanup(func() { // after the database, with what they were granted, is gone
 		for _, role := range ours {
@@ -30,7 +31,7 @@ func deploySQL(t *testing.T, files ...string) *deployed {
 		}
 	})
 	d := &deployed{relayRole: ours["relay"], ann: newRole(t, "LOGIN"), exporter: newRole(t, "LOGIN")}
-	d.operated = &operated{brokered: &brokered{rig: bare(t), broker: devenv.SharedRabbitMQ(t)}}
+	d.operated = &operated{brokered: &brokered{rig: bare(t), broker: servers.SharedRabbitMQ(t)}}
 	d.owner = d.db
 	for _, file := range files {
 		sql := regexp.MustCompile(`([ "])(relay(?:_operator|_monitor)?)(["; \n])`).ReplaceAllStringFunc(document(t, file), func(found string) string {
@@ -68,7 +69,7 @@ func TestLeastPrivilege(t *testing.T) {
 	d.exec(`ALTER TABLE outbox ALTER type DROP NOT NULL`)
 	d.vhost = d.broker.VHost(t)
 	var err error
-	d.consumer, err = devenv.StartConsumer(await.Context(t), devenv.ConsumerOptions{URL: d.vhost})
+	d.consumer, err = consumers.StartConsumer(await.Context(t), consumers.ConsumerOptions{URL: d.vhost})
 	must(t, err)
 	t.Cleanup(d.consumer.Close)
 	d.sink = "  rabbitmq: {url: '" + d.vhost + "'}"

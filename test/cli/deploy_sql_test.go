@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 const relaySQL = "deploy/sql/02-relay.sql"
@@ -15,9 +15,9 @@ const relaySQL = "deploy/sql/02-relay.sql"
 // One truth: what a DBA runs by hand is what init would run.
 func TestRelaySQLIsWhatInitPrints(t *testing.T) {
 	t.Parallel()
-	binary := devenv.BuildRelay(t)
+	binary := runner.Build(t)
 	config := "source: {url: 'postgres://relay@localhost:5432/shop'}\nsink: {rabbitmq: {}}\n"
-	res, err := devenv.RunCommand(await.Context(t), binary, config, "init", "--print", "--outbox-table", "--role", "relay")
+	res, err := runner.RunCommand(await.Context(t), binary, config, "init", "--print", "--outbox-table", "--role", "relay")
 	must(t, err)
 	if res.Code != 0 {
 		t.Fatal(res.Stderr)

@@ -12,8 +12,8 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -28,10 +28,10 @@ func document(t *testing.T, name string) string {
 // docs/configuration.md has a row for every key that the binary prints, with its default, and none that does not exist.
 func TestConfigurationIsDocumented(t *testing.T) {
 	t.Parallel()
-	binary := devenv.BuildRelay(t)
+	binary := runner.Build(t)
 	defaults := map[string]string{}
 	for _, sink := range []string{"rabbitmq", "kafka", "stdout"} {
-		res, err := devenv.RunCommand(await.Context(t), binary, "source: {url: postgres://h/d}\nsink: {"+sink+": {}}\n", "config", "print")
+		res, err := runner.RunCommand(await.Context(t), binary, "source: {url: postgres://h/d}\nsink: {"+sink+": {}}\n", "config", "print")
 		must(t, err)
 		var printed map[string]any
 		must(t, yaml.Unmarshal([]byte(res.Stdout), &printed))
@@ -351,7 +351,7 @@ func dedent(block string) string {
 // Every piece of configuration in the documents and in examples/ is valid, alone or beside the least one.
 func TestConfigurationsOfTheDocuments(t *testing.T) {
 	t.Parallel()
-	binary := devenv.BuildRelay(t)
+	binary := runner.Build(t)
 	var configs []string
 	pages, err := filepath.Glob("../../docs/*.md")
 	must(t, err)
@@ -379,7 +379,7 @@ func TestConfigurationsOfTheDocuments(t *testing.T) {
 		if !regexp.MustCompile(`(?m)^source:`).MatchString(config) {
 			config = goodSource + config
 		}
-		res, err := devenv.RunCommand(await.Context(t), binary, config, "config", "validate")
+		res, err := runner.RunCommand(await.Context(t), binary, config, "config", "validate")
 		must(t, err)
 		if res.Code != 0 {
 			t.Errorf("%s\n%s", res.Stderr, config)

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 type paused struct{ Destination, Reason, Error string }
@@ -44,7 +44,7 @@ type status struct {
 }
 
 // state waits until the status has the state, and all the words in why.
-func state(t *testing.T, relay *devenv.Relay, want string, words ...string) status {
+func state(t *testing.T, relay *runner.Relay, want string, words ...string) status {
 	t.Helper()
 	var s status
 	eventually(t, func() string {
@@ -72,7 +72,7 @@ func state(t *testing.T, relay *devenv.Relay, want string, words ...string) stat
 
 // parked waits until one destination is paused and so many events are parked, and the relay has heard of that and counted them: a count
 // that was under way when they came may have them twice, until the next one.
-func parked(t *testing.T, relay *devenv.Relay, events int) (s status) {
+func parked(t *testing.T, relay *runner.Relay, events int) (s status) {
 	t.Helper()
 	eventually(t, func() string {
 		s = state(t, relay, "destination paused")
@@ -85,13 +85,13 @@ func parked(t *testing.T, relay *devenv.Relay, events int) (s status) {
 }
 
 // drained says "" when nothing is paused or parked.
-func drained(t *testing.T, relay *devenv.Relay) string {
+func drained(t *testing.T, relay *runner.Relay) string {
 	t.Helper()
 	return answers(t, relay, "/readyz", 200, `"paused":[],"paused_total":0,"parked_events":0,"refused":[],"refused_total":0`)
 }
 
 // answers says "" when the admin port answers with the code and a body that has the words.
-func answers(t *testing.T, relay *devenv.Relay, path string, code int, words ...string) string {
+func answers(t *testing.T, relay *runner.Relay, path string, code int, words ...string) string {
 	t.Helper()
 	got, body, err := relay.Get(await.Context(t), path)
 	if err != nil || got != code {

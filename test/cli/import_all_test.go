@@ -9,8 +9,9 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
 const importedServer = `debezium.source.connector.class=io.debezium.connector.postgresql.PostgresConnector
@@ -43,10 +44,10 @@ debezium.sink.rabbitmq.ackTimeout=10000
 func TestImportedServer(t *testing.T) {
 	t.Parallel()
 	r := debeziumRig(t)
-	b := &brokered{rig: r, broker: devenv.SharedRabbitMQ(t)}
+	b := &brokered{rig: r, broker: servers.SharedRabbitMQ(t)}
 	b.vhost = b.broker.VHost(t)
 	var err error
-	b.consumer, err = devenv.StartConsumer(await.Context(t), devenv.ConsumerOptions{URL: b.vhost})
+	b.consumer, err = consumers.StartConsumer(await.Context(t), consumers.ConsumerOptions{URL: b.vhost})
 	must(t, err)
 	take := b.queue(t)
 	broker, err := url.Parse(b.vhost)

@@ -12,8 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
 // debeziumRig is a database as Debezium leaves it: its table, its publication of all tables and its slot.
@@ -52,7 +53,7 @@ func (r *rig) fillIn(name, text string, also ...string) string {
 func (r *rig) importTo(args ...string) string {
 	r.t.Helper()
 	out := filepath.Join(r.t.TempDir(), "cdc-relay.yaml")
-	res, err := devenv.RunCommand(await.Context(r.t), r.binary, "", append([]string{"import", "debezium", "-o", out}, args...)...)
+	res, err := runner.RunCommand(await.Context(r.t), r.binary, "", append([]string{"import", "debezium", "-o", out}, args...)...)
 	must(r.t, err)
 	if res.Code != 0 || !strings.Contains(res.Stdout, "honoured (") {
 		r.t.Fatalf("import exits %d: %s%s", res.Code, res.Stdout, res.Stderr)
@@ -64,12 +65,12 @@ func (r *rig) importTo(args ...string) string {
 
 // goOn is what comes after the import: takeover while the other program runs, which confirms something, and is stopped; after which
 // check finds nothing wrong, and run. before happens between the program's stop and the relay's start.
-func (r *rig) goOn(config string, before func()) *devenv.Relay {
+func (r *rig) goOn(config string, before func()) *runner.Relay {
 	r.t.Helper()
 	config = strings.Replace(config, "  create: false", "  slot: "+r.slot+"_relay\n  create: false", 1)
 	run := func(code int, command ...string) {
 		r.t.Helper()
-		res, err := devenv.RunCommand(await.Context(r.t), r.binary, config, command...)
+		res, err := runner.RunCommand(await.Context(r.t), r.binary, config, command...)
 		must(r.t, err)
 		if res.Code != code {
 			r.t.Fatalf("%s exits %d, want %d: %s%s", command, res.Code, code, res.Stdout, res.Stderr)
@@ -84,7 +85,7 @@ func (r *rig) goOn(config string, before func()) *devenv.Relay {
 	run(0, "takeover", "--from-slot", r.slot, "--wait", "0")
 	run(0, "init")
 	run(0, "check")
-	relay := devenv.StartRelay(r.t, r.binary, config)
+	relay := runner.Start(r.t, r.binary, config)
 	must(r.t, relay.WaitReady(await.Context(r.t)))
 	r.t.Cleanup(func() { // before the database is dropped
 		for _, slot := range []string{r.slot, r.slot + "_relay"} {
@@ -111,7 +112,7 @@ const importedConnector = `{"name":"orders-outbox","config":{
 func TestImportedConnector(t *testing.T) {
 	t.Parallel()
 	r := debeziumRig(t)
-	kafka := devenv.SharedKafka(t)
+	kafka := servers.SharedKafka(t)
 	aggregate := "a" + strings.TrimPrefix(r.slot, "cli_")
 	topic := aggregate + ".events"
 	must(t, kafka.CreateTopic(await.Context(t), topic, 12, 1, nil))
@@ -149,27 +150,27 @@ const plainConnector = `{"connector.class":"io.debezium.connector.postgresql.Pos
 // Where the configuration and the report go, who may read them, and what stops an import.
 func TestImport(t *testing.T) {
 	t.Parallel()
-	binary, dir := devenv.BuildRelay(t), t.TempDir()
+	binary, dir := runner.Build(t), t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
 		must(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
-	run := func(stdin string, args ...string) devenv.Result {
+	run := func(stdin string, args ...string) runner.Result {
 		var out, errOut bytes.Buffer
 		cmd := exec.CommandContext(await.Context(t), binary, append([]string{"import", "debezium"}, args...)...)
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errOut
 		if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
 			t.Fatal(err)
 		}
-		return devenv.Result{Code: cmd.ProcessState.ExitCode(), Stdout: out.String(), Stderr: errOut.String()}
+		return runner.Result{Code: cmd.ProcessState.ExitCode(), Stdout: out.String(), Stderr: errOut.String()}
 	}
 	good := write("good.json", fmt.Sprintf(plainConnector, ""))
 	bad := write("bad.json", fmt.Sprintf(plainConnector, `,"converters":"isbn"`))
 	out := filepath.Join(dir, "out.yaml")
 
 	// To stdout, without the passwords; the report to stderr.
-	for _, res := range []devenv.Result{run("", good), run(fmt.Sprintf(plainConnector, ""), "-")} {
+	for _, res := range []runner.Result{run("", good), run(fmt.Sprintf(plainConnector, ""), "-")} {
 		if res.Code != 0 || !strings.Contains(res.Stdout, "password: \"${POSTGRES_PASSWORD}\"") || !strings.Contains(res.Stdout, "password: \"${KAFKA_PASSWORD}\"") ||
 			!strings.Contains(res.Stderr, "honoured (") || !strings.Contains(res.Stderr, "WARNING: a password stands in the file") {
 			t.Errorf("exit %d\n%s\n%s", res.Code, res.Stdout, res.Stderr)
@@ -211,7 +212,7 @@ func TestImport(t *testing.T) {
 	if info.Mode().Perm() != 0o600 || !strings.Contains(string(text), "password: pgsecret") || !strings.Contains(string(text), "# CANNOT: converters (") {
 		t.Errorf("%v: %s", info.Mode(), text)
 	}
-	check, err := devenv.RunCommand(await.Context(t), binary, "", "config", "validate", "-c", out)
+	check, err := runner.RunCommand(await.Context(t), binary, "", "config", "validate", "-c", out)
 	must(t, err)
 	if check.Code != 0 {
 		t.Error(check.Stderr)

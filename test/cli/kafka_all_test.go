@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 // With ordering commit the events of all keys are in one partition in the order of their commits.
@@ -37,7 +37,7 @@ func TestStopWithoutKafka(t *testing.T) {
 	k := newRig(t)
 	k.sink = "  kafka: {brokers: ['127.0.0.1:1'], topic: nowhere}"
 	k.more = "delivery: {shutdown_grace: 500ms}\n"
-	relay := devenv.StartRelay(t, k.binary, k.yaml())
+	relay := runner.Start(t, k.binary, k.yaml())
 	state(t, relay, "broker down", "127.0.0.1:1", "connection refused")
 	k.insert(1)
 	if code := relay.Stop(t); code != 0 { // the event was not read: nobody knew its partition

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
 // The rights that docs/kafka.md asks for are enough, for a user and for the name of a certificate: Write and Describe on the
@@ -15,7 +15,7 @@ import (
 // others flow.
 func TestKafkaRights(t *testing.T) {
 	t.Parallel()
-	kafka, err := devenv.StartKafka(await.Context(t), devenv.KafkaOptions{
+	kafka, err := kafkaserver.Start(await.Context(t), kafkaserver.Options{
 		Secure: true, Users: map[string]string{"relay": "mqsecret"}, Authorizer: true,
 		// The tests' own connections have no login; the relay's have.
 		Settings: map[string]string{"allow.everyone.if.no.acl.found": "false", "super.users": "User:node;User:ANONYMOUS"},

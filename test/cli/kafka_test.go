@@ -8,20 +8,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
 // topical is a rig whose events go to a topic of the shared Kafka.
 type topical struct {
 	*rig
-	kafka *devenv.Kafka
+	kafka *kafkaserver.Kafka
 	topic string
 }
 
 func withKafka(t *testing.T, partitions int) *topical {
 	t.Helper()
-	k := &topical{rig: newRig(t), kafka: devenv.SharedKafka(t)}
+	k := &topical{rig: newRig(t), kafka: servers.SharedKafka(t)}
 	k.topic = k.kafka.Topic(t, partitions)
 	k.publishTo(k.kafka.Brokers(), k.topic)
 	return k
@@ -32,9 +34,9 @@ func (k *topical) publishTo(brokers []string, topic string) {
 }
 
 // records waits until a topic has n records, and returns them by partition and offset.
-func (k *topical) records(topic string, n int) []devenv.KafkaRecord {
+func (k *topical) records(topic string, n int) []kafkaserver.Record {
 	k.t.Helper()
-	var found []devenv.KafkaRecord
+	var found []kafkaserver.Record
 	eventually(k.t, func() string {
 		var err error
 		found, err = k.kafka.Records(await.Context(k.t), topic)
@@ -64,7 +66,7 @@ func TestKafkaMessage(t *testing.T) {
 	} {
 		k.exec(`INSERT INTO outbox ` + row)
 	}
-	byID := map[string]devenv.KafkaRecord{}
+	byID := map[string]kafkaserver.Record{}
 	for _, r := range k.records(k.topic, 3) {
 		byID[r.Header("id")] = r
 	}
@@ -183,7 +185,7 @@ func TestWaitsForKafka(t *testing.T) {
 	p := proxy(t, k.kafka.Brokers()[0]) // in front of the first address only: the brokers name their own
 	p.Cut()
 	k.publishTo([]string{p.Addr()}, k.topic)
-	relay := devenv.StartRelay(t, k.binary, k.yaml())
+	relay := runner.Start(t, k.binary, k.yaml())
 	state(t, relay, "broker down", "connection refused")
 	k.insert(2)
 	eventually(t, func() string { return answers(t, relay, "/healthz", 200) })

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 // The names that dashboards and alerts are written against, and what the type of each is.
@@ -180,7 +180,7 @@ func TestRetainedWALIsShown(t *testing.T) {
 }
 
 // has says "" when the metric of the slot is between the two.
-func has(t *testing.T, relay *devenv.Relay, name, slot string, least, most float64) string {
+func has(t *testing.T, relay *runner.Relay, name, slot string, least, most float64) string {
 	t.Helper()
 	got, ok := scrape(t, relay).values[name+`{slot="`+slot+`"}`]
 	if !ok {
@@ -199,7 +199,7 @@ type scraped struct {
 
 var sample = regexp.MustCompile(`^(\S+) (\S+)$`)
 
-func scrape(t *testing.T, relay *devenv.Relay) scraped {
+func scrape(t *testing.T, relay *runner.Relay) scraped {
 	t.Helper()
 	code, body, err := relay.Get(await.Context(t), "/metrics")
 	if err != nil || code != 200 {

@@ -10,8 +10,8 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 func TestBulkRequests(t *testing.T) {
@@ -123,7 +123,7 @@ func TestMirror(t *testing.T) {
 
 // mirrored says "" when the metrics tell of so many copies that were confirmed, and of so many, or more, that were refused: none is
 // none.
-func mirrored(t *testing.T, relay *devenv.Relay, copies, refused float64) string {
+func mirrored(t *testing.T, relay *runner.Relay, copies, refused float64) string {
 	t.Helper()
 	m := scrape(t, relay)
 	done, failed := m.values["outbox_dlq_mirrored_total"], m.values["outbox_dlq_publish_failed_total"]

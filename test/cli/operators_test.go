@@ -11,8 +11,8 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 // These tests have a relay at work, which carries out what operators ask for. An event without a type has no routing key: it
@@ -20,7 +20,7 @@ import (
 
 type operated struct {
 	*brokered
-	relay *devenv.Relay
+	relay *runner.Relay
 }
 
 func withLetters(t *testing.T, more string) *operated {

@@ -9,18 +9,19 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
 // The quick start of docs/kafka.md: one broker takes the topic as it is written there, and the record is in it with all that
 // the consumer is told to show. Kafka's tools are not among the jars of scripts/kafka.sh, so the test does what they would.
 func TestQuickStartOnKafka(t *testing.T) {
 	t.Parallel()
-	k := &topical{rig: bare(t), kafka: devenv.SharedKafka(t)}
+	k := &topical{rig: bare(t), kafka: servers.SharedKafka(t)}
 	broker := k.kafka.Brokers()[0]
 	prefix := k.slot + "." // the topic's name is the whole cluster's
-	var records []devenv.KafkaRecord
+	var records []kafkaserver.Record
 	addresses := strings.NewReplacer(
 		documentedDatabase, k.db, documentedKafka, broker,
 		"outbox.event.", prefix, "sink: {kafka: {", "sink: {kafka: {topic: '"+prefix+"{aggregate}', ",

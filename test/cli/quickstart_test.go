@@ -6,8 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
 const (
@@ -18,7 +20,7 @@ const (
 
 // play runs the blocks of a page's quick start, as they are but for the addresses, and returns the relay. The lines of the
 // broker's own tools are the caller's: tool reports whether it knows one.
-func (r *rig) play(page string, addresses *strings.Replacer, tool func(line string) bool) *devenv.Relay {
+func (r *rig) play(page string, addresses *strings.Replacer, tool func(line string) bool) *runner.Relay {
 	r.t.Helper()
 	_, section, found := strings.Cut(document(r.t, page), "## Quick start\n")
 	section, _, ended := strings.Cut(section, "\n## ")
@@ -26,7 +28,7 @@ func (r *rig) play(page string, addresses *strings.Replacer, tool func(line stri
 		r.t.Fatalf("%s has no quick start", page)
 	}
 	var config string
-	var relay *devenv.Relay
+	var relay *runner.Relay
 	for _, block := range blocks.FindAllStringSubmatch(section, -1) {
 		if block[1] == "yaml" {
 			// The slot's name is the whole server's.
@@ -37,14 +39,14 @@ func (r *rig) play(page string, addresses *strings.Replacer, tool func(line stri
 			line = addresses.Replace(strings.TrimSpace(line))
 			switch command, rest, _ := strings.Cut(line, " "); {
 			case line == "cdc-relay run":
-				relay = devenv.StartRelay(r.t, r.binary, config)
+				relay = runner.Start(r.t, r.binary, config)
 				must(r.t, relay.WaitReady(await.Context(r.t)))
 			case command == "cdc-relay":
 				args := strings.Fields(rest)
 				if rest == "status" {
 					args = append(args, "--admin", relay.Admin())
 				}
-				res, err := devenv.RunCommand(await.Context(r.t), r.binary, config, args...)
+				res, err := runner.RunCommand(await.Context(r.t), r.binary, config, args...)
 				must(r.t, err)
 				if res.Code != 0 {
 					r.t.Fatalf("%s: exit %d: %s%s", line, res.Code, res.Stdout, res.Stderr)
@@ -69,14 +71,14 @@ func TestQuickStart(t *testing.T) {
 	t.Parallel()
 	r := bare(t)
 	r.ok("version")
-	vhost := devenv.SharedRabbitMQ(t).VHost(t)
-	var consumer *devenv.Consumer
+	vhost := servers.SharedRabbitMQ(t).VHost(t)
+	var consumer *consumers.Consumer
 	got := false
 	relay := r.play("README.md", strings.NewReplacer(documentedDatabase, r.db, documentedRabbitMQ, vhost), func(line string) bool {
 		switch line {
 		case "rabbitmqadmin declare queue name=orders durable=true": // and the line after it
 			var err error
-			consumer, err = devenv.StartConsumer(await.Context(t), devenv.ConsumerOptions{URL: vhost})
+			consumer, err = consumers.StartConsumer(await.Context(t), consumers.ConsumerOptions{URL: vhost})
 			must(t, err)
 			t.Cleanup(consumer.Close)
 		case "rabbitmqadmin declare binding source=outbox.events destination=orders routing_key='#'":

@@ -13,8 +13,11 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 )
 
 // What else stands by the slot's name is never taken for ours: exit 3, and nothing of it is changed.
@@ -167,11 +170,11 @@ func TestServerThatCannotServe(t *testing.T) {
 // onOwn is a rig with an outbox table on a server of its own.
 func onOwn(t *testing.T, settings map[string]string) *rig {
 	t.Helper()
-	p, err := devenv.StartPostgres(await.Context(t), devenv.PostgresOptions{Settings: settings, NoFsync: true})
+	p, err := pgserver.Start(await.Context(t), pgserver.Options{Settings: settings, NoFsync: true})
 	must(t, err)
 	t.Cleanup(func() { must(t, p.Close()) })
 	r := on(t, p.URL("postgres"))
-	r.exec(devenv.OutboxTable)
+	r.exec(load.OutboxTable)
 	return r
 }
 
@@ -189,7 +192,7 @@ func TestPasswordsAreReadAgain(t *testing.T) {
 	r.exec(`CREATE ROLE relay LOGIN SUPERUSER PASSWORD 'pgsecret'`)
 	r.db = as(r.db, "relay", "")
 
-	vhost, err := url.Parse(devenv.SharedRabbitMQ(t).VHost(t))
+	vhost, err := url.Parse(servers.SharedRabbitMQ(t).VHost(t))
 	must(t, err)
 	password, _ := vhost.User.Password()
 	user := vhost.User.Username()
@@ -200,7 +203,7 @@ func TestPasswordsAreReadAgain(t *testing.T) {
 	r.source = "  password: ${file:" + pgFile + "}"
 	r.sink = "  rabbitmq: {declare: true, url: '" + vhost.String() + "', username: " + user + ", password: '${file:" + mqFile + "}'}"
 
-	relay := devenv.StartRelay(t, r.binary, r.yaml())
+	relay := runner.Start(t, r.binary, r.yaml())
 	state(t, relay, "waiting for postgres", "password authentication failed")
 	eventually(t, func() string { return answers(t, relay, "/readyz", 503, "waiting for postgres", "broker down", "403") })
 	must(t, os.WriteFile(pgFile, []byte("pgsecret\n"), 0o600))

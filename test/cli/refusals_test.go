@@ -4,7 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
 // run ends with exit 4 when the first start finds no table, or one that the mapping does not fit: nothing was created.
@@ -47,7 +48,7 @@ func TestRowsAskForBackfill(t *testing.T) {
 }
 
 // wantLines says "" when the relay has written n lines to stdout.
-func wantLines(relay *devenv.Relay, n int) string {
+func wantLines(relay *runner.Relay, n int) string {
 	if got := strings.Count(relay.Stdout(), "\n"); got != n {
 		return "the sink has written " + strings.Repeat("|", got) + ", want " + strings.Repeat("|", n)
 	}
@@ -91,7 +92,7 @@ func TestNothingIsMadeWithoutCreate(t *testing.T) {
 // A database that does not exist is not waited for.
 func TestMissingDatabase(t *testing.T) {
 	t.Parallel()
-	r := on(t, devenv.SharedPostgres(t).URL("no_such_database"))
+	r := on(t, servers.SharedPostgres(t).URL("no_such_database"))
 	r.refused(1, "run", "the database does not exist", "no_such_database", "correct source.url")
 	r.refused(1, "init", `database "no_such_database" does not exist`)
 }
@@ -120,7 +121,7 @@ func TestRoleWithoutReplication(t *testing.T) {
 // it.
 func newRole(t *testing.T, attributes string) string {
 	t.Helper()
-	r := on(t, devenv.SharedPostgres(t).URL("postgres"))
+	r := on(t, servers.SharedPostgres(t).URL("postgres"))
 	name := "role_" + r.slot
 	r.exec("CREATE ROLE " + name + " " + attributes)
 	t.Cleanup(func() { r.exec("DROP ROLE " + name) })

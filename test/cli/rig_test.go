@@ -15,11 +15,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
-func TestMain(m *testing.M) { devenv.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // rig is one database with an outbox table, and the configuration of a relay that reads it. The sink is stdout unless a
 // test says otherwise: most of what is refused is refused before a broker is asked.
@@ -32,7 +35,7 @@ type rig struct {
 	sink   string        // what stands under sink, indented by two
 	admin  string        // more keys of the section admin, each after a comma
 	more   string        // more sections
-	relay  *devenv.Relay // of a shared rig that has one
+	relay  *runner.Relay // of a shared rig that has one
 }
 
 var slots atomic.Int64
@@ -40,13 +43,13 @@ var slots atomic.Int64
 // bare is a rig on an empty database of the shared server.
 func bare(t *testing.T) *rig {
 	t.Helper()
-	return on(t, devenv.SharedPostgres(t).Database(t))
+	return on(t, servers.SharedPostgres(t).Database(t))
 }
 
 func on(t *testing.T, db string) *rig {
 	t.Helper()
 	return &rig{
-		t: t, binary: devenv.BuildRelay(t), db: db, slot: fmt.Sprintf("cli_%d_%d_%d", time.Now().Unix(), os.Getpid(), slots.Add(1)),
+		t: t, binary: runner.Build(t), db: db, slot: fmt.Sprintf("cli_%d_%d_%d", time.Now().Unix(), os.Getpid(), slots.Add(1)),
 		sink: "  stdout: {}",
 	}
 }
@@ -55,7 +58,7 @@ func on(t *testing.T, db string) *rig {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := bare(t)
-	r.exec(devenv.OutboxTable)
+	r.exec(load.OutboxTable)
 	return r
 }
 
@@ -73,9 +76,9 @@ func must(t *testing.T, err error) {
 }
 
 // command runs one command to its end.
-func (r *rig) command(args ...string) devenv.Result {
+func (r *rig) command(args ...string) runner.Result {
 	r.t.Helper()
-	res, err := devenv.RunCommand(await.Context(r.t), r.binary, r.yaml(), args...)
+	res, err := runner.RunCommand(await.Context(r.t), r.binary, r.yaml(), args...)
 	must(r.t, err)
 	return res
 }
@@ -97,7 +100,7 @@ func (r *rig) refused(code int, command string, words ...string) string {
 }
 
 // refusal is the one line in which a command has said why it ended.
-func refusal(t *testing.T, res devenv.Result, code int, words ...string) string {
+func refusal(t *testing.T, res runner.Result, code int, words ...string) string {
 	t.Helper()
 	line := lastWords(t, res.Stderr)
 	if res.Code != code {
@@ -139,19 +142,19 @@ func lastWords(t *testing.T, stderr string) string {
 }
 
 // start runs the relay until it is ready.
-func (r *rig) start() *devenv.Relay {
+func (r *rig) start() *runner.Relay {
 	r.t.Helper()
-	relay := devenv.StartRelay(r.t, r.binary, r.yaml())
+	relay := runner.Start(r.t, r.binary, r.yaml())
 	must(r.t, relay.WaitReady(await.Context(r.t)))
 	return relay
 }
 
 // ends waits for a relay's end by itself, and checks its last line.
-func (r *rig) ends(relay *devenv.Relay, code int, words ...string) string {
+func (r *rig) ends(relay *runner.Relay, code int, words ...string) string {
 	r.t.Helper()
 	got, err := relay.Exit(await.Context(r.t))
 	must(r.t, err)
-	return refusal(r.t, devenv.Result{Code: got, Stderr: relay.Log()}, code, words...)
+	return refusal(r.t, runner.Result{Code: got, Stderr: relay.Log()}, code, words...)
 }
 
 // released waits until the server has seen that whoever held the slot has gone: its process ends a moment after ours.
@@ -242,9 +245,9 @@ func through(address, host string) string {
 	return u.String()
 }
 
-func proxy(t *testing.T, target string) *devenv.Proxy {
+func proxy(t *testing.T, target string) *netproxy.Proxy {
 	t.Helper()
-	p, err := devenv.StartProxy(target)
+	p, err := netproxy.Start(target)
 	must(t, err)
 	t.Cleanup(p.Close)
 	return p

@@ -6,8 +6,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
 )
 
 // A disk that is full is said by status, readiness and the log while writing is tried again.
@@ -31,6 +31,6 @@ func TestTableTakenAwayWhileItRuns(t *testing.T) {
 	t.Parallel()
 	takenAway(t, []taken{
 		{"table of the publication", `ALTER PUBLICATION SLOT DROP TABLE outbox`, 3, []string{"SLOT", "does not contain table public.outbox", "ALTER PUBLICATION", "ADD TABLE", "may be missing"}},
-		{"table made anew", `DROP TABLE outbox; ` + devenv.OutboxTable, 3, []string{"table public.outbox", "created anew", "ADD TABLE", "may be missing"}},
+		{"table made anew", `DROP TABLE outbox; ` + load.OutboxTable, 3, []string{"table public.outbox", "created anew", "ADD TABLE", "may be missing"}},
 	})
 }

@@ -11,8 +11,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
 // taken is something that is taken away under a running relay. That ends it within some seconds, with the code of who must act.
@@ -43,7 +44,7 @@ func takenAway(t *testing.T, all []taken) {
 			if c.code == 1 {
 				args = append(args, "--hold-on-fatal")
 			}
-			relay := devenv.StartRelay(t, r.binary, r.yaml(), args...)
+			relay := runner.Start(t, r.binary, r.yaml(), args...)
 			must(t, relay.WaitReady(await.Context(t)))
 			r.insert(1)
 			eventually(t, func() string { return wantLines(relay, 1) })
@@ -63,7 +64,7 @@ func TestSlotMadeAnewWhileCutOff(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	direct := *r
-	p := proxy(t, devenv.SharedPostgres(t).Addr())
+	p := proxy(t, servers.SharedPostgres(t).Addr())
 	r.db = through(r.db, p.Addr())
 	relay := r.start()
 	r.insert(1)
@@ -91,7 +92,7 @@ func TestAdminPortTaken(t *testing.T) {
 	t.Cleanup(func() { _ = listener.Close() })
 	r := bare(t)
 	config := strings.Replace(r.yaml(), "127.0.0.1:0", listener.Addr().String(), 1)
-	res, err := devenv.RunCommand(await.Context(t), r.binary, config, "run")
+	res, err := runner.RunCommand(await.Context(t), r.binary, config, "run")
 	must(t, err)
 	refusal(t, res, 1, "admin.listen "+listener.Addr().String(), "address already in use", "set admin.listen")
 }
@@ -147,7 +148,7 @@ func TestStopWithAFullPipe(t *testing.T) {
 }
 
 // startPiped is start with the relay's stdout a pipe, of which the test has the one end that can be read.
-func (r *rig) startPiped() (*os.File, *devenv.Relay) {
+func (r *rig) startPiped() (*os.File, *runner.Relay) {
 	r.t.Helper()
 	fifo := filepath.Join(r.t.TempDir(), "pipe")
 	must(r.t, syscall.Mkfifo(fifo, 0o600))
@@ -157,11 +158,11 @@ func (r *rig) startPiped() (*os.File, *devenv.Relay) {
 }
 
 // startInto is start with the relay's stdout a file.
-func (r *rig) startInto(file string) *devenv.Relay {
+func (r *rig) startInto(file string) *runner.Relay {
 	r.t.Helper()
 	wrapper := filepath.Join(r.t.TempDir(), "relay.sh")
 	must(r.t, os.WriteFile(wrapper, fmt.Appendf(nil, "#!/bin/sh\nexec %s \"$@\" >%s\n", r.binary, file), 0o700))
-	relay := devenv.StartRelay(r.t, wrapper, r.yaml())
+	relay := runner.Start(r.t, wrapper, r.yaml())
 	must(r.t, relay.WaitReady(await.Context(r.t)))
 	return relay
 }
@@ -208,7 +209,7 @@ func TestHoldOnFatal(t *testing.T) {
 		r := newRig(t)
 		r.ok("init")
 		r.exec(strings.ReplaceAll(c.spoil, "SLOT", r.slot))
-		relay := devenv.StartRelay(t, r.binary, r.yaml(), "--hold-on-fatal")
+		relay := runner.Start(t, r.binary, r.yaml(), "--hold-on-fatal")
 		state(t, relay, "stopped", c.why)
 		for _, why := range []string{
 			answers(t, relay, "/readyz", 503, "stopped: ", c.why),
@@ -232,7 +233,7 @@ func TestHoldOnFatal(t *testing.T) {
 func TestHoldOnFatalWhileItRuns(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	relay := devenv.StartRelay(t, r.binary, r.yaml(), "--hold-on-fatal")
+	relay := runner.Start(t, r.binary, r.yaml(), "--hold-on-fatal")
 	must(t, relay.WaitReady(await.Context(t)))
 	r.insert(1)
 	eventually(t, func() string { return wantLines(relay, 1) })
@@ -259,7 +260,7 @@ func TestHoldOnFatalWhileItRuns(t *testing.T) {
 
 // tellsOfSlot wants a relay that has stopped to tell how its slot stands, which keeps the WAL that is written meanwhile, and to answer
 // questions about the siding; and nothing that the next leader tells, too.
-func (r *rig) tellsOfSlot(relay *devenv.Relay) {
+func (r *rig) tellsOfSlot(relay *runner.Relay) {
 	r.t.Helper()
 	kept := ask[float64](r, `SELECT (pg_logical_emit_message(false, 'filler', repeat('x', 5000000)) - restart_lsn)::float8 FROM pg_replication_slots WHERE slot_name = $1`, r.slot)
 	eventually(r.t, func() string {

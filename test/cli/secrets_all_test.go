@@ -6,8 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
 // Passwords and tokens are in no log, at any level, and in no output: not while all goes well, not of what fails. Kafka's are
@@ -15,7 +16,7 @@ import (
 func TestSecretsAreNeverShown(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	vhost := devenv.SharedRabbitMQ(t).VHost(t)
+	vhost := servers.SharedRabbitMQ(t).VHost(t)
 	r.sink = "  rabbitmq: {url: ['" + as(vhost, "guest", "mqsecret") + "', 'amqp://guest:mqsecret@127.0.0.1:1/']}"
 	r.showsNoSecret()
 }
@@ -25,11 +26,11 @@ func TestSecretsAreNeverShown(t *testing.T) {
 func (r *rig) showsNoSecret() {
 	t := r.t
 	t.Helper()
-	p := proxy(t, devenv.SharedPostgres(t).Addr())
+	p := proxy(t, servers.SharedPostgres(t).Addr())
 	r.db = as(through(r.db, p.Addr()), "postgres", "pgsecret") // it trusts us whatever we say
 	r.more = "log: {level: debug}\n"
 	config := strings.Replace(r.yaml(), "127.0.0.1:0}", "127.0.0.1:0, token: toksecret}", 1)
-	relay := devenv.StartRelay(t, r.binary, config)
+	relay := runner.Start(t, r.binary, config)
 	eventually(t, func() string { return answers(t, relay, "/readyz", 503, "broker down", `"role":"leader"`) })
 	r.insert(1)
 	p.Cut()
@@ -38,7 +39,7 @@ func (r *rig) showsNoSecret() {
 	eventually(t, func() string { return answers(t, relay, "/readyz", 503, `"role":"leader"`) })
 	saysNoSecret(t, relay)
 	for _, args := range []string{"init", "check", "check --json", "status", "status --json", "teardown --yes", "config print", "config validate"} {
-		res, err := devenv.RunCommand(await.Context(t), r.binary, config, strings.Fields(args)...)
+		res, err := runner.RunCommand(await.Context(t), r.binary, config, strings.Fields(args)...)
 		must(t, err)
 		hidden(t, res.Stdout+res.Stderr)
 	}
@@ -47,7 +48,7 @@ func (r *rig) showsNoSecret() {
 }
 
 // saysNoSecret reads what the admin port and the log say now.
-func saysNoSecret(t *testing.T, relay *devenv.Relay) {
+func saysNoSecret(t *testing.T, relay *runner.Relay) {
 	t.Helper()
 	for _, path := range []string{"/readyz", "/healthz", "/metrics", "/api/v1/status"} {
 		_, body, err := relay.Get(await.Context(t), path)

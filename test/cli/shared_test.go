@@ -9,8 +9,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
 // shared is something that several tests look at. Each takes it before it calls Parallel: so all
@@ -56,12 +58,12 @@ func (s *shared) take(t *testing.T) func() *rig {
 
 func (s *shared) prepare(t *testing.T) {
 	t.Helper()
-	server, name := devenv.SharedPostgres(t), "t"+strings.ToLower(rand.Text()[:12])
+	server, name := servers.SharedPostgres(t), "t"+strings.ToLower(rand.Text()[:12])
 	must(t, server.CreateDatabase(await.Context(t), name))
 	drop := func(t *testing.T) { must(t, server.DropDatabase(context.Background(), name)) }
 	s.end = drop
 	r := on(t, server.URL(name))
-	r.exec(devenv.OutboxTable)
+	r.exec(load.OutboxTable)
 	if end := s.begin(r); end != nil {
 		s.end = func(t *testing.T) {
 			end(t)
@@ -86,7 +88,7 @@ const ofOutbox = "11111111-1111-1111-1111-111111111111"
 // events is for those who have a token.
 var aRelay = &shared{begin: func(r *rig) func(t *testing.T) {
 	r.admin = ", token: toksecret-operate, read_token: toksecret-read"
-	relay, err := devenv.LaunchRelay(r.binary, r.yaml())
+	relay, err := runner.LaunchRelay(r.binary, r.yaml())
 	must(r.t, err)
 	must(r.t, relay.WaitReady(await.Context(r.t)))
 	r.insert(2)

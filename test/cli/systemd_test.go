@@ -11,8 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
 // manager is what systemd is for the relay: the socket that it is told on.
@@ -23,7 +24,7 @@ type manager struct {
 }
 
 // startNotify starts the relay as systemd does (Type=notify, WatchdogSec), and waits for nothing.
-func (r *rig) startNotify(watchdog time.Duration) (*devenv.Relay, *manager) {
+func (r *rig) startNotify(watchdog time.Duration) (*runner.Relay, *manager) {
 	r.t.Helper()
 	dir, err := os.MkdirTemp("", "notify") // t.TempDir may be longer than the address of a socket
 	must(r.t, err)
@@ -34,7 +35,7 @@ func (r *rig) startNotify(watchdog time.Duration) (*devenv.Relay, *manager) {
 	r.t.Cleanup(func() { conn.Close() })
 	must(r.t, os.WriteFile(wrapper, fmt.Appendf(nil, "#!/bin/sh\nexport NOTIFY_SOCKET=%s WATCHDOG_USEC=%d WATCHDOG_PID=$$\nexec %s \"$@\"\n",
 		socket, watchdog.Microseconds(), r.binary), 0o700))
-	return devenv.StartRelay(r.t, wrapper, r.yaml()), &manager{t: r.t, conn: conn}
+	return runner.Start(r.t, wrapper, r.yaml()), &manager{t: r.t, conn: conn}
 }
 
 // next is the next message, "" when none comes for so long.
@@ -71,7 +72,7 @@ func TestSystemd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.more = "delivery: {shutdown_grace: 150s}"
-	p := proxy(t, devenv.SharedPostgres(t).Addr())
+	p := proxy(t, servers.SharedPostgres(t).Addr())
 	r.db = through(r.db, p.Addr())
 	p.Cut()
 	relay, m := r.startNotify(100 * time.Millisecond)

@@ -9,8 +9,8 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 // withMessages is a rig that relays the messages of a prefix, and takes what arrives one by one. tables: as in the configuration.
@@ -103,7 +103,7 @@ func TestDocumentedMessages(t *testing.T) {
 	if !found || config == nil || config[1] != "yaml" {
 		t.Fatal("the page has no such section, or it has no configuration")
 	}
-	relay := devenv.StartRelay(t, b.binary, "admin: {listen: 127.0.0.1:0}\n"+strings.NewReplacer(
+	relay := runner.Start(t, b.binary, "admin: {listen: 127.0.0.1:0}\n"+strings.NewReplacer(
 		"postgres://relay@localhost:5432/shop", b.db, "amqp://localhost:5672/", b.vhost,
 		"source: {", "source: {slot: "+b.slot+", publication: "+b.slot+", ").Replace(config[2]))
 	must(t, relay.WaitReady(await.Context(t)))

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 // otherSlot is a slot of another plugin, and what its program does when it runs: it takes everything, and confirms it.
@@ -37,7 +37,7 @@ func TestTakeover(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cdc-relay.yaml")
 	must(t, os.WriteFile(path, []byte(r.yaml()), 0o600))
 	eventually(t, func() string { // it offers nothing when the database does not answer at once
-		res, err := devenv.RunCommand(await.Context(t), r.binary, "", "__complete", "takeover", "-c", path, "--from-slot", "")
+		res, err := runner.RunCommand(await.Context(t), r.binary, "", "__complete", "takeover", "-c", path, "--from-slot", "")
 		if must(t, err); !strings.HasPrefix(res.Stdout, other+"\n") {
 			return fmt.Sprintf("a shell is offered %q", res.Stdout)
 		}
@@ -47,11 +47,11 @@ func TestTakeover(t *testing.T) {
 	// Killed: with SIGKILL, wherever it is by then.
 	soon, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if res, err := devenv.RunCommand(soon, r.binary, r.yaml(), "takeover", "--from-slot", other); err == nil && res.Code == 0 {
+	if res, err := runner.RunCommand(soon, r.binary, r.yaml(), "takeover", "--from-slot", other); err == nil && res.Code == 0 {
 		t.Errorf("it has not waited: %+v", res)
 	}
 	r.insert(1) // after the start of our slot, if that is there already
-	var next devenv.Result
+	var next runner.Result
 	eventually(t, func() string { // the slot may be half made: that ends with the transactions of all databases that are open now
 		if next = r.command("takeover", "--from-slot", other, "--wait", "0"); strings.Contains(next.Stderr, "is being created by a run that has ended") {
 			return next.Stderr

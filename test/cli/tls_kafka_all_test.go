@@ -10,14 +10,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/testcerts"
 )
 
 // TestKafkaOverTLS has all of it on one cluster, of which the last part spoils the certificate.
 func TestKafkaOverTLS(t *testing.T) {
 	t.Parallel()
-	kafka, err := devenv.StartKafka(await.Context(t), devenv.KafkaOptions{Secure: true, Users: map[string]string{"relay": "mqsecret"}})
+	kafka, err := kafkaserver.Start(await.Context(t), kafkaserver.Options{Secure: true, Users: map[string]string{"relay": "mqsecret"}})
 	must(t, err)
 	t.Cleanup(func() { must(t, kafka.Close()) })
 	s := &securedKafka{kafka, kafka.Certs()}
@@ -30,8 +32,8 @@ func TestKafkaOverTLS(t *testing.T) {
 }
 
 type securedKafka struct {
-	*devenv.Kafka
-	certs *devenv.Certificates
+	*kafkaserver.Kafka
+	certs *testcerts.Certificates
 }
 
 func (s *securedKafka) restart(t *testing.T) {
@@ -40,7 +42,7 @@ func (s *securedKafka) restart(t *testing.T) {
 	must(t, s.StartNode(await.Context(t), 1))
 }
 
-func secureTopic(t *testing.T, kafka *devenv.Kafka) *topical {
+func secureTopic(t *testing.T, kafka *kafkaserver.Kafka) *topical {
 	t.Helper()
 	return &topical{rig: newRig(t), kafka: kafka, topic: kafka.Topic(t, 1)}
 }
@@ -65,7 +67,7 @@ func (s *securedKafka) refuses(t *testing.T, tls, words, mend string) (log strin
 	k.sink = fmt.Sprintf("  kafka: {brokers: ['%s'], topic: %s, tls: {enabled: true, %s}}", s.MTLSBrokers()[0], k.topic, tls)
 	k.ok("init")
 	k.finds("broker", "fail", []string{words}, []string{mend})
-	relay := devenv.StartRelay(t, k.binary, k.yaml())
+	relay := runner.Start(t, k.binary, k.yaml())
 	state(t, relay, "broker down", words, mend)
 	if code := relay.Stop(t); code != 0 {
 		t.Errorf("exit %d", code)
@@ -137,7 +139,7 @@ func (s *securedKafka) logins(t *testing.T) {
 		k.more = "log: {level: debug}\n"
 		k.ok("init")
 		k.finds("broker", "fail", []string{"uthentication failed"}, []string{"sink.kafka.sasl"})
-		relay := devenv.StartRelay(t, k.binary, k.yaml())
+		relay := runner.Start(t, k.binary, k.yaml())
 		state(t, relay, "broker down", "uthentication failed")
 		k.insert(1)
 		must(t, os.WriteFile(password, []byte("mqsecret\n"), 0o600))

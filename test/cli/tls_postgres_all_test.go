@@ -10,28 +10,31 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/testcerts"
 )
 
 // secured is a server that wants TLS, and client certificates: of the role certified as its login, of the role relay beside a
 // password.
 type secured struct {
-	pg    *devenv.Postgres
-	certs *devenv.Certificates
+	pg    *pgserver.Postgres
+	certs *testcerts.Certificates
 	owner *rig // without TLS
 }
 
-func securedBy(t *testing.T, certs *devenv.Certificates) secured {
+func securedBy(t *testing.T, certs *testcerts.Certificates) secured {
 	t.Helper()
-	pg, err := devenv.StartPostgres(await.Context(t), devenv.PostgresOptions{NoFsync: true, Certs: certs, HBA: []string{
+	pg, err := pgserver.Start(await.Context(t), pgserver.Options{NoFsync: true, Certs: certs, HBA: []string{
 		"hostssl all certified 127.0.0.1/32 cert",
 		"hostssl all relay 127.0.0.1/32 scram-sha-256 clientcert=verify-full",
 	}})
 	must(t, err)
 	t.Cleanup(func() { must(t, pg.Close()) })
 	s := secured{pg, certs, on(t, pg.URL("postgres"))}
-	s.owner.exec(devenv.OutboxTable)
+	s.owner.exec(load.OutboxTable)
 	s.owner.exec(`CREATE ROLE certified LOGIN SUPERUSER; CREATE ROLE relay LOGIN SUPERUSER PASSWORD 'pgsecret'`)
 	s.owner.ok("init")
 	return s
@@ -44,7 +47,7 @@ func (s secured) as(url string) *rig {
 	return &r
 }
 
-func (s secured) client(t *testing.T, name string, until time.Duration) devenv.CertificateFiles {
+func (s secured) client(t *testing.T, name string, until time.Duration) testcerts.CertificateFiles {
 	t.Helper()
 	files, err := s.certs.IssueClient(name, time.Now().Add(until))
 	must(t, err)
@@ -53,7 +56,7 @@ func (s secured) client(t *testing.T, name string, until time.Duration) devenv.C
 
 func TestPostgresOverTLS(t *testing.T) {
 	t.Parallel()
-	certs, err := devenv.NewCertificates()
+	certs, err := testcerts.NewCertificates()
 	must(t, err)
 	s := securedBy(t, certs)
 	t.Run("refused", s.refusesTLS)
@@ -65,12 +68,12 @@ func (s secured) refusesTLS(t *testing.T) {
 	good := s.client(t, "certified", time.Hour)
 	for name, c := range map[string]struct {
 		user, ca    string
-		files       devenv.CertificateFiles
+		files       testcerts.CertificateFiles
 		words, mend string
 	}{
 		"expired":        {"certified", s.certs.CA, s.client(t, "certified", -time.Hour), "tls: expired certificate", "renew the client certificate, sslcert in source.url"},
 		"stranger":       {"certified", s.certs.CA, s.certs.Stranger, "tls: unknown certificate authority", "ssl_ca_file"},
-		"none":           {"certified", s.certs.CA, devenv.CertificateFiles{}, "connection requires a valid client certificate", "its certificate (sslcert)"},
+		"none":           {"certified", s.certs.CA, testcerts.CertificateFiles{}, "connection requires a valid client certificate", "its certificate (sslcert)"},
 		"another role's": {"certified", s.certs.CA, s.certs.Client, `certificate authentication failed for user \"certified\"`, "its certificate (sslcert)"},
 		"server's CA":    {"certified", s.certs.StrangerCA, good, "certificate signed by unknown authority", "set sslrootcert in source.url"},
 		"password":       {"relay", s.certs.CA, s.certs.Client, `password authentication failed for user \"relay\"`, "source.password"},
@@ -84,7 +87,7 @@ func (s secured) refusesTLS(t *testing.T) {
 // A server whose certificate has expired is waited for as well.
 func TestPostgresOfExpiredCertificate(t *testing.T) {
 	t.Parallel()
-	certs, err := devenv.NewCertificates()
+	certs, err := testcerts.NewCertificates()
 	must(t, err)
 	certs.Server = certs.ExpiredServer
 	s := securedBy(t, certs)
@@ -103,7 +106,7 @@ func (s secured) refuses(t *testing.T, url, escaped, mend string) (log string) {
 	if f := checked(t, res.Stdout)[0]; res.Code != 1 || f.Name != "postgres" || f.Level != "fail" || !strings.Contains(f.Detail, words) || !strings.Contains(f.Mend, mend) {
 		t.Errorf("check finds %+v", f)
 	}
-	relay := devenv.StartRelay(t, r.binary, r.yaml())
+	relay := runner.Start(t, r.binary, r.yaml())
 	state(t, relay, "waiting for postgres", words, mend)
 	eventually(t, func() string { return answers(t, relay, "/readyz", 503, escaped) })
 	if code := relay.Stop(t); code != 0 {
@@ -145,7 +148,7 @@ func (s secured) readsCertificatesAgain(t *testing.T) {
 		must(t, way.Mend())
 	}
 	files.put(s.client(t, "certified", -time.Hour))
-	relay := devenv.StartRelay(t, r.binary, r.yaml())
+	relay := runner.Start(t, r.binary, r.yaml())
 	state(t, relay, "waiting for postgres", "expired certificate")
 	files.put(s.client(t, "certified", time.Hour))
 	must(t, relay.WaitReady(await.Context(t)))
@@ -179,20 +182,20 @@ func (s secured) readsCertificatesAgain(t *testing.T) {
 type clientFiles struct {
 	t      *testing.T
 	ca     string
-	client devenv.CertificateFiles
+	client testcerts.CertificateFiles
 }
 
-func newClientFiles(t *testing.T, certs *devenv.Certificates) *clientFiles {
+func newClientFiles(t *testing.T, certs *testcerts.Certificates) *clientFiles {
 	t.Helper()
 	dir := t.TempDir()
-	f := &clientFiles{t, filepath.Join(dir, "ca.pem"), devenv.CertificateFiles{Cert: filepath.Join(dir, "client.pem"), Key: filepath.Join(dir, "client.key")}}
+	f := &clientFiles{t, filepath.Join(dir, "ca.pem"), testcerts.CertificateFiles{Cert: filepath.Join(dir, "client.pem"), Key: filepath.Join(dir, "client.key")}}
 	f.copy(certs.CA, f.ca)
 	f.put(certs.Client)
 	return f
 }
 
 // put replaces the client certificate and its key.
-func (f *clientFiles) put(from devenv.CertificateFiles) {
+func (f *clientFiles) put(from testcerts.CertificateFiles) {
 	f.t.Helper()
 	f.copy(from.Cert, f.client.Cert)
 	f.copy(from.Key, f.client.Key)

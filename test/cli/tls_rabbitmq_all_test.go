@@ -12,14 +12,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/testcerts"
 )
 
 // mutual is a RabbitMQ whose TLS port wants a client certificate.
 type mutual struct {
-	mq       *devenv.Rabbit
-	certs    *devenv.Certificates
+	mq       *rabbitserver.Rabbit
+	certs    *testcerts.Certificates
 	password string // of the user relay
 }
 
@@ -34,9 +37,9 @@ func TestRabbitMQOverTLS(t *testing.T) {
 
 func mutualRabbitMQ(t *testing.T) *mutual {
 	t.Helper()
-	certs, err := devenv.NewCertificates()
+	certs, err := testcerts.NewCertificates()
 	must(t, err)
-	mq, err := devenv.StartRabbitMQ(await.Context(t), devenv.RabbitOptions{Certs: certs})
+	mq, err := rabbitserver.Start(await.Context(t), rabbitserver.Options{Certs: certs})
 	must(t, err)
 	t.Cleanup(func() { must(t, mq.Close()) })
 	_, err = mq.Ctl(await.Context(t), "add_user", "relay", "mqsecret")
@@ -86,7 +89,7 @@ func (m *mutual) expires(t *testing.T) {
 }
 
 // tlsFiles are keys of the section tls of a sink.
-func tlsFiles(ca string, client devenv.CertificateFiles) string {
+func tlsFiles(ca string, client testcerts.CertificateFiles) string {
 	return fmt.Sprintf("ca: %s, cert: '%s', key: '%s'", ca, client.Cert, client.Key)
 }
 
@@ -105,7 +108,7 @@ func (m *mutual) refuses(t *testing.T, host, tls, words, mend string) (log strin
 	if !found {
 		t.Errorf("no line with %q and %q: %s", words, mend, res.Stdout)
 	}
-	relay := devenv.StartRelay(t, r.binary, r.yaml())
+	relay := runner.Start(t, r.binary, r.yaml())
 	state(t, relay, "broker down", words, mend)
 	if code := relay.Stop(t); code != 0 {
 		t.Errorf("exit %d", code)
@@ -126,7 +129,7 @@ func (m *mutual) readsSecretsAgain(t *testing.T) {
 	r.sink = fmt.Sprintf("  rabbitmq: {url: 'amqps://%s/', username: relay, password: '${file:%s}', declare: true, %s}",
 		way.Addr(), password, files.tls(""))
 	relay := r.start()
-	consumer, err := devenv.StartConsumer(await.Context(t), devenv.ConsumerOptions{URL: m.mq.URL()})
+	consumer, err := consumers.StartConsumer(await.Context(t), consumers.ConsumerOptions{URL: m.mq.URL()})
 	must(t, err)
 	t.Cleanup(consumer.Close)
 

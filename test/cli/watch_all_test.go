@@ -10,8 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 // status --watch on a terminal names each state that real faults bring about, goes on when the relay goes away, shows it again
@@ -40,7 +41,7 @@ func TestWatch(t *testing.T) {
 	b.insert(1) // its exchange does not exist
 	term.shows(`state      destination paused: exchange "later": 404`)
 	term.shows("paused     1 destination")
-	later, err := devenv.StartConsumer(await.Context(t), devenv.ConsumerOptions{URL: direct, Exchange: "later", Queue: "later"})
+	later, err := consumers.StartConsumer(await.Context(t), consumers.ConsumerOptions{URL: direct, Exchange: "later", Queue: "later"})
 	must(t, err)
 	t.Cleanup(later.Close)
 	must(t, later.WaitCount(await.Context(t), 1))
@@ -55,7 +56,7 @@ func TestWatch(t *testing.T) {
 	must(t, relay.Thaw())
 	term.shows("state      idle")
 
-	standby := devenv.StartRelay(t, b.binary, b.yaml())
+	standby := runner.Start(t, b.binary, b.yaml())
 	state(t, standby, "standby")
 	other := onTerminal(t, 30, 120, []string{"NO_COLOR=1"}, b.binary, b.watched(port(standby))...)
 	other.shows("state      standby")

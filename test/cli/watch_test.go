@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 // watched is the command line of status --watch for the relay behind an address, and its configuration in a file.
@@ -22,7 +22,7 @@ func (r *rig) watched(admin string, more ...string) []string {
 	return append([]string{"status", "--watch", "-c", file, "--admin", admin}, more...)
 }
 
-func port(relay *devenv.Relay) string { return strings.TrimPrefix(relay.Admin(), "http://") }
+func port(relay *runner.Relay) string { return strings.TrimPrefix(relay.Admin(), "http://") }
 
 // A terminal that changes its size is drawn on anew at once. Where there is no shell, nothing is left for one.
 func TestWatchHearsTheTerminal(t *testing.T) {
@@ -105,7 +105,7 @@ func TestWatchOfWhatDoesNotRun(t *testing.T) {
 	r := newRig(t)
 	r.ok("init")
 	r.exec(`DROP PUBLICATION ` + r.slot)
-	relay := devenv.StartRelay(t, r.binary, r.yaml(), "--hold-on-fatal")
+	relay := runner.Start(t, r.binary, r.yaml(), "--hold-on-fatal")
 	state(t, relay, "stopped", "does not exist")
 	term := onTerminal(t, 24, 80, nil, r.binary, r.watched(port(relay))...)
 	if line := term.shows("state      stopped: "); !strings.Contains(line, "publication") {

@@ -8,7 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -16,13 +17,13 @@ import (
 // is an error, and only that about relays that have stopped is empty. What RabbitMQ alone has is 0
 // there, and not away.
 func TestOnKafka(t *testing.T) {
-	pg, err := devenv.StartPostgres(t.Context(), devenv.PostgresOptions{NoFsync: true, Settings: map[string]string{"max_slot_wal_keep_size": "256MB"}})
+	pg, err := pgserver.Start(t.Context(), pgserver.Options{NoFsync: true, Settings: map[string]string{"max_slot_wal_keep_size": "256MB"}})
 	must(t, err)
 	t.Cleanup(func() { must(t, pg.Close()) })
 	s := &stage{Stand: stand.On(t, pg, stand.SharedKafka(t)), start: time.Now()}
 	s.relay = s.Start()
 	s.relays = []string{address(s.relay)}
-	s.metrics, err = devenv.StartPrometheus(t.Context(), devenv.PrometheusOptions{Interval: interval, Jobs: s.jobs()})
+	s.metrics, err = servers.StartPrometheus(t.Context(), servers.PrometheusOptions{Interval: interval, Jobs: s.jobs()})
 	must(t, err)
 	t.Cleanup(func() { must(t, s.metrics.Close()) })
 	s.scraped()

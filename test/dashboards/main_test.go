@@ -6,7 +6,7 @@ package dashboards
 import (
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
-func TestMain(m *testing.M) { devenv.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }

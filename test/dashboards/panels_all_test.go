@@ -12,7 +12,7 @@ import (
 
 	"github.com/prometheus/common/model"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 )
 
 const (
@@ -42,7 +42,7 @@ func TestPanels(t *testing.T) {
 			{"Refused rows", "A", "", func() float64 { return 0 }},
 		})
 	})
-	v := s.CheckHistory(devenv.History{MaxDuplicates: -1, MaxDead: -1})
+	v := s.CheckHistory(checker.History{MaxDuplicates: -1, MaxDead: -1})
 	// The mirror tries a missing exchange again after a minute at the latest.
 	s.Until("the letters to be mirrored", func() bool { return s.queued("dead") >= float64(len(v.Dead)) })
 	s.idle()

@@ -11,7 +11,12 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -28,9 +33,9 @@ const (
 
 type stage struct {
 	*stand.Stand
-	broker  *devenv.Rabbit
-	relay   *devenv.Relay
-	metrics *devenv.Prometheus
+	broker  *rabbitserver.Rabbit
+	relay   *runner.Relay
+	metrics *servers.Prometheus
 	relays  []string // their addresses, host:port, that of the leader first
 	asked   string   // those whose panels are compared; a regular expression
 	start   time.Time
@@ -38,13 +43,13 @@ type stage struct {
 
 func setStage(t *testing.T) *stage {
 	t.Helper()
-	pg, err := devenv.StartPostgres(t.Context(), devenv.PostgresOptions{Settings: map[string]string{
+	pg, err := pgserver.Start(t.Context(), pgserver.Options{Settings: map[string]string{
 		"max_slot_wal_keep_size":    "256MB", // else there is no room left to show
 		"logical_decoding_work_mem": "64kB",  // a large transaction is spilled
 	}})
 	must(t, err)
 	t.Cleanup(func() { must(t, pg.Close()) })
-	broker, err := devenv.StartRabbitMQ(t.Context(), devenv.RabbitOptions{})
+	broker, err := rabbitserver.Start(t.Context(), rabbitserver.Options{})
 	must(t, err)
 	t.Cleanup(func() { must(t, broker.Close()) })
 
@@ -59,19 +64,19 @@ func setStage(t *testing.T) *stage {
 	s.SQL(`SELECT pg_create_logical_replication_slot('debezium_orders', 'pgoutput')`) // nobody reads it
 	s.Retry = "backoff: 200ms, max_backoff: 1s, max_attempts: 3"
 	s.Letters = fmt.Sprintf("mirror: {exchange: %s, routing_key: dead}", mirror)
-	s.Kinds = []devenv.Kind{{Share: 0.2, Destination: healthy}, s.Poison(0.02, 0)}
+	s.Kinds = []load.Kind{{Share: 0.2, Destination: healthy}, s.Poison(0.02, 0)}
 	s.relay = s.Start()
 	standby := s.Launch()
 	s.Ready(standby)
 	s.relays = []string{address(s.relay), address(standby)}
 	s.asked = s.relays[0] // a standby tells of the slots, too, at other times
-	s.metrics, err = devenv.StartPrometheus(t.Context(), devenv.PrometheusOptions{Interval: interval, Jobs: s.jobs()})
+	s.metrics, err = servers.StartPrometheus(t.Context(), servers.PrometheusOptions{Interval: interval, Jobs: s.jobs()})
 	must(t, err)
 	t.Cleanup(func() { must(t, s.metrics.Close()) })
 	return s
 }
 
-func address(r *devenv.Relay) string { return strings.TrimPrefix(r.Admin(), "http://") }
+func address(r *runner.Relay) string { return strings.TrimPrefix(r.Admin(), "http://") }
 
 // jobs is what Prometheus scrapes.
 func (s *stage) jobs() map[string][]string {
@@ -109,7 +114,7 @@ func (s *stage) play(before, meanwhile func()) {
 
 	s.Unbind(orders, "#")
 	s.newKeys() // else it would be chance of which kind the first event of a key is
-	s.AwaitSided(devenv.Parked, 300)
+	s.AwaitSided(checker.Parked, 300)
 	stop()
 	s.Until("copies of letters to be refused", func() bool { return s.Metric(s.relay, "outbox_dlq_publish_failed_total") > 0 })
 	meanwhile()
@@ -120,7 +125,7 @@ func (s *stage) play(before, meanwhile func()) {
 		return ch.ExchangeDeclare(mirror, "topic", true, false, false, false, amqp.Table{"alternate-exchange": "amq.fanout"})
 	})
 	s.Bind(orders, "#")
-	s.Until("nothing to be parked", func() bool { return s.Sided(devenv.Parked) == 0 })
+	s.Until("nothing to be parked", func() bool { return s.Sided(checker.Parked) == 0 })
 	stop = s.Load(150)
 	s.More(200)
 	stop()
@@ -133,7 +138,7 @@ func (s *stage) end(all []*board) {
 	led := s.Slot
 	s.Slot += "_gone"
 	s.Init("--no-backfill")
-	r := devenv.StartRelay(s.T, devenv.BuildRelay(s.T), s.Config(), "--hold-on-fatal")
+	r := runner.Start(s.T, runner.Build(s.T), s.Config(), "--hold-on-fatal")
 	s.Leads(r)
 	const dead = 20
 	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, routing_key)

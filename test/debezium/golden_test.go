@@ -10,8 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 	"github.com/cdc-relay/cdc-relay/test/debezium/cases"
 	"github.com/cdc-relay/cdc-relay/test/debezium/stand"
 )
@@ -34,7 +37,7 @@ func TestSameAsDebezium(t *testing.T) {
 
 func sameAsDebezium(t *testing.T, groups []cases.Group) {
 	t.Helper()
-	c := &comparison{t: t, kafka: devenv.SharedKafka(t), records: map[string]int64{}}
+	c := &comparison{t: t, kafka: servers.SharedKafka(t), records: map[string]int64{}}
 	t.Run("group", func(t *testing.T) {
 		for _, g := range groups {
 			t.Run(g.Name, func(t *testing.T) {
@@ -68,7 +71,7 @@ func sameAsDebezium(t *testing.T, groups []cases.Group) {
 // comparison is one run of some groups: their topics on the shared Kafka, and how many records of each were compared.
 type comparison struct {
 	t       *testing.T
-	kafka   *devenv.Kafka
+	kafka   *kafkaserver.Kafka
 	mu      sync.Mutex
 	records map[string]int64 // by topic
 }
@@ -116,7 +119,7 @@ func (c *comparison) relayed(t *testing.T, g *cases.Group, golden *cases.Golden)
 		to = &stand.Topics{Group: g, Kafka: c.kafka, Only: topics, Begin: time.Now()}
 		sink = fmt.Sprintf("kafka: {brokers: [%q]}", strings.Join(c.kafka.Brokers(), ","))
 	}
-	relay := devenv.StartRelay(t, devenv.BuildRelay(t), config(g, db, sink))
+	relay := runner.Start(t, runner.Build(t), config(g, db, sink))
 	err := relay.WaitReady(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +131,7 @@ func (c *comparison) relayed(t *testing.T, g *cases.Group, golden *cases.Golden)
 	}
 	// Each row is a record or a dead letter; the last letter may come behind the last record, and so may a record of another partition.
 	err = stand.Await(ctx, func() error { return ended(relay) }, func() (bool, error) {
-		letters, err := devenv.ReadSiding(ctx, db, slot(g))
+		letters, err := checker.ReadSiding(ctx, db, slot(g))
 		if err != nil {
 			return false, err
 		}
@@ -219,7 +222,7 @@ func (c *comparison) stops(t *testing.T, g *cases.Group) []cases.Record {
 		topics = append(topics, g.Topic)
 	}
 	c.createTopics(t, topics)
-	relay := devenv.StartRelay(t, devenv.BuildRelay(t), config(g, db, fmt.Sprintf("kafka: {brokers: [%q]}", strings.Join(c.kafka.Brokers(), ","))))
+	relay := runner.Start(t, runner.Build(t), config(g, db, fmt.Sprintf("kafka: {brokers: [%q]}", strings.Join(c.kafka.Brokers(), ","))))
 	if g.Refused != "" {
 		if err := relay.WaitLog(ctx, g.Refused); err != nil {
 			t.Fatal(err)
@@ -241,8 +244,8 @@ func (c *comparison) stops(t *testing.T, g *cases.Group) []cases.Record {
 	}
 	stand.Exec(t, conn, statements[:1])
 	err := stand.Await(ctx, func() error { return ended(relay) }, func() (bool, error) {
-		letters, err := devenv.ReadSiding(ctx, db, slot(g))
-		return len(letters) == 1 && letters[0].State == devenv.Open, err
+		letters, err := checker.ReadSiding(ctx, db, slot(g))
+		return len(letters) == 1 && letters[0].State == checker.Open, err
 	})
 	if err != nil {
 		t.Fatalf("wait for a dead letter: %v", err)
@@ -253,7 +256,7 @@ func (c *comparison) stops(t *testing.T, g *cases.Group) []cases.Record {
 	return nil
 }
 
-func ended(relay *devenv.Relay) error {
+func ended(relay *runner.Relay) error {
 	if !relay.Running() {
 		return errors.New("the relay has ended")
 	}

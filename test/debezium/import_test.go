@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	relay "github.com/cdc-relay/cdc-relay/internal/config"
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	debeziumserver "github.com/cdc-relay/cdc-relay/internal/devenv/servers/debezium"
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer"
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/output"
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/read"
@@ -62,7 +62,7 @@ func TestImportOfEachConfiguration(t *testing.T) {
 // configured are the files that configure the Debezium of a group.
 func configured(t *testing.T, g *cases.Group) ([]read.Input, *read.Input) {
 	t.Helper()
-	source, err := devenv.DebeziumSource("postgres://dbz:secret@db:5432/orders", slices.Clone(g.TableNames())...)
+	source, err := debeziumserver.DebeziumSource("postgres://dbz:secret@db:5432/orders", slices.Clone(g.TableNames())...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,9 +76,9 @@ func configured(t *testing.T, g *cases.Group) ([]read.Input, *read.Input) {
 		worker := "bootstrap.servers=k:9092\nkey.converter=org.apache.kafka.connect.json.JsonConverter\nvalue.converter=org.apache.kafka.connect.json.JsonConverter\n"
 		return []read.Input{{Name: "connector.json", Content: text}}, &read.Input{Name: "worker.properties", Content: []byte(worker)}
 	}
-	sink := devenv.DebeziumKafka("k:9092")
+	sink := debeziumserver.DebeziumKafka("k:9092")
 	if g.Rabbit {
-		sink = devenv.DebeziumRabbitMQ("amqp://guest:guest@mq:5672/")
+		sink = debeziumserver.DebeziumRabbitMQ("amqp://guest:guest@mq:5672/")
 	}
 	maps.DeleteFunc(sink, func(name, _ string) bool { return strings.HasPrefix(name, "debezium.format.") })
 	maps.Copy(sink, server)

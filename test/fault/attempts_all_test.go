@@ -7,7 +7,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/sentinel"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -22,7 +24,7 @@ func ailing(s *stand.Stand, key string, seq int) (id string) {
 	s.T.Helper()
 	s.Query([]any{&id}, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers)
 		VALUES (gen_random_uuid(), 'order', $1, 'placed', jsonb_build_object('key', $1::text, 'seq', $2::int, 'who', $4::text), jsonb_build_object('CC', $3::text, 'who', $5::text)) RETURNING id::text`,
-		key, seq, spoilt, devenv.SentinelPayload, devenv.SentinelHeader)
+		key, seq, spoilt, sentinel.SentinelPayload, sentinel.SentinelHeader)
 	return id
 }
 
@@ -47,20 +49,20 @@ func TestAttemptsAreSpent(t *testing.T) {
 		s.WatchFlush()
 		r := s.Start()
 		bad := ailing(s, "a", 1)
-		follower := event(s, "a", 2, devenv.Kind{})
-		s.AwaitSided(devenv.Parked, 2)
+		follower := event(s, "a", 2, load.Kind{})
+		s.AwaitSided(checker.Parked, 2)
 		s.Until("its attempts to be spent", func() (spent bool) {
 			s.Query([]any{&spent}, `SELECT coalesce(bool_or(attempts > $1 AND next_attempt IS NOT NULL AND class = 'transient' AND reason = 'broker_exception'), false)
 				FROM cdc_relay.retry WHERE convert_from(id, 'UTF8') = $2`, most, bad)
 			return spent
 		})
-		if n := metric(s, r, "outbox_retry_exhaustions_total"); n != 0 || s.Sided(devenv.Open) > 0 {
-			s.T.Errorf("%g events are given up, and %d dead, though nothing else is confirmed there", n, s.Sided(devenv.Open))
+		if n := metric(s, r, "outbox_retry_exhaustions_total"); n != 0 || s.Sided(checker.Open) > 0 {
+			s.T.Errorf("%g events are given up, and %d dead, though nothing else is confirmed there", n, s.Sided(checker.Open))
 		}
-		passes := event(s, beside("a"), 1, devenv.Kind{})
+		passes := event(s, beside("a"), 1, load.Kind{})
 		s.Must(s.Consumer.WaitIDs(s.Context(), []string{passes, follower}))
 		s.AwaitEmpty()
-		v := s.CheckHistory(devenv.History{MaxDuplicates: s.Repeats(1), MaxDead: 1})
+		v := s.CheckHistory(checker.History{MaxDuplicates: s.Repeats(1), MaxDead: 1})
 		if !slices.Equal(v.Dead, []string{bad}) {
 			s.T.Errorf("dead are %v, want %s", v.Dead, bad)
 		}
@@ -93,15 +95,15 @@ func TestDestinationRefusesForTooLong(t *testing.T) {
 		s.WatchFlush()
 		r := s.Start()
 		dead := []string{event(s, "a", 1, s.ToLater(1, 0)), event(s, "a", 2, s.ToLater(1, 0)), event(s, "b", 1, s.ToLater(1, 0))}
-		s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, "a", 3, devenv.Kind{})}))
-		s.AwaitSided(devenv.Open, len(dead))
+		s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, "a", 3, load.Kind{})}))
+		s.AwaitSided(checker.Open, len(dead))
 		var early, other int
 		s.Query([]any{&early, &other}, `SELECT count(*) FILTER (WHERE died_at - parked_at < '1 s'), count(*) FILTER (WHERE class <> 'destination' OR attempts > 0)
 			FROM cdc_relay.dead_letter`)
 		if early+other > 0 {
 			s.T.Errorf("%d died too early, %d of something else", early, other)
 		}
-		v := s.CheckHistory(devenv.History{MaxDead: len(dead)})
+		v := s.CheckHistory(checker.History{MaxDead: len(dead)})
 		slices.Sort(v.Dead)
 		slices.Sort(dead)
 		if !slices.Equal(v.Dead, dead) {

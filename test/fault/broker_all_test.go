@@ -5,29 +5,30 @@ package fault
 import (
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
 func init() {
 	ofOneRabbitMQ = append(ofOneRabbitMQ,
-		ofOne[*devenv.Rabbit]{"RestartedUnderLoad", func(t *testing.T, rmq *devenv.Rabbit) {
+		ofOne[*rabbitserver.Rabbit]{"RestartedUnderLoad", func(t *testing.T, rmq *rabbitserver.Rabbit) {
 			restartedUnderLoad(t, stand.OnRabbitMQ(rmq), "commit", "none")
 		}},
-		ofOne[*devenv.Rabbit]{"MemoryAlarm", memoryAlarm})
+		ofOne[*rabbitserver.Rabbit]{"MemoryAlarm", memoryAlarm})
 }
 
 // The same of a Kafka of one node, as part of TestBroker does on RabbitMQ.
 func TestKafkaBroker(t *testing.T) {
 	stand.Parallel(t)
-	server := stand.OnKafka(stand.OwnKafka(t, devenv.KafkaOptions{}), stand.Topics{})
+	server := stand.OnKafka(stand.OwnKafka(t, kafkaserver.Options{}), stand.Topics{})
 	t.Run("RestartedUnderLoad", func(t *testing.T) { restartedUnderLoad(t, server, "key", "commit") })
 	t.Run("KilledUnderLoad", func(t *testing.T) { killedUnderLoad(t, server, "pipelined", "none") })
 }
 
 // memoryAlarm: while the broker blocks its publishers, for longer than confirm_timeout, the relay waits; nothing is sent
 // a second time.
-func memoryAlarm(t *testing.T, rmq *devenv.Rabbit) {
+func memoryAlarm(t *testing.T, rmq *rabbitserver.Rabbit) {
 	s := stand.New(t, stand.OnRabbitMQ(rmq))
 	s.Delivery = "confirm_timeout: 4s"
 	r := s.Start()

@@ -4,16 +4,17 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
 // ofOneRabbitMQ are the tests that stop, kill or reconfigure a RabbitMQ. More are in broker_all_test.go.
-var ofOneRabbitMQ = []ofOne[*devenv.Rabbit]{
-	{"TooLargeAmongSmall", func(t *testing.T, rmq *devenv.Rabbit) { tooLargeAmongSmall(poisonedOnRabbitMQ(t, rmq)) }},
-	{"KilledUnderLoad", func(t *testing.T, rmq *devenv.Rabbit) {
-		killedUnderLoad(t, stand.OnRabbitMQReading(rmq, devenv.ConsumerOptions{Quorum: true, Prefetch: prefetch}), "key", "commit", "pipelined")
+var ofOneRabbitMQ = []ofOne[*rabbitserver.Rabbit]{
+	{"TooLargeAmongSmall", func(t *testing.T, rmq *rabbitserver.Rabbit) { tooLargeAmongSmall(poisonedOnRabbitMQ(t, rmq)) }},
+	{"KilledUnderLoad", func(t *testing.T, rmq *rabbitserver.Rabbit) {
+		killedUnderLoad(t, stand.OnRabbitMQReading(rmq, consumers.ConsumerOptions{Quorum: true, Prefetch: prefetch}), "key", "commit", "pipelined")
 	}},
 }
 
@@ -28,7 +29,7 @@ func TestBroker(t *testing.T) {
 	t.Parallel()
 	t.Run("RabbitMQ", func(t *testing.T) {
 		stand.Parallel(t)
-		rmq, err := devenv.StartRabbitMQ(await.Context(t), devenv.RabbitOptions{Config: map[string]string{"max_message_size": fmt.Sprint(limit)}})
+		rmq, err := rabbitserver.Start(await.Context(t), rabbitserver.Options{Config: map[string]string{"max_message_size": fmt.Sprint(limit)}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -23,7 +23,7 @@ func TestMissingExchangeIsPaused(t *testing.T) {
 	if !strings.Contains(paused.Destination, "later.events") || !strings.Contains(paused.Words, "NOT_FOUND") {
 		t.Errorf("paused is %+v, want the exchange and the broker's words", paused)
 	}
-	s.AwaitSided(devenv.Parked, s.Committed())
+	s.AwaitSided(checker.Parked, s.Committed())
 	if n, _ := s.Consumer.Count(); n != 0 {
 		t.Errorf("%d events have arrived without an exchange", n)
 	}

@@ -8,7 +8,8 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -62,7 +63,7 @@ func TestParkedEventSurvivesAStop(t *testing.T) {
 	r := s.Start()
 	s.Write(30)
 	parkedFor(s, "no_topic")
-	s.AwaitSided(devenv.Parked, s.Committed())
+	s.AwaitSided(checker.Parked, s.Committed())
 	stopped(s, r, 0)
 	if again := s.Unreported(); again > 0 {
 		t.Errorf("%d events are sent again after a clean stop", again)
@@ -72,14 +73,14 @@ func TestParkedEventSurvivesAStop(t *testing.T) {
 	pausedFor(s, r, "no_topic")
 	aged(s, r, "outbox_deferred_oldest_age_seconds", time.Hour)
 	s.Write(30)
-	s.AwaitSided(devenv.Parked, s.Committed())
+	s.AwaitSided(checker.Parked, s.Committed())
 	s.Must(s.Kafka.Cluster.CreateTopic(s.Context(), s.Kafka.Topic("order"), 3, 1, nil))
 	s.Check(0)
 	mended(s, r)
 }
 
 // aged waits until the metrics tell of an age, and at most an hour more.
-func aged(s *stand.Stand, r *devenv.Relay, name string, d time.Duration) {
+func aged(s *stand.Stand, r *runner.Relay, name string, d time.Duration) {
 	s.T.Helper()
 	s.Until(fmt.Sprintf("%s to be %s", name, d), func() bool {
 		value := metric(s, r, name)
@@ -103,7 +104,7 @@ func parkedFor(s *stand.Stand, reason string) (found parkedRow) {
 }
 
 // pausedFor waits until a destination is paused for a reason, and returns it.
-func pausedFor(s *stand.Stand, r *devenv.Relay, reason string) (found pausedDestination) {
+func pausedFor(s *stand.Stand, r *runner.Relay, reason string) (found pausedDestination) {
 	s.T.Helper()
 	s.Until("a destination to be paused: "+reason, func() bool {
 		for _, paused := range status(s, r).Broker.Paused {
@@ -118,7 +119,7 @@ func pausedFor(s *stand.Stand, r *devenv.Relay, reason string) (found pausedDest
 }
 
 // mended waits until the relay says that nothing is paused, held or parked any more.
-func mended(s *stand.Stand, r *devenv.Relay) {
+func mended(s *stand.Stand, r *runner.Relay) {
 	s.T.Helper()
 	s.Until("nothing to be paused, held or parked", func() bool {
 		st := status(s, r)
@@ -128,7 +129,7 @@ func mended(s *stand.Stand, r *devenv.Relay) {
 }
 
 // named checks that the log names a destination, and does so a few times, not for each event.
-func named(s *stand.Stand, r *devenv.Relay, destination string) {
+func named(s *stand.Stand, r *runner.Relay, destination string) {
 	s.T.Helper()
 	lines := 0
 	for line := range strings.Lines(r.Log()) {

@@ -7,7 +7,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -55,11 +55,11 @@ var topicDeleted = broken{
 		return stand.SharedKafkaWith(t, stand.Topics{More: []string{"healthy"}})
 	},
 	breaks: func(s *stand.Stand) {
-		s.Broker.Hold(devenv.Up) // nothing more gets there unread
-		s.Must(s.Broker.WaitHeld(s.Context(), devenv.Up, 200))
+		s.Broker.Hold(netproxy.Up) // nothing more gets there unread
+		s.Must(s.Broker.WaitHeld(s.Context(), netproxy.Up, 200))
 		s.Must(s.Consumer.Drain(s.Context()))
 		s.Must(s.Kafka.Cluster.DeleteTopic(s.Context(), s.Kafka.Topic("order")))
-		s.Broker.Release(devenv.Up)
+		s.Broker.Release(netproxy.Up)
 	},
 	mend: func(s *stand.Stand) {
 		s.Must(s.Kafka.Cluster.CreateTopic(s.Context(), s.Kafka.Topic("order"), 5, 1, nil))

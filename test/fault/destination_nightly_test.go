@@ -7,7 +7,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -16,7 +16,7 @@ import (
 // nothing else is on its way. What was sent meanwhile is in the queue when the other broker is back, and was parked.
 func TestQuorumQueueWithoutMajority(t *testing.T) {
 	stand.Parallel(t)
-	cluster, err := devenv.StartRabbitCluster(t.Context(), 2, devenv.RabbitOptions{})
+	cluster, err := rabbitserver.StartRabbitCluster(t.Context(), 2, rabbitserver.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

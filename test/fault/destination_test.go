@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -67,7 +68,7 @@ func (b broken) meet(t *testing.T) {
 	s.Route()
 	s.Retry = "backoff: 200ms, max_backoff: 1s"
 	s.Ordering = cmp.Or(b.ordering, s.Ordering)
-	s.Kinds = []devenv.Kind{{Share: 0.33, Destination: other(s)}}
+	s.Kinds = []load.Kind{{Share: 0.33, Destination: other(s)}}
 	if s.Kafka == nil {
 		s.MakeExchange(healthy)
 	} else {
@@ -81,7 +82,7 @@ func (b broken) meet(t *testing.T) {
 	stop := s.Load(200)
 	s.MoreOf(other(s), 30)
 	b.breaks(s)
-	s.AwaitSided(devenv.Parked, 100)
+	s.AwaitSided(checker.Parked, 100)
 	s.MoreOf(other(s), 50)
 	before := s.Flush()
 	s.Until("the slot to go on", func() bool { return s.Flush() > before })
@@ -126,11 +127,11 @@ func TestFollowersWaitBehindAParkedEvent(t *testing.T) {
 		return id
 	}
 	first := insert("a", 1, orders, "order.lost")
-	s.AwaitSided(devenv.Parked, 1)
+	s.AwaitSided(checker.Parked, 1)
 	followers := []string{insert("a", 2, orders, "order.placed"), insert("a", 3, orders, "order.placed")}
 	others := []string{insert("b", 1, orders, "order.placed"), insert("a", 4, healthy, "order.placed")}
 	s.Must(s.Consumer.WaitIDs(s.Context(), others))
-	s.AwaitSided(devenv.Parked, 3)
+	s.AwaitSided(checker.Parked, 3)
 	for _, d := range s.Consumer.Deliveries() {
 		if d.ID == first || d.ID == followers[0] || d.ID == followers[1] {
 			t.Errorf("event %s has arrived, before the first of its key", d.ID)

@@ -4,7 +4,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -43,7 +43,7 @@ func TestTwoRelaysStartWithoutASlot(t *testing.T) {
 		leaders := 0
 		s.Until("one to lead", func() bool { // both may stand by while the one that holds the slot is about to lead
 			leaders = 0
-			for _, r := range []*devenv.Relay{a, b} {
+			for _, r := range []*runner.Relay{a, b} {
 				code, _, err := r.Get(s.Context(), "/readyz?role=leader")
 				s.Must(err)
 				if code == 200 {

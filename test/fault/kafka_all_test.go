@@ -6,7 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -22,10 +23,10 @@ func TestKafkaAnswersAfterTheTimeout(t *testing.T) {
 	pending := func() int { return status(s, r).Broker.PendingConfirms }
 	for range 2 {
 		s.More(100)
-		s.Broker.Hold(devenv.Down)
+		s.Broker.Hold(netproxy.Down)
 		s.Until("a request without an answer", func() bool { return pending() > 0 })
 		s.Until("it to be given up", func() bool { return pending() == 0 })
-		s.Broker.Release(devenv.Down)
+		s.Broker.Release(netproxy.Down)
 	}
 	s.More(100)
 	stop()
@@ -46,16 +47,16 @@ func TestKafkaTopicMadeAnew(t *testing.T) {
 			s.Write(100)
 			s.Arrived()
 			s.Must(s.Consumer.Drain(s.Context()))
-			s.Broker.Hold(devenv.Up) // nothing more gets there unread
+			s.Broker.Hold(netproxy.Up) // nothing more gets there unread
 			stop := s.Load(300)
-			s.Must(s.Broker.WaitHeld(s.Context(), devenv.Up, 200))
+			s.Must(s.Broker.WaitHeld(s.Context(), netproxy.Up, 200))
 			s.Must(cluster.DeleteTopic(s.Context(), topic))
-			s.Broker.Release(devenv.Up)
+			s.Broker.Release(netproxy.Up)
 			paused := pausedFor(s, r, "no_topic")
 			if !strings.Contains(paused.Destination, topic) {
 				t.Errorf("paused is %+v, want topic %s", paused, topic)
 			}
-			s.AwaitSided(devenv.Parked, 100)
+			s.AwaitSided(checker.Parked, 100)
 			s.Must(cluster.CreateTopic(s.Context(), topic, partitions, 1, nil))
 			s.More(300)
 			stop()

@@ -8,7 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -16,7 +17,7 @@ import (
 // arrives twice but what was in doubt when its partition was paused.
 func TestKafkaCluster(t *testing.T) {
 	stand.Parallel(t)
-	cluster := stand.OwnKafka(t, devenv.KafkaOptions{Nodes: 3, Authorizer: true})
+	cluster := stand.OwnKafka(t, kafkaserver.Options{Nodes: 3, Authorizer: true})
 	t.Run("RightTakenAway", func(t *testing.T) { rightTakenAway(t, cluster) })
 	t.Run("LeadersMovedUnderLoad", func(t *testing.T) { leadersMoved(t, cluster) })
 	t.Run("BrokerOfThreeKilled", func(t *testing.T) { brokerOfThreeKilled(t, cluster) })
@@ -26,7 +27,7 @@ func TestKafkaCluster(t *testing.T) {
 }
 
 // Leaders move from broker to broker; the old ones say so, and the new ones get the same bytes.
-func leadersMoved(t *testing.T, cluster *devenv.Kafka) {
+func leadersMoved(t *testing.T, cluster *kafkaserver.Kafka) {
 	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Replicas: 3, Configs: map[string]string{"min.insync.replicas": "2"}}))
 	topic := s.Kafka.Topic("order")
 	s.WatchFlush()
@@ -46,7 +47,7 @@ func leadersMoved(t *testing.T, cluster *devenv.Kafka) {
 }
 
 // The leader of a partition is killed, and comes back.
-func brokerOfThreeKilled(t *testing.T, cluster *devenv.Kafka) {
+func brokerOfThreeKilled(t *testing.T, cluster *kafkaserver.Kafka) {
 	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Replicas: 3, Configs: map[string]string{"min.insync.replicas": "2"}}))
 	topic := s.Kafka.Topic("order")
 	s.Must(cluster.WaitInSync(s.Context(), topic))
@@ -76,7 +77,7 @@ func brokerOfThreeKilled(t *testing.T, cluster *devenv.Kafka) {
 
 // Partitions that have fewer replicas in sync than min.insync.replicas are paused, and named, and their events parked; the others
 // flow. When the replica is back they go on, without a restart of the relay.
-func tooFewReplicas(t *testing.T, cluster *devenv.Kafka) {
+func tooFewReplicas(t *testing.T, cluster *kafkaserver.Kafka) {
 	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Replicas: 2, Configs: map[string]string{"min.insync.replicas": "2"}}))
 	s.Delivery = "confirm_timeout: 2s"
 	topic := s.Kafka.Topic("order")
@@ -102,7 +103,7 @@ func tooFewReplicas(t *testing.T, cluster *devenv.Kafka) {
 	if !strings.HasPrefix(paused.Destination, fmt.Sprintf("topic %q, partition ", topic)) || strings.HasSuffix(paused.Destination, fmt.Sprint(flows)) || paused.Words == "" {
 		t.Errorf("paused is %+v, want the partition and the broker's words", paused)
 	}
-	s.AwaitSided(devenv.Parked, 30)
+	s.AwaitSided(checker.Parked, 30)
 	code, body, err := r.Get(s.Context(), "/readyz")
 	s.Must(err)
 	if code != 200 || !strings.Contains(body, topic) || !strings.Contains(body, "partition") {
@@ -121,7 +122,7 @@ func tooFewReplicas(t *testing.T, cluster *devenv.Kafka) {
 // A topic has one replica, and the broker that has it is stopped, in order: nobody leads. Its event is parked, and its
 // partition named by the status, /readyz and the metrics; the other topic flows on the two brokers that are left. When the broker
 // is back the event goes, without a restart of the relay.
-func noLeader(t *testing.T, cluster *devenv.Kafka) {
+func noLeader(t *testing.T, cluster *kafkaserver.Kafka) {
 	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Replicas: 3, More: []string{"alone"}}))
 	s.Delivery = "confirm_timeout: 2s"
 	topic := s.Kafka.Topic("alone")
@@ -173,7 +174,7 @@ func noLeader(t *testing.T, cluster *devenv.Kafka) {
 
 // The right to write to one topic is taken away and given back, under load: its events wait and are named, those of another
 // topic flow.
-func rightTakenAway(t *testing.T, cluster *devenv.Kafka) {
+func rightTakenAway(t *testing.T, cluster *kafkaserver.Kafka) {
 	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{More: []string{"ledger"}}))
 	topic := s.Kafka.Topic("order")
 	s.Must(cluster.CreateTopic(s.Context(), s.Kafka.Topic("ledger"), 3, 1, nil))
@@ -186,7 +187,7 @@ func rightTakenAway(t *testing.T, cluster *devenv.Kafka) {
 	if paused.Destination != `topic "`+topic+`"` || !strings.Contains(paused.Words, "Topic Authorization Failed") {
 		t.Errorf("paused is %+v, want the topic and the broker's words", paused)
 	}
-	s.AwaitSided(devenv.Parked, 50)
+	s.AwaitSided(checker.Parked, 50)
 	ledgerFlows(s)
 	s.Must(cluster.Allow(s.Context(), topic, "User:ANONYMOUS"))
 	s.More(100)
@@ -199,7 +200,7 @@ func rightTakenAway(t *testing.T, cluster *devenv.Kafka) {
 // that the leader waits for, with the third it has nothing to do. First it goes on soon, and answers late, when its requests
 // have timed out. Then it stays frozen until the cluster gives it up, and goes on with what it was sent before. What was
 // in doubt when its partition was paused may be in the log twice, and nothing else.
-func brokerOfThreeFrozen(t *testing.T, cluster *devenv.Kafka) {
+func brokerOfThreeFrozen(t *testing.T, cluster *kafkaserver.Kafka) {
 	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Replicas: 2, Configs: map[string]string{"min.insync.replicas": "2"}}))
 	s.Delivery = "confirm_timeout: 500ms"
 	topic := s.Kafka.Topic("order")

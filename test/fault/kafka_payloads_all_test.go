@@ -8,7 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -16,7 +18,7 @@ import (
 // large for one topic is not for another one.
 func TestKafkaExtremeEvents(t *testing.T) {
 	stand.Parallel(t)
-	s := stand.Bare(t, devenv.SharedPostgres(t), stand.SharedKafkaWith(t, stand.Topics{More: []string{"large"}}))
+	s := stand.Bare(t, servers.SharedPostgres(t), stand.SharedKafkaWith(t, stand.Topics{More: []string{"large"}}))
 	limit := map[string]string{"max.message.bytes": fmt.Sprint(32 << 20)}
 	s.Must(s.Kafka.Cluster.CreateTopic(s.Context(), s.Kafka.Topic("large"), 3, 1, limit))
 	s.Delivery = "max_in_flight_bytes: 4MiB"
@@ -43,7 +45,7 @@ func TestKafkaExtremeEvents(t *testing.T) {
 	s.SQL(insert, "20 MB where it is allowed", "large", "big", big, nil)
 	s.SQL(insert, "20 MB", "order", "big", big, nil)
 	s.SQL(insert, "a key of 1 MB", "order", strings.Repeat("k", 1<<20), []byte("x"), nil)
-	s.AwaitSided(devenv.Open, 2)
+	s.AwaitSided(checker.Open, 2)
 	for i := range 20 { // after the two that are dead
 		name := fmt.Sprintf("after %d", i)
 		delivered[name] = []byte(name)
@@ -51,7 +53,7 @@ func TestKafkaExtremeEvents(t *testing.T) {
 	}
 
 	s.Must(s.Consumer.WaitCount(s.Context(), len(delivered)+1))
-	got := map[string]devenv.KafkaRecord{}
+	got := map[string]kafkaserver.Record{}
 	for _, record := range s.Kafka.Records("order") {
 		got[record.Header("id")] = record
 	}
@@ -91,7 +93,7 @@ func TestKafkaCompactedTopicWantsKeys(t *testing.T) {
 	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'none', 'placed', '{"seq": 1}')`)
 	var id string
 	s.Query([]any{&id}, `SELECT id FROM outbox`)
-	s.AwaitSided(devenv.Open, 1)
+	s.AwaitSided(checker.Open, 1)
 	deadOf(s, r, "invalid", id)
 	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, partition_key)
 		SELECT gen_random_uuid(), 'order', 'k' || i, 'placed', jsonb_build_object('key', 'k' || i, 'seq', 1), 'k' || i FROM generate_series(1, 120) i`)

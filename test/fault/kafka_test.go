@@ -7,7 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -43,7 +44,7 @@ func TestKafkaOnePartitionOfARequestRefuses(t *testing.T) {
 		t.Fatalf("%d connections, want 3", n)
 	}
 
-	s.Broker.Hold(devenv.Up)
+	s.Broker.Hold(netproxy.Up)
 	for partition := range 2 { // each in a request of its own; what comes while both are under way goes together
 		s.SQL(row(partition, 2, 0))
 		s.Until("a request under way", func() bool { return status(s, r).Broker.PendingConfirms == partition+1 })
@@ -54,10 +55,10 @@ func TestKafkaOnePartitionOfARequestRefuses(t *testing.T) {
 	}
 	s.SQL(rest)
 	inFlight(s, r, partitions)
-	s.Broker.Release(devenv.Up)
+	s.Broker.Release(netproxy.Up)
 
 	s.Must(s.Consumer.WaitCount(s.Context(), s.Committed()+2*partitions-1))
-	s.AwaitSided(devenv.Open, 1)
+	s.AwaitSided(checker.Open, 1)
 	var id string
 	s.Query([]any{&id}, `SELECT id::text FROM outbox WHERE aggregateid = $1 AND (payload->>'seq')::int = 2`, keys[refused])
 	deadOf(s, r, "too_large", id)
@@ -81,7 +82,7 @@ func TestKafkaPartitionsAdded(t *testing.T) {
 	for _, count := range counts[1:] {
 		s.Must(cluster.AddPartitions(s.Context(), topic, count))
 		s.More(30)
-		lose(s, s.Broker, devenv.Down, 1, s.Broker.Reset) // whoever loses a connection asks for the partitions
+		lose(s, s.Broker, netproxy.Down, 1, s.Broker.Reset) // whoever loses a connection asks for the partitions
 		s.Until("the new partitions to be used", func() bool {
 			ends := s.Kafka.Ends("order")
 			return ends[count-1] > 0 || ends[count-2] > 0
@@ -108,7 +109,7 @@ func TestKafkaTopicUnknownThenCreated(t *testing.T) {
 	if paused.Destination != `topic "`+topic+`"` || paused.Words == "" {
 		t.Errorf("paused is %+v, want the topic and the broker's words", paused)
 	}
-	s.AwaitSided(devenv.Parked, 50)
+	s.AwaitSided(checker.Parked, 50)
 	ledgerFlows(s)
 	code, body, err := r.Get(s.Context(), "/readyz")
 	s.Must(err)

@@ -3,7 +3,7 @@ package fault
 import (
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -71,12 +71,12 @@ func killedWhileTheReportIsUnderWay(s *stand.Stand) {
 	r := s.Start()
 	s.Write(30)
 	s.Arrived()
-	s.Postgres.Hold(devenv.Up)
+	s.Postgres.Hold(netproxy.Up)
 	s.Write(30)
 	s.Arrived()
-	s.Must(s.Postgres.WaitHeld(s.Context(), devenv.Up, 39))
+	s.Must(s.Postgres.WaitHeld(s.Context(), netproxy.Up, 39))
 	s.Must(r.Kill())
-	s.Postgres.Release(devenv.Up)
+	s.Postgres.Release(netproxy.Up)
 	bound := s.Unreported()
 	s.Start()
 	s.Write(30)

@@ -7,7 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -26,14 +27,14 @@ func TestLeaderCutOffSilently(t *testing.T) {
 		stop := s.Load(200)
 		s.More(100)
 		flush := s.Flush()
-		way.Hold(devenv.Up)
-		way.Hold(devenv.Down)
+		way.Hold(netproxy.Up)
+		way.Hold(netproxy.Down)
 		leads.await(s, "the standby, its leader cut off", second)
 		cutOff.await(s, "the leader that is cut off", first)
 		s.More(100)
 		way.Reset() // what was kept back is gone
-		way.Release(devenv.Up)
-		way.Release(devenv.Down)
+		way.Release(netproxy.Up)
+		way.Release(netproxy.Down)
 		if s.Deposed(first) {
 			first = s.Start()
 		}
@@ -53,13 +54,13 @@ func TestLeaderOfThreeKilled(t *testing.T) {
 		s.WatchFlush()
 		leader := s.Start()
 		s.Leads(leader)
-		beside := []*devenv.Relay{s.Start(), s.Start()}
+		beside := []*runner.Relay{s.Start(), s.Start()}
 		stop := s.Load(200)
 		for range 3 {
 			s.More(50)
 			s.Must(leader.Kill())
 			s.Until("one of two standbys to lead", func() bool {
-				at := slices.IndexFunc(beside, func(r *devenv.Relay) bool {
+				at := slices.IndexFunc(beside, func(r *runner.Relay) bool {
 					code, _, err := r.Get(s.Context(), "/readyz?role=leader")
 					return err == nil && code == 200
 				})

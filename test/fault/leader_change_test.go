@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -30,7 +30,7 @@ var (
 )
 
 // await waits until the relay says all of it.
-func (want says) await(s *stand.Stand, what string, r *devenv.Relay) {
+func (want says) await(s *stand.Stand, what string, r *runner.Relay) {
 	s.T.Helper()
 	var last string
 	s.T.Cleanup(func() {

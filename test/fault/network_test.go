@@ -3,23 +3,24 @@ package fault
 import (
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
 // fault is one way in which a connection goes bad, and how it is seen that the relay has met it.
 type fault struct {
 	name  string
-	begin func(*stand.Stand, *devenv.Proxy)
-	met   func(*stand.Stand, *devenv.Relay, string)
+	begin func(*stand.Stand, *netproxy.Proxy)
+	met   func(*stand.Stand, *runner.Relay, string)
 	ends  bool // the connection
 
 	delivery string // section delivery
 }
 
 var (
-	cut   = fault{"Cut", func(s *stand.Stand, p *devenv.Proxy) { lose(s, p, devenv.Up, 200, p.Cut) }, (*stand.Stand).Unready, true, ""}
-	reset = fault{"Reset", func(s *stand.Stand, p *devenv.Proxy) { lose(s, p, devenv.Down, 1, p.Reset) }, comesBack, true, ""}
+	cut   = fault{"Cut", func(s *stand.Stand, p *netproxy.Proxy) { lose(s, p, netproxy.Up, 200, p.Cut) }, (*stand.Stand).Unready, true, ""}
+	reset = fault{"Reset", func(s *stand.Stand, p *netproxy.Proxy) { lose(s, p, netproxy.Down, 1, p.Reset) }, comesBack, true, ""}
 )
 
 // faultOn is a fault, and the kind of broker that the relay then has.
@@ -34,14 +35,14 @@ var (
 	toPostgres  = []faultOn{{cut, stand.KindRabbitMQ}}
 )
 
-func comesBack(s *stand.Stand, _ *devenv.Relay, _ string) {
+func comesBack(s *stand.Stand, _ *runner.Relay, _ string) {
 	s.T.Helper()
 	s.Fresh(50)
 }
 
 // lose ends the connections when n bytes of the direction are under way, which never arrive: of what the relay has sent,
 // or of the answers to it.
-func lose(s *stand.Stand, p *devenv.Proxy, d devenv.Direction, n int64, end func()) {
+func lose(s *stand.Stand, p *netproxy.Proxy, d netproxy.Direction, n int64, end func()) {
 	s.T.Helper()
 	p.Hold(d)
 	s.Must(p.WaitHeld(s.Context(), d, n))
@@ -80,7 +81,7 @@ func TestWayToPostgres(t *testing.T) {
 }
 
 // meet has a relay under load meet the fault on a way, and get over it.
-func (f fault) meet(s *stand.Stand, way *devenv.Proxy, why string) *devenv.Relay {
+func (f fault) meet(s *stand.Stand, way *netproxy.Proxy, why string) *runner.Relay {
 	s.T.Helper()
 	s.WatchFlush()
 	r := s.Start()
@@ -113,9 +114,9 @@ func TestOrderOverLostConnections(t *testing.T) {
 				const losses = 3
 				for range losses { // each of a connection that works: a login under way is too few bytes
 					s.Fresh(50)
-					lose(s, s.Broker, devenv.Down, 1, s.Broker.Reset)
+					lose(s, s.Broker, netproxy.Down, 1, s.Broker.Reset)
 					s.Fresh(50)
-					lose(s, s.Broker, devenv.Up, 200, s.Broker.Reset)
+					lose(s, s.Broker, netproxy.Up, 200, s.Broker.Reset)
 				}
 				s.Leads(s.Ready(r))
 				s.More(50)

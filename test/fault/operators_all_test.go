@@ -8,7 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -29,8 +30,8 @@ func TestParkedRetryEndsABackoff(t *testing.T) {
 		var bad, n string
 		s.Query([]any{&bad}, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers)
 			VALUES (gen_random_uuid(), 'order', 'a', 'placed', '{"key": "a", "seq": 1}', jsonb_build_object($1::text, 'x')) RETURNING id::text`, spoilt)
-		follower := event(s, "a", 2, devenv.Kind{})
-		s.AwaitSided(devenv.Parked, 2)
+		follower := event(s, "a", 2, load.Kind{})
+		s.AwaitSided(checker.Parked, 2)
 		attempts := func() (count int) {
 			s.Query([]any{&n, &count}, `SELECT n::text, attempts FROM cdc_relay.retry WHERE convert_from(id, 'UTF8') = $1`, bad)
 			return count
@@ -49,7 +50,7 @@ func TestParkedRetryEndsABackoff(t *testing.T) {
 		s.Broker.Spoil(nil)
 		s.Broker.Reset()
 		s.Until("the broker to be back", func() bool { return metric(s, r, "outbox_sink_up") == 1 })
-		if s.Sided(devenv.Parked) != 2 {
+		if s.Sided(checker.Parked) != 2 {
 			s.T.Error("it was tried before its time")
 		}
 		operated(s, "deferred", "retry", n, "--wait", "30s", "--reason", "mended")
@@ -75,7 +76,7 @@ func TestRedact(t *testing.T) {
 		s.Query([]any{&dead}, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers, traceparent, routing_key)
 			VALUES (gen_random_uuid(), 'order', 'a', 'placed', jsonb_build_object('key', 'a', 'seq', 1, 'who', $1::text, 'fill', repeat('x', $2)),
 				jsonb_build_object('who', $1::text), $1, coalesce(nullif($3, ''), 'order.placed')) RETURNING id::text`, secret, kind.Payload, kind.RoutingKey)
-		s.AwaitSided(devenv.Open, 1)
+		s.AwaitSided(checker.Open, 1)
 		holds := func() (has bool) {
 			s.Query([]any{&has}, `SELECT EXISTS (SELECT FROM cdc_relay.dead_letter d WHERE to_jsonb(d)::text LIKE '%' || encode(convert_to($1, 'UTF8'), 'hex') || '%')`, secret)
 			return has
@@ -99,8 +100,8 @@ func TestRedact(t *testing.T) {
 		if again := s.Command(append([]string{"dead-letters", "replay", n, "--wait", "30s"}, s.Antidote()...)...); again.Code != 1 || !strings.Contains(again.Stderr, "(redact)") {
 			s.T.Errorf("a replay ends with %d: %s%s", again.Code, again.Stdout, again.Stderr)
 		}
-		s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, "a", 2, devenv.Kind{})}))
-		s.CheckHistory(devenv.History{MaxDead: 1})
+		s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, "a", 2, load.Kind{})}))
+		s.CheckHistory(checker.History{MaxDead: 1})
 		stopped(s, r, 0)
 	})
 }
@@ -115,12 +116,12 @@ func TestClosedLettersArePurgedByAge(t *testing.T) {
 		for i := range 4 {
 			letters = append(letters, event(s, fmt.Sprint("k", i), 1, s.Poison(1, 0)))
 		}
-		s.AwaitSided(devenv.Open, len(letters))
+		s.AwaitSided(checker.Open, len(letters))
 		replayed, discarded, fresh, open := letters[0], letters[1], letters[2], letters[3]
 		operated(s, append([]string{"dead-letters", "replay", number(s, replayed), "--wait", "30s"}, s.Antidote()...)...)
 		operated(s, "dead-letters", "discard", number(s, discarded), "--wait", "30s")
 		operated(s, "dead-letters", "discard", number(s, fresh), "--wait", "30s")
-		s.CheckHistory(devenv.History{MaxDead: 1})
+		s.CheckHistory(checker.History{MaxDead: 1})
 		stopped(s, r, 0)
 		arrived, _ := s.Consumer.Count()
 		s.SQL(`UPDATE cdc_relay.dead_letter SET died_at = now() - interval '3 hours'`)
@@ -138,7 +139,7 @@ func TestClosedLettersArePurgedByAge(t *testing.T) {
 			s.T.Errorf("of the other letters are left: %s", states)
 		}
 		counted(s, r, "outbox_dead_letters", 1)
-		s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, "k0", 2, devenv.Kind{})}))
+		s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, "k0", 2, load.Kind{})}))
 		s.Must(s.Consumer.Drain(s.Context()))
 		if now, _ := s.Consumer.Count(); now != arrived+1 {
 			s.T.Errorf("%d events have arrived since, want one", now-arrived)

@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -52,7 +54,7 @@ func TestTakeoverFromAnotherProgram(t *testing.T) {
 			s.T.Helper()
 			for range times {
 				ctx, cancel := context.WithTimeout(context.Background(), rand.N(400*time.Millisecond))
-				_, _ = devenv.RunCommand(ctx, s.Binary, s.Config(), takeover...)
+				_, _ = runner.RunCommand(ctx, s.Binary, s.Config(), takeover...)
 				cancel()
 			}
 		}
@@ -78,13 +80,13 @@ func TestTakeoverFromAnotherProgram(t *testing.T) {
 		written(30)
 		stop()
 
-		committed, err := devenv.ReadCommitted(s.Context(), s.DB)
+		committed, err := load.ReadCommitted(s.Context(), s.DB)
 		s.Must(err)
-		ours := slices.DeleteFunc(committed, func(row devenv.Row) bool { return confirmed[row.ID] })
+		ours := slices.DeleteFunc(committed, func(row checker.Row) bool { return confirmed[row.ID] })
 		if len(confirmed) == 0 || len(ours) == 0 {
 			s.T.Fatalf("%d for the other program, %d for the relay: this test shows nothing", len(confirmed), len(ours))
 		}
-		s.CheckHistory(devenv.History{Committed: ours, MaxDuplicates: bound})
+		s.CheckHistory(checker.History{Committed: ours, MaxDuplicates: bound})
 		for _, d := range s.Consumer.Deliveries() {
 			if confirmed[d.ID] {
 				s.T.Errorf("%s was confirmed by the other program, and sent by the relay", d.ID)

@@ -11,7 +11,8 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -20,7 +21,7 @@ const binaryOutbox = `CREATE TABLE outbox (id text PRIMARY KEY, aggregatetype te
 // Events of extreme shape are delivered byte for byte, or are dead letters; the relay lives and the others go on.
 func TestExtremeEvents(t *testing.T) {
 	stand.Parallel(t)
-	s := stand.Bare(t, devenv.SharedPostgres(t), stand.SharedRabbitMQ(t))
+	s := stand.Bare(t, servers.SharedPostgres(t), stand.SharedRabbitMQ(t))
 	s.Delivery = "max_in_flight_bytes: 1MiB, lanes: 256"
 	s.SQL(binaryOutbox)
 	bodies := bodiesOf(s, "outbox.events")
@@ -44,7 +45,7 @@ func TestExtremeEvents(t *testing.T) {
 	}
 	s.SQL(insert, "10,000 headers", "many", []byte("x"), "{"+headers.String()[2:]+"}")
 	s.SQL(insert, "a key of 1 MB", strings.Repeat("k", 1<<20), []byte("x"), nil)
-	s.AwaitSided(devenv.Open, 2)
+	s.AwaitSided(checker.Open, 2)
 	for i := range 20 { // after the two that are dead
 		name := fmt.Sprintf("after %d", i)
 		delivered[name] = []byte(name)
@@ -68,7 +69,7 @@ func TestExtremeEvents(t *testing.T) {
 func TestRoleWithByteaOutputEscape(t *testing.T) {
 	stand.Parallel(t)
 	role := fmt.Sprintf("escape_%d", time.Now().UnixNano())
-	pg := devenv.SharedPostgres(t)
+	pg := servers.SharedPostgres(t)
 	t.Cleanup(func() { stand.SQLOn(t, pg.URL("postgres"), "DROP ROLE "+role) }) // after the database, where it owns things
 	s := stand.Bare(t, pg, stand.SharedRabbitMQ(t))
 	s.SQL(binaryOutbox)

@@ -7,7 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/sentinel"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -16,12 +20,12 @@ import (
 // have a key that is personal, too, and put it where it may leak most easily.
 
 // person inserts a row all of which is personal.
-func person(s *stand.Stand, n int, kind devenv.Kind) {
+func person(s *stand.Stand, n int, kind load.Kind) {
 	s.T.Helper()
 	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers, destination, routing_key)
 		VALUES (gen_random_uuid(), 'order', $1, 'placed', jsonb_build_object('who', $2::text, 'fill', repeat('x', $3)), jsonb_build_object('who', $4::text),
 			coalesce(nullif($5, ''), $6), coalesce(nullif($7, ''), 'order.placed'))`,
-		fmt.Sprint(n, " ", devenv.SentinelKey), devenv.SentinelPayload, kind.Payload, devenv.SentinelHeader, kind.Destination, s.Usual(), kind.RoutingKey)
+		fmt.Sprint(n, " ", sentinel.SentinelKey), sentinel.SentinelPayload, kind.Payload, sentinel.SentinelHeader, kind.Destination, s.Usual(), kind.RoutingKey)
 }
 
 func TestNoPersonalData(t *testing.T) {
@@ -33,12 +37,12 @@ func TestNoPersonalData(t *testing.T) {
 
 		// No destination, too large, undecodable, and rows that PostgreSQL and a trigger refuse to park over what is in them.
 		person(s, 1, s.ToLater(1, 0))
-		s.AwaitSided(devenv.Parked, 1)
+		s.AwaitSided(checker.Parked, 1)
 		person(s, 2, s.Poison(1, 0))
 		s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers, destination)
 			VALUES (NULL, 'order', $1, 'placed', jsonb_build_object('who', $2::text), jsonb_build_object('who', $3::text), $4)`,
-			devenv.SentinelKey, devenv.SentinelPayload, devenv.SentinelHeader, s.Usual())
-		s.AwaitSided(devenv.Open, 2)
+			sentinel.SentinelKey, sentinel.SentinelPayload, sentinel.SentinelHeader, s.Usual())
+		s.AwaitSided(checker.Open, 2)
 		s.SQL(`ALTER TABLE cdc_relay.retry ADD CONSTRAINT numbers CHECK (convert_from(key, 'UTF8')::int > 0) NOT VALID`)
 		s.SQL(`CREATE FUNCTION quotes() RETURNS trigger LANGUAGE plpgsql AS
 			$$ BEGIN RAISE EXCEPTION 'bad %', convert_from(NEW.key, 'UTF8') USING ERRCODE = 'check_violation'; END $$`)
@@ -56,7 +60,7 @@ func TestNoPersonalData(t *testing.T) {
 		letter := ""
 		s.Query([]any{&letter}, `SELECT max(n)::text FROM cdc_relay.dead_letter`)
 		operated(s, "check")
-		if said := operated(s, "dead-letters", "show", letter, "--json"); !strings.Contains(said.Stdout, devenv.Sentinel) {
+		if said := operated(s, "dead-letters", "show", letter, "--json"); !strings.Contains(said.Stdout, sentinel.Sentinel) {
 			s.T.Errorf("what an operator asks for is not shown: %s", said.Stdout)
 		}
 		if said := s.Command("dead-letters", "replay", letter, "--wait", "30s"); said.Code == 0 {
@@ -69,7 +73,7 @@ func TestNoPersonalData(t *testing.T) {
 		s.Until("nothing to be refused", func() bool { return metric(s, r, "outbox_refused_rows") == 0 })
 		s.SQL(`ALTER TABLE outbox RENAME COLUMN payload TO body`)
 		s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, body) VALUES (gen_random_uuid(), 'order', $1, 'placed', jsonb_build_object('who', $2::text))`,
-			devenv.SentinelKey, devenv.SentinelPayload)
+			sentinel.SentinelKey, sentinel.SentinelPayload)
 		s.Exits(r, 4, "public.outbox")
 		s.Free()
 		s.SQL(`ALTER TABLE outbox RENAME COLUMN body TO payload`)
@@ -77,10 +81,10 @@ func TestNoPersonalData(t *testing.T) {
 		last := s.Launch()
 		s.Exits(last, 3, s.Slot)
 
-		dead, err := c.WaitSpan(s.Context(), func(sp devenv.Span) bool { return sp.Attributes["outbox.outcome"] == "dlq" })
+		dead, err := c.WaitSpan(s.Context(), func(sp servers.Span) bool { return sp.Attributes["outbox.outcome"] == "dlq" })
 		s.Must(err)
 		for _, sp := range append(c.Spans(), dead) {
-			if err := devenv.Leak("a span", sp.Text); err != nil {
+			if err := sentinel.Leak("a span", sp.Text); err != nil {
 				s.T.Error(err)
 			}
 		}
@@ -102,7 +106,7 @@ func TestNoPersonalDataInRoutingKeys(t *testing.T) {
 	s.Bind("outbox.events", "#")
 	s.AwaitEmpty()
 	s.Check(s.Repeats(s.Keys))
-	span, err := c.WaitSpan(s.Context(), func(devenv.Span) bool { return true })
+	span, err := c.WaitSpan(s.Context(), func(servers.Span) bool { return true })
 	s.Must(err)
 	if got := span.Attributes["messaging.rabbitmq.destination.routing_key"]; got != "by.{key}" {
 		s.T.Errorf("the span has the routing key %q", got)
@@ -128,12 +132,12 @@ func TestNoPersonalDataInTopics(t *testing.T) {
 		return strings.Contains(status, s.Kafka.Template)
 	})
 	s.Must(r.WaitLog(s.Context(), s.Kafka.Template))
-	s.AwaitSided(devenv.Parked, len(keys))
+	s.AwaitSided(checker.Parked, len(keys))
 	for _, key := range keys {
 		s.Must(s.Kafka.Cluster.CreateTopic(s.Context(), s.Kafka.Topic(key), 1, 1, nil))
 	}
 	s.AwaitEmpty()
-	span, err := c.WaitSpan(s.Context(), func(devenv.Span) bool { return true })
+	span, err := c.WaitSpan(s.Context(), func(servers.Span) bool { return true })
 	s.Must(err)
 	if got := span.Attributes["messaging.destination.name"]; got != s.Kafka.Template {
 		t.Errorf("the span has the topic %q", got)
@@ -148,7 +152,7 @@ func TestNoPersonalDataInTopics(t *testing.T) {
 	stopped(s, r, 0)
 }
 
-func statusText(s *stand.Stand, r *devenv.Relay) string {
+func statusText(s *stand.Stand, r *runner.Relay) string {
 	s.T.Helper()
 	_, body, err := r.Get(s.Context(), "/api/v1/status")
 	s.Must(err)

@@ -9,7 +9,9 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -21,7 +23,7 @@ func TestTooLargeAmongSmall(t *testing.T) { onPoisonedKafka(t, tooLargeAmongSmal
 func TestOnePoisonKeyAmongAThousand(t *testing.T) {
 	onPoisonedKafka(t, func(p poisoned) {
 		p.Keys = 1000
-		p.Kinds = []devenv.Kind{{Share: 1, Keys: 1, Payload: tooLarge}}
+		p.Kinds = []load.Kind{{Share: 1, Keys: 1, Payload: tooLarge}}
 		p.WatchFlush()
 		r := p.Start()
 		stop := p.Load(500)
@@ -34,7 +36,7 @@ func TestOnePoisonKeyAmongAThousand(t *testing.T) {
 		for _, id := range ids {
 			p.Must(r.WaitLog(p.Context(), id)) // it is told when the letter is there
 		}
-		p.CheckHistory(devenv.History{MaxDuplicates: p.Repeats(p.Keys / 10), MaxDead: len(ids)})
+		p.CheckHistory(checker.History{MaxDuplicates: p.Repeats(p.Keys / 10), MaxDead: len(ids)})
 		p.Reported()
 		stopped(p.Stand, r, 0)
 	})
@@ -46,19 +48,19 @@ func TestTooLargeHoldsItsKey(t *testing.T) {
 	onPoisonedKafka(t, func(p poisoned) {
 		p.Keys = 50
 		p.Letters = "on_dead_letter: block"
-		p.Kinds = []devenv.Kind{{Share: 0.05, Payload: tooLarge}}
+		p.Kinds = []load.Kind{{Share: 0.05, Payload: tooLarge}}
 		p.WatchFlush()
 		r := p.Start()
 		stop := p.Load(200)
-		p.AwaitSided(devenv.Open, 10)
-		p.AwaitSided(devenv.Parked, 50)
+		p.AwaitSided(checker.Open, 10)
+		p.AwaitSided(checker.Parked, 50)
 		stop()
 		p.antidote()
 		p.Until("all letters to be replayed", func() bool { // each gives way to what it held, poison too
 			operated(p.Stand, "dead-letters", "replay", "--all", "--reason", "the limit was raised")
-			return p.Sided(devenv.Open) == 0 && p.Sided(devenv.Parked) == 0
+			return p.Sided(checker.Open) == 0 && p.Sided(checker.Parked) == 0
 		})
-		p.CheckHistory(devenv.History{MaxDuplicates: p.Repeats(p.Keys), Hold: true})
+		p.CheckHistory(checker.History{MaxDuplicates: p.Repeats(p.Keys), Hold: true})
 		stopped(p.Stand, r, 0)
 	})
 }
@@ -69,7 +71,7 @@ func TestExtremeEventsAreParked(t *testing.T) {
 	t.Parallel()
 	t.Run("RabbitMQ", func(t *testing.T) {
 		stand.Parallel(t)
-		s := stand.Bare(t, devenv.SharedPostgres(t), stand.SharedRabbitMQ(t))
+		s := stand.Bare(t, servers.SharedPostgres(t), stand.SharedRabbitMQ(t))
 		s.Sink = "exchange: later.events"
 		bodies := func(n int) map[string][]byte {
 			// What the exchange takes goes to both queues, from its first message on.
@@ -88,7 +90,7 @@ func TestExtremeEventsAreParked(t *testing.T) {
 	})
 	t.Run("Kafka", func(t *testing.T) {
 		stand.Parallel(t)
-		s := stand.Bare(t, devenv.SharedPostgres(t), stand.SharedKafkaWith(t, stand.Topics{None: true}))
+		s := stand.Bare(t, servers.SharedPostgres(t), stand.SharedKafkaWith(t, stand.Topics{None: true}))
 		extremeEventsAreParked(s, 128<<10, 0, func(n int) map[string][]byte {
 			s.Must(s.Kafka.Cluster.CreateTopic(s.Context(), s.Kafka.Topic("order"), 3, 1, nil))
 			s.Must(s.Consumer.WaitCount(s.Context(), n))
@@ -114,10 +116,10 @@ func extremeEventsAreParked(s *stand.Stand, long, deadly int, bodies func(n int)
 		"empty":                       {},
 		"a header that jsonb refuses": []byte("x"),
 	}
-	h := devenv.History{MaxDuplicates: 0}
+	h := checker.History{MaxDuplicates: 0}
 	insert := func(id, key string, payload []byte, headers any) {
 		s.SQL(`INSERT INTO outbox VALUES ($1, 'order', $2, 't', $3, $4)`, id, key, payload, headers)
-		h.Committed = append(h.Committed, devenv.Row{ID: id, Aggregate: "order", Key: key, Seq: 1})
+		h.Committed = append(h.Committed, checker.Row{ID: id, Aggregate: "order", Key: key, Seq: 1})
 	}
 	for id, payload := range parked {
 		key, headers := id, any(nil)
@@ -134,7 +136,7 @@ func extremeEventsAreParked(s *stand.Stand, long, deadly int, bodies func(n int)
 		parked[id] = []byte(id)
 		insert(id, id, parked[id], nil)
 	}
-	s.AwaitSided(devenv.Parked, len(parked))
+	s.AwaitSided(checker.Parked, len(parked))
 	got := bodies(len(parked))
 	for id, want := range parked {
 		if body, ok := got[id]; !ok || string(body) != string(want) {
@@ -142,13 +144,13 @@ func extremeEventsAreParked(s *stand.Stand, long, deadly int, bodies func(n int)
 		}
 	}
 	s.AwaitEmpty()
-	if n := s.Sided(devenv.Open); n > 0 {
+	if n := s.Sided(checker.Open); n > 0 {
 		s.T.Errorf("%d dead letters, want none", n)
 	}
 	if deadly > 0 {
 		insert("deadly", strings.Repeat("k", deadly), []byte("x"), nil)
 		h.MaxDead = 1
-		s.AwaitSided(devenv.Open, 1)
+		s.AwaitSided(checker.Open, 1)
 		var key, payload int
 		var reason string
 		s.Query([]any{&key, &payload, &reason}, `SELECT length(key), length(payload), reason FROM cdc_relay.dead_letter`)

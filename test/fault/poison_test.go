@@ -5,7 +5,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -34,7 +36,7 @@ func onPoisonedKafka(t *testing.T, test func(poisoned)) {
 }
 
 // poisonedOnRabbitMQ is a stand on a server that takes no message over limit bytes.
-func poisonedOnRabbitMQ(t *testing.T, rmq *devenv.Rabbit) poisoned {
+func poisonedOnRabbitMQ(t *testing.T, rmq *rabbitserver.Rabbit) poisoned {
 	t.Helper()
 	s := stand.New(t, stand.OnRabbitMQ(rmq))
 	return poisoned{s, func() {
@@ -47,8 +49,8 @@ func poisonedOnRabbitMQ(t *testing.T, rmq *devenv.Rabbit) poisoned {
 func (p poisoned) letters() (ids []string) {
 	p.T.Helper()
 	p.Query([]any{&ids}, `SELECT coalesce(array_agg(id::text ORDER BY id), '{}') FROM outbox WHERE length(payload::text) >= $1`, tooLarge)
-	p.AwaitSided(devenv.Open, len(ids))
-	dead := p.SidedIDs(devenv.Open)
+	p.AwaitSided(checker.Open, len(ids))
+	dead := p.SidedIDs(checker.Open)
 	slices.Sort(dead)
 	if !slices.Equal(dead, ids) {
 		p.T.Errorf("%d events are too large, and %d are dead letters", len(ids), len(dead))
@@ -60,15 +62,15 @@ func (p poisoned) letters() (ids []string) {
 // the letters; they say that they are replayed.
 func tooLargeAmongSmall(p poisoned) {
 	p.T.Helper()
-	p.Kinds = []devenv.Kind{{Share: 0.02, Payload: tooLarge}}
+	p.Kinds = []load.Kind{{Share: 0.02, Payload: tooLarge}}
 	p.WatchFlush()
 	r := p.Start()
 	stop := p.Load(300)
-	p.AwaitSided(devenv.Open, 10)
+	p.AwaitSided(checker.Open, 10)
 	p.More(200)
 	stop()
 	ids := p.letters()
-	v := p.CheckHistory(devenv.History{MaxDuplicates: p.Repeats(len(ids) * p.Keys), MaxDead: len(ids)})
+	v := p.CheckHistory(checker.History{MaxDuplicates: p.Repeats(len(ids) * p.Keys), MaxDead: len(ids)})
 	if len(v.Dead) != len(ids) {
 		p.T.Errorf("%d dead letters by the checker, want %d", len(v.Dead), len(ids))
 	}
@@ -79,8 +81,8 @@ func tooLargeAmongSmall(p poisoned) {
 
 	p.antidote()
 	operated(p.Stand, "dead-letters", "replay", "--all", "--class", "permanent", "--reason", "the limit was raised")
-	p.AwaitSided(devenv.Replayed, len(ids))
-	v = p.CheckHistory(devenv.History{MaxDuplicates: p.Repeats((2*len(ids) + 1) * p.Keys)})
+	p.AwaitSided(checker.Replayed, len(ids))
+	v = p.CheckHistory(checker.History{MaxDuplicates: p.Repeats((2*len(ids) + 1) * p.Keys)})
 	if len(v.Replayed) != len(ids) {
 		p.T.Errorf("%d letters are replayed, want %d", len(v.Replayed), len(ids))
 	}

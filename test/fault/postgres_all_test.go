@@ -6,35 +6,37 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
 func init() {
 	ofOnePostgres = append(ofOnePostgres,
-		ofOne[*devenv.Postgres]{"StopsImmediately", func(t *testing.T, pg *devenv.Postgres) {
+		ofOne[*pgserver.Postgres]{"StopsImmediately", func(t *testing.T, pg *pgserver.Postgres) {
 			postgresStops{mode: "immediate"}.meet(stand.On(t, pg, stand.SharedRabbitMQ(t)), pg)
 		}},
-		ofOne[*devenv.Postgres]{"StopsFastWithTheBrokerAway", func(t *testing.T, pg *devenv.Postgres) {
+		ofOne[*pgserver.Postgres]{"StopsFastWithTheBrokerAway", func(t *testing.T, pg *pgserver.Postgres) {
 			postgresStops{mode: "fast", brokerAway: true, says: `"unsettled":[1-9]`}.meet(stand.On(t, pg, stand.SharedRabbitMQ(t)), pg)
 		}},
-		ofOne[*devenv.Postgres]{"PurgedLetterStaysAwayAfterACrash", purgedLetterStaysAwayAfterACrash})
+		ofOne[*pgserver.Postgres]{"PurgedLetterStaysAwayAfterACrash", purgedLetterStaysAwayAfterACrash})
 }
 
 // A letter that was discarded and purged stays away when PostgreSQL crashes and sends its transaction again: its position is
 // still known.
-func purgedLetterStaysAwayAfterACrash(t *testing.T, pg *devenv.Postgres) {
+func purgedLetterStaysAwayAfterACrash(t *testing.T, pg *pgserver.Postgres) {
 	s := stand.On(t, pg, stand.SharedRabbitMQ(t))
 	s.Route()
 	s.WatchFlush()
 	r := s.Start()
 	s.SQL(`CHECKPOINT`)
 	dead := event(s, "a", 1, s.Poison(1, 0))
-	s.AwaitSided(devenv.Open, 1)
+	s.AwaitSided(checker.Open, 1)
 	n := number(s, dead)
 	operated(s, "dead-letters", "discard", n)
 	operated(s, "dead-letters", "purge", n)
-	after := event(s, "a", 2, devenv.Kind{})
+	after := event(s, "a", 2, load.Kind{})
 	s.Must(s.Consumer.WaitIDs(s.Context(), []string{after}))
 	s.Reported()
 	before := s.SidingRows()
@@ -42,9 +44,9 @@ func purgedLetterStaysAwayAfterACrash(t *testing.T, pg *devenv.Postgres) {
 	s.Must(err)
 	s.Must(pg.Start(s.Context()))
 	s.Leads(s.Ready(r))
-	s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, "a", 3, devenv.Kind{})}))
+	s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, "a", 3, load.Kind{})}))
 	s.Reported()
-	if v := s.CheckHistory(devenv.History{}); len(v.Discarded) != 1 {
+	if v := s.CheckHistory(checker.History{}); len(v.Discarded) != 1 {
 		t.Errorf("discarded are %v, want the letter", v.Discarded)
 	}
 	if after := s.SidingRows(); !slices.Equal(before, after) {

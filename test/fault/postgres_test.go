@@ -5,18 +5,18 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
 // ofOnePostgres are the tests that stop a server. More are in postgres_all_test.go.
-var ofOnePostgres = []ofOne[*devenv.Postgres]{
+var ofOnePostgres = []ofOne[*pgserver.Postgres]{
 	{"RoleThatIsReadOnlyAndDoesNotWaitForItsCommits", roleThatIsReadOnlyAndDoesNotWaitForItsCommits},
-	{"StopsFast", func(t *testing.T, pg *devenv.Postgres) {
+	{"StopsFast", func(t *testing.T, pg *pgserver.Postgres) {
 		postgresStops{mode: "fast", says: `"unsettled":0[,}]`}.meet(stand.On(t, pg, stand.SharedRabbitMQ(t)), pg)
 	}},
-	{"StopsImmediatelyWithTheBrokerAway", func(t *testing.T, pg *devenv.Postgres) {
+	{"StopsImmediatelyWithTheBrokerAway", func(t *testing.T, pg *pgserver.Postgres) {
 		postgresStops{mode: "immediate", brokerAway: true}.meet(stand.On(t, pg, stand.SharedKafka(t)), pg)
 	}},
 }
@@ -24,7 +24,7 @@ var ofOnePostgres = []ofOne[*devenv.Postgres]{
 // They run one after the other, on a server of their own.
 func TestPostgres(t *testing.T) {
 	stand.Parallel(t)
-	pg, err := devenv.StartPostgres(await.Context(t), devenv.PostgresOptions{NoFsync: true})
+	pg, err := pgserver.Start(await.Context(t), pgserver.Options{NoFsync: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ type postgresStops struct {
 // relay and the writers wait for both. After a restart the process remembers of the stream only what the server can prove, so
 // what it had not reported may arrive twice, and no more. A server that is stopped fast waits for its walsenders for as long
 // as they last, so that it stops at all is the relay's doing: it lets go when all is confirmed, or soon without that.
-func (c postgresStops) meet(s *stand.Stand, pg *devenv.Postgres) {
+func (c postgresStops) meet(s *stand.Stand, pg *pgserver.Postgres) {
 	s.T.Helper()
 	s.WatchFlush()
 	r := s.Start()
@@ -84,7 +84,7 @@ func (c postgresStops) meet(s *stand.Stand, pg *devenv.Postgres) {
 
 // A role whose sessions do not wait for their commits and read only: the relay's do and write. A row that others see is
 // durable.
-func roleThatIsReadOnlyAndDoesNotWaitForItsCommits(t *testing.T, pg *devenv.Postgres) {
+func roleThatIsReadOnlyAndDoesNotWaitForItsCommits(t *testing.T, pg *pgserver.Postgres) {
 	s := stand.On(t, pg, stand.SharedRabbitMQ(t))
 	s.Route()
 	s.WatchFlush()

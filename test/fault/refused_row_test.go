@@ -7,7 +7,9 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -25,8 +27,8 @@ func TestRowThatPostgreSQLRefuses(t *testing.T) {
 			SELECT gen_random_uuid(), 'order', key, 'placed', jsonb_build_object('key', key, 'seq', seq), $1
 			FROM generate_series(1, 3) seq, unnest('{before, refused, behind}'::text[]) key RETURNING id, aggregateid, payload)
 			SELECT id::text FROM all_of_them WHERE aggregateid = 'refused' AND payload->>'seq' = '1'`, s.Later())
-		s.AwaitSided(devenv.Parked, 6)
-		passes := event(s, "refused", 4, devenv.Kind{})
+		s.AwaitSided(checker.Parked, 6)
+		passes := event(s, "refused", 4, load.Kind{})
 		s.Must(s.Consumer.WaitIDs(s.Context(), []string{passes}))
 		told(s, r, refused)
 		var commit pglogrepl.LSN
@@ -40,7 +42,7 @@ func TestRowThatPostgreSQLRefuses(t *testing.T) {
 			s.T.Errorf("the slot has gone on to %s, and the transaction whose event has no row is at %s", now, commit)
 		}
 		s.SQL(`ALTER TABLE cdc_relay.retry DROP CONSTRAINT nobody_called_refused`)
-		s.AwaitSided(devenv.Parked, 9)
+		s.AwaitSided(checker.Parked, 9)
 		s.Until("nothing to be refused", func() bool { return metric(s, r, "outbox_refused_rows") == 0 })
 		if said := operated(s, "status", "--admin", r.Admin()); strings.Contains(said.Stdout, "refused ") {
 			s.T.Errorf("the status still tells of a refused row: %s", said.Stdout)
@@ -53,7 +55,7 @@ func TestRowThatPostgreSQLRefuses(t *testing.T) {
 }
 
 // told waits until metric, status and readiness tell of one event whose row is refused, and of two behind it.
-func told(s *stand.Stand, r *devenv.Relay, id string) {
+func told(s *stand.Stand, r *runner.Relay, id string) {
 	s.T.Helper()
 	s.Until("a row to be refused", func() bool { return metric(s, r, "outbox_refused_rows") == 1 })
 	s.Until("two events behind it", func() bool {

@@ -6,14 +6,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/sentinel"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
 // What operators do to dead letters, on the real servers.
 
 // operated runs a command that must succeed.
-func operated(s *stand.Stand, args ...string) devenv.Result {
+func operated(s *stand.Stand, args ...string) runner.Result {
 	s.T.Helper()
 	result := s.Command(args...)
 	if result.Code != 0 {
@@ -31,13 +34,13 @@ func number(s *stand.Stand, id string) string {
 }
 
 // event inserts one row on a stand that routes, and returns its id.
-func event(s *stand.Stand, key string, seq int, kind devenv.Kind) (id string) {
+func event(s *stand.Stand, key string, seq int, kind load.Kind) (id string) {
 	s.T.Helper()
 	s.Query([]any{&id}, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers, destination, routing_key)
 		VALUES (gen_random_uuid(), 'order', $1, 'placed', jsonb_build_object('key', $1::text, 'seq', $2::int, 'fill', repeat('x', $3), 'who', $7::text),
 			jsonb_build_object('who', $8::text), coalesce(nullif($4, ''), $6), coalesce(nullif($5, ''), 'order.placed')) RETURNING id::text`,
 		key, seq, kind.Payload, kind.Destination, kind.RoutingKey, s.Usual(),
-		devenv.SentinelPayload, devenv.SentinelHeader)
+		sentinel.SentinelPayload, sentinel.SentinelHeader)
 	return id
 }
 
@@ -48,14 +51,14 @@ func TestReplayOfAKeyWithParkedFollowers(t *testing.T) {
 		s.WatchFlush()
 		r := s.Start()
 		dead := event(s, "a", 1, s.Poison(1, 0))
-		s.AwaitSided(devenv.Open, 1)
-		followers := []string{event(s, "a", 2, devenv.Kind{}), event(s, "a", 3, devenv.Kind{})}
-		s.AwaitSided(devenv.Parked, 2)
-		other := event(s, "b", 1, devenv.Kind{})
+		s.AwaitSided(checker.Open, 1)
+		followers := []string{event(s, "a", 2, load.Kind{}), event(s, "a", 3, load.Kind{})}
+		s.AwaitSided(checker.Parked, 2)
+		other := event(s, "b", 1, load.Kind{})
 		s.Must(s.Consumer.WaitIDs(s.Context(), []string{other}))
 		operated(s, append([]string{"dead-letters", "replay", number(s, dead), "--wait", "30s"}, s.Antidote()...)...)
 		s.Must(s.Consumer.WaitIDs(s.Context(), append(followers, dead)))
-		v := s.CheckHistory(devenv.History{Hold: true})
+		v := s.CheckHistory(checker.History{Hold: true})
 		if len(v.Replayed) != 1 || v.Replayed[0] != dead {
 			s.T.Errorf("replayed are %v, want %s", v.Replayed, dead)
 		}
@@ -65,9 +68,9 @@ func TestReplayOfAKeyWithParkedFollowers(t *testing.T) {
 
 // deadOf checks that these are the dead letters, whatever their order, that each died of the reason, in the broker's words, and
 // that the log names it.
-func deadOf(s *stand.Stand, r *devenv.Relay, reason string, ids ...string) {
+func deadOf(s *stand.Stand, r *runner.Relay, reason string, ids ...string) {
 	s.T.Helper()
-	dead := s.SidedIDs(devenv.Open)
+	dead := s.SidedIDs(checker.Open)
 	slices.Sort(dead)
 	slices.Sort(ids)
 	if !slices.Equal(dead, ids) {

@@ -8,7 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -24,11 +25,11 @@ func TestConfigurationChangesBetweenCrashAndRedelivery(t *testing.T) {
 	}{
 		"tables": {stand.KindRabbitMQ, func(s *stand.Stand) {
 			s.Source = "tables: [public.other_outbox, public.outbox]"
-			s.Messages = []devenv.Row{{ID: otherRow, Aggregate: "order", Key: "o", Seq: 1, Unit: s.Usual()}}
+			s.Messages = []checker.Row{{ID: otherRow, Aggregate: "order", Key: "o", Seq: 1, Unit: s.Usual()}}
 		}},
 		"prefix": {stand.KindKafka, func(s *stand.Stand) {
 			s.Source = "message_prefix: ours"
-			s.Messages = []devenv.Row{{ID: "of a message", Aggregate: "order", Key: "m", Seq: 1, Unit: s.Usual()}}
+			s.Messages = []checker.Row{{ID: "of a message", Aggregate: "order", Key: "m", Seq: 1, Unit: s.Usual()}}
 		}},
 		"lanes": {stand.KindRabbitMQ, func(s *stand.Stand) { s.Delivery = "lanes: 3" }}, // on Kafka they are the partitions
 		"order": {stand.KindKafka, func(s *stand.Stand) { s.Ordering = "pipelined" }},
@@ -51,22 +52,22 @@ func TestConfigurationChangesBetweenCrashAndRedelivery(t *testing.T) {
 					SELECT gen_random_uuid(), 'order', 'c' || i %% 5, 'placed', jsonb_build_object('key', 'c' || i %% 5, 'seq', i / 5 + 1, 'fill', repeat('x', CASE WHEN i %% 5 > 1 AND i %% 7 = 0 THEN %[1]d ELSE 0 END)),
 						CASE WHEN i %% 5 < 2 THEN '%[2]s' ELSE '%[3]s' END, CASE WHEN i %% 5 > 1 AND i %% 7 = 0 THEN '%[4]s' ELSE 'order.placed' END
 					FROM generate_series(0, 99) i`, s.Poison(1, 0).Payload, s.Later(), s.Usual(), s.Poison(1, 0).RoutingKey, otherRow))
-				s.AwaitSided(devenv.Open, 1)
-				s.AwaitSided(devenv.Parked, 30)
+				s.AwaitSided(checker.Open, 1)
+				s.AwaitSided(checker.Parked, 30)
 				s.Until("all of it to be somewhere", func() bool {
 					n, _ := s.Consumer.Count()
-					return n-s.Committed()+s.Sided(devenv.Open)+s.Sided(devenv.Parked) >= 100
+					return n-s.Committed()+s.Sided(checker.Open)+s.Sided(checker.Parked) >= 100
 				})
 				s.Must(r.Kill())
 				let()
 				s.Gone()
-				dead := s.SidedIDs(devenv.Open)
+				dead := s.SidedIDs(checker.Open)
 				bound := s.Unreported()
 				c.change(s)
 				r = s.Start()
 				s.Write(30)
 				s.MakeLater()
-				v := s.CheckHistory(devenv.History{MaxDuplicates: bound, MaxDead: len(dead)})
+				v := s.CheckHistory(checker.History{MaxDuplicates: bound, MaxDead: len(dead)})
 				slices.Sort(dead)
 				slices.Sort(v.Dead)
 				if !slices.Equal(dead, v.Dead) {
@@ -86,8 +87,8 @@ func TestRowsOfAForeignSystem(t *testing.T) {
 		r := s.Start()
 		parked := event(s, "a", 1, s.ToLater(1, 0))
 		dead := event(s, "b", 1, s.Poison(1, 0))
-		s.AwaitSided(devenv.Parked, 1)
-		s.AwaitSided(devenv.Open, 1)
+		s.AwaitSided(checker.Parked, 1)
+		s.AwaitSided(checker.Open, 1)
 		stopped(s, r, 0)
 		s.SQL(`UPDATE cdc_relay.retry SET system_id = '4711'; UPDATE cdc_relay.dead_letter SET system_id = '4711'`)
 		s.SQL(`DELETE FROM outbox`)
@@ -100,7 +101,7 @@ func TestRowsOfAForeignSystem(t *testing.T) {
 		s.MakeLater()
 		s.Antidote()
 		r = s.Start()
-		s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, "a", 2, s.ToLater(1, 0)), event(s, "b", 2, devenv.Kind{})}))
+		s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, "a", 2, s.ToLater(1, 0)), event(s, "b", 2, load.Kind{})}))
 		s.Check(0)
 		for _, d := range s.Consumer.Deliveries() {
 			if d.ID == parked || d.ID == dead {

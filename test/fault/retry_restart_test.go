@@ -6,7 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -38,8 +39,8 @@ func TestDeadIsNotPublishedAfterACrash(t *testing.T) {
 		s.Reported()
 		let := unreported(s)
 		e1 := event(s, "a", 1, s.Poison(1, 0))
-		s.AwaitSided(devenv.Open, 1)
-		e2 := event(s, "a", 2, devenv.Kind{})
+		s.AwaitSided(checker.Open, 1)
+		e2 := event(s, "a", 2, load.Kind{})
 		s.Must(s.Consumer.WaitIDs(s.Context(), []string{e2}))
 		s.Must(r.Kill())
 		let()
@@ -51,8 +52,8 @@ func TestDeadIsNotPublishedAfterACrash(t *testing.T) {
 		}
 		s.Antidote() // if it were published now, it would arrive
 		r = s.Start()
-		s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, "a", 3, devenv.Kind{})}))
-		v := s.CheckHistory(devenv.History{MaxDuplicates: bound, MaxDead: 1})
+		s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, "a", 3, load.Kind{})}))
+		v := s.CheckHistory(checker.History{MaxDuplicates: bound, MaxDead: 1})
 		if v.Duplicates != 1 || !slices.Equal(v.Dead, []string{e1}) {
 			s.T.Errorf("%d duplicates and the dead letters %v, want e2 twice and e1", v.Duplicates, v.Dead)
 		}
@@ -67,7 +68,7 @@ func TestDeadIsNotPublishedAfterACrash(t *testing.T) {
 func TestConnectionOfTheSidingLost(t *testing.T) {
 	stand.KindRabbitMQ.OnRouted(t, func(s *stand.Stand) {
 		s.Retry = "backoff: 100ms, max_backoff: 1s"
-		s.Kinds = []devenv.Kind{s.ToLater(0.5, 0), s.Poison(0.05, 0)}
+		s.Kinds = []load.Kind{s.ToLater(0.5, 0), s.Poison(0.05, 0)}
 		s.WatchFlush()
 		r := s.Start()
 		s.RefuseLater()
@@ -77,7 +78,7 @@ func TestConnectionOfTheSidingLost(t *testing.T) {
 				WHERE datname = current_database() AND application_name LIKE 'cdc-relay/%' AND backend_type = 'client backend'`)
 		}
 		for range 3 {
-			s.AwaitSided(devenv.Parked, s.Sided(devenv.Parked)+20)
+			s.AwaitSided(checker.Parked, s.Sided(checker.Parked)+20)
 			lose()
 		}
 		s.MakeLater()
@@ -89,8 +90,8 @@ func TestConnectionOfTheSidingLost(t *testing.T) {
 		stop()
 		s.Leads(s.Ready(r))
 		s.AwaitEmpty()
-		s.Until("the letters", func() bool { return s.Sided(devenv.Open) > 0 })
-		s.CheckHistory(devenv.History{MaxDuplicates: 0, MaxDead: -1})
+		s.Until("the letters", func() bool { return s.Sided(checker.Open) > 0 })
+		s.CheckHistory(checker.History{MaxDuplicates: 0, MaxDead: -1})
 		stopped(s, r, 0)
 	})
 }

@@ -5,24 +5,24 @@ package fault
 import (
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
 func init() {
 	for _, kind := range stand.Kinds {
-		for name, test := range map[string]func(*stand.Stand, *devenv.Postgres){
-			"UnderARelayThatComesLate": func(s *stand.Stand, pg *devenv.Postgres) { underALivingRelay(s, pg, 64<<20) },
+		for name, test := range map[string]func(*stand.Stand, *pgserver.Postgres){
+			"UnderARelayThatComesLate": func(s *stand.Stand, pg *pgserver.Postgres) { underALivingRelay(s, pg, 64<<20) },
 			"UnderAStoppedRelay":       underAStoppedRelay,
 			"UnderALeaderWithAStandby": underALeaderWithAStandby,
 		} {
-			ofOnePostgres = append(ofOnePostgres, ofOne[*devenv.Postgres]{
-				"RolledBack" + name + "/" + kind.Name, func(t *testing.T, pg *devenv.Postgres) { test(stand.On(t, pg, kind.Shared(t)), pg) },
+			ofOnePostgres = append(ofOnePostgres, ofOne[*pgserver.Postgres]{
+				"RolledBack" + name + "/" + kind.Name, func(t *testing.T, pg *pgserver.Postgres) { test(stand.On(t, pg, kind.Shared(t)), pg) },
 			})
 		}
 	}
-	ofOnePostgres = append(ofOnePostgres, ofOne[*devenv.Postgres]{
-		"RolledBackUnderALivingRelay/Kafka", func(t *testing.T, pg *devenv.Postgres) {
+	ofOnePostgres = append(ofOnePostgres, ofOne[*pgserver.Postgres]{
+		"RolledBackUnderALivingRelay/Kafka", func(t *testing.T, pg *pgserver.Postgres) {
 			underALivingRelay(stand.On(t, pg, stand.SharedKafka(t)), pg, 0)
 		},
 	})
@@ -30,7 +30,7 @@ func init() {
 
 // A relay that is started on storage of an earlier time remembers nothing, and goes on from the
 // slot.
-func underAStoppedRelay(s *stand.Stand, pg *devenv.Postgres) {
+func underAStoppedRelay(s *stand.Stand, pg *pgserver.Postgres) {
 	s.T.Helper()
 	r := s.Start()
 	b := keepImage(s, pg)
@@ -43,7 +43,7 @@ func underAStoppedRelay(s *stand.Stand, pg *devenv.Postgres) {
 }
 
 // With a standby, whichever relay comes first: nothing that the database has is missed.
-func underALeaderWithAStandby(s *stand.Stand, pg *devenv.Postgres) {
+func underALeaderWithAStandby(s *stand.Stand, pg *pgserver.Postgres) {
 	s.T.Helper()
 	s.Start()
 	s.Ready(s.Launch())

@@ -3,13 +3,13 @@ package fault
 import (
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
 func init() {
-	ofOnePostgres = append(ofOnePostgres, ofOne[*devenv.Postgres]{
-		"RolledBackUnderALivingRelay", func(t *testing.T, pg *devenv.Postgres) {
+	ofOnePostgres = append(ofOnePostgres, ofOne[*pgserver.Postgres]{
+		"RolledBackUnderALivingRelay", func(t *testing.T, pg *pgserver.Postgres) {
 			underALivingRelay(stand.On(t, pg, stand.SharedRabbitMQ(t)), pg, 0)
 		},
 	})
@@ -18,12 +18,12 @@ func init() {
 // restored is the server's storage from the time of an image, under relays that were kept away.
 type restored struct {
 	*stand.Stand
-	pg    *devenv.Postgres
+	pg    *pgserver.Postgres
 	image string
 }
 
 // image writes some events, keeps the storage, and writes more: those are gone once it is restored.
-func keepImage(s *stand.Stand, pg *devenv.Postgres) restored {
+func keepImage(s *stand.Stand, pg *pgserver.Postgres) restored {
 	s.T.Helper()
 	s.Write(20)
 	s.Arrived()
@@ -61,7 +61,7 @@ func (s restored) allArrive() {
 // The storage of the server goes back while a relay runs, and with it what the relay had reported:
 // the relay stops, and says which interval is gone. The next one delivers all that the database
 // has.
-func underALivingRelay(s *stand.Stand, pg *devenv.Postgres, wal int) {
+func underALivingRelay(s *stand.Stand, pg *pgserver.Postgres, wal int) {
 	s.T.Helper()
 	r := s.Start()
 	b := keepImage(s, pg)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -56,7 +56,7 @@ type deployment struct {
 	*stand.Stand
 	replicas int
 	args     []string
-	pods     []*devenv.Relay
+	pods     []*runner.Relay
 }
 
 // shippedDeployment reads the manifest: how many pods, and with which arguments.
@@ -92,13 +92,13 @@ func (d *deployment) scale(n int) {
 // does.
 func (d *deployment) start() {
 	d.T.Helper()
-	pod := devenv.StartRelayIn(d.T, d.Env, d.Binary, d.Config(), d.args...)
+	pod := runner.StartRelayIn(d.T, d.Env, d.Binary, d.Config(), d.args...)
 	d.pods = append(d.pods, d.Ready(pod))
 }
 
 // remove ends a pod, as the kubelet does.
-func (d *deployment) remove(pod *devenv.Relay) {
+func (d *deployment) remove(pod *runner.Relay) {
 	d.T.Helper()
 	pod.Stop(d.T)
-	d.pods = slices.DeleteFunc(d.pods, func(p *devenv.Relay) bool { return p == pod })
+	d.pods = slices.DeleteFunc(d.pods, func(p *runner.Relay) bool { return p == pod })
 }

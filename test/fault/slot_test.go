@@ -3,7 +3,7 @@ package fault
 import (
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -11,15 +11,15 @@ import (
 type recreated struct {
 	name string
 	kind stand.Kind
-	away func(*stand.Stand, *devenv.Relay) // the relay leaves the slot
-	back func(*stand.Stand, *devenv.Relay) *devenv.Relay
+	away func(*stand.Stand, *runner.Relay) // the relay leaves the slot
+	back func(*stand.Stand, *runner.Relay) *runner.Relay
 }
 
 // More are in slot_all_test.go.
 var slotRecreated = []recreated{{
 	"AfterAKill", stand.KindKafka,
-	func(s *stand.Stand, r *devenv.Relay) { s.Must(r.Kill()) },
-	func(s *stand.Stand, _ *devenv.Relay) *devenv.Relay { return s.Launch() },
+	func(s *stand.Stand, r *runner.Relay) { s.Must(r.Kill()) },
+	func(s *stand.Stand, _ *runner.Relay) *runner.Relay { return s.Launch() },
 }}
 
 // A slot that was dropped and created again by another hand starts behind rows that nobody has sent. The relay never goes on
@@ -64,7 +64,7 @@ func TestSlotDropped(t *testing.T) {
 	})
 }
 
-func stopped(s *stand.Stand, r *devenv.Relay, code int) {
+func stopped(s *stand.Stand, r *runner.Relay, code int) {
 	s.T.Helper()
 	if got := r.Stop(s.T); got != code {
 		s.T.Errorf("relay stopped with %d, want %d", got, code)

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -39,7 +39,7 @@ type pausedDestination struct {
 	Words       string `json:"error"`
 }
 
-func status(s *stand.Stand, r *devenv.Relay) (st apiStatus) {
+func status(s *stand.Stand, r *runner.Relay) (st apiStatus) {
 	s.T.Helper()
 	_, body, err := r.Get(s.Context(), "/api/v1/status")
 	s.Must(err)
@@ -48,20 +48,20 @@ func status(s *stand.Stand, r *devenv.Relay) (st apiStatus) {
 }
 
 // metric is the value of a metric, by its name and labels; one that has not been counted yet is 0.
-func metric(s *stand.Stand, r *devenv.Relay, name string) float64 {
+func metric(s *stand.Stand, r *runner.Relay, name string) float64 {
 	s.T.Helper()
 	return s.Metric(r, name)
 }
 
 // counted waits until a number of the retry table or of dead letters is n. A count that is under way when rows come or go may have them
 // twice or not at all, until the next one: ten seconds later, or fifty times as late as the count took.
-func counted(s *stand.Stand, r *devenv.Relay, name string, n int) {
+func counted(s *stand.Stand, r *runner.Relay, name string, n int) {
 	s.T.Helper()
 	s.Until(fmt.Sprintf("%s to be %d", name, n), func() bool { return metric(s, r, name) == float64(n) })
 }
 
 // inFlight waits until the relay has so many events that are not confirmed.
-func inFlight(s *stand.Stand, r *devenv.Relay, n int) {
+func inFlight(s *stand.Stand, r *runner.Relay, n int) {
 	s.T.Helper()
 	s.Until("events in flight", func() bool { return status(s, r).InFlight.Events >= n })
 }

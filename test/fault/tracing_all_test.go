@@ -9,30 +9,33 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/sentinel"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
 // The way of a request through the relay to the consumer is one trace, whatever happens between.
 
 // traced is a stand whose relay sends spans to a collector.
-func traced(s *stand.Stand) *devenv.Collector {
+func traced(s *stand.Stand) *servers.Collector {
 	s.T.Helper()
-	c := devenv.StartCollector(s.T)
+	c := servers.StartCollector(s.T)
 	s.Env = append(s.Env, "OTEL_EXPORTER_OTLP_ENDPOINT="+c.URL(), "OTEL_BSP_SCHEDULE_DELAY=50", "OTEL_TRACES_SAMPLER=parentbased_traceidratio",
 		"OTEL_TRACES_SAMPLER_ARG=1")
 	return c
 }
 
 // withTrace inserts one row with a traceparent; "" for NULL.
-func withTrace(s *stand.Stand, key, traceparent string, kind devenv.Kind) (id string) {
+func withTrace(s *stand.Stand, key, traceparent string, kind load.Kind) (id string) {
 	s.T.Helper()
 	s.Query([]any{&id}, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers, traceparent, destination, routing_key)
 		VALUES (gen_random_uuid(), 'order', $1, 'placed', jsonb_build_object('key', $1::text, 'seq', 1, 'fill', repeat('x', $2), 'who', $7::text),
 			jsonb_build_object('who', $8::text), nullif($3, ''),
 			coalesce(nullif($4, ''), $6), coalesce(nullif($5, ''), 'order.placed')) RETURNING id::text`,
 		key, kind.Payload, traceparent, kind.Destination, kind.RoutingKey, s.Usual(),
-		devenv.SentinelPayload, devenv.SentinelHeader)
+		sentinel.SentinelPayload, sentinel.SentinelHeader)
 	return id
 }
 
@@ -50,9 +53,9 @@ func arrivedAs(s *stand.Stand, id string) string {
 }
 
 // spanOf waits for the span of an event.
-func spanOf(s *stand.Stand, c *devenv.Collector, id string) devenv.Span {
+func spanOf(s *stand.Stand, c *servers.Collector, id string) servers.Span {
 	s.T.Helper()
-	span, err := c.WaitSpan(s.Context(), func(sp devenv.Span) bool { return sp.Attributes["messaging.message.id"] == id })
+	span, err := c.WaitSpan(s.Context(), func(sp servers.Span) bool { return sp.Attributes["messaging.message.id"] == id })
 	s.Must(err)
 	return span
 }
@@ -63,7 +66,7 @@ func request(n int, flags string) string {
 }
 
 // link says what is wrong with the chain from a row's traceparent over the relay's span to the message's.
-func link(row, message string, span devenv.Span) error {
+func link(row, message string, span servers.Span) error {
 	parent := strings.Split(row, "-")
 	want := fmt.Sprintf("00-%s-%s-01", span.Trace, span.ID)
 	if message != want || row != "" && (span.Trace != parent[1] || span.Parent != parent[2]) || row == "" && span.Parent != "" {
@@ -87,7 +90,7 @@ func TestTraceIsUnbroken(t *testing.T) {
 		recorded, unrecorded, garbage := request(0xa1, "01"), request(0xa2, "00"), "Root=1-67891233-abcdef012345678912345678"
 		ids := map[string]string{}
 		for key, traceparent := range map[string]string{"recorded": recorded, "unrecorded": unrecorded, "none": "", "garbage": garbage} {
-			ids[key] = withTrace(s, key, traceparent, devenv.Kind{})
+			ids[key] = withTrace(s, key, traceparent, load.Kind{})
 		}
 		for key, row := range map[string]string{"recorded": recorded, "none": "", "garbage": ""} {
 			if err := link(row, arrivedAs(s, ids[key]), spanOf(s, c, ids[key])); err != nil {
@@ -106,7 +109,7 @@ func TestTraceIsUnbroken(t *testing.T) {
 
 		// A parked one has its span when it is published, from the commit on, also by the next process.
 		parked := withTrace(s, "parked", request(0xb1, "01"), s.ToLater(1, 0))
-		s.AwaitSided(devenv.Parked, 1)
+		s.AwaitSided(checker.Parked, 1)
 		stopped(s, r, 0)
 		r = s.Start()
 		s.MakeLater()
@@ -131,10 +134,10 @@ func TestTraceIsUnbroken(t *testing.T) {
 
 		// One whose attempts were spent has a count of them.
 		ailed := ailing(s, "ailing", 1)
-		s.AwaitSided(devenv.Parked, 1)
+		s.AwaitSided(checker.Parked, 1)
 		s.Until("it to die", func() bool {
-			event(s, beside("ailing"), 1, devenv.Kind{}) // something passes there
-			return s.Sided(devenv.Open) == 2
+			event(s, beside("ailing"), 1, load.Kind{}) // something passes there
+			return s.Sided(checker.Open) == 2
 		})
 		span = spanOf(s, c, ailed)
 		var attempts int
@@ -166,7 +169,7 @@ func TestTraceIsUnbroken(t *testing.T) {
 
 		// A letter that is replayed is one message more, with a span of its own.
 		operated(s, append([]string{"dead-letters", "replay", number(s, poison), "--wait", "30s"}, s.Antidote()...)...)
-		replayed, err := c.WaitSpan(s.Context(), func(sp devenv.Span) bool { return sp.Attributes["outbox.replay"] == "true" })
+		replayed, err := c.WaitSpan(s.Context(), func(sp servers.Span) bool { return sp.Attributes["outbox.replay"] == "true" })
 		s.Must(err)
 		if err := link(request(0xc1, "01"), arrivedAs(s, poison), replayed); err != nil {
 			s.T.Errorf("replayed: %v", err)
@@ -178,7 +181,7 @@ func TestTraceIsUnbroken(t *testing.T) {
 
 		once := map[string]bool{}
 		for _, sp := range c.Spans() {
-			if err := devenv.Leak("a span", sp.Text); err != nil {
+			if err := sentinel.Leak("a span", sp.Text); err != nil {
 				s.T.Error(err)
 			}
 			if once[sp.ID] {

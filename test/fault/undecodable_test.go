@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -24,9 +24,9 @@ func TestUndecodable(t *testing.T) {
 				(gen_random_uuid(), 'order', 'a', 'placed', '{"seq": 2}');
 			SELECT pg_logical_emit_message(true, 'ours', '%s');
 			SELECT pg_logical_emit_message(true, 'ours', '{"id": "whole", "aggregatetype": "order", "aggregateid": "m", "type": "placed", "payload": {"seq": 2}}')`, lacks))
-		s.Messages = []devenv.Row{{ID: bad, Aggregate: "order", Key: "m", Seq: 1}, {ID: "whole", Aggregate: "order", Key: "m", Seq: 2}}
-		s.AwaitSided(devenv.Open, 2)
-		v := s.CheckHistory(devenv.History{MaxDead: 2})
+		s.Messages = []checker.Row{{ID: bad, Aggregate: "order", Key: "m", Seq: 1}, {ID: "whole", Aggregate: "order", Key: "m", Seq: 2}}
+		s.AwaitSided(checker.Open, 2)
+		v := s.CheckHistory(checker.History{MaxDead: 2})
 		if slices.Sort(v.Dead); !slices.Equal(v.Dead, []string{"", bad}) {
 			s.T.Errorf("dead are %q, want the row without an id and %q", v.Dead, bad)
 		}
@@ -44,8 +44,8 @@ func TestUndecodable(t *testing.T) {
 		if n := metric(s, r, `outbox_rejections_total{class="permanent",reason="undecodable"}`); n != 2 {
 			s.T.Errorf("%g rejections are counted, want 2", n)
 		}
-		if result := s.Command("dead-letters", "replay", number(s, bad), "--wait", "30s"); result.Code != 1 || s.Sided(devenv.Open) != 2 {
-			s.T.Errorf("a replay of what is no event ends with %d, and %d letters are open", result.Code, s.Sided(devenv.Open))
+		if result := s.Command("dead-letters", "replay", number(s, bad), "--wait", "30s"); result.Code != 1 || s.Sided(checker.Open) != 2 {
+			s.T.Errorf("a replay of what is no event ends with %d, and %d letters are open", result.Code, s.Sided(checker.Open))
 		}
 		stopped(s, r, 0)
 	})

@@ -7,19 +7,21 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/testcerts"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
 // A client certificate that is no login of the role is a login refused: exit 1 after a minute without ever a connection. One
 // with which there is no TLS is waited for as a server is that is not there, longer than that.
 func TestWrongPostgresCertificate(t *testing.T) {
-	certs, err := devenv.NewCertificates()
+	certs, err := testcerts.NewCertificates()
 	if err != nil {
 		t.Fatal(err)
 	}
-	pg, err := devenv.StartPostgres(await.Context(t), devenv.PostgresOptions{Certs: certs, HBA: []string{"hostssl all certified 127.0.0.1/32 cert"}})
+	pg, err := pgserver.Start(await.Context(t), pgserver.Options{Certs: certs, HBA: []string{"hostssl all certified 127.0.0.1/32 cert"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +30,7 @@ func TestWrongPostgresCertificate(t *testing.T) {
 	s.SQL("CREATE ROLE certified SUPERUSER LOGIN")
 	u, err := url.Parse(s.DB)
 	s.Must(err)
-	launch := func(client devenv.CertificateFiles) *devenv.Relay {
+	launch := func(client testcerts.CertificateFiles) *runner.Relay {
 		owner := s.DB
 		s.DB = pg.TLSURL(strings.TrimPrefix(u.Path, "/"), "certified", certs.CA, client)
 		r := s.Launch()

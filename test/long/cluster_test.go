@@ -8,7 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -16,7 +19,7 @@ import (
 // doubt.
 func TestThreeBrokers(t *testing.T) {
 	stand.Parallel(t)
-	cluster := stand.OwnKafka(t, devenv.KafkaOptions{Nodes: 3, Proxied: len(unreachable)})
+	cluster := stand.OwnKafka(t, kafkaserver.Options{Nodes: 3, Proxied: len(unreachable)})
 	t.Run("OneOutOfReach", func(t *testing.T) { oneOutOfReach(t, cluster) })
 	t.Run("RestartedInTurn", func(t *testing.T) { restartedInTurn(t, cluster) })
 }
@@ -25,21 +28,21 @@ func TestThreeBrokers(t *testing.T) {
 // is refused, and one that is accepted and says nothing.
 var unreachable = []struct {
 	name  string
-	begin func(*devenv.Proxy)
+	begin func(*netproxy.Proxy)
 }{
-	{"cut", (*devenv.Proxy).Cut},
-	{"stalled", (*devenv.Proxy).Stall},
+	{"cut", (*netproxy.Proxy).Cut},
+	{"stalled", (*netproxy.Proxy).Stall},
 }
 
 // The cluster is healthy, and the relay alone does not reach the broker that leads a partition: no other leader will come. What
 // goes there is parked, the partition is named, the other partitions flow, and when the way is mended all goes on. Both ways at once, each met by
 // a relay of its own: it takes a while until a broker that says nothing is given up.
-func oneOutOfReach(t *testing.T, cluster *devenv.Kafka) {
+func oneOutOfReach(t *testing.T, cluster *kafkaserver.Kafka) {
 	const partition = 0
 	var stands []*stand.Stand
-	var relays []*devenv.Relay
+	var relays []*runner.Relay
 	var stops []func()
-	var broken []*devenv.Proxy
+	var broken []*netproxy.Proxy
 	for i, fault := range unreachable {
 		s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Replicas: 3, Configs: map[string]string{"min.insync.replicas": "2"}}))
 		way := cluster.Way(i)
@@ -67,7 +70,7 @@ func oneOutOfReach(t *testing.T, cluster *devenv.Kafka) {
 
 // outOfReachPaused waits until a partition is paused and named because its leader cannot be reached, and its events are parked,
 // and sees the others flow.
-func outOfReachPaused(s *stand.Stand, r *devenv.Relay, partition int) {
+func outOfReachPaused(s *stand.Stand, r *runner.Relay, partition int) {
 	s.T.Helper()
 	topic := s.Kafka.Topic("order")
 	destination := fmt.Sprintf("topic %q, partition %d", topic, partition)
@@ -92,7 +95,7 @@ func outOfReachPaused(s *stand.Stand, r *devenv.Relay, partition int) {
 		}
 		return len(status.Broker.Paused) > 0
 	})
-	s.AwaitSided(devenv.Parked, 20)
+	s.AwaitSided(checker.Parked, 20)
 	code, body, err := r.Get(s.Context(), "/readyz")
 	s.Must(err)
 	if code != 503 || !strings.Contains(body, "broker down") || !strings.Contains(body, topic) || !strings.Contains(body, "no_leader") {
@@ -111,7 +114,7 @@ func outOfReachPaused(s *stand.Stand, r *devenv.Relay, partition int) {
 
 // A cluster is upgraded: its brokers are restarted one after the other, each when the one before is in sync again. Then two
 // of three are killed, so that there is no controller, and come back.
-func restartedInTurn(t *testing.T, cluster *devenv.Kafka) {
+func restartedInTurn(t *testing.T, cluster *kafkaserver.Kafka) {
 	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Partitions: 12, Replicas: 3, Configs: map[string]string{"min.insync.replicas": "2"}}))
 	topic := s.Kafka.Topic("order")
 	s.Must(cluster.WaitInSync(s.Context(), topic))

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -17,7 +17,7 @@ const seeds = 20
 // states are the three that a proxy can hold a relay in; the workload runs all the time, so nothing needs to be written.
 var states = []struct {
 	name   string
-	kill   func(*stand.Stand, *devenv.Relay, func())
+	kill   func(*stand.Stand, *runner.Relay, func())
 	repeat bool // the state is not the one that is tested unless something is sent twice
 }{
 	{"unsent", (*stand.Stand).KillUnsent, false},

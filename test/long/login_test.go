@@ -10,8 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -30,7 +33,7 @@ type login struct {
 }
 
 func TestWrongRabbitMQPassword(t *testing.T) {
-	rmq, err := devenv.StartRabbitMQ(await.Context(t), devenv.RabbitOptions{})
+	rmq, err := rabbitserver.Start(await.Context(t), rabbitserver.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +56,7 @@ func TestWrongRabbitMQPassword(t *testing.T) {
 // A Kafka keeps a connection that has logged in, so it is restarted to be asked again.
 func TestWrongKafkaPassword(t *testing.T) {
 	tests(t, func(t *testing.T) login {
-		cluster := stand.OwnKafka(t, devenv.KafkaOptions{Secure: true})
+		cluster := stand.OwnKafka(t, kafkaserver.Options{Secure: true})
 		s := stand.New(t, stand.OnKafka(cluster, stand.Topics{}))
 		file := passwordFile(t)
 		change := func(p string) { s.Must(cluster.SetPassword(s.Context(), "user", p)) }
@@ -68,7 +71,7 @@ func TestWrongKafkaPassword(t *testing.T) {
 	})
 }
 
-func cut(s *stand.Stand, way *devenv.Proxy) func() {
+func cut(s *stand.Stand, way *netproxy.Proxy) func() {
 	return func() {
 		way.Cut()
 		s.Must(way.Mend())
@@ -88,7 +91,7 @@ func TestWrongPostgresPassword(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pg, err := devenv.StartPostgres(await.Context(t), devenv.PostgresOptions{Settings: map[string]string{"hba_file": hba.Name()}})
+	pg, err := pgserver.Start(await.Context(t), pgserver.Options{Settings: map[string]string{"hba_file": hba.Name()}})
 	if err != nil {
 		t.Fatal(err)
 	}

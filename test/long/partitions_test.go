@@ -6,7 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -21,13 +22,13 @@ func TestKafkaPartitionsAddedInPeace(t *testing.T) {
 	s.Write(100)
 	s.Arrived()
 	s.Must(s.Kafka.Cluster.AddPartitions(s.Context(), s.Kafka.Topic("order"), after))
-	s.Broker.Hold(devenv.Up) // an idle relay sends a broker nothing but this question
-	s.Must(s.Broker.WaitHeld(s.Context(), devenv.Up, 1))
-	s.Broker.Release(devenv.Up)
+	s.Broker.Hold(netproxy.Up) // an idle relay sends a broker nothing but this question
+	s.Must(s.Broker.WaitHeld(s.Context(), netproxy.Up, 1))
+	s.Broker.Release(netproxy.Up)
 	arrived, _ := s.Consumer.Count()
 	stop := s.Load(200)
 	s.Until("records in the new partitions", func() bool {
-		return slices.ContainsFunc(s.Consumer.DeliveriesFrom(arrived), func(d devenv.Delivery) bool { return d.From.Partition >= before })
+		return slices.ContainsFunc(s.Consumer.DeliveriesFrom(arrived), func(d checker.Delivery) bool { return d.From.Partition >= before })
 	})
 	s.More(100)
 	s.Leads(s.Ready(r))

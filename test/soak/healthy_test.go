@@ -9,7 +9,8 @@ import (
 
 	"github.com/prometheus/common/model"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -18,11 +19,11 @@ import (
 // none of them could: it shows there that this test works, and `make soak` gives it its hour.
 func TestHealthyHour(t *testing.T) {
 	s := &soak{Stand: stand.New(t, stand.SharedRabbitMQ(t))}
-	s.relays = [2]*devenv.Relay{s.Start(), s.Start()}
+	s.relays = [2]*runner.Relay{s.Start(), s.Start()}
 	stop := s.Load(200)
 	rules, err := filepath.Abs("../../deploy/prometheus/cdc-relay.rules.yml")
 	s.Must(err)
-	p, err := devenv.StartPrometheus(s.Context(), devenv.PrometheusOptions{Interval: 5 * time.Second, RuleFiles: []string{rules}, Jobs: s.jobs()})
+	p, err := servers.StartPrometheus(s.Context(), servers.PrometheusOptions{Interval: 5 * time.Second, RuleFiles: []string{rules}, Jobs: s.jobs()})
 	s.Must(err)
 	defer func() { s.Must(p.Close()) }()
 
@@ -52,7 +53,7 @@ func (s *soak) jobs() map[string][]string {
 	return map[string][]string{"cdc-relay": {s.relays[0].Admin(), s.relays[1].Admin()}}
 }
 
-func (s *soak) query(p *devenv.Prometheus, promql string) model.Vector {
+func (s *soak) query(p *servers.Prometheus, promql string) model.Vector {
 	s.T.Helper()
 	value, err := p.Query(s.Context(), promql, time.Now())
 	s.Must(err)

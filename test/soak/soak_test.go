@@ -12,7 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -21,12 +25,12 @@ var (
 	seed     = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the choice of faults and their moments")
 )
 
-func TestMain(m *testing.M) { devenv.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // soak is two relays of one slot, one of which leads, and what may be done to them.
 type soak struct {
 	*stand.Stand
-	relays [2]*devenv.Relay
+	relays [2]*runner.Relay
 	random *rand.Rand
 	later  bool // the destination "later" is there
 }
@@ -63,10 +67,10 @@ var faults = []struct {
 		s.Must(s.Broker.Mend())
 	}},
 	{"hold the broker's answers, then reset", func(s *soak) {
-		s.Broker.Hold(devenv.Down)
+		s.Broker.Hold(netproxy.Down)
 		s.pass(time.Second)
 		s.Broker.Reset()
-		s.Broker.Release(devenv.Down)
+		s.Broker.Release(netproxy.Down)
 	}},
 	{"cut the way to PostgreSQL", func(s *soak) {
 		s.Postgres.Cut()
@@ -74,10 +78,10 @@ var faults = []struct {
 		s.Must(s.Postgres.Mend())
 	}},
 	{"hold the reports, then reset", func(s *soak) {
-		s.Postgres.Hold(devenv.Up)
+		s.Postgres.Hold(netproxy.Up)
 		s.pass(2 * time.Second)
 		s.Postgres.Reset()
-		s.Postgres.Release(devenv.Up)
+		s.Postgres.Release(netproxy.Up)
 	}},
 	{"end every walsender", func(s *soak) {
 		s.SQL(`SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1 AND active`, s.Slot)
@@ -132,9 +136,9 @@ func soakFor(t *testing.T, kind stand.Kind, d time.Duration) {
 	s := &soak{Stand: stand.Routed(t, kind), random: rand.New(rand.NewPCG(*seed, 1))}
 	t.Logf("seed %d, for %s", *seed, d)
 	s.Retry = "backoff: 100ms, max_backoff: 2s"
-	s.Kinds = []devenv.Kind{s.ToLater(0.2, 0), s.Poison(0.01, 0)}
+	s.Kinds = []load.Kind{s.ToLater(0.2, 0), s.Poison(0.01, 0)}
 	s.WatchFlush()
-	s.relays = [2]*devenv.Relay{s.Start(), s.Launch()}
+	s.relays = [2]*runner.Relay{s.Start(), s.Launch()}
 	stop := s.Load(200)
 	count := map[string]int{}
 	for end := time.Now().Add(d); time.Now().Before(end); {
@@ -151,7 +155,7 @@ func soakFor(t *testing.T, kind stand.Kind, d time.Duration) {
 	s.Antidote()
 	s.Until("all letters to be replayed, and nothing to be parked", func() bool {
 		s.replay("5s")
-		return s.Sided(devenv.Open) == 0 && s.Sided(devenv.Parked) == 0
+		return s.Sided(checker.Open) == 0 && s.Sided(checker.Parked) == 0
 	})
 	s.Check(-1)
 	for name, n := range count {

@@ -11,11 +11,14 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-func TestMain(m *testing.M) { devenv.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 //go:embed siding-commit
 var sidingCommit string
@@ -35,13 +38,13 @@ func commit(t *testing.T, file string) string {
 func TestStopped(t *testing.T) {
 	stand.OnEachRouted(t, func(s *stand.Stand) {
 		u := begin(s)
-		u.lose = func(leader *devenv.Relay) {
+		u.lose = func(leader *runner.Relay) {
 			if code := leader.Stop(s.T); code != 0 {
 				s.T.Errorf("the leader stops with %d", code)
 			}
 		}
 		u.roll()
-		s.CheckHistory(devenv.History{MaxDuplicates: s.Repeats(-1), MaxDead: -1})
+		s.CheckHistory(checker.History{MaxDuplicates: s.Repeats(-1), MaxDead: -1})
 	})
 }
 
@@ -49,9 +52,9 @@ func TestStopped(t *testing.T) {
 func TestKilled(t *testing.T) {
 	stand.OnEachRouted(t, func(s *stand.Stand) {
 		u := begin(s)
-		u.lose = func(leader *devenv.Relay) { s.Must(leader.Signal(syscall.SIGKILL)) }
+		u.lose = func(leader *runner.Relay) { s.Must(leader.Signal(syscall.SIGKILL)) }
 		u.roll()
-		s.CheckHistory(devenv.History{MaxDuplicates: -1, MaxDead: -1})
+		s.CheckHistory(checker.History{MaxDuplicates: -1, MaxDead: -1})
 	})
 }
 
@@ -59,15 +62,15 @@ func TestKilled(t *testing.T) {
 type upgrade struct {
 	*stand.Stand
 	older, newer string // binaries
-	lose         func(leader *devenv.Relay)
-	leader       *devenv.Relay
+	lose         func(leader *runner.Relay)
+	leader       *runner.Relay
 }
 
 func begin(s *stand.Stand) *upgrade {
 	s.T.Helper()
 	s.Retry = "backoff: 100ms, max_backoff: 1s"
 	s.WatchFlush()
-	return &upgrade{Stand: s, older: devenv.BuildRelayAt(s.T, commit(s.T, sidingCommit)), newer: s.Binary}
+	return &upgrade{Stand: s, older: runner.BuildAt(s.T, commit(s.T, sidingCommit)), newer: s.Binary}
 }
 
 // roll goes from the older version to the newer one, back, and to the newer one again. In all of it some events are parked, for their
@@ -75,21 +78,21 @@ func begin(s *stand.Stand) *upgrade {
 // version reads, feeds and moves rows that the other one wrote.
 func (u *upgrade) roll() {
 	u.T.Helper()
-	u.Kinds = []devenv.Kind{u.ToLater(0.3, 0), u.Poison(0.05, 0)}
+	u.Kinds = []load.Kind{u.ToLater(0.3, 0), u.Poison(0.05, 0)}
 	u.leader = u.start(u.older)
 	u.Leads(u.leader)
 	stop := u.Load(150)
 	u.goesOn()
 	u.replaces(u.newer, u.goesOn) // beside the new version, which has brought the schema up to itself
 	u.goesOn()
-	u.order(u.older, devenv.Discarded, "discard", "--id", u.SidedIDs(devenv.Open)[0])
+	u.order(u.older, checker.Discarded, "discard", "--id", u.SidedIDs(checker.Open)[0])
 	u.expand()
 	u.replaces(u.older, u.goesOn)
 	u.goesOn()
 	stop()
-	u.Kinds = []devenv.Kind{u.ToLater(0.3, 0)}
+	u.Kinds = []load.Kind{u.ToLater(0.3, 0)}
 	stop = u.Load(150)
-	u.order(u.newer, devenv.Replayed, append([]string{"replay", "--all"}, u.Antidote()...)...)
+	u.order(u.newer, checker.Replayed, append([]string{"replay", "--all"}, u.Antidote()...)...)
 	u.MakeLater()
 	u.MoreOf(u.Later(), 20)
 	u.replaces(u.newer, func() {}) // while what was parked is delivered
@@ -109,7 +112,7 @@ func (u *upgrade) replaces(version string, meanwhile func()) {
 }
 
 // start starts a relay of a version.
-func (u *upgrade) start(version string) *devenv.Relay {
+func (u *upgrade) start(version string) *runner.Relay {
 	u.T.Helper()
 	u.Binary = version
 	r := u.Start()
@@ -122,14 +125,14 @@ func (u *upgrade) start(version string) *devenv.Relay {
 // goesOn waits until events arrive, are parked and are given up.
 func (u *upgrade) goesOn() {
 	u.T.Helper()
-	parked, dead := u.Sided(devenv.Parked), u.Sided(devenv.Open)
+	parked, dead := u.Sided(checker.Parked), u.Sided(checker.Open)
 	u.More(50)
-	u.AwaitSided(devenv.Parked, parked+10)
-	u.AwaitSided(devenv.Open, dead+2)
+	u.AwaitSided(checker.Parked, parked+10)
+	u.AwaitSided(checker.Open, dead+2)
 }
 
 // order has the leader carry out a command of a version on dead letters, of which some come to a state by that.
-func (u *upgrade) order(version string, state devenv.SidedState, args ...string) {
+func (u *upgrade) order(version string, state checker.SidedState, args ...string) {
 	u.T.Helper()
 	u.Binary = version
 	before := u.Sided(state)

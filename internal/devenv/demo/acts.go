@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/demo/display"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
 )
 
 // This file is the script: what happens when.
@@ -40,7 +41,7 @@ const keys = 200 // of the orders
 
 // begin opens the order service, and starts those who watch. They end with ctx; closing waits for them.
 func (s *stage) begin(ctx context.Context, fail context.CancelCauseFunc) {
-	s.work = &devenv.Workload{
+	s.work = &load.Workload{
 		URL: s.cast.db, Writers: 4, Keys: keys, RowsPerTx: 2, Rate: 400, Rollbacks: 0.05, SavepointRollbacks: 0.05,
 		Payload: 200, Seed: 1, OnCommit: s.meter.Commit,
 	}
@@ -130,7 +131,7 @@ func (s *stage) judge(ctx context.Context) (*outcome, error) {
 	s.Say("The order service has closed. Reading the " + words.place + " to its end.")
 	s.endOrders()
 	s.scene.set(func(sc *scene) { sc.ordersDone = true })
-	rows, err := devenv.ReadCommitted(ctx, s.cast.db)
+	rows, err := load.ReadCommitted(ctx, s.cast.db)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +147,7 @@ func (s *stage) judge(ctx context.Context) (*outcome, error) {
 	if err := bounded(ctx, drainWithin, consumer.Drain); err != nil {
 		return nil, err
 	}
-	history := devenv.History{
+	history := checker.History{
 		Committed: rows, RolledBack: s.work.RolledBack(), Deliveries: consumer.Deliveries(), Marks: consumer.Marks(), MaxDuplicates: -1,
 	}
 	if words.once {
@@ -160,7 +161,7 @@ func (s *stage) judge(ctx context.Context) (*outcome, error) {
 	}
 	s.enter(display.Over, "Everything has been compared.")
 	result := &outcome{
-		Verdict: devenv.Check(history), words: words, keys: keys + 1, rolledBack: len(history.RolledBack), samples: len(history.Marks),
+		Verdict: checker.Check(history), words: words, keys: keys + 1, rolledBack: len(history.RolledBack), samples: len(history.Marks),
 		away: s.away, siding: s.siding,
 	}
 	result.up, result.outages = s.meter.Total()

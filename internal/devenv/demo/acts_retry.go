@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/demo/display"
 )
 
@@ -168,10 +168,10 @@ func (s *stage) until(ctx context.Context, what string, seen func(display.Sample
 }
 
 // readSiding fills in what the database says of the siding in the end.
-func (s *stage) readSiding(ctx context.Context, h *devenv.History) (err error) {
-	if h.Siding, err = devenv.ReadSiding(ctx, s.cast.db, slot); err != nil {
+func (s *stage) readSiding(ctx context.Context, h *checker.History) (err error) {
+	if h.Siding, err = checker.ReadSiding(ctx, s.cast.db, slot); err != nil {
 		return err
 	}
-	h.Stays, err = devenv.ReadStays(ctx, s.cast.db, slot)
+	h.Stays, err = checker.ReadStays(ctx, s.cast.db, slot)
 	return err
 }

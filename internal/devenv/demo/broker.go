@@ -3,7 +3,8 @@ package main
 import (
 	"context"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
 )
 
 // broker is the broker of a performance and its consumer: RabbitMQ or Kafka.
@@ -14,7 +15,7 @@ type broker interface {
 	openConsumer(ctx context.Context) (said string, _ error) // makes what the consumer reads, and starts it
 	consumer() consumer                                      // only after openConsumer
 	sink() string                                            // the relay's configuration of it
-	watch(db string) devenv.FlushWatch                       // of the slot, beside the consumer
+	watch(db string) consumers.FlushWatch                    // of the slot, beside the consumer
 	stop(ctx context.Context) error
 	startAgain(ctx context.Context) error // with what was in it, and a higher limit of what a message may have
 	mistake(ctx context.Context) error    // by which the relay can not publish any more
@@ -26,9 +27,9 @@ type broker interface {
 type consumer interface {
 	Connected() bool
 	Count() (distinct, duplicates int)
-	Deliveries() []devenv.Delivery
-	DeliveriesFrom(n int) []devenv.Delivery
-	Marks() []devenv.Mark
+	Deliveries() []checker.Delivery
+	DeliveriesFrom(n int) []checker.Delivery
+	Marks() []checker.Mark
 	WaitIDs(ctx context.Context, ids []string) error
 	Drain(ctx context.Context) error
 }

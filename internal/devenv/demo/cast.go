@@ -10,16 +10,19 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/demo/display"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 )
 
 // cast is everyone who plays: servers, relay, consumer and order service. What is nil has not been started.
 type cast struct {
 	broker   broker // with its consumer; never nil
-	postgres *devenv.Postgres
+	postgres *pgserver.Postgres
 	binary   string // of the relay
-	relay    *devenv.Relay
+	relay    *runner.Relay
 	db       string // URL of the shop's database
 }
 
@@ -32,11 +35,11 @@ const (
 func (c *cast) startServers(ctx context.Context, done func(who, what string)) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		if c.postgres, err = devenv.StartPostgres(ctx, devenv.PostgresOptions{}); err != nil {
+		if c.postgres, err = pgserver.Start(ctx, pgserver.Options{}); err != nil {
 			return err
 		}
 		c.db = c.postgres.URL(database)
-		if err := errors.Join(c.postgres.CreateDatabase(ctx, database), devenv.CreateOutbox(ctx, c.db), devenv.LogSiding(ctx, c.db)); err != nil {
+		if err := errors.Join(c.postgres.CreateDatabase(ctx, database), load.CreateOutbox(ctx, c.db), checker.LogSiding(ctx, c.db)); err != nil {
 			return err
 		}
 		done(display.PostgresName, "PostgreSQL answers on "+c.postgres.Addr()+"; the outbox table is created")
@@ -67,7 +70,7 @@ func buildRelay(ctx context.Context) (string, error) {
 	}
 	built := make(chan result, 1)
 	go func() {
-		path, err := devenv.RelayBinary()
+		path, err := runner.Binary()
 		built <- result{path, err}
 	}()
 	select {
@@ -80,7 +83,7 @@ func buildRelay(ctx context.Context) (string, error) {
 
 // startRelay starts the relay as a process of its own and returns when it is ready.
 func (c *cast) startRelay(ctx context.Context) (err error) {
-	if c.relay, err = devenv.LaunchRelay(c.binary, relayConfig(c.db, c.broker.sink())); err != nil {
+	if c.relay, err = runner.LaunchRelay(c.binary, relayConfig(c.db, c.broker.sink())); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -96,7 +99,7 @@ func relayConfig(db, sink string) string {
 // operator runs a command of the relay, and returns how it is typed and what it has printed.
 func (c *cast) operator(ctx context.Context, args ...string) (typed, said string, err error) {
 	typed = "cdc-relay " + strings.Join(args, " ")
-	result, err := devenv.RunCommand(ctx, c.binary, relayConfig(c.db, c.broker.sink()), append(args, "--wait", "1m")...)
+	result, err := runner.RunCommand(ctx, c.binary, relayConfig(c.db, c.broker.sink()), append(args, "--wait", "1m")...)
 	if err == nil && result.Code != 0 {
 		err = fmt.Errorf("%s: exit code %d: %s%s", typed, result.Code, result.Stdout, result.Stderr)
 	}

@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
 // kafka is one broker of Kafka with the topic of the orders.
 type kafka struct {
-	cluster *devenv.Kafka
-	reader  *devenv.KafkaConsumer
+	cluster *kafkaserver.Kafka
+	reader  *consumers.KafkaConsumer
 }
 
 const (
@@ -33,7 +34,7 @@ const (
 )
 
 func (k *kafka) start(ctx context.Context) (err error) {
-	k.cluster, err = devenv.StartKafka(ctx, devenv.KafkaOptions{Authorizer: true})
+	k.cluster, err = kafkaserver.Start(ctx, kafkaserver.Options{Authorizer: true})
 	return err
 }
 
@@ -43,7 +44,7 @@ func (k *kafka) openConsumer(ctx context.Context) (said string, err error) {
 	if err := k.cluster.CreateTopic(ctx, topic, partitions, 1, map[string]string{topicSizeSetting: fmt.Sprint(smallLimit)}); err != nil {
 		return "", err
 	}
-	k.reader, err = devenv.StartKafkaConsumer(ctx, devenv.KafkaConsumerOptions{Brokers: k.cluster.Brokers(), Topics: []string{topic}})
+	k.reader, err = consumers.StartKafkaConsumer(ctx, consumers.KafkaConsumerOptions{Brokers: k.cluster.Brokers(), Topics: []string{topic}})
 	return fmt.Sprintf("A consumer reads the %d partitions of topic %q.", partitions, topic), err
 }
 
@@ -51,8 +52,8 @@ func (k *kafka) consumer() consumer { return k.reader }
 
 func (k *kafka) sink() string { return fmt.Sprintf("  kafka:\n    brokers: [%s]\n", k.addr()) }
 
-func (k *kafka) watch(db string) devenv.FlushWatch {
-	return devenv.FlushWatch{DB: db, Slot: slot, Consumer: k.reader, Siding: true}
+func (k *kafka) watch(db string) consumers.FlushWatch {
+	return consumers.FlushWatch{DB: db, Slot: slot, Consumer: k.reader, Siding: true}
 }
 
 func (k *kafka) stop(ctx context.Context) error { return k.cluster.StopNode(ctx, node) }

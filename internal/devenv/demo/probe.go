@@ -8,15 +8,15 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/demo/display"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 // probe asks the witnesses again and again: the database for what was committed and for the slot, the consumer for what
 // arrived, the relay for its own state in words. No number of the demo comes from the relay.
 type probe struct {
 	db       string
-	relay    *devenv.Relay
+	relay    *runner.Relay
 	consumer consumer
 
 	mu  sync.Mutex

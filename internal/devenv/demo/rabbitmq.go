@@ -6,13 +6,14 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
 )
 
 // rabbitMQ is RabbitMQ with a queue that takes everything of the exchange.
 type rabbitMQ struct {
-	server *devenv.Rabbit
-	reader *devenv.Consumer
+	server *rabbitserver.Rabbit
+	reader *consumers.Consumer
 }
 
 const (
@@ -33,14 +34,14 @@ const (
 )
 
 func (r *rabbitMQ) start(ctx context.Context) (err error) {
-	r.server, err = devenv.StartRabbitMQ(ctx, devenv.RabbitOptions{Config: map[string]string{sizeSetting: fmt.Sprint(smallLimit)}})
+	r.server, err = rabbitserver.Start(ctx, rabbitserver.Options{Config: map[string]string{sizeSetting: fmt.Sprint(smallLimit)}})
 	return err
 }
 
 func (r *rabbitMQ) addr() string { return r.server.Addr() }
 
 func (r *rabbitMQ) openConsumer(ctx context.Context) (said string, err error) {
-	r.reader, err = devenv.StartConsumer(ctx, devenv.ConsumerOptions{URL: r.server.URL(), Exchange: exchange, Queue: queue})
+	r.reader, err = consumers.StartConsumer(ctx, consumers.ConsumerOptions{URL: r.server.URL(), Exchange: exchange, Queue: queue})
 	return fmt.Sprintf("A consumer reads queue %q, bound to exchange %q.", queue, exchange), err
 }
 
@@ -50,8 +51,8 @@ func (r *rabbitMQ) sink() string {
 	return fmt.Sprintf("  rabbitmq:\n    url: %s\n    exchange: %s\n", r.server.URL(), exchange)
 }
 
-func (r *rabbitMQ) watch(db string) devenv.FlushWatch {
-	return devenv.FlushWatch{DB: db, Slot: slot, Consumer: r.reader, Siding: true}
+func (r *rabbitMQ) watch(db string) consumers.FlushWatch {
+	return consumers.FlushWatch{DB: db, Slot: slot, Consumer: r.reader, Siding: true}
 }
 
 func (r *rabbitMQ) stop(ctx context.Context) error { return r.server.Stop(ctx) }

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/demo/display"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
 )
 
 // stage is one performance.
@@ -22,7 +22,7 @@ type stage struct {
 
 	began time.Time
 	cast  cast
-	work  *devenv.Workload
+	work  *load.Workload
 	meter *display.Meter
 	probe *probe
 	away  time.Duration // how long the broker took no connections

@@ -12,9 +12,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/demo/display"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 // recording is an output that can be read while it is written.
@@ -98,7 +98,7 @@ func testDemo(t *testing.T, sink, name string) {
 }
 
 func TestInterruptedWhileStarting(t *testing.T) {
-	devenv.BuildRelay(t) // a build cannot be interrupted from inside its process
+	runner.Build(t) // a build cannot be interrupted from inside its process
 	p := perform(t, "rabbitmq", length{}, false)
 	p.out.await(t, "PostgreSQL answers")
 	if err := p.interrupt(); !errors.Is(err, errInterrupted) {

@@ -5,13 +5,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/demo/display"
 )
 
 // outcome is what the demo has shown.
 type outcome struct {
-	devenv.Verdict
+	checker.Verdict
 	words      words // of the broker
 	keys       int
 	rolledBack int

@@ -5,14 +5,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/demo/display"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/demo/golden"
 )
 
 func goodOutcome() *outcome {
 	return &outcome{
-		Verdict: devenv.Verdict{Committed: 11842, Delivered: 11842, Duplicates: 97, Redelivered: 12, Replayed: []string{"poison"}, MaxDuplicates: -1},
+		Verdict: checker.Verdict{Committed: 11842, Delivered: 11842, Duplicates: 97, Redelivered: 12, Replayed: []string{"poison"}, MaxDuplicates: -1},
 		words:   (&rabbitMQ{}).words(),
 		keys:    keys, rolledBack: 612, samples: 1044, away: 9830 * time.Millisecond,
 		up:      display.Latency{Count: 8000, P50: 1200 * time.Microsecond, P99: 4 * time.Millisecond, Max: time.Second},

@@ -18,7 +18,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
 func main() {
@@ -34,14 +35,14 @@ func run(command []string) (int, error) {
 	defer stop()
 	begin := time.Now()
 	fmt.Fprintln(os.Stderr, "starting PostgreSQL, RabbitMQ and Kafka for all tests ...")
-	started, err := devenv.StartServers(ctx, len(command) > 0)
+	started, err := servers.StartServers(ctx, len(command) > 0)
 	if ctx.Err() != nil {
 		if err == nil {
 			err = started.Close()
 		}
 		return 130, ignoreCanceled(err)
 	}
-	if failed, ok := errors.AsType[*devenv.StartError](err); ok {
+	if failed, ok := errors.AsType[*processes.StartError](err); ok {
 		return 1, keepLog(failed)
 	}
 	if err != nil {
@@ -62,7 +63,7 @@ func run(command []string) (int, error) {
 
 // keepLog is the one line about a server that did not start. Its log is kept, because its directory
 // is removed.
-func keepLog(failed *devenv.StartError) error {
+func keepLog(failed *processes.StartError) error {
 	path := filepath.Join("bin", strings.ToLower(failed.Server)+".log")
 	if err := os.WriteFile(path, []byte(failed.Log), 0o644); err != nil {
 		return errors.Join(failed, err)
@@ -89,7 +90,7 @@ func codeOf(err error) int {
 // beside runs the command to its end, in a process group of its own. An interrupt is passed on to
 // the group, and what has not ended three seconds later is killed.
 func beside(ctx context.Context, command, environ []string) (int, error) {
-	tmp, err := devenv.TempDir()
+	tmp, err := processes.TempDir()
 	if err != nil {
 		return 1, err
 	}

@@ -4,13 +4,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
 func TestReadTally(t *testing.T) {
-	w := newDatabase(t, devenv.SharedPostgres(t), "")
+	w := newDatabase(t, servers.SharedPostgres(t), "")
 	b := newBench(t, w)
 	wants := func(c store.Config, parked, dead int) (found store.Tally) {
 		t.Helper()

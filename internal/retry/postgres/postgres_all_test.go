@@ -8,14 +8,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
 // In a database of another encoding every row can be written, and most words be read.
 func TestAnotherEncoding(t *testing.T) {
-	server := devenv.SharedPostgres(t)
+	server := servers.SharedPostgres(t)
 	name := "t" + strings.ToLower(rand.Text()[:12])
 	admin := connect(t, server.URL("postgres"))
 	if _, err := admin.Exec(await.Context(t), `CREATE DATABASE `+name+` ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'`); err != nil {

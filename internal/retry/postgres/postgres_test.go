@@ -22,8 +22,10 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	retrystore "github.com/cdc-relay/cdc-relay/internal/retry/store"
@@ -39,7 +41,7 @@ type database struct {
 	url  string // of the relay's role
 }
 
-func newDatabase(t *testing.T, server *devenv.Postgres, url string) *database {
+func newDatabase(t *testing.T, server *pgserver.Postgres, url string) *database {
 	t.Helper()
 	w := &database{t: t}
 	role := "r" + strings.ToLower(rand.Text()[:12])
@@ -182,7 +184,7 @@ func (w *database) where(n int64) (state string) {
 }
 
 func TestPostgres(t *testing.T) {
-	w := newDatabase(t, devenv.SharedPostgres(t), "")
+	w := newDatabase(t, servers.SharedPostgres(t), "")
 	for name, test := range conformance {
 		t.Run(name, func(t *testing.T) { w.t = t; test(newBench(t, w)) })
 	}
@@ -422,13 +424,13 @@ func testDurable(b *bench, w *database) {
 }
 
 // through is a pool of the relay's through a proxy.
-func (w *database) through() (*pgxpool.Pool, *devenv.Proxy) {
+func (w *database) through() (*pgxpool.Pool, *netproxy.Proxy) {
 	w.t.Helper()
 	u, err := url.Parse(w.url)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	p, err := devenv.StartProxy(u.Host)
+	p, err := netproxy.Start(u.Host)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -446,7 +448,7 @@ func (w *database) through() (*pgxpool.Pool, *devenv.Proxy) {
 
 // The answer is lost: the outcome is unknown, and the same call again changes nothing.
 func TestAnswerLost(t *testing.T) {
-	w := newDatabase(t, devenv.SharedPostgres(t), "")
+	w := newDatabase(t, servers.SharedPostgres(t), "")
 	for name, call := range unknown {
 		t.Run(name, func(t *testing.T) {
 			w.t = t
@@ -454,14 +456,14 @@ func TestAnswerLost(t *testing.T) {
 			pool, proxy := w.through()
 			store := New(pool, b.c)
 			do, check := call(b)
-			proxy.Hold(devenv.Down)
+			proxy.Hold(netproxy.Down)
 			c, cancel := context.WithTimeout(await.Context(t), 500*time.Millisecond)
 			defer cancel()
 			var refused *retrystore.Refused
 			if err := do(c, store); err == nil || errors.As(err, &refused) || errors.Is(err, retrystore.ErrFenced) {
 				t.Fatalf("got %v", err)
 			}
-			proxy.Release(devenv.Down)
+			proxy.Release(netproxy.Down)
 			for range 2 {
 				b.must(do(await.Context(t), store))
 			}
@@ -474,7 +476,7 @@ func TestAnswerLost(t *testing.T) {
 // A statement is cut off on its way. It is made again, what it wrote is delivered and deleted, and
 // then it arrives: its session must be gone.
 func TestStatementLate(t *testing.T) {
-	w := newDatabase(t, devenv.SharedPostgres(t), "")
+	w := newDatabase(t, servers.SharedPostgres(t), "")
 	for name, call := range unknown {
 		t.Run(name, func(t *testing.T) {
 			w.t = t
@@ -489,13 +491,13 @@ func TestStatementLate(t *testing.T) {
 			var pid int
 			b.must(pool.QueryRow(await.Context(t), `SELECT pg_backend_pid()`).Scan(&pid))
 			equal(t, "connections", pool.Stat().TotalConns(), 1)
-			proxy.Hold(devenv.Up)
+			proxy.Hold(netproxy.Up)
 			proxy.SetTarget("127.0.0.1:1") // the driver asks the server to cancel it: that does not arrive
 			held := await.Context(t)
 			c, cancel := context.WithCancel(held)
 			go func() {
 				defer cancel() // once it is on its way
-				if err := proxy.WaitHeld(held, devenv.Up, 1); err != nil {
+				if err := proxy.WaitHeld(held, netproxy.Up, 1); err != nil {
 					t.Error(err)
 				}
 			}()
@@ -511,7 +513,7 @@ func TestStatementLate(t *testing.T) {
 					b.must(store.Apply(await.Context(t), []retrystore.Result{{Row: row, Kind: retrystore.Delivered}}))
 				}
 			}
-			proxy.Release(devenv.Up)
+			proxy.Release(netproxy.Up)
 			// The session ends when it has done what came late.
 			await.Until(t, "the session of the lost statement to end", func() (ended bool) {
 				b.must(second.QueryRow(await.Context(t), `SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)`, pid).Scan(&ended))
@@ -532,7 +534,7 @@ func TestStatementLate(t *testing.T) {
 // until it has. On a server of this package: one session that is stopped has all wait that drop a
 // database.
 func TestSessionThatDoesNotEnd(t *testing.T) {
-	w := newDatabase(t, devenv.OwnPostgres(t), "")
+	w := newDatabase(t, servers.OwnPostgres(t), "")
 	b := newBench(t, w)
 	store := New(w.pool, b.c)
 	row := b.row("k", 1, 1)

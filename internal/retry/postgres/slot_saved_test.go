@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -88,7 +88,7 @@ func (s *walsender) report() {
 // A bare position stays until the slot, as the server saved it, is past it: also after a crash of
 // the server.
 func TestBarePositionStaysUntilTheSlotIsSaved(t *testing.T) {
-	server := devenv.OwnPostgres(t)
+	server := servers.OwnPostgres(t)
 	w := newDatabase(t, server, "")
 	b := newBench(t, w)
 	s := &walsender{t: t, w: w, slot: b.c.Slot}

@@ -13,8 +13,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol/produce"
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
@@ -98,7 +98,7 @@ func ordinary(i int) *outbox.Event {
 // has the broker unpack each batch, check its records and pack it again. What comes back is compared, byte by byte.
 func TestRecordsOfEveryCompression(t *testing.T) {
 	same := func(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (b == nil) }
-	k := devenv.SharedKafka(t)
+	k := servers.SharedKafka(t)
 	c := dialReal(t, conn.Options{}, k.Brokers()[0])
 	for _, codec := range []compress.Compression{compress.None, compress.Gzip, compress.Snappy, compress.Lz4, compress.Zstd} {
 		stored := "uncompressed"
@@ -157,7 +157,7 @@ func TestRecordsOfEveryCompression(t *testing.T) {
 
 // TestSequences has what a broker does with the producer id, epoch and sequence of a batch.
 func TestSequences(t *testing.T) {
-	k := devenv.SharedKafka(t)
+	k := servers.SharedKafka(t)
 	c, topic := dialReal(t, conn.Options{}, k.Brokers()[0]), k.Topic(t, 1)
 	id, epoch := producerID(t, c)
 	batchOf := func(text string, count int) *batch.Batch {
@@ -193,7 +193,7 @@ func TestSequences(t *testing.T) {
 
 // TestChecksum has a broker refuse what came broken.
 func TestChecksum(t *testing.T) {
-	k := devenv.SharedKafka(t)
+	k := servers.SharedKafka(t)
 	c, topic := dialReal(t, conn.Options{}, k.Brokers()[0]), k.Topic(t, 1)
 	b := batch.New(compress.None)
 	b.Add(&batch.Record{Value: []byte("text"), Time: 1})
@@ -206,7 +206,7 @@ func TestChecksum(t *testing.T) {
 
 // TestUnknownTopicIsAnAnswer has a refusal that is no fault of the connection.
 func TestUnknownTopicIsAnAnswer(t *testing.T) {
-	k := devenv.SharedKafka(t)
+	k := servers.SharedKafka(t)
 	c := dialReal(t, conn.Options{}, k.Brokers()[0])
 	b := batch.New(compress.None)
 	b.Add(&batch.Record{Value: []byte("text"), Time: 1})

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
@@ -26,12 +26,12 @@ var onCluster = []clusterTest{
 
 type clusterTest struct {
 	name string
-	test func(*testing.T, *devenv.Kafka)
+	test func(*testing.T, *kafkaserver.Kafka)
 }
 
 // Three brokers, of which leaders move, die and freeze. Nothing is lost, nothing is stored twice.
 func TestCluster(t *testing.T) {
-	k, err := devenv.StartKafka(await.Context(t), devenv.KafkaOptions{Nodes: 3, Authorizer: true, Proxied: 1, Settings: map[string]string{
+	k, err := kafkaserver.Start(await.Context(t), kafkaserver.Options{Nodes: 3, Authorizer: true, Proxied: 1, Settings: map[string]string{
 		"replica.fetch.backoff.ms": "20",
 		// How long a frozen replica counts as in sync: what is seen meanwhile is seen on a loaded machine, too.
 		"broker.session.timeout.ms": "8000",
@@ -45,12 +45,12 @@ func TestCluster(t *testing.T) {
 }
 
 // replicated makes a topic of three replicas, of which two must be in sync.
-func replicated(t *testing.T, k *devenv.Kafka, partitions int) string {
+func replicated(t *testing.T, k *kafkaserver.Kafka, partitions int) string {
 	return topicWith(t, k, partitions, 3, map[string]string{"min.insync.replicas": "2"})
 }
 
 // elected watches who leads a partition, asking every 10 ms, and returns when that is another node.
-func elected(t *testing.T, k *devenv.Kafka, topic string, before int) time.Time {
+func elected(t *testing.T, k *kafkaserver.Kafka, topic string, before int) time.Time {
 	t.Helper()
 	ctx := await.Context(t)
 	await.Until(t, "another leader", func() bool {
@@ -60,7 +60,7 @@ func elected(t *testing.T, k *devenv.Kafka, topic string, before int) time.Time 
 	return time.Now()
 }
 
-func testLeaderKilled(t *testing.T, k *devenv.Kafka) {
+func testLeaderKilled(t *testing.T, k *kafkaserver.Kafka) {
 	topic := replicated(t, k, 1)
 	r := start(t, Config{Brokers: k.Brokers()})
 	f := flow(t, r, topic, 50)
@@ -81,7 +81,7 @@ func testLeaderKilled(t *testing.T, k *devenv.Kafka) {
 }
 
 // With one replica left of the two that must be in sync the partition is at fault, and others flow.
-func testTooFewReplicas(t *testing.T, k *devenv.Kafka) {
+func testTooFewReplicas(t *testing.T, k *kafkaserver.Kafka) {
 	refusing := func(kind sinktest.Kind) bool { return kind == sinktest.DestinationRefusing }
 	sinktest.Run(t, refusing, func(t *testing.T) sinktest.Broker {
 		return openConformance(t, k, k.Way(0), sinktest.DestinationRefusing)
@@ -90,7 +90,7 @@ func testTooFewReplicas(t *testing.T, k *devenv.Kafka) {
 
 // A partition whose only replica is away is at fault after ConfirmTimeout when others confirm; without others it is waited
 // for.
-func testNoLeader(t *testing.T, k *devenv.Kafka) {
+func testNoLeader(t *testing.T, k *kafkaserver.Kafka) {
 	topic, other := topicWith(t, k, 1, 1, nil), replicated(t, k, 1)
 	leader, err := k.Leader(await.Context(t), topic, 0)
 	must(t, err)
@@ -120,7 +120,7 @@ func testNoLeader(t *testing.T, k *devenv.Kafka) {
 // vain (7), and from then on that there are too few (19), before it appends anything. While others confirm the partition is
 // at fault after ConfirmTimeout; and what the leader has stored meanwhile is not stored a second time. (Kafka 4 does not say
 // any more that there are too few after it has appended, 20: it waits for them in vain.)
-func testReplicaFrozen(t *testing.T, k *devenv.Kafka) {
+func testReplicaFrozen(t *testing.T, k *kafkaserver.Kafka) {
 	topic, other := topicWith(t, k, 1, 2, map[string]string{"min.insync.replicas": "2"}), topicWith(t, k, 3, 1, nil)
 	leader, err := k.Leader(await.Context(t), topic, 0)
 	must(t, err)
@@ -196,7 +196,7 @@ func testReplicaFrozen(t *testing.T, k *devenv.Kafka) {
 }
 
 // Everything that a cluster of three can lack, each named with its mend; and nothing is published.
-func testCheck(t *testing.T, kafka *devenv.Kafka) {
+func testCheck(t *testing.T, kafka *kafkaserver.Kafka) {
 	ctx := await.Context(t)
 	must := func(err error) {
 		t.Helper()

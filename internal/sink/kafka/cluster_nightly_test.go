@@ -6,15 +6,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
 func init() {
 	onCluster = append(onCluster, clusterTest{"leader moved", testLeaderMoved}, clusterTest{"leader frozen", testLeaderFrozen}, clusterTest{"two killed", testTwoKilled})
 }
 
-func testLeaderMoved(t *testing.T, k *devenv.Kafka) {
+func testLeaderMoved(t *testing.T, k *kafkaserver.Kafka) {
 	topic := replicated(t, k, 1)
 	r := start(t, Config{Brokers: k.Brokers()})
 	f := flow(t, r, topic, 50)
@@ -39,7 +39,7 @@ func testLeaderMoved(t *testing.T, k *devenv.Kafka) {
 }
 
 // A frozen broker keeps its connections and answers nothing. Its requests are given up when others lead.
-func testLeaderFrozen(t *testing.T, k *devenv.Kafka) {
+func testLeaderFrozen(t *testing.T, k *kafkaserver.Kafka) {
 	topic := replicated(t, k, 3)
 	r := start(t, Config{Brokers: k.Brokers(), ConfirmTimeout: time.Minute})
 	f := flow(t, r, topic, 50)
@@ -74,7 +74,7 @@ func testLeaderFrozen(t *testing.T, k *devenv.Kafka) {
 }
 
 // Two of three brokers are killed under load and start again: what was under way comes again as the same bytes.
-func testTwoKilled(t *testing.T, k *devenv.Kafka) {
+func testTwoKilled(t *testing.T, k *kafkaserver.Kafka) {
 	topic := replicated(t, k, 6)
 	r := start(t, Config{Brokers: k.Brokers()})
 	f := flow(t, r, topic, 50)

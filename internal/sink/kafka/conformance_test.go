@@ -6,8 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/sinktest"
@@ -15,7 +18,7 @@ import (
 
 func TestConformance(t *testing.T) {
 	sinktest.Run(t, shows, func(t *testing.T) sinktest.Broker {
-		k, way := devenv.SharedKafkaWay(t)
+		k, way := servers.SharedKafkaWay(t)
 		return openConformance(t, k, way, sinktest.DestinationMissing)
 	})
 }
@@ -24,10 +27,10 @@ func TestConformance(t *testing.T) {
 type conformance struct {
 	t        *testing.T
 	ctx      context.Context
-	kafka    *devenv.Kafka
-	way      *devenv.KafkaWay
+	kafka    *kafkaserver.Kafka
+	way      *kafkaserver.Way
 	sink     *running
-	consumer *devenv.KafkaConsumer
+	consumer *consumers.KafkaConsumer
 	topic    string // of good events; the others' names begin with it
 	stopped  int    // the node that DestinationRefusing has stopped
 	n        uint64
@@ -41,18 +44,18 @@ var topicOf = map[sinktest.Kind]string{
 	sinktest.DestinationRefusing:  "-refusing",
 }
 
-func openConformance(t *testing.T, k *devenv.Kafka, way *devenv.KafkaWay, destination sinktest.Kind) *conformance {
+func openConformance(t *testing.T, k *kafkaserver.Kafka, way *kafkaserver.Way, destination sinktest.Kind) *conformance {
 	c := &conformance{t: t, ctx: await.Context(t), kafka: k, way: way}
 	c.topic = topicWith(t, k, 3, max(1, k.Nodes()), map[string]string{"max.message.bytes": "65536"})
 	c.create(destination)
 	t.Cleanup(func() { remove(t, k, c.topic+topicOf[destination]) })
 	topics := []string{c.topic, c.topic + topicOf[destination]}
 	var err error
-	c.consumer, err = devenv.StartKafkaConsumer(c.ctx, devenv.KafkaConsumerOptions{Brokers: k.Brokers(), Topics: topics})
+	c.consumer, err = consumers.StartKafkaConsumer(c.ctx, consumers.KafkaConsumerOptions{Brokers: k.Brokers(), Topics: topics})
 	must(t, err)
 	t.Cleanup(c.consumer.Close)
 	t.Cleanup(func() {
-		c.way.Proxy(1).Release(devenv.Down)
+		c.way.Proxy(1).Release(netproxy.Down)
 		must(t, c.way.Proxy(1).Mend())
 	})
 	c.sink = start(t, Config{Brokers: c.way.Brokers()})
@@ -135,10 +138,10 @@ func (c *conformance) turn(kind sinktest.Kind, broken bool) {
 		}
 	case sinktest.AnswersLost:
 		if broken {
-			proxy.Hold(devenv.Down)
+			proxy.Hold(netproxy.Down)
 		} else {
 			c.cut(true)
-			proxy.Release(devenv.Down)
+			proxy.Release(netproxy.Down)
 			c.cut(false)
 		}
 	case sinktest.DestinationMissing:

@@ -8,7 +8,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/compress"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
@@ -17,7 +17,7 @@ import (
 // TestLimitsOfARecord has the reasons of the limits that a record is held to before it is sent: what is larger costs the
 // connection, and no answer tells why; the largest that is sent is answered.
 func TestLimitsOfARecord(t *testing.T) {
-	k := devenv.SharedKafka(t)
+	k := servers.SharedKafka(t)
 	topic := k.Topic(t, 1)
 	b := batch.New(compress.None)
 	b.Add(&batch.Record{Value: make([]byte, record.MaxRecord), Time: 1})

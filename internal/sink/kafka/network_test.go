@@ -5,8 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	kafkarecord "github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
@@ -15,7 +17,7 @@ import (
 func TestOneBroker(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		test func(*testing.T, *devenv.Kafka, *devenv.KafkaWay)
+		test func(*testing.T, *kafkaserver.Kafka, *kafkaserver.Way)
 	}{
 		{"answers come late", testLateAnswers},
 		{"connections end", testConnectionsEnd},
@@ -24,31 +26,31 @@ func TestOneBroker(t *testing.T) {
 		{"other events after a timeout", testOthersAfterTimeout},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			k, way := devenv.SharedKafkaWay(t)
+			k, way := servers.SharedKafkaWay(t)
 			c.test(t, k, way)
 		})
 	}
 }
 
 // Requests are stored and not answered in time; the answers come when nobody waits for them any more.
-func testLateAnswers(t *testing.T, k *devenv.Kafka, way *devenv.KafkaWay) {
+func testLateAnswers(t *testing.T, k *kafkaserver.Kafka, way *kafkaserver.Way) {
 	topic := topicWith(t, k, 2, 1, nil)
 	r := start(t, Config{Brokers: way.Brokers(), ConfirmTimeout: time.Millisecond})
 	f := flow(t, r, topic, 20)
 	f.wait(200)
 	before := r.Stats().Connections
-	way.Proxy(1).Hold(devenv.Down)
-	must(t, way.Proxy(1).WaitHeld(await.Context(t), devenv.Down, 1))
+	way.Proxy(1).Hold(netproxy.Down)
+	must(t, way.Proxy(1).WaitHeld(await.Context(t), netproxy.Down, 1))
 	// The answers that make a connection are held, too, so there is none in place of one that was given up. One of two is not
 	// that for metadata: it is given up over events.
 	await.Until(t, "two connections are given up", func() bool { return r.Stats().Connections <= before-2 })
-	way.Proxy(1).Release(devenv.Down)
+	way.Proxy(1).Release(netproxy.Down)
 	f.wait(500)
 	wantStored(t, k, topic, f.end()...)
 }
 
 // Connections end under load, again and again.
-func testConnectionsEnd(t *testing.T, k *devenv.Kafka, way *devenv.KafkaWay) {
+func testConnectionsEnd(t *testing.T, k *kafkaserver.Kafka, way *kafkaserver.Way) {
 	topic := topicWith(t, k, 4, 1, nil)
 	r := start(t, Config{Brokers: way.Brokers()})
 	f := flow(t, r, topic, 50)
@@ -61,7 +63,7 @@ func testConnectionsEnd(t *testing.T, k *devenv.Kafka, way *devenv.KafkaWay) {
 }
 
 // A topic that was deleted and made anew knows no producer: the stream goes on with the sequence numbers it has.
-func testProducerUnknown(t *testing.T, k *devenv.Kafka, _ *devenv.KafkaWay) {
+func testProducerUnknown(t *testing.T, k *kafkaserver.Kafka, _ *kafkaserver.Way) {
 	topic := topicWith(t, k, 1, 1, nil)
 	r := start(t, Config{Brokers: k.Brokers()})
 	wantConfirmed(t, r.send(events(10, topic)...))
@@ -73,18 +75,18 @@ func testProducerUnknown(t *testing.T, k *devenv.Kafka, _ *devenv.KafkaWay) {
 }
 
 // The call's context ends while its request is at the broker. The events come again, and are there once.
-func testTimeout(t *testing.T, k *devenv.Kafka, way *devenv.KafkaWay) {
+func testTimeout(t *testing.T, k *kafkaserver.Kafka, way *kafkaserver.Way) {
 	topic := topicWith(t, k, 1, 1, nil)
 	r := start(t, Config{Brokers: way.Brokers()})
 	wantConfirmed(t, r.send(event(topic, "k")))
 	first := events(100, topic)
-	way.Proxy(1).Hold(devenv.Down)
+	way.Proxy(1).Hold(netproxy.Down)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if _, err := r.try(ctx, first...); err == nil {
 		t.Error("no answer, and no error")
 	}
-	way.Proxy(1).Release(devenv.Down)
+	way.Proxy(1).Release(netproxy.Down)
 	all := append(first, events(50, topic)...)
 	wantConfirmed(t, r.send(all...))
 	records, err := k.Records(await.Context(t), topic)
@@ -97,19 +99,19 @@ func testTimeout(t *testing.T, k *devenv.Kafka, way *devenv.KafkaWay) {
 // The call's context ends while its request is at the broker. What comes then are as many other events, and fewer of the same,
 // as a relay offers them that goes on one by one. Under the numbers of the batch in doubt the broker would take the others and
 // store nothing.
-func testOthersAfterTimeout(t *testing.T, k *devenv.Kafka, way *devenv.KafkaWay) {
+func testOthersAfterTimeout(t *testing.T, k *kafkaserver.Kafka, way *kafkaserver.Way) {
 	topic := topicWith(t, k, 1, 1, nil)
 	r := start(t, Config{Brokers: way.Brokers()})
 	wantConfirmed(t, r.send(event(topic, "k")))
 	doubted := events(5, topic)
-	way.Proxy(1).Hold(devenv.Down)
+	way.Proxy(1).Hold(netproxy.Down)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if _, err := r.try(ctx, doubted...); err == nil {
 		t.Error("no answer, and no error")
 	}
 	way.Proxy(1).Reset() // the answer is lost: an answer that comes late would end the doubt
-	way.Proxy(1).Release(devenv.Down)
+	way.Proxy(1).Release(netproxy.Down)
 	others := events(5, topic)
 	for _, call := range [][]*outbox.Event{others, doubted[:1], doubted[1:]} {
 		wantConfirmed(t, r.send(call...))

@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
@@ -18,8 +19,8 @@ import (
 
 // What a real broker says of topics and events, and what becomes of that.
 func TestOutcomes(t *testing.T) {
-	k := devenv.SharedKafka(t)
-	for name, test := range map[string]func(*testing.T, *devenv.Kafka){
+	k := servers.SharedKafka(t)
+	for name, test := range map[string]func(*testing.T, *kafkaserver.Kafka){
 		"missing topic":           testMissingTopic,
 		"too large for the topic": testTooLarge,
 		"larger than all limits":  testHuge,
@@ -76,7 +77,7 @@ func wantPaused(t *testing.T, r *running, destinations ...string) {
 	}
 }
 
-func testMissingTopic(t *testing.T, k *devenv.Kafka) {
+func testMissingTopic(t *testing.T, k *kafkaserver.Kafka) {
 	topic, nowhere := topicWith(t, k, 2, 1, nil), unused()
 	r := start(t, Config{Brokers: k.Brokers()})
 	good := events(100, topic)
@@ -111,7 +112,7 @@ func testMissingTopic(t *testing.T, k *devenv.Kafka) {
 }
 
 // wantPartitions wants records in so many partitions.
-func wantPartitions(t *testing.T, k *devenv.Kafka, topic string, n int) {
+func wantPartitions(t *testing.T, k *kafkaserver.Kafka, topic string, n int) {
 	t.Helper()
 	records, err := k.Records(await.Context(t), topic)
 	must(t, err)
@@ -124,7 +125,7 @@ func wantPartitions(t *testing.T, k *devenv.Kafka, topic string, n int) {
 	}
 }
 
-func testTooLarge(t *testing.T, k *devenv.Kafka) {
+func testTooLarge(t *testing.T, k *kafkaserver.Kafka) {
 	for _, compression := range []string{"none", "lz4"} {
 		t.Run(compression, func(t *testing.T) {
 			topic := topicWith(t, k, 1, 1, map[string]string{"max.message.bytes": "30000"})
@@ -147,7 +148,7 @@ func testTooLarge(t *testing.T, k *devenv.Kafka) {
 }
 
 // A record that no broker's request carries is refused before it is sent; a large one goes alone and arrives.
-func testHuge(t *testing.T, k *devenv.Kafka) {
+func testHuge(t *testing.T, k *kafkaserver.Kafka) {
 	topic := topicWith(t, k, 1, 1, map[string]string{"max.message.bytes": "200000000"})
 	r := start(t, Config{Brokers: k.Brokers()})
 	huge := event(topic, "k")
@@ -160,7 +161,7 @@ func testHuge(t *testing.T, k *devenv.Kafka) {
 }
 
 // A compacted topic takes no record without a key, and names those in the batch.
-func testInvalidRecord(t *testing.T, k *devenv.Kafka) {
+func testInvalidRecord(t *testing.T, k *kafkaserver.Kafka) {
 	topic := topicWith(t, k, 1, 1, map[string]string{"cleanup.policy": "compact"})
 	r := start(t, Config{Brokers: k.Brokers()})
 	good := events(100, topic)
@@ -179,7 +180,7 @@ func testInvalidRecord(t *testing.T, k *devenv.Kafka) {
 }
 
 // After a rejected event nothing of its key is sent in the call, however the batch is cut; in the next call it is.
-func testKeyStops(t *testing.T, k *devenv.Kafka) {
+func testKeyStops(t *testing.T, k *kafkaserver.Kafka) {
 	topic := topicWith(t, k, 1, 1, map[string]string{"max.message.bytes": "30000"})
 	r := start(t, Config{Brokers: k.Brokers()})
 	call := events(300, topic)
@@ -213,7 +214,7 @@ func testKeyStops(t *testing.T, k *devenv.Kafka) {
 	wantStored(t, k, topic, append(stored, rest...)...)
 }
 
-func testRejectedUnsent(t *testing.T, k *devenv.Kafka) {
+func testRejectedUnsent(t *testing.T, k *kafkaserver.Kafka) {
 	topic := topicWith(t, k, 1, 1, nil)
 	r := start(t, Config{Brokers: k.Brokers()})
 	null, odd, undecodable := event(topic, "k"), event("no topic's name", "k"), event(topic, "k")
@@ -235,7 +236,7 @@ func testRejectedUnsent(t *testing.T, k *devenv.Kafka) {
 
 // A topic that is deleted and made anew, with fewer partitions, then with more: what is published then is there, in any of
 // its partitions, and what a lane sends to partitions that are gone goes elsewhere.
-func testTopicRemade(t *testing.T, k *devenv.Kafka) {
+func testTopicRemade(t *testing.T, k *kafkaserver.Kafka) {
 	topic := topicWith(t, k, 4, 1, nil)
 	r := start(t, Config{Brokers: k.Brokers(), Topic: kafkatest.Template(t, topic)})
 	wantConfirmed(t, r.send(events(100, topic)...))
@@ -281,7 +282,7 @@ func allConfirmed(outcomes []sink.Outcome) bool {
 
 // Partitions are added while events flow: every event is there once, of each key in the order of publishing by the time
 // of the append, and the new partitions are used soon, by the lanes that were there.
-func testPartitionsAdded(t *testing.T, k *devenv.Kafka) {
+func testPartitionsAdded(t *testing.T, k *kafkaserver.Kafka) {
 	topic := topicWith(t, k, 2, 1, map[string]string{"message.timestamp.type": "LogAppendTime"})
 	r := start(t, Config{Brokers: k.Brokers()})
 	f := flow(t, r, topic, 50)
@@ -300,7 +301,7 @@ func testPartitionsAdded(t *testing.T, k *devenv.Kafka) {
 	}
 }
 
-func testOneLane(t *testing.T, k *devenv.Kafka) {
+func testOneLane(t *testing.T, k *kafkaserver.Kafka) {
 	one, two := topicWith(t, k, 3, 1, nil), topicWith(t, k, 2, 1, nil)
 	r := start(t, Config{Brokers: k.Brokers(), OneLane: true})
 	ones, twos := events(250, one), events(250, two)
@@ -321,7 +322,7 @@ func testOneLane(t *testing.T, k *devenv.Kafka) {
 }
 
 // A rejected event holds back its key in its own topic. In another one that key goes on, in its place among the others.
-func testKeyGoesOnElsewhere(t *testing.T, k *devenv.Kafka) {
+func testKeyGoesOnElsewhere(t *testing.T, k *kafkaserver.Kafka) {
 	topic := topicWith(t, k, 1, 1, nil)
 	r := start(t, Config{Brokers: k.Brokers(), OneLane: true})
 	refused, behind := event("no topic's name", "k"), event("no topic's name", "k")
@@ -338,7 +339,7 @@ func testKeyGoesOnElsewhere(t *testing.T, k *devenv.Kafka) {
 }
 
 // A parked event goes where it was going, a replayed one says so, and both go among others, in any lane.
-func testRouted(t *testing.T, k *devenv.Kafka) {
+func testRouted(t *testing.T, k *kafkaserver.Kafka) {
 	topic, other := topicWith(t, k, 3, 1, nil), topicWith(t, k, 2, 1, nil)
 	for name, cfg := range map[string]Config{"constant": {Topic: kafkatest.Template(t, topic)}, "template": {}} {
 		t.Run(name, func(t *testing.T) {
@@ -368,7 +369,7 @@ func testRouted(t *testing.T, k *devenv.Kafka) {
 }
 
 // wantRoutes wants these events in a topic, each with what it says of a replay.
-func wantRoutes(t *testing.T, k *devenv.Kafka, topic string, events []*outbox.Event) {
+func wantRoutes(t *testing.T, k *kafkaserver.Kafka, topic string, events []*outbox.Event) {
 	t.Helper()
 	records, err := k.Records(await.Context(t), topic)
 	must(t, err)

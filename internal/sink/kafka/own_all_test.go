@@ -16,8 +16,10 @@ import (
 
 	"github.com/segmentio/kafka-go/protocol/metadata"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/testcerts"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/check"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
@@ -27,19 +29,19 @@ import (
 
 const anybody = "User:ANONYMOUS"
 
-var ownCluster = sync.OnceValues(func() (*devenv.Kafka, error) {
-	k, err := devenv.StartKafka(context.Background(), devenv.KafkaOptions{
+var ownCluster = sync.OnceValues(func() (*kafkaserver.Kafka, error) {
+	k, err := kafkaserver.Start(context.Background(), kafkaserver.Options{
 		Authorizer: true, Proxied: 1, Secure: true, Users: map[string]string{"relay": "relay secret"},
 		Settings: map[string]string{"connections.max.reauth.ms": "3600000", "socket.request.max.bytes": "8388608"},
 	})
 	if err == nil {
-		devenv.AtEnd(k.Close)
+		servers.AtEnd(k.Close)
 	}
 	return k, err
 })
 
 // ownKafka is a cluster of one broker that obeys ACLs and has all kinds of listeners. Tests put back what they change.
-func ownKafka(t *testing.T) *devenv.Kafka {
+func ownKafka(t *testing.T) *kafkaserver.Kafka {
 	t.Helper()
 	k, err := ownCluster()
 	must(t, err)
@@ -58,7 +60,7 @@ func TestConformanceForbidden(t *testing.T) {
 // TestOutcomes where it takes a broker of its own.
 func TestOutcomesOfOwnBroker(t *testing.T) {
 	k := ownKafka(t)
-	for name, test := range map[string]func(*testing.T, *devenv.Kafka){
+	for name, test := range map[string]func(*testing.T, *kafkaserver.Kafka){
 		"forbidden topic":           testForbiddenTopic,
 		"no right to a producer id": testNoProducerID,
 		"too large for a request":   testTooLargeForARequest,
@@ -68,7 +70,7 @@ func TestOutcomesOfOwnBroker(t *testing.T) {
 	}
 }
 
-func testForbiddenTopic(t *testing.T, k *devenv.Kafka) {
+func testForbiddenTopic(t *testing.T, k *kafkaserver.Kafka) {
 	topic, forbidden := topicWith(t, k, 1, 1, nil), topicWith(t, k, 1, 1, nil)
 	r := start(t, Config{Brokers: k.Brokers()})
 	wantConfirmed(t, r.send(event(forbidden, "k")))
@@ -84,7 +86,7 @@ func testForbiddenTopic(t *testing.T, k *devenv.Kafka) {
 	wantStored(t, k, topic, good...)
 }
 
-func testNoProducerID(t *testing.T, k *devenv.Kafka) {
+func testNoProducerID(t *testing.T, k *kafkaserver.Kafka) {
 	topic := topicWith(t, k, 1, 1, nil)
 	r := start(t, Config{Brokers: k.Brokers()})
 	must(t, k.DenyIdempotence(await.Context(t), anybody))
@@ -97,7 +99,7 @@ func testNoProducerID(t *testing.T, k *devenv.Kafka) {
 }
 
 // Over what is larger than socket.request.max.bytes a broker ends the connection and says nothing.
-func testTooLargeForARequest(t *testing.T, k *devenv.Kafka) {
+func testTooLargeForARequest(t *testing.T, k *kafkaserver.Kafka) {
 	topic := topicWith(t, k, 1, 1, map[string]string{"max.message.bytes": "200000000"})
 	r := start(t, Config{Brokers: k.Brokers()})
 	large := event(topic, "large")
@@ -112,7 +114,7 @@ func testTooLargeForARequest(t *testing.T, k *devenv.Kafka) {
 }
 
 // Kafka's own topics take nothing from producers (17): the topic is at fault.
-func testInternalTopic(t *testing.T, k *devenv.Kafka) {
+func testInternalTopic(t *testing.T, k *kafkaserver.Kafka) {
 	const internal = "__consumer_offsets"
 	must(t, k.CreateTopic(await.Context(t), internal, 1, 1, nil))
 	topic := topicWith(t, k, 1, 1, nil)
@@ -191,7 +193,7 @@ func TestCheckOfTemplate(t *testing.T) {
 }
 
 // tlsOf trusts the CA of the cluster and has a client's certificate, perhaps.
-func tlsOf(certs *devenv.Certificates, client *devenv.CertificateFiles) func() (*tls.Config, error) {
+func tlsOf(certs *testcerts.Certificates, client *testcerts.CertificateFiles) func() (*tls.Config, error) {
 	return func() (*tls.Config, error) {
 		cfg := &tls.Config{RootCAs: certs.Pool()}
 		if client == nil {
@@ -213,7 +215,7 @@ func saslOf(mechanism, password string) func() (*conn.SASL, error) {
 func TestListeners(t *testing.T) {
 	ctx, k := await.Context(t), ownKafka(t)
 	certs := k.Certs()
-	other, err := devenv.NewCertificates()
+	other, err := testcerts.NewCertificates()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
@@ -18,7 +18,7 @@ import (
 // BenchmarkPublish publishes to twelve partitions of a real broker, each lane one call after the other, and tells what an
 // event costs this process.
 func BenchmarkPublish(b *testing.B) {
-	k := devenv.SharedKafka(b)
+	k := servers.SharedKafka(b)
 	for _, size := range []int{1, 20, 100, 500} {
 		b.Run(fmt.Sprintf("calls of %d", size), func(b *testing.B) {
 			topic := k.Topic(b, 12)

@@ -7,13 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
 // Over its quota the sink slows down: it is no reason to call anybody down, or to send anything twice.
 func TestQuota(t *testing.T) {
-	k := devenv.SharedKafka(t)
+	k := servers.SharedKafka(t)
 	topic := topicWith(t, k, 2, 1, nil)
 	client := "slow-" + topic
 	must(t, k.SetProducerQuota(await.Context(t), client, 20_000))

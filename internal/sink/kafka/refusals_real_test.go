@@ -14,7 +14,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	kafkabatch "github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
@@ -64,7 +64,7 @@ func startTampered(t *testing.T, cfg Config, change func(c *conn.Conn, batch []b
 
 // wantTransient publishes an event over which the broker refuses its batch for a reason that may pass, among others and alone,
 // and then heals the way to the broker.
-func wantTransient(t *testing.T, k *devenv.Kafka, words string, spoil func(batch []byte)) {
+func wantTransient(t *testing.T, k *kafkaserver.Kafka, words string, spoil func(batch []byte)) {
 	topic := topicWith(t, k, 1, 1, nil)
 	var healed atomic.Bool
 	r := startTampered(t, Config{Brokers: k.Brokers()}, func(_ *conn.Conn, batch []byte) {
@@ -90,12 +90,12 @@ func wantTransient(t *testing.T, k *devenv.Kafka, words string, spoil func(batch
 }
 
 // What came broken is refused (2), and named by nobody.
-func testCorrupt(t *testing.T, k *devenv.Kafka) {
+func testCorrupt(t *testing.T, k *kafkaserver.Kafka) {
 	wantTransient(t, k, "Invalid Message", func(batch []byte) { batch[kafkabatch.CrcAt] ^= 1 })
 }
 
 // What the broker fails over itself is a server error (-1): here a batch that says that it is compressed, and is not.
-func testServerError(t *testing.T, k *devenv.Kafka) {
+func testServerError(t *testing.T, k *kafkaserver.Kafka) {
 	wantTransient(t, k, "Unknown", func(batch []byte) {
 		binary.BigEndian.PutUint16(batch[kafkabatch.AttributesAt:], 1) // gzip
 		binary.BigEndian.PutUint32(batch[kafkabatch.CrcAt:], crc32.Checksum(batch[kafkabatch.AttributesAt:], kafkabatch.CRCTable))
@@ -104,7 +104,7 @@ func testServerError(t *testing.T, k *devenv.Kafka) {
 
 // A broker that does not know the compression (76), as one before Kafka 2.1 does not know zstd: the topic is at fault, and no
 // event, however many there are.
-func testCompression(t *testing.T, k *devenv.Kafka) {
+func testCompression(t *testing.T, k *kafkaserver.Kafka) {
 	topic := topicWith(t, k, 1, 1, nil)
 	var version atomic.Int32
 	version.Store(3) // of the request: such a broker has no newer one

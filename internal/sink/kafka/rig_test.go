@@ -15,8 +15,8 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 	"go.uber.org/zap/zaptest"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
@@ -31,7 +31,7 @@ func must(t testing.TB, err error) {
 }
 
 // topicWith makes a topic for one test, which is deleted with it.
-func topicWith(t testing.TB, k *devenv.Kafka, partitions, replicas int, configs map[string]string) string {
+func topicWith(t testing.TB, k *kafkaserver.Kafka, partitions, replicas int, configs map[string]string) string {
 	t.Helper()
 	name := unused()
 	create(t, k, name, partitions, replicas, configs)
@@ -42,13 +42,13 @@ func topicWith(t testing.TB, k *devenv.Kafka, partitions, replicas int, configs 
 func unused() string { return "t" + strings.ToLower(rand.Text()[:12]) }
 
 // create makes a topic that is deleted when the test ends, unless it is gone by then.
-func create(t testing.TB, k *devenv.Kafka, name string, partitions, replicas int, configs map[string]string) {
+func create(t testing.TB, k *kafkaserver.Kafka, name string, partitions, replicas int, configs map[string]string) {
 	t.Helper()
 	must(t, k.CreateTopic(context.Background(), name, partitions, replicas, configs))
 	t.Cleanup(func() { remove(t, k, name) })
 }
 
-func remove(t testing.TB, k *devenv.Kafka, topic string) {
+func remove(t testing.TB, k *kafkaserver.Kafka, topic string) {
 	if err := k.DeleteTopic(context.Background(), topic); err != nil && !errors.Is(err, kafkago.UnknownTopicOrPartition) {
 		t.Error(err)
 	}
@@ -185,7 +185,7 @@ func wantRejected(t testing.TB, o sink.Outcome, class sink.Class, reason sink.Re
 }
 
 // wantStored wants the events in their topic, each once, and nothing else.
-func wantStored(t testing.TB, k *devenv.Kafka, topic string, events ...*outbox.Event) {
+func wantStored(t testing.TB, k *kafkaserver.Kafka, topic string, events ...*outbox.Event) {
 	t.Helper()
 	records, err := k.Records(await.Context(t), topic)
 	must(t, err)

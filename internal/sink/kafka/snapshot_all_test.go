@@ -6,8 +6,8 @@ import (
 	"os"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
@@ -17,7 +17,7 @@ import (
 // stored nowhere.
 func TestClusterTakenBackToASnapshot(t *testing.T) {
 	ctx := await.Context(t)
-	k, err := devenv.StartKafka(ctx, devenv.KafkaOptions{})
+	k, err := kafkaserver.Start(ctx, kafkaserver.Options{})
 	must(t, err)
 	t.Cleanup(func() { must(t, k.Close()) })
 	topic := unused()

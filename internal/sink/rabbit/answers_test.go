@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -25,7 +25,7 @@ func TestInternalExchange(t *testing.T) {
 
 // A virtual host that is deleted takes the connection with it, and accuses nobody: it is waited for, as the broker is.
 func TestVirtualHostDeleted(t *testing.T) {
-	real := devenv.SharedRabbitMQ(t)
+	real := servers.SharedRabbitMQ(t)
 	b := connect(t, real, real.VHost(t))
 	b.exchange("events", nil)
 	s := start(t, b.config())

@@ -5,15 +5,15 @@ package rabbit
 import (
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
 
 // The nodes of a real cluster: without a name they are taken with a warning, with one they are
 // known.
 func TestNodesOfACluster(t *testing.T) {
-	cluster, err := devenv.StartRabbitCluster(await.Context(t), 2, devenv.RabbitOptions{})
+	cluster, err := rabbitserver.StartRabbitCluster(await.Context(t), 2, rabbitserver.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
@@ -26,7 +26,7 @@ func TestConformance(t *testing.T) {
 type conformance struct {
 	*broker
 	sink  *running
-	proxy *devenv.Proxy
+	proxy *netproxy.Proxy
 	block func(on bool) // of a broker of this process
 	n     uint64
 
@@ -149,10 +149,10 @@ func (c *conformance) turn(kind sinktest.Kind, broken bool) {
 		c.block(broken)
 	case sinktest.AnswersLost:
 		if broken {
-			c.proxy.Hold(devenv.Down)
+			c.proxy.Hold(netproxy.Down)
 		} else {
 			c.cut(true)
-			c.proxy.Release(devenv.Down)
+			c.proxy.Release(netproxy.Down)
 			c.cut(false)
 		}
 	case sinktest.DestinationMissing:

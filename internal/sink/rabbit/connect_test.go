@@ -14,8 +14,9 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
@@ -27,7 +28,7 @@ func TestSeveralAddresses(t *testing.T) {
 	b := newBroker(t)
 	b.exchange("events", nil)
 	cfg := b.config()
-	cfg.URLs = []string{fmt.Sprintf("amqp://127.0.0.1:%d/", devenv.FreePort(t)), b.url, fmt.Sprintf("amqp://127.0.0.1:%d/", devenv.FreePort(t))}
+	cfg.URLs = []string{fmt.Sprintf("amqp://127.0.0.1:%d/", processes.FreePort(t)), b.url, fmt.Sprintf("amqp://127.0.0.1:%d/", processes.FreePort(t))}
 	for range 5 {
 		s := start(t, cfg)
 		wantConfirmed(t, s.send(event("k", "created")))
@@ -198,7 +199,7 @@ func TestConnectionForced(t *testing.T) {
 	cfg.URLs = []string{through(t, proxy, user)}
 	s := start(t, cfg)
 	wantConfirmed(t, s.send(event("k", "created")))
-	proxy.Hold(devenv.Down)
+	proxy.Hold(netproxy.Down)
 	done := make(chan struct{})
 	var outcomes []sink.Outcome
 	var err error
@@ -218,13 +219,13 @@ func TestConnectionForced(t *testing.T) {
 	b.must(b.real.PutUser(b.ctx, user))
 	b.must(b.real.Permit(b.ctx, user, ".*", ".*", ".*"))
 	b.must(proxy.Mend())
-	proxy.Release(devenv.Down)
+	proxy.Release(netproxy.Down)
 	wantConfirmed(t, s.send(event("k", "created")))
 }
 
-func startProxy(t testing.TB, target string) *devenv.Proxy {
+func startProxy(t testing.TB, target string) *netproxy.Proxy {
 	t.Helper()
-	p, err := devenv.StartProxy(target)
+	p, err := netproxy.Start(target)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,11 +237,11 @@ func startProxy(t testing.TB, target string) *devenv.Proxy {
 func TestRunEndsInsideAHandshake(t *testing.T) {
 	b := newBroker(t)
 	proxy := startProxy(t, b.real.Addr())
-	proxy.Hold(devenv.Down)
+	proxy.Hold(netproxy.Down)
 	cfg := b.config()
 	cfg.URLs = []string{b.through(proxy)}
 	s := start(t, cfg)
-	b.must(proxy.WaitHeld(b.ctx, devenv.Down, 1))
+	b.must(proxy.WaitHeld(b.ctx, netproxy.Down, 1))
 	began := time.Now()
 	s.end()
 	if took := time.Since(began); took >= conn.HandshakeTimeout {

@@ -3,7 +3,7 @@ package rabbit
 import (
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -24,11 +24,11 @@ func TestAnswerBetweenReturnsAndOutcomesIsNotBelieved(t *testing.T) {
 	l.begin([]*outbox.Event{event("bare", "created")}, outcomes)
 	ch, err := l.open(b.ctx)
 	b.must(err)
-	proxy.Hold(devenv.Down)
+	proxy.Hold(netproxy.Down)
 	l.send(b.ctx, ch, l.todo)
 	l.look()
 	returned := l.returned(ch)
-	proxy.Release(devenv.Down)
+	proxy.Release(netproxy.Down)
 	<-l.sent[0].answer.Done()
 	l.decide(ch, returned)
 	if outcomes[0].State != sink.Unknown {
@@ -51,11 +51,11 @@ func TestEventBeforeARejectedOneOfItsKeyIsSentAgain(t *testing.T) {
 	wantConfirmed(t, s.send(event("events", "t"))) // the channel is open
 	call := []*outbox.Event{event("nowhere", "t"), event("events", "t"), invalidEvent("events"), event("events", "t")}
 	call[1].Hash, call[2].Hash, call[3].Hash = 7, 7, 7
-	proxy.Hold(devenv.Down) // all is sent before the answer to the first comes
+	proxy.Hold(netproxy.Down) // all is sent before the answer to the first comes
 	sent := make(chan []sink.Outcome, 1)
 	go func() { sent <- s.send(call...) }()
-	b.must(proxy.WaitHeld(b.ctx, devenv.Down, 1))
-	proxy.Release(devenv.Down)
+	b.must(proxy.WaitHeld(b.ctx, netproxy.Down, 1))
+	proxy.Release(netproxy.Down)
 	outcomes := <-sent
 	wantRejected(t, outcomes[0], sink.Destination, sink.NoExchange)
 	wantRejected(t, outcomes[2], sink.Permanent, sink.Invalid)

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
@@ -23,7 +23,7 @@ import (
 // ownBroker is for tests that reconfigure it: limits, alarms, queues that stand still.
 func ownBroker(t testing.TB) *broker {
 	t.Helper()
-	real := devenv.OwnRabbitMQ(t)
+	real := servers.OwnRabbitMQ(t)
 	return connect(t, real, real.URL())
 }
 

@@ -13,19 +13,21 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"go.uber.org/zap/zaptest"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-func TestMain(m *testing.M) { devenv.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // broker is a real broker, with a test's own connection to look into it.
 type broker struct {
 	t         testing.TB
 	ctx       context.Context
-	real      *devenv.Rabbit
+	real      *rabbitserver.Rabbit
 	url       string
 	conn      *amqp.Connection
 	ch        *amqp.Channel
@@ -36,11 +38,11 @@ type broker struct {
 // newBroker is the shared one, which no test reconfigures, in a virtual host of this package's.
 func newBroker(t testing.TB) *broker {
 	t.Helper()
-	return connect(t, devenv.SharedRabbitMQ(t), devenv.SharedVHost(t))
+	return connect(t, servers.SharedRabbitMQ(t), servers.SharedVHost(t))
 }
 
 // connect is a look into one virtual host of any broker.
-func connect(t testing.TB, real *devenv.Rabbit, url string) *broker {
+func connect(t testing.TB, real *rabbitserver.Rabbit, url string) *broker {
 	t.Helper()
 	b := &broker{t: t, ctx: await.Context(t), real: real, url: url}
 	conn, err := amqp.Dial(b.url)
@@ -236,12 +238,12 @@ func wantRejected(t testing.TB, o sink.Outcome, class sink.Class, reason sink.Re
 }
 
 // through is the broker's address behind a proxy.
-func (b *broker) through(p *devenv.Proxy) string {
+func (b *broker) through(p *netproxy.Proxy) string {
 	b.t.Helper()
 	return through(b.t, p, b.url)
 }
 
-func through(t testing.TB, p *devenv.Proxy, address string) string {
+func through(t testing.TB, p *netproxy.Proxy, address string) string {
 	t.Helper()
 	u, err := url.Parse(address)
 	if err != nil {

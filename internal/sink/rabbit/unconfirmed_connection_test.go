@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -20,7 +20,7 @@ func TestNothingConfirmed(t *testing.T) {
 	cfg.URLs, cfg.ConfirmTimeout = []string{b.through(proxy)}, slowBroker
 	s := start(t, cfg)
 	wantConfirmed(t, s.send(event("k", "created")))
-	proxy.Hold(devenv.Down)
+	proxy.Hold(netproxy.Down)
 	outcomes, err := s.try(events(5, "created")...)
 	if err == nil {
 		t.Fatal("no error")
@@ -30,6 +30,6 @@ func TestNothingConfirmed(t *testing.T) {
 			t.Errorf("%s %v", o.State, o.Fault)
 		}
 	}
-	proxy.Release(devenv.Down)
+	proxy.Release(netproxy.Down)
 	wantConfirmed(t, s.send(event("k", "created")))
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	debeziumserver "github.com/cdc-relay/cdc-relay/internal/devenv/servers/debezium"
 )
 
 // Document is docs/debezium-cases.md.
@@ -29,7 +29,7 @@ envelope's schema, where Debezium keeps that of the first event of its process, 
 
 This page is written by a test from the list that is run: `+"`go test ./test/debezium -run TestDocument -args -rewrite`"+`.
 
-`, count, len(groups), devenv.DebeziumVersion, context)
+`, count, len(groups), debeziumserver.DebeziumVersion, context)
 	for _, part := range []struct {
 		title string
 		is    func(*Group) bool

@@ -6,14 +6,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 	"github.com/cdc-relay/cdc-relay/test/debezium/cases"
 )
 
 // Topics are those of a cluster that were not there before.
 type Topics struct {
 	Group  *cases.Group
-	Kafka  *devenv.Kafka
+	Kafka  *kafkaserver.Kafka
 	Before []string // or Only
 	Only   []string // not nil: these and no others
 	Begin  time.Time
@@ -42,7 +42,7 @@ func (k *Topics) Records(ctx context.Context, ends string, failed func() error) 
 			if err != nil {
 				return false, err
 			}
-			if slices.ContainsFunc(records, func(r devenv.KafkaRecord) bool { return strings.Contains(r.Header("id"), ends) }) {
+			if slices.ContainsFunc(records, func(r kafkaserver.Record) bool { return strings.Contains(r.Header("id"), ends) }) {
 				return true, nil
 			}
 		}
@@ -74,7 +74,7 @@ func (k *Topics) Now(ctx context.Context) ([]cases.Record, error) {
 	return all, nil
 }
 
-func (k *Topics) record(topic string, r devenv.KafkaRecord) cases.Record {
+func (k *Topics) record(topic string, r kafkaserver.Record) cases.Record {
 	record := cases.Record{
 		Topic: topic, Partition: r.Partition, Key: cases.Of(r.Key), Value: cases.Of(r.Value), Time: cases.Timestamp(r.Time, k.Begin), Offset: r.Offset,
 	}

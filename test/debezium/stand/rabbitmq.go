@@ -10,7 +10,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/test/debezium/cases"
 )
 
@@ -27,7 +27,7 @@ const queue = "all"
 // NewQueue makes the exchanges that a group needs, and the queue.
 func NewQueue(t testing.TB, g *cases.Group) *Queue {
 	t.Helper()
-	q := &Queue{URL: devenv.SharedRabbitMQ(t).VHost(t)}
+	q := &Queue{URL: servers.SharedRabbitMQ(t).VHost(t)}
 	conn, err := amqp.Dial(q.URL)
 	if err != nil {
 		t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/test/debezium/cases"
 )
 
@@ -34,7 +34,7 @@ type Destination interface {
 func Database(t testing.TB, g *cases.Group) (url string, conn *pgx.Conn) {
 	t.Helper()
 	ctx := await.Context(t)
-	url = devenv.SharedPostgres(t).Database(t)
+	url = servers.SharedPostgres(t).Database(t)
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,9 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
@@ -16,18 +18,18 @@ import (
 
 // Check waits until everything is where it belongs, and asks the checker: with every fault mended, so that nothing is left
 // in the retry table and nothing is dead. maxDuplicates -1 is any number.
-func (s *Stand) Check(maxDuplicates int) devenv.Verdict {
+func (s *Stand) Check(maxDuplicates int) checker.Verdict {
 	s.T.Helper()
-	return s.CheckHistory(devenv.History{MaxDuplicates: maxDuplicates})
+	return s.CheckHistory(checker.History{MaxDuplicates: maxDuplicates})
 }
 
 // CheckHistory is Check by other rules: the fields of h from MaxDuplicates on are the test's, and so is Committed when its table is
 // not the workload's; the others are filled in.
-func (s *Stand) CheckHistory(h devenv.History) devenv.Verdict {
+func (s *Stand) CheckHistory(h checker.History) checker.Verdict {
 	s.T.Helper()
 	var err error
 	if h.Committed == nil {
-		h.Committed, err = devenv.ReadCommitted(s.Context(), s.DB)
+		h.Committed, err = load.ReadCommitted(s.Context(), s.DB)
 		s.Must(err)
 	}
 	if len(h.Committed) == 0 {
@@ -36,13 +38,13 @@ func (s *Stand) CheckHistory(h devenv.History) devenv.Verdict {
 	h.Committed = append(h.Committed, s.Messages...)
 	waited := s.settled(h)
 	s.Must(s.Consumer.Drain(s.Context()))
-	h.Siding, err = devenv.ReadSiding(s.Context(), s.DB, s.Slot)
+	h.Siding, err = checker.ReadSiding(s.Context(), s.DB, s.Slot)
 	s.Must(err)
-	h.Stays, err = devenv.ReadStays(s.Context(), s.DB, s.Slot)
+	h.Stays, err = checker.ReadStays(s.Context(), s.DB, s.Slot)
 	s.Must(err)
 	h.RolledBack, h.Deliveries, h.Marks = s.rolledBack(), s.Consumer.Deliveries(), s.Consumer.Marks()
 	h.NoKeyOrder, h.CommitOrder = s.Ordering == "none", s.Ordering == "commit"
-	v := devenv.Check(h)
+	v := checker.Check(h)
 	if err := v.Err(); err != nil {
 		s.T.Error(err, waited)
 	}
@@ -52,29 +54,29 @@ func (s *Stand) CheckHistory(h devenv.History) devenv.Verdict {
 
 // settled waits until each committed row has arrived or is a dead letter, and no more are parked than may be, or nothing
 // changes any more: that is for the checker to say.
-func (s *Stand) settled(h devenv.History) error {
+func (s *Stand) settled(h checker.History) error {
 	s.T.Helper()
 	ctx := s.Context()
 	const most, pause = 2 * time.Minute, 50 * time.Millisecond // without a change
 	last, same := "", time.Duration(0)
 	for {
-		sided, err := devenv.ReadSiding(ctx, s.DB, s.Slot)
+		sided, err := checker.ReadSiding(ctx, s.DB, s.Slot)
 		if err != nil {
 			return err
 		}
 		put, purged := map[string]bool{}, map[outbox.Position]bool{}
 		parked := 0
 		for _, row := range sided {
-			if row.State == devenv.Purged {
+			if row.State == checker.Purged {
 				purged[row.Position] = true
 			}
-			if row.State == devenv.Parked {
+			if row.State == checker.Parked {
 				parked++
 			}
-			put[row.ID] = (row.State != devenv.Parked || h.MaxParked != 0) && row.State != devenv.Replayed
+			put[row.ID] = (row.State != checker.Parked || h.MaxParked != 0) && row.State != checker.Replayed
 		}
 		if len(purged) > 0 { // those rows do not have their ids
-			stays, err := devenv.ReadStays(ctx, s.DB, s.Slot)
+			stays, err := checker.ReadStays(ctx, s.DB, s.Slot)
 			if err != nil {
 				return err
 			}
@@ -114,13 +116,13 @@ func (s *Stand) settled(h devenv.History) error {
 // relay is started.
 func (s *Stand) WatchFlush() {
 	s.T.Helper()
-	s.Must(devenv.LogSiding(s.Context(), s.DB))
+	s.Must(checker.LogSiding(s.Context(), s.DB))
 	ctx, cancel := context.WithCancel(context.Background())
-	s.reports = devenv.NewReportWatch(s.Postgres, s.Consumer, s.DB)
+	s.reports = consumers.NewReportWatch(s.Postgres, s.Consumer, s.DB)
 	done := make(chan error, 2)
 	go func() { done <- s.reports.Run(ctx) }()
 	go func() {
-		done <- devenv.FlushWatch{DB: s.DB, Slot: s.Slot, Consumer: s.Consumer, Siding: true}.Run(ctx)
+		done <- consumers.FlushWatch{DB: s.DB, Slot: s.Slot, Consumer: s.Consumer, Siding: true}.Run(ctx)
 	}()
 	s.T.Cleanup(func() {
 		cancel()
@@ -156,15 +158,15 @@ func (s *Stand) Unreported() int {
 func (s *Stand) Since(at pglogrepl.LSN) (n int) {
 	s.T.Helper()
 	s.Must(s.Consumer.Drain(s.Context()))
-	rows, err := devenv.ReadSiding(s.Context(), s.DB, s.Slot)
+	rows, err := checker.ReadSiding(s.Context(), s.DB, s.Slot)
 	s.Must(err)
-	known := map[outbox.Position]devenv.SidedState{}
+	known := map[outbox.Position]checker.SidedState{}
 	for _, row := range rows {
 		known[row.Position] = row.State
 	}
 	for _, d := range s.Consumer.Deliveries() {
 		state, ok := known[d.Position]
-		if ok && (state == devenv.Parked || state == devenv.Open) || !ok && d.Position.Commit >= at {
+		if ok && (state == checker.Parked || state == checker.Open) || !ok && d.Position.Commit >= at {
 			n++
 		}
 	}

@@ -6,7 +6,10 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 // This file kills a relay at work in its siding. A seed picks the moment and the state in which the statement is met; what may
@@ -30,35 +33,35 @@ type Work struct {
 type crash struct {
 	*Stand
 	random *rand.Rand
-	relay  *devenv.Relay
-	way    *devenv.Proxy // its way to PostgreSQL
-	stop   func()        // of the load
-	made   bool          // the destination "later" is there
-	holds  bool          // on_dead_letter: block
+	relay  *runner.Relay
+	way    *netproxy.Proxy // its way to PostgreSQL
+	stop   func()          // of the load
+	made   bool            // the destination "later" is there
+	holds  bool            // on_dead_letter: block
 }
 
 // Works are all of them.
 var Works = []Work{
 	{Name: "parking", Table: "retry", begin: func(c *crash) {
-		c.Kinds = []devenv.Kind{c.ToLater(0.5, 0)}
+		c.Kinds = []load.Kind{c.ToLater(0.5, 0)}
 		c.flow()
-		c.AwaitSided(devenv.Parked, 1+c.random.IntN(200))
+		c.AwaitSided(checker.Parked, 1+c.random.IntN(200))
 	}},
 	{Name: "dead-lettering", Table: "dead_letter", begin: func(c *crash) {
-		c.Kinds = []devenv.Kind{c.Poison(0.2, 0)}
+		c.Kinds = []load.Kind{c.Poison(0.2, 0)}
 		c.flow()
-		c.AwaitSided(devenv.Open, 1+c.random.IntN(50))
+		c.AwaitSided(checker.Open, 1+c.random.IntN(50))
 	}, end: (*crash).letGo, vary: func(c *crash) {
 		c.Letters, c.holds = "on_dead_letter: block", true
 		c.Keys = 1000 // enough to go on with those that nothing holds
 	}},
 	{Name: "replaying", Table: "dead_letter", begin: func(c *crash) {
-		c.Kinds = []devenv.Kind{c.Poison(0.2, 0)}
+		c.Kinds = []load.Kind{c.Poison(0.2, 0)}
 		c.flow()
-		c.AwaitSided(devenv.Open, 40)
+		c.AwaitSided(checker.Open, 40)
 		c.Kinds = nil
 		c.stop()
-		c.AwaitSided(devenv.Open, c.poisoned())
+		c.AwaitSided(checker.Open, c.poisoned())
 		c.stop = c.Load(100)
 	}, off: func(c *crash) {
 		c.T.Helper()
@@ -66,13 +69,13 @@ var Works = []Work{
 		if result := c.Command(args...); result.Code != 0 {
 			c.T.Fatalf("replay ends with %d: %s%s", result.Code, result.Stdout, result.Stderr)
 		}
-	}, busy: func(c *crash) { c.AwaitSided(devenv.Replayed, c.random.IntN(30)) }, done: (*crash).noLetters, end: func(c *crash) {
+	}, busy: func(c *crash) { c.AwaitSided(checker.Replayed, c.random.IntN(30)) }, done: (*crash).noLetters, end: func(c *crash) {
 		c.Until("all letters to be replayed", c.noLetters)
 	}},
 	{Name: "feeding", Table: "retry", begin: func(c *crash) {
-		c.Kinds = []devenv.Kind{c.ToLater(0.5, 0)}
+		c.Kinds = []load.Kind{c.ToLater(0.5, 0)}
 		c.flow()
-		c.AwaitSided(devenv.Parked, 300)
+		c.AwaitSided(checker.Parked, 300)
 	}, off: (*crash).mend, busy: func(c *crash) {
 		c.MoreOf(c.Later(), 1+c.random.IntN(200))
 	}, done: (*crash).nothingParked, vary: func(c *crash) { c.Ordering = "commit" }},
@@ -91,14 +94,14 @@ func (c *crash) flowAt(rate float64) {
 	c.relay = c.LaunchVia(c.way)
 	c.Leads(c.relay)
 	c.MakeStops()
-	if slices.ContainsFunc(c.Kinds, func(k devenv.Kind) bool { return k.Destination == c.Later() }) {
+	if slices.ContainsFunc(c.Kinds, func(k load.Kind) bool { return k.Destination == c.Later() }) {
 		c.RefuseLater()
 	}
 	c.stop = c.Load(rate)
 }
 
-func (c *crash) noLetters() bool     { return c.Sided(devenv.Open) == 0 }
-func (c *crash) nothingParked() bool { return c.Sided(devenv.Parked) == 0 }
+func (c *crash) noLetters() bool     { return c.Sided(checker.Open) == 0 }
+func (c *crash) nothingParked() bool { return c.Sided(checker.Parked) == 0 }
 
 func (c *crash) mend() {
 	c.T.Helper()
@@ -144,7 +147,7 @@ func (c *crash) finish(w Work, bound int) {
 	if w.end != nil {
 		w.end(c)
 	}
-	c.CheckHistory(devenv.History{MaxDuplicates: bound, MaxDead: c.poisoned(), Hold: c.holds})
+	c.CheckHistory(checker.History{MaxDuplicates: bound, MaxDead: c.poisoned(), Hold: c.holds})
 }
 
 // letGo replays the letters that hold their keys, until nothing is held: each gives way to what came after it, poison too.
@@ -153,7 +156,7 @@ func (c *crash) letGo() {
 	if !c.holds {
 		return
 	}
-	c.AwaitSided(devenv.Parked, 1)
+	c.AwaitSided(checker.Parked, 1)
 	args := append([]string{"dead-letters", "replay", "--all", "--wait", "30s"}, c.Antidote()...)
 	c.Until("all letters to be replayed", func() bool {
 		if result := c.Command(args...); result.Code != 0 {
@@ -168,7 +171,7 @@ func (c *crash) letGo() {
 func (c *crash) poisoned() (n int) {
 	c.T.Helper()
 	c.Query([]any{&n}, `SELECT count(*) FROM outbox WHERE length(routing_key) > 255 OR length(payload::text) >= $1`, poison)
-	return n - c.Sided(devenv.Replayed)
+	return n - c.Sided(checker.Replayed)
 }
 
 // CrashEach kills a relay at each work of the siding once, on these kinds of broker in turn: at the first work in state first, at

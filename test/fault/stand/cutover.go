@@ -7,7 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
 )
 
 // This file has a relay cut its chains over, and finds out from outside that it does: of a busy key a few rows are in the table
@@ -22,13 +23,13 @@ const slow = 50 * time.Millisecond
 func (c *crash) beginCutOver() {
 	c.T.Helper()
 	c.Keys = 5
-	c.Kinds = []devenv.Kind{c.ToLater(0.5, 0)}
+	c.Kinds = []load.Kind{c.ToLater(0.5, 0)}
 	c.flow()
 	if c.Kafka != nil {
-		c.AwaitSided(devenv.Parked, 300)
+		c.AwaitSided(checker.Parked, 300)
 		return
 	}
-	c.AwaitSided(devenv.Parked, 100)
+	c.AwaitSided(checker.Parked, 100)
 	c.stop()
 	c.stop = c.Load(20)
 	c.Broker.Delay(slow)
@@ -39,7 +40,7 @@ func (c *crash) cutOver() {
 	c.T.Helper()
 	if c.Kafka != nil {
 		few := c.random.IntN(100)
-		c.Until(fmt.Sprintf("at most %d rows to be parked", few), func() bool { return c.Sided(devenv.Parked) <= few })
+		c.Until(fmt.Sprintf("at most %d rows to be parked", few), func() bool { return c.Sided(checker.Parked) <= few })
 		return
 	}
 	c.Until("a key with rows in the table whose new events are kept in memory", func() bool {

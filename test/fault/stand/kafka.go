@@ -8,13 +8,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
 // Kafka is a stand's topics: those of one prefix, the rest of whose name is the aggregate. The workload's is "order".
 type Kafka struct {
-	Cluster *devenv.Kafka
+	Cluster *kafkaserver.Kafka
 	Prefix  string
 	// Brokers are the addresses that the relay is given. Set before Start.
 	Brokers []string
@@ -42,14 +44,14 @@ func SharedKafka(t testing.TB) Place {
 // SharedKafkaWith is SharedKafka with other topics.
 func SharedKafkaWith(t testing.TB, topics Topics) Place {
 	t.Helper()
-	cluster, way := devenv.SharedKafkaWay(t)
+	cluster, way := servers.SharedKafkaWay(t)
 	return kafka{cluster, way, topics}
 }
 
 // OwnKafka starts a cluster that only this test uses, until it ends.
-func OwnKafka(t testing.TB, opt devenv.KafkaOptions) *devenv.Kafka {
+func OwnKafka(t testing.TB, opt kafkaserver.Options) *kafkaserver.Kafka {
 	t.Helper()
-	cluster, err := devenv.StartKafka(await.Context(t), opt)
+	cluster, err := kafkaserver.Start(await.Context(t), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,11 +64,11 @@ func OwnKafka(t testing.TB, opt devenv.KafkaOptions) *devenv.Kafka {
 }
 
 // OnKafka makes places on a cluster: each stand has topics of its own, and goes to the brokers themselves.
-func OnKafka(cluster *devenv.Kafka, topics Topics) Server { return kafka{cluster, nil, topics} }
+func OnKafka(cluster *kafkaserver.Kafka, topics Topics) Server { return kafka{cluster, nil, topics} }
 
 type kafka struct {
-	cluster *devenv.Kafka
-	way     *devenv.KafkaWay // nil: there is none
+	cluster *kafkaserver.Kafka
+	way     *kafkaserver.Way // nil: there is none
 	topics  Topics
 }
 
@@ -84,7 +86,7 @@ func (k kafka) open(s *Stand) {
 	for _, aggregate := range k.topics.More {
 		read = append(read, s.Kafka.Topic(aggregate))
 	}
-	consumer, err := devenv.StartKafkaConsumer(s.Context(), devenv.KafkaConsumerOptions{Brokers: k.cluster.Brokers(), Topics: read})
+	consumer, err := consumers.StartKafkaConsumer(s.Context(), consumers.KafkaConsumerOptions{Brokers: k.cluster.Brokers(), Topics: read})
 	s.Must(err)
 	s.Consumer = consumer
 }
@@ -102,7 +104,7 @@ func (k kafka) Kill() error                     { return k.cluster.KillNode(1) }
 func (k *Kafka) Topic(aggregate string) string { return k.Prefix + "." + aggregate }
 
 // Records are what the topic of an aggregate holds, by partition and offset.
-func (k *Kafka) Records(aggregate string) []devenv.KafkaRecord {
+func (k *Kafka) Records(aggregate string) []kafkaserver.Record {
 	k.t.Helper()
 	records, err := k.Cluster.Records(context.Background(), k.Topic(aggregate))
 	if err != nil {

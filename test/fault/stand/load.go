@@ -6,7 +6,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
 )
 
 // This file writes: the order service on the stand's database.
@@ -45,10 +45,10 @@ const (
 	rowsPerTx = 3 // at the most
 )
 
-func (s *Stand) workload(events int, rate float64) *devenv.Workload {
+func (s *Stand) workload(events int, rate float64) *load.Workload {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := &devenv.Workload{
+	w := &load.Workload{
 		URL: s.DB, Writers: writers, Keys: s.Keys, RowsPerTx: rowsPerTx, Rollbacks: 0.1, SavepointRollbacks: 0.05,
 		Events: int64(events), Rate: rate, Seed: uint64(len(s.loads) + 1), Kinds: s.Kinds, Routed: s.usual, Personal: true,
 	}

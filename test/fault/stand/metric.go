@@ -7,11 +7,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 // Metric is the value of a relay's metric, with its labels if it has any; 0 when the relay does not have it.
-func (s *Stand) Metric(r *devenv.Relay, name string) (value float64) {
+func (s *Stand) Metric(r *runner.Relay, name string) (value float64) {
 	s.T.Helper()
 	_, body, err := r.Get(s.Context(), "/metrics")
 	s.Must(err)
@@ -25,7 +25,7 @@ func (s *Stand) Metric(r *devenv.Relay, name string) (value float64) {
 }
 
 // InDoubt is how many events were parked that may be in Kafka's log all the same: those whose partition did not answer.
-func (s *Stand) InDoubt(r *devenv.Relay) (n int) {
+func (s *Stand) InDoubt(r *runner.Relay) (n int) {
 	s.T.Helper()
 	for _, reason := range []string{"unconfirmed", "no_leader", "too_few_replicas"} {
 		n += int(s.Metric(r, fmt.Sprintf(`outbox_rejections_total{class="destination",reason=%q}`, reason)))

@@ -6,7 +6,7 @@ import (
 
 	kafkago "github.com/segmentio/kafka-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 )
 
 // This file says which partition of a topic an event belongs in.
@@ -24,12 +24,12 @@ func JavaPartition(key string, count int) int {
 // and by none after a later one: a key leaves a partition for good. It returns how many keys have left one.
 func (s *Stand) WentBy(counts ...int) (left int) {
 	s.T.Helper()
-	byKey := map[string][]devenv.Delivery{}
+	byKey := map[string][]checker.Delivery{}
 	for _, d := range s.Consumer.Deliveries() {
 		byKey[d.Key] = append(byKey[d.Key], d)
 	}
 	for key, events := range byKey {
-		slices.SortFunc(events, func(a, b devenv.Delivery) int { return cmp.Compare(a.Seq, b.Seq) })
+		slices.SortFunc(events, func(a, b checker.Delivery) int { return cmp.Compare(a.Seq, b.Seq) })
 		at := 0
 		for i, d := range events {
 			for at < len(counts) && JavaPartition(key, counts[at]) != d.From.Partition {

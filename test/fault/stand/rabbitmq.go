@@ -8,12 +8,14 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
 )
 
 // RabbitMQ is a stand's virtual host.
 type RabbitMQ struct {
-	Server *devenv.Rabbit
+	Server *rabbitserver.Rabbit
 	VHost  string // URL, not through the proxy
 	NoUser bool   // the relay's address has no user in it: Sink names one. Set before Start
 }
@@ -21,20 +23,22 @@ type RabbitMQ struct {
 // SharedRabbitMQ is the one that all tests of the process use that neither stop nor reconfigure it.
 func SharedRabbitMQ(t testing.TB) Place {
 	t.Helper()
-	return OnRabbitMQ(devenv.SharedRabbitMQ(t))
+	return OnRabbitMQ(servers.SharedRabbitMQ(t))
 }
 
 // OnRabbitMQ makes places on a server: each stand has a virtual host of its own, behind a proxy.
-func OnRabbitMQ(server *devenv.Rabbit) Server { return rabbitMQ{server, devenv.ConsumerOptions{}} }
+func OnRabbitMQ(server *rabbitserver.Rabbit) Server {
+	return rabbitMQ{server, consumers.ConsumerOptions{}}
+}
 
 // OnRabbitMQReading is OnRabbitMQ with another queue than the usual one; the address in queue does not matter.
-func OnRabbitMQReading(server *devenv.Rabbit, queue devenv.ConsumerOptions) Server {
+func OnRabbitMQReading(server *rabbitserver.Rabbit, queue consumers.ConsumerOptions) Server {
 	return rabbitMQ{server, queue}
 }
 
 type rabbitMQ struct {
-	server *devenv.Rabbit
-	queue  devenv.ConsumerOptions
+	server *rabbitserver.Rabbit
+	queue  consumers.ConsumerOptions
 }
 
 func (r rabbitMQ) open(s *Stand) {
@@ -43,7 +47,7 @@ func (r rabbitMQ) open(s *Stand) {
 	s.Broker = s.Proxy(r.server.Addr())
 	queue := r.queue
 	queue.URL = s.RabbitMQ.VHost
-	consumer, err := devenv.StartConsumer(s.Context(), queue)
+	consumer, err := consumers.StartConsumer(s.Context(), queue)
 	s.Must(err)
 	s.Consumer = consumer
 }
@@ -117,7 +121,7 @@ func (s *Stand) MakeQueue(name, exchange, routingKey string, args amqp.Table) {
 // Also has the consumer take the messages of one queue more.
 func (s *Stand) Also(queue string) {
 	s.T.Helper()
-	consumer, ok := s.Consumer.(*devenv.Consumer)
+	consumer, ok := s.Consumer.(*consumers.Consumer)
 	if !ok {
 		s.T.Fatal("there are no queues")
 	}

@@ -8,19 +8,19 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 )
 
 // This file looks at the siding's tables, and holds them.
 
 // Sided is how many rows of a state there are.
-func (s *Stand) Sided(state devenv.SidedState) (n int) {
+func (s *Stand) Sided(state checker.SidedState) (n int) {
 	s.T.Helper()
 	return len(s.SidedIDs(state))
 }
 
 // SidedIDs are the ids of the rows of a state, as devenv.ReadSiding has them.
-func (s *Stand) SidedIDs(state devenv.SidedState) (ids []string) {
+func (s *Stand) SidedIDs(state checker.SidedState) (ids []string) {
 	s.T.Helper()
 	s.onDatabase(func(ctx context.Context, conn *pgx.Conn) error {
 		var there bool
@@ -30,7 +30,7 @@ func (s *Stand) SidedIDs(state devenv.SidedState) (ids []string) {
 		}
 		const ours = ` WHERE slot = $1 AND system_id = (SELECT system_identifier::text FROM pg_control_system())`
 		sql, args := `SELECT coalesce(id, '') FROM cdc_relay.retry`+ours, []any{s.Slot}
-		if state != devenv.Parked {
+		if state != checker.Parked {
 			sql, args = `SELECT coalesce(id, '') FROM cdc_relay.dead_letter`+ours+` AND state = $2`, append(args, string(state))
 		}
 		rows, err := conn.Query(ctx, sql, args...)
@@ -48,7 +48,7 @@ func (s *Stand) SidedIDs(state devenv.SidedState) (ids []string) {
 }
 
 // AwaitSided waits until there are at least so many rows of a state.
-func (s *Stand) AwaitSided(state devenv.SidedState, n int) {
+func (s *Stand) AwaitSided(state checker.SidedState, n int) {
 	s.T.Helper()
 	s.Until(fmt.Sprintf("%d events to be %s", n, state), func() bool { return s.Sided(state) >= n })
 }
@@ -56,7 +56,7 @@ func (s *Stand) AwaitSided(state devenv.SidedState, n int) {
 // AwaitEmpty waits until nothing is parked.
 func (s *Stand) AwaitEmpty() {
 	s.T.Helper()
-	s.Until("nothing to be parked", func() bool { return s.Sided(devenv.Parked) == 0 })
+	s.Until("nothing to be parked", func() bool { return s.Sided(checker.Parked) == 0 })
 }
 
 // SidingRows is every row of the relay's tables as it is, with the transaction that wrote it, but for what tells of the slot:

@@ -4,7 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
 )
 
 // This file sends events where nothing takes them: to a destination that is not there, and poison.
@@ -50,7 +51,7 @@ func (s *Stand) Route() {
 	} else {
 		s.Sink = strings.TrimPrefix(s.Sink+`, exchange: "{column:destination}", routing_key: "{column:routing_key}"`, ", ")
 	}
-	s.Must(devenv.RouteOutbox(s.Context(), s.DB, s.usual))
+	s.Must(load.RouteOutbox(s.Context(), s.DB, s.usual))
 }
 
 // Usual is the name of the destination that is there.
@@ -78,24 +79,24 @@ func (s *Stand) MakeLater() {
 // a relay leads: RabbitMQ ends a channel over the first of them, and what else was on it, and perhaps taken, would come twice.
 func (s *Stand) RefuseLater() {
 	s.T.Helper()
-	before := s.Sided(devenv.Parked)
+	before := s.Sided(checker.Parked)
 	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, destination, routing_key)
 		VALUES (gen_random_uuid(), 'order', 'first', 'placed', '{"key": "first", "seq": 1}', $1, 'order.placed')`, s.Later())
-	s.AwaitSided(devenv.Parked, before+1)
+	s.AwaitSided(checker.Parked, before+1)
 }
 
 // ToLater are rows that go there, a share of those of the first keys (0: of all).
-func (s *Stand) ToLater(share float64, keys int) devenv.Kind {
-	return devenv.Kind{Share: share, Keys: keys, Destination: s.Later()}
+func (s *Stand) ToLater(share float64, keys int) load.Kind {
+	return load.Kind{Share: share, Keys: keys, Destination: s.Later()}
 }
 
 // Poison are rows that no broker of the kind takes, on a stand that routes: of RabbitMQ by a routing key that is too long for
 // the protocol, of Kafka by their size.
-func (s *Stand) Poison(share float64, keys int) devenv.Kind {
+func (s *Stand) Poison(share float64, keys int) load.Kind {
 	if s.Kafka != nil {
-		return devenv.Kind{Share: share, Keys: keys, Payload: poison}
+		return load.Kind{Share: share, Keys: keys, Payload: poison}
 	}
-	return devenv.Kind{Share: share, Keys: keys, RoutingKey: strings.Repeat("too-long.", 40)}
+	return load.Kind{Share: share, Keys: keys, RoutingKey: strings.Repeat("too-long.", 40)}
 }
 
 // Antidote makes a replay of poison succeed: it returns what the command needs.

@@ -12,8 +12,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/sentinel"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 )
 
 // Stand is one database and one place of its own on a broker, each behind a proxy, and what is needed to run relays between
@@ -23,9 +30,9 @@ type Stand struct {
 	DB string // URL, not through the proxy
 	// PostgresAddr is host:port of the server, for more proxies.
 	PostgresAddr string
-	Postgres     *devenv.Proxy
-	Broker       *devenv.Proxy // nil: the relay goes to the brokers themselves
-	Consumer     devenv.Witness
+	Postgres     *netproxy.Proxy
+	Broker       *netproxy.Proxy // nil: the relay goes to the brokers themselves
+	Consumer     consumers.Witness
 
 	// Set before Start.
 	Slot     string   // also the publication's name
@@ -40,46 +47,46 @@ type Stand struct {
 	Timeout  string   // source.wal_sender_timeout; "4s"
 	Env      []string // more of the relay's environment: NAME=VALUE
 
-	Keys  int           // of the workload; 20
-	Kinds []devenv.Kind // of rows beside the usual ones of the workload
+	Keys  int         // of the workload; 20
+	Kinds []load.Kind // of rows beside the usual ones of the workload
 
 	// Binary is that of the relays and commands from now on; this version's.
 	Binary string
 
 	// Messages are events that were committed and are no rows of the table (source.message_prefix).
-	Messages []devenv.Row
+	Messages []checker.Row
 
 	RabbitMQ *RabbitMQ // nil: it is Kafka
 	Kafka    *Kafka    // nil: it is RabbitMQ
 
 	place   Place
-	usual   string              // destination of usual rows when they are routed; see Route
-	reports *devenv.ReportWatch // nil: not watched
-	ctx     context.Context     // of the test's calls
+	usual   string                 // destination of usual rows when they are routed; see Route
+	reports *consumers.ReportWatch // nil: not watched
+	ctx     context.Context        // of the test's calls
 	sql     session
 	mu      sync.Mutex
-	loads   []*devenv.Workload
+	loads   []*load.Workload
 }
 
 // New is a stand on the shared PostgreSQL, with the outbox table of `init --outbox-table`.
 func New(t *testing.T, place Place) *Stand {
 	t.Helper()
-	return On(t, devenv.SharedPostgres(t), place)
+	return On(t, servers.SharedPostgres(t), place)
 }
 
 // On is a stand on the given servers.
-func On(t *testing.T, pg *devenv.Postgres, place Place) *Stand {
+func On(t *testing.T, pg *pgserver.Postgres, place Place) *Stand {
 	t.Helper()
 	s := Bare(t, pg, place)
-	s.Must(devenv.CreateOutbox(s.Context(), s.DB))
+	s.Must(load.CreateOutbox(s.Context(), s.DB))
 	return s
 }
 
 // Bare is a stand whose database is empty.
-func Bare(t *testing.T, pg *devenv.Postgres, place Place) *Stand {
+func Bare(t *testing.T, pg *pgserver.Postgres, place Place) *Stand {
 	t.Helper()
 	s := &Stand{
-		T: t, ctx: await.Context(t), Binary: devenv.BuildRelay(t), place: place, DB: pg.Database(t),
+		T: t, ctx: await.Context(t), Binary: runner.Build(t), place: place, DB: pg.Database(t),
 		Slot: fmt.Sprintf("fault_%d", time.Now().UnixNano()), Ordering: "key", Timeout: "4s", Keys: 20,
 	}
 	t.Cleanup(s.sql.close)
@@ -87,14 +94,14 @@ func Bare(t *testing.T, pg *devenv.Postgres, place Place) *Stand {
 	s.Postgres = s.Proxy(s.PostgresAddr)
 	place.open(s)
 	t.Cleanup(s.Consumer.Close)
-	s.Env = devenv.WatchedTraces(t)
+	s.Env = servers.WatchedTraces(t)
 	return s
 }
 
 // Proxy starts one more proxy, until the test ends.
-func (s *Stand) Proxy(target string) *devenv.Proxy {
+func (s *Stand) Proxy(target string) *netproxy.Proxy {
 	s.T.Helper()
-	p, err := devenv.StartProxy(target)
+	p, err := netproxy.Start(target)
 	s.Must(err)
 	s.T.Cleanup(p.Close)
 	return p
@@ -104,7 +111,7 @@ func (s *Stand) Proxy(target string) *devenv.Proxy {
 func (s *Stand) Config() string { return s.ConfigVia(s.Postgres) }
 
 // ConfigVia is Config through another proxy in front of PostgreSQL.
-func (s *Stand) ConfigVia(postgres *devenv.Proxy) string {
+func (s *Stand) ConfigVia(postgres *netproxy.Proxy) string {
 	s.T.Helper()
 	u, err := url.Parse(s.DB)
 	s.Must(err)
@@ -134,33 +141,33 @@ func more(flow string) string {
 }
 
 // Launch starts a relay and does not wait for it.
-func (s *Stand) Launch() *devenv.Relay {
+func (s *Stand) Launch() *runner.Relay {
 	s.T.Helper()
 	return s.LaunchVia(s.Postgres)
 }
 
 // LaunchVia is Launch through another proxy in front of PostgreSQL.
-func (s *Stand) LaunchVia(postgres *devenv.Proxy) *devenv.Relay {
+func (s *Stand) LaunchVia(postgres *netproxy.Proxy) *runner.Relay {
 	s.T.Helper()
-	return devenv.StartRelayIn(s.T, s.Env, s.Binary, s.ConfigVia(postgres))
+	return runner.StartRelayIn(s.T, s.Env, s.Binary, s.ConfigVia(postgres))
 }
 
 // Start starts a relay and waits until it is ready.
-func (s *Stand) Start() *devenv.Relay {
+func (s *Stand) Start() *runner.Relay {
 	s.T.Helper()
 	return s.Ready(s.Launch())
 }
 
 // Command runs a command of the relay with the stand's configuration, beside the proxies.
-func (s *Stand) Command(args ...string) devenv.Result {
+func (s *Stand) Command(args ...string) runner.Result {
 	s.T.Helper()
-	result, err := devenv.RunCommand(s.Context(), s.Binary, s.Config(), args...)
+	result, err := runner.RunCommand(s.Context(), s.Binary, s.Config(), args...)
 	s.Must(err)
 	said := result.Stderr
 	if !slices.Contains(args, "show") && !slices.Contains(args, "list") { // which show keys to whoever asks
 		said += result.Stdout
 	}
-	if err := devenv.Leak("what cdc-relay "+strings.Join(args, " ")+" says", said); err != nil {
+	if err := sentinel.Leak("what cdc-relay "+strings.Join(args, " ")+" says", said); err != nil {
 		s.T.Error(err)
 	}
 	return result
@@ -175,14 +182,14 @@ func (s *Stand) Init(args ...string) {
 }
 
 // Ready waits until a relay is ready.
-func (s *Stand) Ready(r *devenv.Relay) *devenv.Relay {
+func (s *Stand) Ready(r *runner.Relay) *runner.Relay {
 	s.T.Helper()
 	s.Must(r.WaitReady(s.Context()))
 	return r
 }
 
 // Leads waits until a relay is ready as the leader.
-func (s *Stand) Leads(r *devenv.Relay) {
+func (s *Stand) Leads(r *runner.Relay) {
 	s.T.Helper()
 	s.Until("the relay to lead", func() bool {
 		code, _, err := r.Get(s.Context(), "/readyz?role=leader")
@@ -191,7 +198,7 @@ func (s *Stand) Leads(r *devenv.Relay) {
 }
 
 // Deposed waits until a former leader stands by, or ends fenced; it says which.
-func (s *Stand) Deposed(r *devenv.Relay) (ended bool) {
+func (s *Stand) Deposed(r *runner.Relay) (ended bool) {
 	s.T.Helper()
 	s.Until("the former leader to stand by, or to end fenced", func() bool {
 		if !r.Running() {
@@ -209,7 +216,7 @@ func (s *Stand) Deposed(r *devenv.Relay) (ended bool) {
 }
 
 // Unready waits until a relay says that it is not ready, for a reason that contains why.
-func (s *Stand) Unready(r *devenv.Relay, why string) {
+func (s *Stand) Unready(r *runner.Relay, why string) {
 	s.T.Helper()
 	s.Until("a relay that is not ready: "+why, func() bool {
 		code, body, err := r.Get(s.Context(), "/readyz")
@@ -218,7 +225,7 @@ func (s *Stand) Unready(r *devenv.Relay, why string) {
 }
 
 // Exits waits for the relay's end with the code, and for the words in its log.
-func (s *Stand) Exits(r *devenv.Relay, code int, words ...string) {
+func (s *Stand) Exits(r *runner.Relay, code int, words ...string) {
 	s.T.Helper()
 	got, err := r.Exit(s.Context())
 	s.Must(err)

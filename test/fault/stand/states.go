@@ -1,7 +1,7 @@
 package stand
 
 import (
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 )
 
 // This file has a relay at work come to a state, with its statements held at a stop or on the way.
@@ -22,22 +22,22 @@ var states = []state{
 	{"with a statement behind its fence", func(c *crash, w Work) func() { return c.inside(w, behindFence(w.Table)) }},
 	{"with statements that have not reached the server", func(c *crash, w Work) func() {
 		w.run(c)
-		c.way.Hold(devenv.Up)
-		c.Must(c.way.WaitHeld(c.Context(), devenv.Up, 500)) // more than reports
-		return func() { c.way.Release(devenv.Up) }
+		c.way.Hold(netproxy.Up)
+		c.Must(c.way.WaitHeld(c.Context(), netproxy.Up, 500)) // more than reports
+		return func() { c.way.Release(netproxy.Up) }
 	}},
 	{"with statements whose answers have not come", func(c *crash, w Work) func() {
 		release := c.inside(w, behindFence(w.Table))
-		c.way.Hold(devenv.Down)
+		c.way.Hold(netproxy.Down)
 		release()
 		c.Gone() // it is done, and nobody hears of it
-		return func() { c.way.Release(devenv.Down) }
+		return func() { c.way.Release(netproxy.Down) }
 	}},
 	{"with events at the broker that are not confirmed", func(c *crash, w Work) func() {
 		w.run(c)
-		c.Broker.Hold(devenv.Down)
-		c.Must(c.Broker.WaitHeld(c.Context(), devenv.Down, 1))
-		return func() { c.Broker.Release(devenv.Down) }
+		c.Broker.Hold(netproxy.Down)
+		c.Must(c.Broker.WaitHeld(c.Context(), netproxy.Down, 1))
+		return func() { c.Broker.Release(netproxy.Down) }
 	}},
 }
 

@@ -8,7 +8,8 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
 // Debezium and the relay side by side on one outbox, each with a slot of its own, under load: compare finds no difference between what
@@ -21,7 +22,7 @@ func TestSideBySide(t *testing.T) {
 			s.imports(debezium)
 			theirs, ours := "outbox.events", "shadow"
 			if broker == "kafka" {
-				theirs, ours = s.source["transforms.outbox.route.topic.replacement"], devenv.SharedKafka(t).Topic(t, 3)
+				theirs, ours = s.source["transforms.outbox.route.topic.replacement"], servers.SharedKafka(t).Topic(t, 3)
 			} else {
 				s.exchange(ours)
 			}
@@ -29,10 +30,10 @@ func TestSideBySide(t *testing.T) {
 			if strings.Count(shadow, ours) == 0 {
 				t.Fatalf("the configuration does not name %s:\n%s", theirs, shadow)
 			}
-			relay := devenv.StartRelay(t, devenv.BuildRelay(t), shadow)
+			relay := runner.Start(t, runner.Build(t), shadow)
 			must(t, relay.WaitReady(s.within()))
 			s.writes()
-			res, err := devenv.RunCommand(s.within(), devenv.BuildRelay(t), shadow, "compare", "debezium",
+			res, err := runner.RunCommand(s.within(), runner.Build(t), shadow, "compare", "debezium",
 				"--theirs", theirs, "--ours", ours, "--count", "2000", "--lag", "20s", "--excerpts")
 			must(t, err)
 			if res.Code != 0 || !strings.Contains(res.Stdout, "theirs") {

@@ -15,7 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	debeziumserver "github.com/cdc-relay/cdc-relay/internal/devenv/servers/debezium"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 	"github.com/cdc-relay/cdc-relay/test/debezium/cases"
 	"github.com/cdc-relay/cdc-relay/test/debezium/stand"
 )
@@ -85,11 +86,11 @@ func chosen(t *testing.T) []cases.Group {
 	return groups
 }
 
-func launchKafka(t *testing.T) *devenv.Kafka {
+func launchKafka(t *testing.T) *kafkaserver.Kafka {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), stand.Bound)
 	defer cancel()
-	k, err := devenv.StartKafka(ctx, devenv.KafkaOptions{Settings: map[string]string{"auto.create.topics.enable": "true", "num.partitions": fmt.Sprint(stand.Partitions)}})
+	k, err := kafkaserver.Start(ctx, kafkaserver.Options{Settings: map[string]string{"auto.create.topics.enable": "true", "num.partitions": fmt.Sprint(stand.Partitions)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,17 +110,17 @@ type debezium interface {
 }
 
 // capture lets Debezium make records of the rows of a group.
-func capture(t *testing.T, g *cases.Group, kafka *devenv.Kafka) *cases.Golden {
+func capture(t *testing.T, g *cases.Group, kafka *kafkaserver.Kafka) *cases.Golden {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), stand.Bound)
 	defer cancel()
-	golden := &cases.Golden{Debezium: devenv.DebeziumVersion, Stops: g.Stops, Broker: "Kafka " + devenv.ConnectVersion}
+	golden := &cases.Golden{Debezium: debeziumserver.DebeziumVersion, Stops: g.Stops, Broker: "Kafka " + debeziumserver.ConnectVersion}
 	db, conn := stand.Database(t, g)
 	if err := conn.QueryRow(ctx, "SHOW server_version").Scan(&golden.Postgres); err != nil {
 		t.Fatal(err)
 	}
 	golden.Postgres, _, _ = strings.Cut(golden.Postgres, " ")
-	source, err := devenv.DebeziumSource(db, g.TableNames()...)
+	source, err := debeziumserver.DebeziumSource(db, g.TableNames()...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,10 +134,10 @@ func capture(t *testing.T, g *cases.Group, kafka *devenv.Kafka) *cases.Golden {
 	if g.Rabbit {
 		q := stand.NewQueue(t, g)
 		golden.Broker = "RabbitMQ " + q.Version
-		sink := devenv.DebeziumRabbitMQ(q.URL)
+		sink := debeziumserver.DebeziumRabbitMQ(q.URL)
 		withoutFormats(sink)
 		maps.Copy(sink, server)
-		to, run = q, devenv.StartDebezium(t, devenv.DebeziumOptions{DB: db, Source: source, Sink: sink, Java: quick})
+		to, run = q, debeziumserver.StartDebezium(t, debeziumserver.DebeziumOptions{DB: db, Source: source, Sink: sink, Java: quick})
 	} else {
 		before, err := kafka.Topics(ctx)
 		if err != nil {
@@ -145,10 +146,10 @@ func capture(t *testing.T, g *cases.Group, kafka *devenv.Kafka) *cases.Golden {
 		topics := &stand.Topics{Group: g, Kafka: kafka, Before: append(before, ""), Begin: time.Now()}
 		to = topics
 		if g.Profile == cases.Connect {
-			golden.Connect = devenv.ConnectVersion
-			run = devenv.StartConnect(t, devenv.ConnectOptions{DB: db, Brokers: kafka.Brokers(), Source: source, Java: quick})
+			golden.Connect = debeziumserver.ConnectVersion
+			run = debeziumserver.StartConnect(t, debeziumserver.ConnectOptions{DB: db, Brokers: kafka.Brokers(), Source: source, Java: quick})
 		} else {
-			sink := devenv.DebeziumKafka(kafka.Brokers()...)
+			sink := debeziumserver.DebeziumKafka(kafka.Brokers()...)
 			withoutFormats(sink)
 			maps.Copy(sink, server)
 			for _, role := range []string{"key", "value"} {
@@ -156,7 +157,7 @@ func capture(t *testing.T, g *cases.Group, kafka *devenv.Kafka) *cases.Golden {
 					sink["debezium.sink.kafka.producer."+role+".serializer"] = "org.apache.kafka.common.serialization.ByteArraySerializer"
 				}
 			}
-			run = devenv.StartDebezium(t, devenv.DebeziumOptions{DB: db, Source: source, Sink: sink, Java: quick})
+			run = debeziumserver.StartDebezium(t, debeziumserver.DebeziumOptions{DB: db, Source: source, Sink: sink, Java: quick})
 		}
 	}
 

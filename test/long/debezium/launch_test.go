@@ -10,7 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	debeziumserver "github.com/cdc-relay/cdc-relay/internal/devenv/servers/debezium"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
 const table = `CREATE TABLE outbox (id uuid PRIMARY KEY, aggregatetype text NOT NULL, aggregateid text NOT NULL, type text NOT NULL, payload jsonb)`
@@ -21,21 +23,21 @@ const row = `INSERT INTO outbox VALUES ('0191e0c0-0000-7000-8000-000000000001', 
 func TestLaunch(t *testing.T) {
 	run := map[string]func(*testing.T, string, map[string]string) (stop func(context.Context) error, arrived func() string){
 		"connect": func(t *testing.T, db string, source map[string]string) (func(context.Context) error, func() string) {
-			k := devenv.SharedKafka(t)
+			k := servers.SharedKafka(t)
 			topic := k.Topic(t, 3)
 			source["transforms.outbox.route.topic.replacement"] = topic
-			c := devenv.StartConnect(t, devenv.ConnectOptions{DB: db, Brokers: k.Brokers(), Source: source, Worker: map[string]string{"value.converter": "org.apache.kafka.connect.storage.StringConverter"}})
+			c := debeziumserver.StartConnect(t, debeziumserver.ConnectOptions{DB: db, Brokers: k.Brokers(), Source: source, Worker: map[string]string{"value.converter": "org.apache.kafka.connect.storage.StringConverter"}})
 			return c.Stop, func() string { return firstRecord(t, k, topic) }
 		},
 		"server-kafka": func(t *testing.T, db string, source map[string]string) (func(context.Context) error, func() string) {
-			k := devenv.SharedKafka(t)
+			k := servers.SharedKafka(t)
 			topic := k.Topic(t, 3)
 			source["transforms.outbox.route.topic.replacement"] = topic
-			d := devenv.StartDebezium(t, devenv.DebeziumOptions{DB: db, Source: source, Sink: devenv.DebeziumKafka(k.Brokers()...)})
+			d := debeziumserver.StartDebezium(t, debeziumserver.DebeziumOptions{DB: db, Source: source, Sink: debeziumserver.DebeziumKafka(k.Brokers()...)})
 			return d.Stop, func() string { return firstRecord(t, k, topic) }
 		},
 		"server-rabbitmq": func(t *testing.T, db string, source map[string]string) (func(context.Context) error, func() string) {
-			vhost := devenv.SharedRabbitMQ(t).VHost(t)
+			vhost := servers.SharedRabbitMQ(t).VHost(t)
 			conn, err := amqp.Dial(vhost)
 			if err != nil {
 				t.Fatal(err)
@@ -51,10 +53,10 @@ func TestLaunch(t *testing.T) {
 			if err := ch.QueueBind("events", "outbox.event.order", "amq.topic", false, nil); err != nil {
 				t.Fatal(err)
 			}
-			sink := devenv.DebeziumRabbitMQ(vhost)
+			sink := debeziumserver.DebeziumRabbitMQ(vhost)
 			sink["debezium.sink.rabbitmq.exchange"] = "amq.topic"
 			sink["debezium.sink.rabbitmq.routingKey.source"] = "topic"
-			d := devenv.StartDebezium(t, devenv.DebeziumOptions{DB: db, Source: source, Sink: sink})
+			d := debeziumserver.StartDebezium(t, debeziumserver.DebeziumOptions{DB: db, Source: source, Sink: sink})
 			return d.Stop, func() string {
 				m, ok, err := ch.Get("events", true)
 				if err != nil {
@@ -71,7 +73,7 @@ func TestLaunch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
 			defer cancel()
-			db := devenv.SharedPostgres(t).Database(t)
+			db := servers.SharedPostgres(t).Database(t)
 			conn, err := pgx.Connect(ctx, db)
 			if err != nil {
 				t.Fatal(err)
@@ -80,12 +82,12 @@ func TestLaunch(t *testing.T) {
 			if _, err := conn.Exec(ctx, table); err != nil {
 				t.Fatal(err)
 			}
-			source, err := devenv.DebeziumSource(db, "outbox")
+			source, err := debeziumserver.DebeziumSource(db, "outbox")
 			if err != nil {
 				t.Fatal(err)
 			}
 			source["slot.name"] = "launch_" + name[len(name)-5:]
-			devenv.EventRouter(source, nil)
+			debeziumserver.EventRouter(source, nil)
 			stop, arrived := start(t, db, source)
 			if _, err := conn.Exec(ctx, row); err != nil {
 				t.Fatal(err)
@@ -103,7 +105,7 @@ func TestLaunch(t *testing.T) {
 	}
 }
 
-func firstRecord(t *testing.T, k *devenv.Kafka, topic string) string {
+func firstRecord(t *testing.T, k *kafkaserver.Kafka, topic string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()

@@ -6,7 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	debeziumserver "github.com/cdc-relay/cdc-relay/internal/devenv/servers/debezium"
 )
 
 // A running Debezium Server is moved to cdc-relay under load, as docs/from-debezium.md has it, right after its first start, whatever
@@ -35,7 +36,7 @@ func TestMove(t *testing.T) {
 }
 
 // takesTheSlot imports Debezium's configuration and takes the place of its slot: s.slot is the relay's from then on.
-func (s *stage) takesTheSlot(d *devenv.Debezium, kill bool) {
+func (s *stage) takesTheSlot(d *debeziumserver.Debezium, kill bool) {
 	s.t.Helper()
 	s.imports(d)
 	s.takesOver("Now stop ", 3)
@@ -55,10 +56,10 @@ func (s *stage) relaySlot() string { return s.source["slot.name"] + "_relay" }
 // takesOver runs takeover, again and again, until it says so; it exits with that code then.
 func (s *stage) takesOver(until string, code int) {
 	s.t.Helper()
-	var res devenv.Result
+	var res runner.Result
 	for ctx := s.within(); ctx.Err() == nil; pause(ctx) {
 		var err error
-		res, err = devenv.RunCommand(ctx, devenv.BuildRelay(s.t), s.config, "takeover", "--from-slot", s.slot, "--wait", "0")
+		res, err = runner.RunCommand(ctx, runner.Build(s.t), s.config, "takeover", "--from-slot", s.slot, "--wait", "0")
 		must(s.t, err)
 		if strings.Contains(res.Stdout, until) {
 			if res.Code != code {

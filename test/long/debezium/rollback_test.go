@@ -11,7 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	debeziumserver "github.com/cdc-relay/cdc-relay/internal/devenv/servers/debezium"
 )
 
 // Back to Debezium, on the relay's slot and under load. With its old offsets it goes on where the slot is, as long as the slot still reads
@@ -29,7 +30,7 @@ func TestRollback(t *testing.T) {
 		must(t, second.Stop(s.within()))
 		s.free()
 		// And to the relay again: it sees that the slot has moved without it, and somebody has to say that this is meant.
-		relay := devenv.StartRelay(t, devenv.BuildRelay(t), s.config)
+		relay := runner.Start(t, runner.Build(t), s.config)
 		if code, err := relay.Exit(s.within()); err != nil || code != 3 || !strings.Contains(relay.Log(), "state = 'adopt'") {
 			t.Errorf("the relay ends with %d, %v: %s", code, err, relay.Log())
 		}
@@ -42,7 +43,7 @@ func TestRollback(t *testing.T) {
 		s.throughTheRelay(first, func() {})
 		// What starts and stops at once has waited until the relay has reported everything that was there.
 		s.restartPasses(query[string](s, `SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1`, s.slot))
-		refused, err := devenv.LaunchDebezium(devenv.DebeziumOptions{DB: s.db, Source: s.source, Sink: s.sink, Dir: first.Dir()})
+		refused, err := debeziumserver.LaunchDebezium(debeziumserver.DebeziumOptions{DB: s.db, Source: s.source, Sink: s.sink, Dir: first.Dir()})
 		must(t, err)
 		t.Cleanup(func() { _ = refused.Kill() })
 		if _, err := refused.Exit(s.within()); err != nil {
@@ -60,7 +61,7 @@ func TestRollback(t *testing.T) {
 
 // throughTheRelay moves to the relay, has it go on for a while after that, and stops it. Debezium's next start is on the relay's slot and
 // publication.
-func (s *stage) throughTheRelay(d *devenv.Debezium, that func()) {
+func (s *stage) throughTheRelay(d *debeziumserver.Debezium, that func()) {
 	s.t.Helper()
 	s.takesTheSlot(d, false)
 	s.source["slot.name"] = s.slot

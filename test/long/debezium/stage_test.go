@@ -14,7 +14,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	debeziumserver "github.com/cdc-relay/cdc-relay/internal/devenv/servers/debezium"
 )
 
 // bound is how long anything may take that takes seconds on an idle machine.
@@ -29,9 +34,9 @@ type stage struct {
 	source   map[string]string // Debezium's
 	sink     map[string]string
 	config   string // the relay's, see imports
-	consumer devenv.Witness
+	consumer consumers.Witness
 
-	load    *devenv.Workload
+	load    *load.Workload
 	endLoad func()
 }
 
@@ -40,33 +45,33 @@ var stages atomic.Int64
 // newStage has a broker, "rabbitmq" or "kafka".
 func newStage(t *testing.T, broker string) *stage {
 	t.Helper()
-	s := &stage{t: t, db: devenv.SharedPostgres(t).Database(t), slot: fmt.Sprintf("move_%d_%d", time.Now().Unix(), stages.Add(1))}
-	must(t, devenv.CreateOutbox(s.within(), s.db))
+	s := &stage{t: t, db: servers.SharedPostgres(t).Database(t), slot: fmt.Sprintf("move_%d_%d", time.Now().Unix(), stages.Add(1))}
+	must(t, load.CreateOutbox(s.within(), s.db))
 	var err error
-	s.source, err = devenv.DebeziumSource(s.db, "outbox")
+	s.source, err = debeziumserver.DebeziumSource(s.db, "outbox")
 	must(t, err)
 	s.source["slot.name"], s.source["publication.name"] = s.slot, s.slot+"_publication"
 	s.source["offset.flush.interval.ms"] = "1000"
 	options := map[string]string{"table.fields.additional.placement": "type:header:eventType"}
 	switch broker {
 	case "rabbitmq":
-		vhost := devenv.SharedRabbitMQ(t).VHost(t)
-		c, err := devenv.StartConsumer(s.within(), devenv.ConsumerOptions{URL: vhost})
+		vhost := servers.SharedRabbitMQ(t).VHost(t)
+		c, err := consumers.StartConsumer(s.within(), consumers.ConsumerOptions{URL: vhost})
 		must(t, err)
 		t.Cleanup(c.Close)
-		s.consumer, s.sink = c, devenv.DebeziumRabbitMQ(vhost)
+		s.consumer, s.sink = c, debeziumserver.DebeziumRabbitMQ(vhost)
 		s.sink["debezium.sink.rabbitmq.exchange"], s.sink["debezium.sink.rabbitmq.routingKey.source"] = "outbox.events", "topic"
 	case "kafka":
-		k := devenv.SharedKafka(t)
+		k := servers.SharedKafka(t)
 		topic := k.Topic(t, 3)
-		c, err := devenv.StartKafkaConsumer(s.within(), devenv.KafkaConsumerOptions{Brokers: k.Brokers(), Topics: []string{topic}})
+		c, err := consumers.StartKafkaConsumer(s.within(), consumers.KafkaConsumerOptions{Brokers: k.Brokers(), Topics: []string{topic}})
 		must(t, err)
 		t.Cleanup(c.Close)
-		s.consumer, s.sink = c, devenv.DebeziumKafka(k.Brokers()...)
+		s.consumer, s.sink = c, debeziumserver.DebeziumKafka(k.Brokers()...)
 		options["route.topic.replacement"] = topic
 	}
 	s.sink["debezium.format.header.schemas.enable"] = "false"
-	devenv.EventRouter(s.source, options)
+	debeziumserver.EventRouter(s.source, options)
 	return s
 }
 
@@ -84,18 +89,18 @@ func (s *stage) within() context.Context {
 }
 
 // debezium starts Debezium Server, with the offsets of an earlier one in dir ("": with none), and waits until it streams.
-func (s *stage) debezium(dir string) *devenv.Debezium {
+func (s *stage) debezium(dir string) *debeziumserver.Debezium {
 	s.t.Helper()
-	return devenv.StartDebezium(s.t, devenv.DebeziumOptions{DB: s.db, Source: s.source, Sink: s.sink, Dir: dir})
+	return debeziumserver.StartDebezium(s.t, debeziumserver.DebeziumOptions{DB: s.db, Source: s.source, Sink: s.sink, Dir: dir})
 }
 
 // imports makes the relay's configuration: what import debezium makes of the file that Debezium Server runs with. It is left for commands and
 // relays to come.
-func (s *stage) imports(d *devenv.Debezium, flags ...string) {
+func (s *stage) imports(d *debeziumserver.Debezium, flags ...string) {
 	s.t.Helper()
 	file := filepath.Join(s.t.TempDir(), "cdc-relay.yaml")
 	args := append([]string{"import", "debezium", filepath.Join(d.Dir(), "config", "application.properties"), "-o", file}, flags...)
-	res, err := devenv.RunCommand(s.within(), devenv.BuildRelay(s.t), "", args...)
+	res, err := runner.RunCommand(s.within(), runner.Build(s.t), "", args...)
 	must(s.t, err)
 	if res.Code != 0 {
 		s.t.Fatalf("import exits %d:\n%s%s", res.Code, res.Stdout, res.Stderr)
@@ -103,7 +108,7 @@ func (s *stage) imports(d *devenv.Debezium, flags ...string) {
 	text, err := os.ReadFile(file)
 	must(s.t, err)
 	s.config = strings.Replace(string(text), "  create: false", "  slot: "+s.relaySlot()+"\n  create: false", 1)
-	if res, err = devenv.RunCommand(s.within(), devenv.BuildRelay(s.t), s.config, "config", "validate"); err != nil || res.Code != 0 {
+	if res, err = runner.RunCommand(s.within(), runner.Build(s.t), s.config, "config", "validate"); err != nil || res.Code != 0 {
 		s.t.Fatalf("%v, exit %d: %s\n%s", err, res.Code, res.Stderr, s.config)
 	}
 }
@@ -118,20 +123,20 @@ func (s *stage) free() {
 }
 
 // relay makes what the relay needs in the database, starts it and waits until it is ready.
-func (s *stage) relay() *devenv.Relay {
+func (s *stage) relay() *runner.Relay {
 	s.t.Helper()
 	s.free()
-	if res, err := devenv.RunCommand(s.within(), devenv.BuildRelay(s.t), s.config, "init"); err != nil || res.Code != 0 {
+	if res, err := runner.RunCommand(s.within(), runner.Build(s.t), s.config, "init"); err != nil || res.Code != 0 {
 		s.t.Fatalf("init: %v, exit %d: %s%s", err, res.Code, res.Stdout, res.Stderr)
 	}
-	r := devenv.StartRelay(s.t, devenv.BuildRelay(s.t), s.config)
+	r := runner.Start(s.t, runner.Build(s.t), s.config)
 	must(s.t, r.WaitReady(s.within()))
 	return r
 }
 
 // writes begins the load; it goes on until finish.
 func (s *stage) writes() {
-	s.load = &devenv.Workload{URL: s.db, Writers: 3, Keys: 40, RowsPerTx: 2, Rollbacks: 0.05, SavepointRollbacks: 0.05, Rate: 400, Seed: 7}
+	s.load = &load.Workload{URL: s.db, Writers: 3, Keys: 40, RowsPerTx: 2, Rollbacks: 0.05, SavepointRollbacks: 0.05, Rate: 400, Seed: 7}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.load.Run(ctx) }()
@@ -155,10 +160,10 @@ func (s *stage) more(n int) {
 
 // finish ends the load, waits until every committed row has arrived, and asks the checker: lost 0, order per key kept, and no more
 // duplicates than allowed. It returns how many there were.
-func (s *stage) finish(most int) devenv.Verdict {
+func (s *stage) finish(most int) checker.Verdict {
 	s.t.Helper()
 	s.endLoad()
-	rows, err := devenv.ReadCommitted(s.within(), s.db)
+	rows, err := load.ReadCommitted(s.within(), s.db)
 	must(s.t, err)
 	ids := make([]string, len(rows))
 	for i, r := range rows {
@@ -168,7 +173,7 @@ func (s *stage) finish(most int) devenv.Verdict {
 		s.t.Error(err)
 	}
 	must(s.t, s.consumer.Drain(s.within()))
-	verdict := devenv.Check(devenv.History{Committed: rows, RolledBack: s.load.RolledBack(), Deliveries: s.consumer.Deliveries(), MaxDuplicates: most})
+	verdict := checker.Check(checker.History{Committed: rows, RolledBack: s.load.RolledBack(), Deliveries: s.consumer.Deliveries(), MaxDuplicates: most})
 	if err := verdict.Err(); err != nil {
 		s.t.Error(err)
 	}

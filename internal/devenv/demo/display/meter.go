@@ -6,7 +6,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 )
 
 // Meter measures from just before COMMIT is sent to the event's first arrival at the consumer. It learns of both ends in
@@ -43,7 +43,7 @@ func NewMeter() *Meter {
 }
 
 // Commit is told the rows of a transaction whose COMMIT was sent at the time and has succeeded.
-func (m *Meter) Commit(rows []devenv.Row, at time.Time) {
+func (m *Meter) Commit(rows []checker.Row, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, row := range rows {
@@ -54,7 +54,7 @@ func (m *Meter) Commit(rows []devenv.Row, at time.Time) {
 }
 
 // Arrive is told what the consumer has got. Only the first arrival of an event counts.
-func (m *Meter) Arrive(deliveries []devenv.Delivery) {
+func (m *Meter) Arrive(deliveries []checker.Delivery) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, d := range deliveries {

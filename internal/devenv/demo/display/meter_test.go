@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 )
 
 // clockwork gives a meter events at moments that are counted from a fixed one.
@@ -19,11 +19,11 @@ func newClockwork() clockwork { return clockwork{NewMeter(), time.Unix(1_700_000
 func (c clockwork) at(after time.Duration) time.Time { return c.start.Add(after) }
 
 func (c clockwork) committed(id string, after time.Duration) {
-	c.Commit([]devenv.Row{{ID: id}}, c.at(after))
+	c.Commit([]checker.Row{{ID: id}}, c.at(after))
 }
 
 func (c clockwork) arrived(id string, after time.Duration) {
-	c.Arrive([]devenv.Delivery{{ID: id, At: c.at(after).UnixNano()}})
+	c.Arrive([]checker.Delivery{{ID: id, At: c.at(after).UnixNano()}})
 }
 
 func near(t *testing.T, what string, got, want time.Duration) {

@@ -1,5 +1,0 @@
-package devenv
-
-import "testing"
-
-func TestMain(m *testing.M) { Main(m) }

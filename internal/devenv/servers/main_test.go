@@ -1,0 +1,5 @@
+package servers
+
+import "testing"
+
+func TestMain(m *testing.M) { Main(m) }

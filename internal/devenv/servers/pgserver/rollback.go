@@ -1,0 +1,69 @@
+// A server whose storage goes back to an earlier state, as a volume that is restored from a
+// snapshot.
+
+package pgserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
+)
+
+// Image copies the data directory as it is at one moment: all processes of the server stand still
+// meanwhile. It is removed with the server.
+func (p *Postgres) Image(ctx context.Context) (image string, err error) {
+	if p.server == nil {
+		return "", fmt.Errorf("copy PostgreSQL's data: %w", processes.ErrNotOurs)
+	}
+	image, err = os.MkdirTemp(p.dir, "image-")
+	if err != nil {
+		return "", fmt.Errorf("make directory: %w", err)
+	}
+	if err := p.server.Freeze(); err != nil { // first the postmaster, which would start others
+		return "", err
+	}
+	defer func() { err = errors.Join(err, p.server.Signal(syscall.SIGCONT)) }()
+	children, err := processes.ChildrenOf(p.server.Pid())
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		for _, pid := range children {
+			_ = syscall.Kill(pid, syscall.SIGCONT) //nolint:errcheck // one that has ended needs nothing
+		}
+	}()
+	for _, pid := range children {
+		if err := processes.FreezePID(pid); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return "", fmt.Errorf("freeze PostgreSQL's process %d: %w", pid, err)
+		}
+	}
+	return image, copyDir(ctx, p.data(), filepath.Join(image, "data"))
+}
+
+// RollBack kills the server, if it runs, and puts the data of an Image in the place of its own. It
+// does not start it.
+func (p *Postgres) RollBack(ctx context.Context, image string) error {
+	if p.server.Running() {
+		if err := p.Kill(); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(p.removeSegment(), processes.RemoveDir(p.data())); err != nil {
+		return err
+	}
+	return copyDir(ctx, filepath.Join(image, "data"), p.data())
+}
+
+// copyDir copies a directory with its owners and rights.
+func copyDir(ctx context.Context, from, to string) error {
+	if out, err := exec.CommandContext(ctx, "cp", "-a", "--reflink=auto", from, to).CombinedOutput(); err != nil {
+		return fmt.Errorf("copy %s: %w: %s", filepath.Base(from), err, out)
+	}
+	return nil
+}

@@ -1,0 +1,69 @@
+package servers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
+)
+
+// This file asks a Prometheus.
+
+// Query is what an expression is at a time; a warning is an error.
+func (p *Prometheus) Query(ctx context.Context, promql string, at time.Time) (model.Value, error) {
+	value, warnings, _, err := p.api.Query(ctx, promql, at)
+	return answer(promql, value, warnings, err)
+}
+
+// QueryRange is what an expression was over a time; a warning is an error.
+func (p *Prometheus) QueryRange(ctx context.Context, promql string, over v1.Range) (model.Value, error) {
+	value, warnings, _, err := p.api.QueryRange(ctx, promql, over)
+	return answer(promql, value, warnings, err)
+}
+
+func answer(promql string, value model.Value, warnings v1.Warnings, err error) (model.Value, error) {
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("query %s: %w", promql, err)
+	case len(warnings) > 0:
+		return nil, fmt.Errorf("query %s: %s", promql, strings.Join(warnings, ", "))
+	}
+	return value, nil
+}
+
+// Alerts are those that are pending or firing now.
+func (p *Prometheus) Alerts(ctx context.Context) ([]v1.Alert, error) {
+	result, err := p.api.Alerts(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ask Prometheus for alerts: %w", err)
+	}
+	return result.Alerts, nil
+}
+
+// WaitScraped returns when every target was scraped by a scrape that began after the call, be there an answer or not: then
+// a query sees what the relays knew at the call.
+func (p *Prometheus) WaitScraped(ctx context.Context) error {
+	called := time.Now()
+	want := 0
+	for _, bases := range p.opt.Jobs {
+		want += len(bases)
+	}
+	err := processes.Poll(ctx, 50*time.Millisecond, func() (bool, error) {
+		result, err := p.api.Targets(ctx)
+		if err != nil {
+			return false, fmt.Errorf("ask Prometheus for targets: %w", err)
+		}
+		old := slices.ContainsFunc(result.Active, func(target v1.ActiveTarget) bool { return !target.LastScrape.After(called) })
+		return len(result.Active) == want && !old, nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait until Prometheus has scraped: %w: %s", err, processes.Tail(p.Log()))
+	}
+	return nil
+}

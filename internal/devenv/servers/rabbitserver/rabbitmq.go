@@ -1,0 +1,297 @@
+package rabbitserver
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/testcerts"
+)
+
+// Options says how to start a broker.
+type Options struct {
+	Config map[string]string // more lines of rabbitmq.conf
+	// Management starts the management plugin: virtual hosts and rights by its API cost nothing, by rabbitmqctl a second each.
+	Management bool
+	Certs      *testcerts.Certificates // a TLS listener besides, with their Server, that wants a client certificate of their CA
+}
+
+// Rabbit is a private broker: user guest with password guest, virtual host /, no plugins. The zero value is not usable.
+// Its methods may be called from several goroutines, except Stop, Start, Kill and Close.
+type Rabbit struct {
+	Url    *url.URL // of the virtual host /
+	bin    string   // directory of rabbitmq-server and rabbitmqctl
+	dir    string
+	node   string
+	cookie string
+	ports  struct{ amqp, amqps, dist, epmd, management int }
+	Api    string // address of the management plugin; "": it has none
+	epmd   *processes.Process
+	Server *processes.Process // nil: the broker is not ours
+	Lent   bool               // it is used by all tests of the process: none may stop or reconfigure it
+}
+
+// mayChange is nil when this process may stop and reconfigure the broker.
+func (r *Rabbit) mayChange() error {
+	switch {
+	case r.Server == nil:
+		return processes.ErrNotOurs
+	case r.Lent:
+		return errLent
+	}
+	return nil
+}
+
+var errLent = errors.New("the broker is used by all tests of the process; take OwnRabbitMQ or StartRabbitMQ")
+
+const rabbitMissing = "RabbitMQ (rabbitmq-server, rabbitmqctl, epmd) is not installed; install it with: make deps (as root: apt-get install -y --no-install-recommends rabbitmq-server)"
+
+// Start starts a broker with fresh data, of its own node name, directories, cookie and ports of 127.0.0.1. It
+// returns when the broker takes connections.
+//
+// The Erlang port mapper (epmd) is our own child on a port of its own: one that the broker starts would leave its process
+// group and stay for ever.
+func Start(ctx context.Context, opt Options) (*Rabbit, error) {
+	return startRabbitMQ(ctx, opt, nil)
+}
+
+// startRabbitMQ starts a broker that can be joined to another one, if there is one: it has the same cookie and port mapper.
+func startRabbitMQ(ctx context.Context, opt Options, other *Rabbit) (*Rabbit, error) {
+	bin, err := rabbitBinDir()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := processes.NewDir("rabbitmq")
+	if err != nil {
+		return nil, err
+	}
+	for attempt := 1; ; attempt++ {
+		r := &Rabbit{bin: bin, dir: dir, cookie: rand.Text()}
+		if other != nil {
+			r.cookie, r.epmd, r.ports.epmd = other.cookie, other.epmd, other.ports.epmd
+		}
+		if err := r.prepare(opt); err != nil {
+			return nil, err
+		}
+		err := r.Start(ctx)
+		if err == nil {
+			return r, nil
+		}
+		taken := strings.Contains(r.Log(), "eaddrinuse")
+		err = errors.Join(err, r.Close())
+		if attempt == 3 || !taken {
+			return nil, err
+		}
+	}
+}
+
+func rabbitBinDir() (string, error) {
+	if _, err := exec.LookPath("epmd"); err != nil {
+		return "", fmt.Errorf("find epmd: %w: %s", err, rabbitMissing)
+	}
+	// Debian's /usr/sbin/rabbitmq-server is a wrapper that changes user and directory; behind it are the plain scripts.
+	const debian = "/usr/lib/rabbitmq/bin"
+	if _, err := os.Stat(filepath.Join(debian, "rabbitmq-server")); err == nil {
+		return debian, nil
+	}
+	path, err := exec.LookPath("rabbitmq-server")
+	if err != nil {
+		return "", fmt.Errorf("find rabbitmq-server: %w: %s", err, rabbitMissing)
+	}
+	return filepath.Dir(path), nil
+}
+
+// prepare chooses the ports and writes the files.
+func (r *Rabbit) prepare(opt Options) (err error) {
+	for _, port := range []*int{&r.ports.amqp, &r.ports.amqps, &r.ports.dist, &r.ports.epmd, &r.ports.management} {
+		if *port != 0 {
+			continue
+		}
+		if *port, err = processes.UnusedPort(); err != nil {
+			return err
+		}
+	}
+	r.node = fmt.Sprintf("cdc%d@localhost", r.ports.amqp)
+	r.Url = &url.URL{Scheme: "amqp", User: url.UserPassword("guest", "guest"), Host: fmt.Sprintf("127.0.0.1:%d", r.ports.amqp), Path: "/"}
+	conf := []string{
+		fmt.Sprintf("listeners.tcp.1 = 127.0.0.1:%d", r.ports.amqp),
+		"log.file = false",
+		"log.console = true",
+		"log.console.level = info",
+	}
+	if opt.Certs != nil {
+		conf = append(conf,
+			fmt.Sprintf("listeners.ssl.1 = 127.0.0.1:%d", r.ports.amqps),
+			"ssl_options.cacertfile = "+opt.Certs.CA,
+			"ssl_options.certfile = "+opt.Certs.Server.Cert,
+			"ssl_options.keyfile = "+opt.Certs.Server.Key,
+			"ssl_options.verify = verify_peer",
+			"ssl_options.fail_if_no_peer_cert = true",
+		)
+	}
+	plugins := "[]."
+	if opt.Management {
+		plugins, r.Api = "[rabbitmq_management].", fmt.Sprintf("http://127.0.0.1:%d", r.ports.management)
+		conf = append(conf, "management.tcp.ip = 127.0.0.1", fmt.Sprintf("management.tcp.port = %d", r.ports.management),
+			"management_agent.disable_metrics_collector = true")
+	}
+	for name, value := range opt.Config {
+		conf = append(conf, name+" = "+value)
+	}
+	if err := os.MkdirAll(r.dir, 0o755); err != nil {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	for name, text := range map[string]string{
+		"rabbitmq.conf":   strings.Join(conf, "\n") + "\n",
+		"advanced.config": `[{kernel, [{inet_dist_use_interface, {127,0,0,1}}]}].`,
+		"enabled_plugins": plugins,
+		".erlang.cookie":  r.cookie,
+	} {
+		mode := os.FileMode(0o644)
+		if name == ".erlang.cookie" {
+			mode = 0o400
+		}
+		path := filepath.Join(r.dir, name)
+		if err := os.RemoveAll(path); err != nil {
+			return fmt.Errorf("remove old %s: %w", name, err)
+		}
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			return fmt.Errorf("write %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (r *Rabbit) env() []string {
+	in := func(name string) string { return filepath.Join(r.dir, name) }
+	return []string{
+		"PATH=" + os.Getenv("PATH"),
+		"LANG=C.UTF-8",
+		"HOME=" + r.dir, // where the cookie is
+		fmt.Sprintf("ERL_EPMD_PORT=%d", r.ports.epmd),
+		"ERL_EPMD_ADDRESS=127.0.0.1",
+		"RABBITMQ_NODENAME=" + r.node,
+		fmt.Sprintf("RABBITMQ_DIST_PORT=%d", r.ports.dist),
+		"RABBITMQ_MNESIA_BASE=" + in("mnesia"),
+		"RABBITMQ_LOG_BASE=" + in("log"),
+		"RABBITMQ_LOGS=-",
+		"RABBITMQ_PID_FILE=" + in("pid"),
+		"RABBITMQ_CONF_ENV_FILE=/dev/null",
+		"RABBITMQ_CONFIG_FILE=" + in("rabbitmq.conf"),
+		"RABBITMQ_ADVANCED_CONFIG_FILE=" + in("advanced.config"),
+		"RABBITMQ_ENABLED_PLUGINS_FILE=" + in("enabled_plugins"),
+		"RABBITMQ_ALLOW_INPUT=1", // the script then becomes the Erlang VM instead of waiting beside it
+		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-noinput +S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none +A 16",
+	}
+}
+
+// Start starts the broker again after Stop or Kill, on the same ports and data, and returns when it takes connections.
+func (r *Rabbit) Start(ctx context.Context) (err error) {
+	if r.Server.Running() {
+		return fmt.Errorf("start RabbitMQ: it runs already")
+	}
+	if !r.epmd.Running() {
+		epmd := exec.Command("epmd", "-port", fmt.Sprint(r.ports.epmd), "-address", "127.0.0.1")
+		epmd.Env = r.env()
+		if r.epmd, err = processes.Start("epmd", epmd, filepath.Join(r.dir, "epmd.log")); err != nil {
+			return err
+		}
+	}
+	server := exec.Command(filepath.Join(r.bin, "rabbitmq-server"))
+	server.Env, server.Dir = r.env(), r.dir
+	if r.Server, err = processes.Start("RabbitMQ", server, r.logPath()); err != nil {
+		return err
+	}
+	return r.Server.Ready(ctx, func(ctx context.Context) bool {
+		conn, err := amqp.DialConfig(r.URL(), amqp.Config{Heartbeat: 10 * time.Second, Dial: amqp.DefaultDial(5 * time.Second)})
+		if err != nil {
+			return false
+		}
+		return conn.CloseDeadline(time.Now().Add(10*time.Second)) == nil && r.managementAnswers(ctx)
+	})
+}
+
+// Reconfigure sets a line of rabbitmq.conf, which the broker obeys from its next start on.
+func (r *Rabbit) Reconfigure(name, value string) error {
+	if err := r.mayChange(); err != nil {
+		return fmt.Errorf("reconfigure RabbitMQ: %w", err)
+	}
+	path := filepath.Join(r.dir, "rabbitmq.conf")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("reconfigure RabbitMQ: %w", err)
+	}
+	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(string(text)), "\n"), func(line string) bool {
+		return strings.HasPrefix(line, name+" =")
+	})
+	lines = append(lines, name+" = "+value)
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+		return fmt.Errorf("reconfigure RabbitMQ: %w", err)
+	}
+	return nil
+}
+
+// Stop shuts the broker down in order and waits until it has ended.
+func (r *Rabbit) Stop(ctx context.Context) error {
+	if err := r.mayChange(); err != nil {
+		return fmt.Errorf("stop RabbitMQ: %w", err)
+	}
+	if err := r.Server.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	return r.Server.Wait(ctx)
+}
+
+// Kill ends the broker by SIGKILL.
+func (r *Rabbit) Kill() error {
+	if err := r.mayChange(); err != nil {
+		return fmt.Errorf("kill RabbitMQ: %w", err)
+	}
+	return r.Server.Kill()
+}
+
+// Close ends the broker and its epmd and removes its data.
+func (r *Rabbit) Close() error {
+	for _, p := range []*processes.Process{r.Server, r.epmd} {
+		if p.Running() {
+			if err := p.Kill(); err != nil {
+				return err
+			}
+		}
+	}
+	if r.dir == "" {
+		return nil
+	}
+	return processes.RemoveDir(r.dir)
+}
+
+// URL is the address of the virtual host /, with user and password.
+func (r *Rabbit) URL() string { return r.Url.String() }
+
+// Addr is host:port.
+func (r *Rabbit) Addr() string { return r.Url.Host }
+
+// TLSAddr is host:port of the TLS listener of RabbitOptions.Certs.
+func (r *Rabbit) TLSAddr() string { return fmt.Sprintf("127.0.0.1:%d", r.ports.amqps) }
+
+func (r *Rabbit) logPath() string { return filepath.Join(r.dir, "server.log") }
+
+// Log is everything the broker has written.
+func (r *Rabbit) Log() string {
+	if r.dir == "" {
+		return ""
+	}
+	return processes.ReadLog(r.logPath())
+}

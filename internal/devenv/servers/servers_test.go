@@ -1,0 +1,110 @@
+package servers
+
+import (
+	"crypto/rand"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	amqp "github.com/rabbitmq/amqp091-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
+)
+
+// A machine has room for some thousands of segments, and a run of all tests starts some hundred servers.
+func TestClosedPostgresLeavesNoSharedMemory(t *testing.T) {
+	p, err := pgserver.Start(await.Context(t), pgserver.Options{})
+	await.Must(t, err)
+	defer func() { await.Must(t, p.Close()) }()
+	id, ok := p.Segment()
+	var is unix.SysvShmDesc
+	if _, err := unix.SysvShmCtl(id, unix.IPC_STAT, &is); !ok || err != nil || is.Nattch == 0 {
+		t.Fatalf("the running server has no segment %d: %v", id, err)
+	}
+	await.Must(t, p.Close())
+	if _, err := unix.SysvShmCtl(id, unix.IPC_STAT, &is); err == nil {
+		t.Errorf("segment %d is left behind", id)
+	}
+}
+
+func TestDatabaseIsDroppedWithItsSlotsAndSessions(t *testing.T) {
+	ctx := await.Context(t)
+	p := SharedPostgres(t)
+	slot := "left_" + strings.ToLower(rand.Text())
+	var dbURL string
+	t.Run("test with a database", func(t *testing.T) {
+		dbURL = p.Database(t)
+		conn, err := pgx.Connect(ctx, dbURL)
+		await.Must(t, err)
+		t.Cleanup(func() { conn.Close(ctx) })
+		_, err = conn.Exec(ctx, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", slot)
+		await.Must(t, err)
+		t.Cleanup(func() {}) // the database is dropped after the connection above is closed; this one stays open:
+		stays, err := pgx.Connect(ctx, dbURL)
+		await.Must(t, err)
+		_ = stays
+	})
+	if conn, err := pgx.Connect(ctx, dbURL); err == nil {
+		conn.Close(ctx)
+		t.Fatal("the database is still there")
+	}
+	var slots int
+	await.Must(t, p.Query(ctx, &slots, "SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1", slot))
+	if slots != 0 {
+		t.Fatal("the slot is still there")
+	}
+}
+
+// A test can not do to the shared broker what the other tests would feel, whoever started it.
+func TestSharedBrokerIsNotReconfigured(t *testing.T) {
+	ctx := await.Context(t)
+	r := SharedRabbitMQ(t)
+	r.VHost(t)
+	_, ctl := r.Ctl(ctx, "list_users")
+	for what, err := range map[string]error{
+		"Ctl": ctl, "Alarm": r.Alarm(ctx, true), "SetMaxMessageSize": r.SetMaxMessageSize(ctx, 1000), "Stop": r.Stop(ctx), "Kill": r.Kill(),
+	} {
+		if err == nil {
+			t.Errorf("%s works on the shared broker", what)
+		}
+	}
+}
+
+func TestMissingServerNamesTheCommand(t *testing.T) {
+	_, err := pgserver.Start(await.Context(t), pgserver.Options{BinDir: t.TempDir()})
+	if err == nil || !strings.Contains(err.Error(), "make deps") {
+		t.Fatalf("error is %v", err)
+	}
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("PATH", t.TempDir())
+	_, err = kafkaserver.Start(await.Context(t), kafkaserver.Options{})
+	if err == nil || !strings.Contains(err.Error(), "make deps") {
+		t.Fatalf("error is %v", err)
+	}
+	_, err = StartPrometheus(await.Context(t), PrometheusOptions{})
+	if err == nil || !strings.Contains(err.Error(), "make deps") {
+		t.Fatalf("error is %v", err)
+	}
+	if _, err := os.Stat("/usr/lib/rabbitmq/bin"); err == nil {
+		_, err = rabbitserver.Start(await.Context(t), rabbitserver.Options{})
+		if err == nil || !strings.Contains(err.Error(), "make deps") {
+			t.Fatalf("error is %v", err)
+		}
+	}
+}
+
+func onChannel(t testing.TB, url string, do func(*amqp.Channel)) {
+	t.Helper()
+	conn, err := amqp.Dial(url)
+	await.Must(t, err)
+	defer conn.CloseDeadline(time.Now().Add(5 * time.Second))
+	ch, err := conn.Channel()
+	await.Must(t, err)
+	do(ch)
+}
